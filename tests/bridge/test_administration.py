@@ -36,7 +36,7 @@ every_delete = pytest.mark.parametrize("version", versions(DELETE_GROUPS))
 
 
 @every_describe
-def test_what_a_describe_asks(version: int) -> None:
+def test_describe_groups_events(version: int) -> None:
     """One event for each distinct group, in the order of the request."""
     _, events = start_call(
         DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["b", "a", "b", ""])
@@ -50,7 +50,7 @@ def test_what_a_describe_asks(version: int) -> None:
 
 
 @every_describe
-def test_a_group_as_it_is_described(version: int) -> None:
+def test_describe_groups_all_fields(version: int) -> None:
     reply = DescribeGroupReply(
         group_id="g",
         state=GroupState.STABLE,
@@ -90,7 +90,7 @@ def test_a_group_as_it_is_described(version: int) -> None:
 
 
 @every_describe
-def test_a_missing_group_is_dead(version: int) -> None:
+def test_describe_groups_missing_group_is_dead(version: int) -> None:
     """Newer clients also get GROUP_ID_NOT_FOUND (KIP-1043)."""
     request = DescribeGroupsRequest(groups=["g"])
     (group,) = serve(new_shard(), DESCRIBE_GROUPS, version, request).groups
@@ -100,7 +100,7 @@ def test_a_missing_group_is_dead(version: int) -> None:
 
 
 @every_describe
-def test_a_group_that_cannot_be_described_has_no_state(version: int) -> None:
+def test_describe_groups_error_has_no_state(version: int) -> None:
     reply = DescribeGroupReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id="g")
     request = DescribeGroupsRequest(groups=["g"])
     (group,) = response_to(DESCRIBE_GROUPS, version, request, reply).groups
@@ -108,7 +108,7 @@ def test_a_group_that_cannot_be_described_has_no_state(version: int) -> None:
 
 
 @every_describe
-def test_nothing_asked_is_nothing_described(version: int) -> None:
+def test_describe_groups_without_groups_is_empty(version: int) -> None:
     call, events = start_call(DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=[]))
     assert events == []
     assert DESCRIBE_GROUPS.decode_response(version, b"".join(call.encode_response())).groups == []
@@ -123,7 +123,7 @@ LISTED = [
 
 
 @every_list
-def test_every_shard_is_asked_for_its_groups(version: int) -> None:
+def test_list_groups_asks_every_shard(version: int) -> None:
     """Filters ignore case; versions without filters list every group."""
     request = ListGroupsRequest(states_filter=["Stable", "EMPTY"], types_filter=["Classic"])
     _, events = start_call(LIST_GROUPS, version, request)
@@ -137,7 +137,7 @@ def test_every_shard_is_asked_for_its_groups(version: int) -> None:
 
 
 @every_list
-def test_the_groups_of_all_shards_are_one_list(version: int) -> None:
+def test_list_groups_joins_all_shards(version: int) -> None:
     one, two, three = LISTED
     replies = (
         ListGroupsReply(groups=(one, two)),
@@ -160,7 +160,7 @@ def test_the_groups_of_all_shards_are_one_list(version: int) -> None:
 
 
 @every_list
-def test_a_list_with_a_hole_in_it_is_none(version: int) -> None:
+def test_list_groups_with_loading_shard_fails(version: int) -> None:
     """A shard of another broker is no error: that broker lists it."""
     loading = ListGroupsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     elsewhere = ListGroupsReply(error=ErrorCode.NOT_COORDINATOR)
@@ -175,7 +175,7 @@ def test_a_list_with_a_hole_in_it_is_none(version: int) -> None:
 
 
 @every_delete
-def test_each_group_to_delete_has_its_answer(version: int) -> None:
+def test_delete_groups_result_for_each_group(version: int) -> None:
     """Each group once: a second deletion would find it missing."""
     request = DeleteGroupsRequest(groups_names=["b", "a", "b", ""])
     _, events = start_call(DELETE_GROUPS, version, request)

@@ -97,7 +97,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 ELSEWHERE = ErrorCode.NOT_COORDINATOR
 
-#: Responses that cannot report the error.
+#: Requests whose response reports another error, or none.
 SAID_INSTEAD = {
     (HEARTBEAT, LOADING): ErrorCode.NONE,
     (OFFSET_FETCH, FAILED): ELSEWHERE,
@@ -118,14 +118,14 @@ def errors_in(values: Any) -> Iterator[int]:
             yield from errors_in(item)
 
 
-def test_there_is_an_example_of_every_api() -> None:
+def test_examples_cover_every_api() -> None:
     assert {api.key for api in REQUESTS} == API_ADAPTERS.keys()
     assert all(exchange.api.key == key for key, exchange in API_ADAPTERS.items())
 
 
 @pytest.mark.parametrize("error", [LOADING, FAILED, ELSEWHERE])
 @every_version
-def test_who_cannot_be_served_is_told_so(api: AnyApi, version: int, error: ErrorCode) -> None:
+def test_shard_error_reported_in_every_version(api: AnyApi, version: int, error: ErrorCode) -> None:
     """Every version that has a field for the error reports it, and nothing else."""
     call, events = start_call(api, version, REQUESTS[api])
     response = complete(call, events, [error_reply(event, error) for event in events])
@@ -134,7 +134,7 @@ def test_who_cannot_be_served_is_told_so(api: AnyApi, version: int, error: Error
 
 
 @every_version
-def test_whatever_is_asked_is_answered(api: AnyApi, version: int) -> None:
+def test_random_requests_get_responses(api: AnyApi, version: int) -> None:
     """Any numbers, names, nulls and empty lists."""
     case = Case(api, version, "request")
     rng = case.rng("bridge")
@@ -146,7 +146,7 @@ def test_whatever_is_asked_is_answered(api: AnyApi, version: int) -> None:
 
 
 @every_version
-def test_no_request_asks_the_same_reply_twice(api: AnyApi, version: int) -> None:
+def test_tickets_of_a_request_are_distinct(api: AnyApi, version: int) -> None:
     case = Case(api, version, "request")
     rng = case.rng("tickets")
     for _ in range(10):
@@ -154,7 +154,7 @@ def test_no_request_asks_the_same_reply_twice(api: AnyApi, version: int) -> None
         assert len({event.reply_to for event in events}) == len(events)
 
 
-def test_a_call_is_complete_with_its_last_reply() -> None:
+def test_call_complete_with_last_reply() -> None:
     call, events = start_call(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["a", "b"]))
     first, second = (event.reply_to for event in events)
     assert deliver(second, DescribeGroupReply(group_id="b")) is None
@@ -167,7 +167,7 @@ def test_a_call_is_complete_with_its_last_reply() -> None:
     assert [group.group_id for group in groups] == ["a", "b"]
 
 
-def test_calls_are_equal_to_none_but_themselves() -> None:
+def test_calls_and_tickets_equal_only_themselves() -> None:
     """Tickets are keys of dictionaries, so equal requests must have different tickets."""
     request = DeleteGroupsRequest(groups_names=["g"])
     one, other = (start_call(DELETE_GROUPS, 2, request)[1][0] for _ in range(2))
@@ -181,7 +181,7 @@ def test_calls_are_equal_to_none_but_themselves() -> None:
 
 
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
-def test_what_a_heartbeat_says(version: int) -> None:
+def test_heartbeat_event(version: int) -> None:
     request = HeartbeatRequest(group_id="g", generation_id=7, member_id="m", group_instance_id="i")
     event = event_of(HEARTBEAT, version, request)
     assert msgspec.structs.replace(event, reply_to=None) == Heartbeat(
@@ -194,7 +194,7 @@ def test_what_a_heartbeat_says(version: int) -> None:
     )
 
 
-def test_heartbeats_are_answered_each_in_its_version_with_its_error() -> None:
+def test_heartbeat_response_cached_by_version_and_error() -> None:
     """The second response is the cached one."""
     for _ in range(2):
         for version in versions(HEARTBEAT):

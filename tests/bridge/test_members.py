@@ -54,7 +54,7 @@ JOIN = JoinGroupRequest(
 
 @every_join
 @pytest.mark.parametrize("stated", [3, 0, -1, -9])
-def test_which_version_of_a_protocol_a_member_speaks(version: int, stated: int) -> None:
+def test_join_group_protocol_version(version: int, stated: int) -> None:
     protocol = JoinGroupProtocol(name="range", metadata=b"", protocol_version=stated)
     event = event_of(JOIN_GROUP, version, msgspec.structs.replace(JOIN, protocols=[protocol]))
     heard = max(stated, -1) if version >= 6 else -1
@@ -62,7 +62,7 @@ def test_which_version_of_a_protocol_a_member_speaks(version: int, stated: int) 
 
 
 @every_join
-def test_what_a_join_says(version: int) -> None:
+def test_join_group_event(version: int) -> None:
     event = event_of(JOIN_GROUP, version, JOIN)
     is_static = version >= 5
     assert msgspec.structs.replace(event, reply_to=None) == Join(
@@ -85,7 +85,7 @@ def test_what_a_join_says(version: int) -> None:
 
 
 @every_join
-def test_what_a_leader_is_told(version: int) -> None:
+def test_join_group_leader_response(version: int) -> None:
     reply = JoinReply(
         member_id="m",
         generation=3,
@@ -113,7 +113,7 @@ def test_what_a_leader_is_told(version: int) -> None:
 
 
 @every_join
-def test_who_is_refused_is_told_its_id_and_no_generation(version: int) -> None:
+def test_join_group_error_has_id_without_generation(version: int) -> None:
     reply = JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="m")
     response = response_to(JOIN_GROUP, version, JOIN, reply)
     assert (response.error_code, response.member_id) == (79, "m")
@@ -123,7 +123,7 @@ def test_who_is_refused_is_told_its_id_and_no_generation(version: int) -> None:
 
 
 @every_join
-def test_member_ids_are_asked_back_from_clients_that_know_how(version: int) -> None:
+def test_join_group_v4_must_rejoin_with_id(version: int) -> None:
     request = msgspec.structs.replace(JOIN, member_id="", group_instance_id=None)
     call, (event,) = start_call(JOIN_GROUP, version, request)
     replies = new_shard().handle(event).replies
@@ -136,7 +136,7 @@ def test_member_ids_are_asked_back_from_clients_that_know_how(version: int) -> N
 
 
 @pytest.mark.parametrize("name", ["n" * 32_767, "\N{GRINNING FACE}" * 8_000, ""])
-def test_a_member_id_fits_wherever_it_is_written(name: str) -> None:
+def test_member_id_from_long_client_id_is_short(name: str) -> None:
     """The id begins with the client id, which may be as long as any string."""
     request = msgspec.structs.replace(JOIN, group_instance_id=name)
     fresh = event_of(JOIN_GROUP, 5, request).fresh_member_id
@@ -146,7 +146,7 @@ def test_a_member_id_fits_wherever_it_is_written(name: str) -> None:
         assert response_to(JOIN_GROUP, version, JOIN, reply).member_id == fresh
 
 
-def test_an_instance_id_may_be_empty_but_null_is_none() -> None:
+def test_instance_id_empty_differs_from_null() -> None:
     for instance_id in (None, ""):
         request = msgspec.structs.replace(JOIN, group_instance_id=instance_id)
         assert event_of(JOIN_GROUP, 9, request).instance_id == instance_id
@@ -170,7 +170,7 @@ SYNC = SyncGroupRequest(
 
 
 @every_sync
-def test_what_a_sync_says(version: int) -> None:
+def test_sync_group_event(version: int) -> None:
     event = event_of(SYNC_GROUP, version, SYNC)
     assert msgspec.structs.replace(event, reply_to=None) == Sync(
         at_ms=NOW_MS,
@@ -187,7 +187,7 @@ def test_what_a_sync_says(version: int) -> None:
 
 
 @every_sync
-def test_what_a_sync_is_told(version: int) -> None:
+def test_sync_group_response(version: int) -> None:
     reply = SyncReply(protocol_type="consumer", protocol="range", assignment=b"\x00m")
     assert response_to(SYNC_GROUP, version, SYNC, reply) == SyncGroupResponse(
         error_code=0,
@@ -198,7 +198,7 @@ def test_what_a_sync_is_told(version: int) -> None:
 
 
 @every_sync
-def test_why_a_leader_could_not_assign(version: int) -> None:
+def test_sync_group_assignment_error(version: int) -> None:
     """The reason is in a tagged field; every client gets the error code."""
     reply = SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS, assignment_error="why not")
     response = response_to(SYNC_GROUP, version, SYNC, reply)
@@ -208,7 +208,7 @@ def test_why_a_leader_could_not_assign(version: int) -> None:
 
 @every_sync
 @pytest.mark.parametrize("unnamed", ["protocol_type", "protocol_name"])
-def test_new_clients_have_to_name_their_protocol(version: int, unnamed: str) -> None:
+def test_sync_group_v5_without_protocol_rejected(version: int, unnamed: str) -> None:
     """KIP-559: from v5 on the coordinator gets no event."""
     request = msgspec.structs.replace(SYNC, **{unnamed: None})
     call, events = start_call(SYNC_GROUP, version, request)
@@ -218,7 +218,7 @@ def test_new_clients_have_to_name_their_protocol(version: int, unnamed: str) -> 
         assert response == SyncGroupResponse(error_code=23, assignment=b"")
 
 
-def test_of_two_assignments_for_one_member_the_later_counts() -> None:
+def test_sync_group_duplicate_assignment_last_wins() -> None:
     twice = [SyncGroupAssignment(member_id="m", assignment=share) for share in (b"1", b"2")]
     request = msgspec.structs.replace(SYNC, assignments=twice)
     assert event_of(SYNC_GROUP, 5, request).assignments == {"m": b"2"}
@@ -237,7 +237,7 @@ LEAVING = LeaveGroupRequest(
 
 
 @every_leave
-def test_who_leaves(version: int) -> None:
+def test_leave_group_event(version: int) -> None:
     event = event_of(LEAVE_GROUP, version, LEAVING)
     several = (
         LeavingMember(member_id="a", reason="tired" if version >= 5 else None),
@@ -252,7 +252,7 @@ def test_who_leaves(version: int) -> None:
 
 
 @every_leave
-def test_each_leaver_is_told_for_itself(version: int) -> None:
+def test_leave_group_error_for_each_member(version: int) -> None:
     """Before v3 the error of the single member is that of the request."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     errors = (unknown, ErrorCode.NONE) if version >= 3 else (unknown,)
@@ -270,21 +270,21 @@ def test_each_leaver_is_told_for_itself(version: int) -> None:
 
 
 @every_leave
-def test_what_is_wrong_with_the_group_is_said_once(version: int) -> None:
+def test_leave_group_group_error_at_top_level(version: int) -> None:
     request = msgspec.structs.replace(LEAVING, group_id="")
     response = serve(new_shard(), LEAVE_GROUP, version, request)
     assert response == LeaveGroupResponse(error_code=24)
 
 
 @every_leave
-def test_of_a_missing_group_every_member_is_unknown(version: int) -> None:
+def test_leave_group_missing_group_unknown_members(version: int) -> None:
     response = serve(new_shard(), LEAVE_GROUP, version, LEAVING)
     assert response.error_code == (0 if version >= 3 else 25)
     assert [m.error_code for m in response.members] == ([25, 25] if version >= 3 else [])
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_nobody_may_leave(version: int) -> None:
+def test_leave_group_without_members_is_empty(version: int) -> None:
     request = msgspec.structs.replace(LEAVING, members=[])
     assert serve(new_shard(), LEAVE_GROUP, version, request) == LeaveGroupResponse(error_code=0)
     nameless = msgspec.structs.replace(request, group_id="")

@@ -69,7 +69,7 @@ def heard(action: MemberRequest, api: AnyApi, version: int, response: Message) -
 
 
 @every(JOIN_GROUP)
-def test_a_join(version: int) -> None:
+def test_join_request(version: int) -> None:
     message = sent(JOIN, JOIN_GROUP, version)
     assert (message.member_id, message.protocol_type) == ("m", "consumer")
     assert [(p.name, p.metadata) for p in message.protocols] == [("range", b"r"), ("sticky", b"s")]
@@ -82,7 +82,7 @@ def test_a_join(version: int) -> None:
 
 
 @every(JOIN_GROUP)
-def test_its_answer(version: int) -> None:
+def test_join_response(version: int) -> None:
     response = JoinGroupResponse(
         error_code=0,
         generation_id=4,
@@ -111,7 +111,7 @@ def test_its_answer(version: int) -> None:
 
 
 @every(SYNC_GROUP)
-def test_a_sync(version: int) -> None:
+def test_sync_request(version: int) -> None:
     message = sent(SYNC, SYNC_GROUP, version)
     assert (message.generation_id, message.member_id) == (3, "m")
     assert {a.member_id: a.assignment for a in message.assignments} == {"m": b"1", "n": b"2"}
@@ -122,7 +122,7 @@ def test_a_sync(version: int) -> None:
 
 
 @every(SYNC_GROUP)
-def test_its_answer_too(version: int) -> None:
+def test_sync_response(version: int) -> None:
     response = SyncGroupResponse(
         error_code=27,
         protocol_type="consumer",
@@ -142,7 +142,7 @@ def test_its_answer_too(version: int) -> None:
 
 
 @every(HEARTBEAT)
-def test_a_heartbeat(version: int) -> None:
+def test_heartbeat_request(version: int) -> None:
     message = sent(BEAT, HEARTBEAT, version)
     assert (message.generation_id, message.member_id) == (3, "m")
     assert message.group_instance_id == ("i" if version >= 3 else None)
@@ -152,7 +152,7 @@ def test_a_heartbeat(version: int) -> None:
 
 
 @every(LEAVE_GROUP)
-def test_a_leave(version: int) -> None:
+def test_leave_request(version: int) -> None:
     message = sent(LEAVE, LEAVE_GROUP, version)
     if version < 3:
         assert message.member_id == "m"
@@ -163,7 +163,7 @@ def test_a_leave(version: int) -> None:
 
 
 @every(LEAVE_GROUP)
-def test_the_answer_to_a_leave(version: int) -> None:
+def test_leave_response(version: int) -> None:
     member = LeaveGroupMemberResult(member_id="m", group_instance_id=None, error_code=25)
     of_all = LeaveGroupResponse(error_code=16)
     of_one = LeaveGroupResponse(error_code=0, members=[member])

@@ -72,7 +72,7 @@ def errors_of(response: Any) -> list[int]:
 
 
 @every_commit
-def test_what_a_commit_says(version: int) -> None:
+def test_commit_event(version: int) -> None:
     request = committing(
         {("t", 2): 7},
         generation_id_or_member_epoch=3,
@@ -103,7 +103,7 @@ def test_what_a_commit_says(version: int) -> None:
 
 
 @every_commit
-def test_each_partition_of_a_commit_has_its_answer(version: int) -> None:
+def test_commit_error_for_each_partition(version: int) -> None:
     """Unknown partitions get an error in their place; the coordinator gets the others."""
     request = committing({("t", 0): 1, ("x", 0): 1, ("t", 3): 1, ("u", 0): 1, ("t", -1): 1})
     _, (event,) = start_call(OFFSET_COMMIT, version, request)
@@ -115,21 +115,21 @@ def test_each_partition_of_a_commit_has_its_answer(version: int) -> None:
 
 
 @every_commit
-def test_a_commit_of_nothing_that_is_there_asks_nobody(version: int) -> None:
+def test_commit_of_unknown_partitions_has_no_event(version: int) -> None:
     call, events = start_call(OFFSET_COMMIT, version, committing({("x", 0): 1, ("t", 9): 1}))
     assert events == []
     response = OFFSET_COMMIT.decode_response(version, b"".join(call.encode_response()))
     assert errors_of(response) == [3, 3]
 
 
-def test_a_commit_of_nothing_keeps_its_member_alive() -> None:
+def test_commit_without_topics_keeps_member_alive() -> None:
     event = event_of(OFFSET_COMMIT, 9, committing({}, member_id="m"))
     assert (event.member_id, event.offsets) == ("m", ())
     assert response_to(OFFSET_COMMIT, 9, committing({}), CommitReply(errors=())).topics == []
 
 
 @every_commit
-def test_no_note_is_an_empty_one(version: int) -> None:
+def test_commit_null_metadata_is_empty(version: int) -> None:
     request = committing({("t", 0): 1})
     request.topics[0].partitions[0].committed_metadata = None
     assert event_of(OFFSET_COMMIT, version, request).offsets[0].metadata == ""
@@ -139,13 +139,13 @@ def test_no_note_is_an_empty_one(version: int) -> None:
     ("asked_ms", "retention_ms"),
     [(-1, None), (-(2**63), None), (0, 0), (2**62, 2**62), (2**63 - 1, 2**62)],
 )
-def test_a_retention_can_be_added_to_the_time(asked_ms: int, retention_ms: int | None) -> None:
+def test_commit_retention_is_bounded(asked_ms: int, retention_ms: int | None) -> None:
     request = committing({("t", 0): 1}, retention_time_ms=asked_ms)
     assert event_of(OFFSET_COMMIT, 2, request).retention_ms == retention_ms
 
 
 @every_commit
-def test_a_generation_of_a_missing_group(version: int) -> None:
+def test_commit_generation_of_missing_group_rejected(version: int) -> None:
     """Older clients do not know GROUP_ID_NOT_FOUND."""
     request = committing({("t", 0): 1}, generation_id_or_member_epoch=1, member_id="m")
     response = serve(new_shard(), OFFSET_COMMIT, version, request)
@@ -211,7 +211,7 @@ def found(version: int, response: OffsetFetchResponse) -> list[dict[tuple[str, i
 
 
 @every_fetch
-def test_what_a_group_has_committed(version: int) -> None:
+def test_offset_fetch_response(version: int) -> None:
     shard = with_offsets(g={("t", 0): 5, ("u", 0): 7}, h={("t", 1): 9})
     request = fetching(version, {"g": {"t": [0, 1], "x": [0]}})
     response = serve(shard, OFFSET_FETCH, version, request)
@@ -224,7 +224,7 @@ def test_what_a_group_has_committed(version: int) -> None:
 
 
 @every_fetch
-def test_everything_that_a_group_has_committed(version: int) -> None:
+def test_offset_fetch_all_offsets_of_group(version: int) -> None:
     """From v2 on null stands for all topics; an empty list stands for none."""
     shard = with_offsets(g={("t", 0): 5, ("u", 0): 7, ("t", 1): 9}, h={("t", 1): 9})
     if version >= 2:
@@ -236,7 +236,7 @@ def test_everything_that_a_group_has_committed(version: int) -> None:
     assert found(version, response) == [{("t", 0): -1}]
 
 
-def test_the_first_version_must_name_topics() -> None:
+def test_offset_fetch_v1_requires_topics() -> None:
     nothing_named = b"\x00\x01g\xff\xff\xff\xff"
     assert OFFSET_FETCH.decode_request(2, nothing_named).topics is None
     with pytest.raises(MalformedError):
@@ -244,7 +244,7 @@ def test_the_first_version_must_name_topics() -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_several_groups_are_answered_in_their_order(version: int) -> None:
+def test_offset_fetch_groups_in_request_order(version: int) -> None:
     shard = with_offsets(g={("t", 0): 5}, h={("t", 0): 6, ("u", 0): 7})
     request = fetching(version, {"h": None, "nobody": None, "g": {"t": [0]}})
     response = serve(shard, OFFSET_FETCH, version, request)
@@ -253,7 +253,7 @@ def test_several_groups_are_answered_in_their_order(version: int) -> None:
 
 
 @every_fetch
-def test_a_group_that_cannot_be_served_is_told_once(version: int) -> None:
+def test_offset_fetch_group_error_at_top_level(version: int) -> None:
     """v1 has errors of partitions only."""
     request = fetching(version, {"g": {"t": [0, 1], "u": [0]}})
     reply = FetchOffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -267,7 +267,7 @@ def test_a_group_that_cannot_be_served_is_told_once(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_one_group_that_cannot_be_served_leaves_the_others(version: int) -> None:
+def test_offset_fetch_error_of_one_group_keeps_others(version: int) -> None:
     request = fetching(version, {"g": {"t": [0]}, "h": {"t": [0]}})
     replies = (
         FetchOffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
@@ -279,7 +279,7 @@ def test_one_group_that_cannot_be_served_leaves_the_others(version: int) -> None
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_a_group_asked_for_twice_is_answered_once(version: int) -> None:
+def test_offset_fetch_duplicate_group_answered_once(version: int) -> None:
     group = OffsetFetchGroup(group_id="g", topics=None)
     _, events = start_call(OFFSET_FETCH, version, OffsetFetchRequest(groups=[group] * 100))
     assert len(events) == 1
@@ -289,7 +289,7 @@ def test_a_group_asked_for_twice_is_answered_once(version: int) -> None:
 
 
 @every_fetch
-def test_a_topic_named_twice_is_answered_in_one(version: int) -> None:
+def test_offset_fetch_duplicate_topic_merged(version: int) -> None:
     topics = [OffsetFetchTopic(name="t", partition_indexes=[p]) for p in (0, 1, 0)]
     groups = [OffsetFetchGroup(group_id="g", topics=topics)]
     request = OffsetFetchRequest(group_id="g", topics=topics, groups=groups)
@@ -303,7 +303,7 @@ def test_a_topic_named_twice_is_answered_in_one(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])
-def test_every_position_is_stable(version: int) -> None:
+def test_offset_fetch_require_stable_ignored(version: int) -> None:
     """There are no transactions, so no offset is pending."""
     request = fetching(version, {"g": {"t": [0]}})
     request.require_stable = True
@@ -328,14 +328,14 @@ def deleting(*partitions: tuple[str, int]) -> OffsetDeleteRequest:
     )
 
 
-def test_what_an_offset_delete_says() -> None:
+def test_offset_delete_event() -> None:
     event = event_of(OFFSET_DELETE, 0, deleting(("t", 1), ("u", 0)))
     assert msgspec.structs.replace(event, reply_to=None) == DeleteOffsets(
         at_ms=NOW_MS, reply_to=None, group_id="g", partitions=(("t", 1), ("u", 0))
     )
 
 
-def test_each_offset_to_delete_has_its_answer() -> None:
+def test_offset_delete_error_for_each_partition() -> None:
     """Unknown partitions get an error, even if their offsets were removed."""
     request = deleting(("t", 1), ("x", 0), ("u", 0))
     in_use = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -347,12 +347,12 @@ def test_each_offset_to_delete_has_its_answer() -> None:
     assert errors_of(response) == [0, 3, 86]
 
 
-def test_offsets_of_what_is_gone_are_deleted_too() -> None:
+def test_offset_delete_removes_offsets_of_missing_topics() -> None:
     shard = with_offsets(g={("x", 0): 5, ("t", 0): 6})
     assert errors_of(serve(shard, OFFSET_DELETE, 0, deleting(("x", 0)))) == [3]
     assert shard.offsets["g"].keys() == {("t", 0)}
 
 
-def test_an_error_of_the_group_is_said_once() -> None:
+def test_offset_delete_group_error_at_top_level() -> None:
     response = serve(new_shard(), OFFSET_DELETE, 0, deleting(("t", 1), ("u", 0)))
     assert response == OffsetDeleteResponse(error_code=69, topics=[])

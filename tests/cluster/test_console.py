@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from broker.raw import Raw
 from console.commands import Commands, records
 from partage import sync
-from partage.console import lab_live
 from partage.console.common import offsets as looked_up
 from partage.console.common.cluster_client import ClusterClient as Reached
 from partage.console.common.errors import CommandError
 from partage.console.common.offsets import list_offsets
+from partage.console.lab import live_view
 from partage.console.records.start_positions import BEGINNING, resolve_ranges
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from waiting import PATIENCE_S, eventually
@@ -210,5 +210,5 @@ def test_what_if_says_what_nobody_can_read(departed: Cluster) -> None:
         while len(member.assignment()) < 2:
             member.poll(50)
         with Reached(servers, {}, 5_000, verbose=False) as reached:
-            sight = lab_live.look(reached, "tried", 0.0)
+            sight = live_view.observe_group(reached, "tried", 0.0)
     assert "without a leader now, so that nobody can read them: 1 partition, t(1)" in sight.remarks

@@ -17,13 +17,13 @@ from confluent_kafka import Consumer
 from msgspec.structs import replace
 
 from partage.client import TopicPartition
-from partage.console import lab_live
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
 from partage.console.groups.describe import GroupDescription, MemberDescription
 from partage.console.groups.describe import TopicPartitions as StateTopicPartitions
-from partage.lab.rehearsals.rehearsal import Rehearsal
-from partage.lab.running import draw, live
+from partage.console.lab import live_view
+from partage.lab.runner import draw_scenario, run_scenario
+from partage.lab.whatif.group_simulation import GroupSimulation
 from partage.sync import Consumer as OurConsumer
 from partage.wire.consumer_protocol import (
     Assignment,
@@ -140,20 +140,22 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
 )
 def test_options_that_no_world_can_have(change: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        draw(1, None, change)
+        draw_scenario(1, None, change)
 
 
 @pytest.mark.parametrize("kept", [(99,), (-1,)])
 def test_steps_that_no_plan_has(kept: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"seed 1 plans \d+ steps, from 0 on: none is (99|-1)"):
-        draw(1, kept)
+        draw_scenario(1, kept)
 
 
 @PATIENT
 def test_a_command_tells_of_the_same_world() -> None:
-    drawn = draw(3, (1, 2), {"members": "2"})
-    assert drawn.command() == ("partage lab run --seed-from 3 --seeds 1 --keep 1,2 --set members=2")
-    assert live(drawn)[0].history.digest() == live(drawn)[0].history.digest()
+    drawn = draw_scenario(3, (1, 2), {"members": "2"})
+    assert drawn.rerun_command() == (
+        "partage lab run --seed-from 3 --seeds 1 --keep 1,2 --set members=2"
+    )
+    assert run_scenario(drawn)[0].history.digest() == run_scenario(drawn)[0].history.digest()
 
 
 class TestWhatIf:
@@ -238,8 +240,8 @@ class TestWhatIf:
             member.commit({place: 3 if place.partition == 1 else 0 for place in places})
             with ClusterClient(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
                 clock = SimpleNamespace(monotonic=lambda: passed_s[0], sleep=sleep)
-                monkeypatch.setattr(lab_live, "time", clock)
-                sight = lab_live.look(cluster, name, 3.0)
+                monkeypatch.setattr(live_view, "time", clock)
+                sight = live_view.observe_group(cluster, name, 3.0)
         found = {each.index: each for each in sight.group.partitions}
         assert {index: each.lag for index, each in found.items()} == {0: 0, 1: 7, 2: 0, 3: 0}
         assert {index: each.rate for index, each in found.items()} == {0: 0, 1: 0, 2: 10, 3: 0}
@@ -298,15 +300,15 @@ class TestWhatIf:
                 each.subscribe([topic])
             before = shared_by(2)
             with ClusterClient(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
-                found = lab_live.look(cluster, name, 0.1).group
+                found = live_view.observe_group(cluster, name, 0.1).group
             members.append(member())
             members[-1].subscribe([topic])
             after = shared_by(3)
         assert found.owners == before
         (new,) = {*after.values()} - {*before.values()}
-        rehearsal = Rehearsal(found, assignor)
-        rehearsal.start(found.members[0], new)
-        assert rehearsal.rest()
+        rehearsal = GroupSimulation(found, assignor)
+        rehearsal.start_process(found.members[0], new)
+        assert rehearsal.wait_until_stable()
         assert rehearsal.owners == after
 
     def test_there_is_no_such_group(self, partage: Commands) -> None:
@@ -369,7 +371,7 @@ class TestWhatIf:
         self, partage: Commands, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As where a user may describe groups, and not read ``__consumer_offsets``."""
-        monkeypatch.setattr(lab_live, "last_saved", lambda cluster, group: None)
+        monkeypatch.setattr(live_view, "last_saved", lambda cluster, group: None)
         mine = Assignment(
             assigned_partitions=[ConsumerTopicPartitions(topic=topic, partitions=[0, 1])]
         )
@@ -438,12 +440,12 @@ STABLE = GroupDescription(
 def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupDescription) -> str:
     """Why a group cannot be tried that is in these states when it is looked at."""
     looks = iter(states)
-    monkeypatch.setattr(lab_live, "described", lambda cluster, groups: [next(looks)])
-    monkeypatch.setattr(lab_live, "offsets", lambda cluster, places, spec: {})
-    monkeypatch.setattr(lab_live, "last_saved", lambda cluster, name: None)
+    monkeypatch.setattr(live_view, "described", lambda cluster, groups: [next(looks)])
+    monkeypatch.setattr(live_view, "offsets", lambda cluster, places, spec: {})
+    monkeypatch.setattr(live_view, "last_saved", lambda cluster, name: None)
     cluster: Any = SimpleNamespace(metadata=lambda: SimpleNamespace(topics={}))
     with pytest.raises(CommandError) as failed:
-        lab_live.look(cluster, "g", 0.0)
+        live_view.observe_group(cluster, "g", 0.0)
     return failed.value.message
 
 

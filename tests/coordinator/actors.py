@@ -76,7 +76,7 @@ class Actor:
     # Requests.
 
     def join(self, harness: Harness, group_id: str, member_id: str) -> Join:
-        """Send a JoinGroup with any member id."""
+        """Return a JoinGroup with any member id."""
         self.ids += 1
         return Join(
             at_ms=harness.now_ms,
@@ -103,7 +103,7 @@ class Actor:
         generation: int,
         error: str | None = None,
     ) -> Sync:
-        """Send a SyncGroup; an actor that received the members assigns, differently each time."""
+        """Return a SyncGroup; an actor that received the members assigns, differently each time."""
         self.ids += 1
         shares = {
             other: f"{self.ids}.{position}".encode()
@@ -123,7 +123,7 @@ class Actor:
     def heartbeat(
         self, harness: Harness, group_id: str, member_id: str, generation: int
     ) -> Heartbeat:
-        """Send a Heartbeat."""
+        """Return a Heartbeat."""
         return Heartbeat(
             at_ms=harness.now_ms,
             reply_to=harness.ticket(),
@@ -134,7 +134,7 @@ class Actor:
         )
 
     def leave(self, harness: Harness, group_id: str, member_ids: tuple[str, ...]) -> Leave:
-        """Send a LeaveGroup for one or several members."""
+        """Return a LeaveGroup for one or several members."""
         return Leave(
             at_ms=harness.now_ms,
             reply_to=harness.ticket(),
@@ -152,7 +152,7 @@ class Actor:
         generation: int,
         offsets: tuple[OffsetToCommit, ...],
     ) -> Commit:
-        """Send an OffsetCommit."""
+        """Return an OffsetCommit."""
         return Commit(
             at_ms=harness.now_ms,
             reply_to=harness.ticket(),
@@ -166,7 +166,7 @@ class Actor:
     # A well-behaved client.
 
     def next_request(self, harness: Harness, group_id: str) -> Request:
-        """Send the next request of a well-behaved client, and wait for its reply."""
+        """Return the next request of a well-behaved client, which then waits for the reply."""
         seat = self.seat(group_id)
         if seat.stage == "sync":
             asked: Request = self.sync(harness, group_id, seat.member_id, seat.generation)

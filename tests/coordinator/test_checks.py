@@ -113,7 +113,7 @@ def errors_of(stage: GroupFixture, event: Request) -> set[ErrorCode]:
 
 
 @pytest.mark.parametrize("request_name", VALIDATIONS)
-def test_the_first_fault_is_answered(request_name: str) -> None:
+def test_first_failed_check_determines_error(request_name: str) -> None:
     row, (faults, mended) = FAULTS[request_name]
     stage = GroupFixture(GroupState.STABLE, settings=GroupSettings(members_max=2))
     event = msgspec.structs.replace(ASK[row](stage), **faults)

@@ -18,12 +18,12 @@ from partage.coordinator.timers import TIMERS, TimerKey
 PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_groups_page_is_up_to_date() -> None:
     """To update it: ``python -m partage.coordinator.page > docs/groups.md``."""
     assert PAGE.read_text() == page()
 
 
-def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
+def test_table_rows_have_equal_cell_counts() -> None:
     widths = set()
     for line in [*page().splitlines(), ""]:
         if line.startswith("|"):
@@ -33,7 +33,7 @@ def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
             widths.clear()
 
 
-def test_every_state_transition_and_timer_is_explained() -> None:
+def test_states_transitions_and_timers_are_documented() -> None:
     assert STATE_DESCRIPTIONS.keys() == set(GroupState)
     allowed = {(before, after) for after, befores in PREDECESSORS.items() for before in befores}
     assert TRANSITION_CAUSES.keys() == allowed

@@ -185,7 +185,7 @@ def costs() -> tuple[Counter[str], Counter[str]]:
     return LargeGroup(FEW).live(), LargeGroup(MANY).live()
 
 
-def test_nothing_costs_more_in_a_larger_group(costs: tuple[Counter[str], Counter[str]]) -> None:
+def test_request_cost_independent_of_group_size(costs: tuple[Counter[str], Counter[str]]) -> None:
     few, many = costs
     growth = {phase: many[phase] / few[phase] for phase in few if few[phase] > FEW}
     assert {phase: times for phase, times in growth.items() if times > GROWTH_MAX} == {}

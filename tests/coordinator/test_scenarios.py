@@ -38,7 +38,7 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
         assert happened == text
 
 
-def test_scenarios_take_every_transition() -> None:
+def test_scenarios_cover_every_transition() -> None:
     taken: set[Edge] = set()
     for path in SCENARIOS:
         story = ScenarioRunner()

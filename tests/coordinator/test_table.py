@@ -343,11 +343,11 @@ EXPECT: dict[Response, Callable[[CaseResult], None]] = {
 
 @pytest.mark.parametrize("column", STATE_COLUMNS, ids=lambda column: str(column or "missing"))
 @pytest.mark.parametrize("row", RequestCase, ids=lambda row: row.name)
-def test_cell(row: RequestCase, column: GroupState | None) -> None:
+def test_response_matches_table(row: RequestCase, column: GroupState | None) -> None:
     EXPECT[RESPONSES[row][column]](CaseResult(row, column))
 
 
-def test_every_cell_is_asked_and_every_answer_given() -> None:
+def test_table_cases_and_responses_are_covered() -> None:
     assert ASK.keys() == set(RequestCase) == RESPONSES.keys()
     assert ARRANGE.keys() == set(STATE_COLUMNS) == {None, *GroupState} - {GroupState.DEAD}
     given = {answer for answers in RESPONSES.values() for answer in answers.values()}

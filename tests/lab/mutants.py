@@ -6,9 +6,9 @@ void is noticed.
 
 from __future__ import annotations
 
-from .kept_mutants import KEPT
+from .cluster_mutants import CLUSTER_MUTANTS
 from .mutant import Mutant
-from .shared_mutants import SHARED
+from .storage_mutants import STORAGE_MUTANTS
 
 _C, _M, _L = "partage.coordinator", "partage.member", "partage.log"
 
@@ -375,6 +375,6 @@ MUTANTS = (
         "max(group.record.since_ms, offset.commit_ms)",
         "group.record.since_ms",
     ),
-    *KEPT,
-    *SHARED,
+    *STORAGE_MUTANTS,
+    *CLUSTER_MUTANTS,
 )

@@ -10,9 +10,9 @@ import pytest
 from partage.coordinator.records import OffsetTombstone
 from partage.lab import history as told
 from partage.lab.checkers import Ledger
-from partage.lab.checkers.instances import Instances
-from partage.lab.checkers.owners import Owners
-from partage.lab.history import Violation
+from partage.lab.checkers.instance_ids import InstanceIdsChecker
+from partage.lab.checkers.partition_owners import PartitionOwnersChecker
+from partage.lab.history import RuleViolationError
 from partage.model.errors import ErrorCode
 from partage.store.formats import encode_record
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
@@ -26,34 +26,44 @@ from partage.wire.apis.leave_group import (
 )
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupResponse
 
-from .stories import Story, claim, commit, group, heartbeat, join, member, share, sync
+from .history_builder import (
+    HistoryBuilder,
+    claim,
+    commit,
+    group,
+    heartbeat,
+    join,
+    member,
+    share,
+    sync,
+)
 
 A, B = member("a", share(0)), member("b", share(1))
 
 
-def a_generation_is_left_out(story: Story) -> None:
+def a_generation_is_left_out(story: HistoryBuilder) -> None:
     story.generation(1, A)
     story.generation(3, A)
 
 
-def a_group_grows_too_large(story: Story) -> None:
+def a_group_grows_too_large(story: HistoryBuilder) -> None:
     story.generation(1, A, B, member("c"))
 
 
-def a_partition_is_given_twice(story: Story) -> None:
+def a_partition_is_given_twice(story: HistoryBuilder) -> None:
     story.generation(1, A, member("b", share(0)))
 
 
-def a_partition_goes_over_in_one_step(story: Story) -> None:
+def a_partition_goes_over_in_one_step(story: HistoryBuilder) -> None:
     story.generation(1, A)
     story.generation(2, member("a", said=claim(0, generation=1)), member("b", share(0)))
 
 
-def a_partition_is_held_twice(story: Story) -> None:
+def a_partition_is_held_twice(story: HistoryBuilder) -> None:
     story.generation(1, A, B)
     for name in ("a", "b"):
-        story.tell(
-            told.Holds,
+        story.append(
+            told.OwnershipChanged,
             process=name,
             group_id="g",
             member_id=name,
@@ -62,22 +72,22 @@ def a_partition_is_held_twice(story: Story) -> None:
         )
 
 
-def what_is_stored_was_never_sent(story: Story) -> None:
-    story.ask(JOIN_GROUP, join("a"))
-    story.write(group(1, A, awaiting=True))
-    story.write(group(1, A))
+def what_is_stored_was_never_sent(story: HistoryBuilder) -> None:
+    story.receive_request(JOIN_GROUP, join("a"))
+    story.append_records(group(1, A, awaiting=True))
+    story.append_records(group(1, A))
 
 
-def an_assignment_changes(story: Story) -> None:
+def an_assignment_changes(story: HistoryBuilder) -> None:
     story.generation(1, A)
     for said in (share(0), share(1)):
-        asked = story.ask(SYNC_GROUP, sync(1, "a", []))
-        story.answer(asked, SyncGroupResponse(error_code=0, assignment=said))
+        asked = story.receive_request(SYNC_GROUP, sync(1, "a", []))
+        story.send_response(asked, SyncGroupResponse(error_code=0, assignment=said))
 
 
-def a_generation_is_told_before_it_is_durable(story: Story) -> None:
-    asked = story.ask(JOIN_GROUP, join("a"))
-    story.write(group(1, A, awaiting=True), durable=False)
+def a_generation_is_told_before_it_is_durable(story: HistoryBuilder) -> None:
+    asked = story.receive_request(JOIN_GROUP, join("a"))
+    story.append_records(group(1, A, awaiting=True), durable=False)
     answer = JoinGroupResponse(
         error_code=0,
         generation_id=1,
@@ -86,62 +96,62 @@ def a_generation_is_told_before_it_is_durable(story: Story) -> None:
         member_id="a",
         members=[],
     )
-    story.answer(asked, answer)
+    story.send_response(asked, answer)
 
 
-def a_member_stays_without_joining(story: Story) -> None:
+def a_member_stays_without_joining(story: HistoryBuilder) -> None:
     story.generation(1, A, B)
-    story.ask(JOIN_GROUP, join("a"))
-    story.write(group(2, A, B, awaiting=True))
+    story.receive_request(JOIN_GROUP, join("a"))
+    story.append_records(group(2, A, B, awaiting=True))
 
 
-def a_stale_heartbeat_is_accepted(story: Story) -> None:
+def a_stale_heartbeat_is_accepted(story: HistoryBuilder) -> None:
     story.generation(1, A)
     story.generation(2, A)
     heartbeat(story, "a", 1)
 
 
-def a_member_is_told_that_it_is_of_another_generation(story: Story) -> None:
+def a_member_is_told_that_it_is_of_another_generation(story: HistoryBuilder) -> None:
     story.generation(1, A)
     heartbeat(story, "a", 1, code=ErrorCode.ILLEGAL_GENERATION)
 
 
-def one_without_an_instance_is_fenced(story: Story) -> None:
+def one_without_an_instance_is_fenced(story: HistoryBuilder) -> None:
     story.generation(1, A)
     heartbeat(story, "b", 1, code=ErrorCode.FENCED_INSTANCE_ID)
 
 
-def what_a_static_member_is_given_was_never_sent(story: Story) -> None:
-    story.ask(JOIN_GROUP, join("a"))
+def what_a_static_member_is_given_was_never_sent(story: HistoryBuilder) -> None:
+    story.receive_request(JOIN_GROUP, join("a"))
     static = msgspec.structs.replace(A, instance_id="i")
-    story.write(group(1, static, awaiting=True))
-    story.write(group(1, static))
+    story.append_records(group(1, static, awaiting=True))
+    story.append_records(group(1, static))
 
 
-def a_commit_is_acknowledged_and_not_stored(story: Story) -> None:
+def a_commit_is_acknowledged_and_not_stored(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story, writes=False)
 
 
-def a_commit_is_refused_and_stored(story: Story) -> None:
+def a_commit_is_refused_and_stored(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story, code=ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def an_offset_goes_before_its_time(story: Story) -> None:
+def an_offset_goes_before_its_time(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
-    story.write(OffsetTombstone(group_id="g", topic="t", partition=0))
+    story.append_records(OffsetTombstone(group_id="g", topic="t", partition=0))
 
 
-def what_was_durable_is_not_loaded(story: Story) -> None:
+def what_was_durable_is_not_loaded(story: HistoryBuilder) -> None:
     story.generation(1, A)
-    story.tell(told.Died, how="killed")
-    story.tell(told.Loaded, state={})
+    story.append(told.BrokerDied, how="killed")
+    story.append(told.ShardLoaded, state={})
 
 
-def joined(story: Story) -> None:
-    asked = story.ask(JOIN_GROUP, join("a"))
+def joined(story: HistoryBuilder) -> None:
+    asked = story.receive_request(JOIN_GROUP, join("a"))
     story.generation(1, B, A)
     answer = JoinGroupResponse(
         error_code=0,
@@ -151,21 +161,21 @@ def joined(story: Story) -> None:
         member_id="a",
         members=[],
     )
-    story.answer(asked, answer)
+    story.send_response(asked, answer)
 
 
-def expired(story: Story) -> None:
+def expired(story: HistoryBuilder) -> None:
     reason = "no heartbeat within its session timeout"
-    story.tell(told.Expired, group_id="g", member_id="a", reason=reason)
+    story.append(told.MemberExpired, group_id="g", member_id="a", reason=reason)
 
 
-def a_member_that_lives_is_expired(story: Story) -> None:
+def a_member_that_lives_is_expired(story: HistoryBuilder) -> None:
     joined(story)
     heartbeat(story, "a", 1)
     expired(story)
 
 
-def a_member_that_has_committed_is_expired(story: Story) -> None:
+def a_member_that_has_committed_is_expired(story: HistoryBuilder) -> None:
     joined(story)
     story.at_ms += 5_900
     commit(story)
@@ -173,59 +183,59 @@ def a_member_that_has_committed_is_expired(story: Story) -> None:
     expired(story)
 
 
-def a_member_is_not_waited_for_after_a_standstill(story: Story) -> None:
+def a_member_is_not_waited_for_after_a_standstill(story: HistoryBuilder) -> None:
     joined(story)
     stand_still(story, 7_000)
     story.at_ms += 900
     expired(story)
 
 
-def stand_still(story: Story, for_ms: int) -> None:
+def stand_still(story: HistoryBuilder, for_ms: int) -> None:
     since_ms = story.at_ms
     story.at_ms += for_ms
-    story.tell(told.StoodStill, since_ms=since_ms)
+    story.append(told.StallEnded, since_ms=since_ms)
 
 
-def a_broker_answers_for_what_another_has_loaded(story: Story) -> None:
-    story.tell(told.Loaded, broker=1, epoch=1, state={})
+def a_broker_answers_for_what_another_has_loaded(story: HistoryBuilder) -> None:
+    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
     heartbeat(story, "a", 1)
-    story.tell(told.Loaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
+    story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
     heartbeat(story, "a", 1)
 
 
-def a_broker_refuses_what_it_has_given_up(story: Story) -> None:
-    story.tell(told.Loaded, broker=1, epoch=1, state={})
+def a_broker_refuses_what_it_has_given_up(story: HistoryBuilder) -> None:
+    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
-    story.tell(told.Resigned, broker=1, shard=0)
+    story.append(told.ShardResigned, broker=1, shard=0)
     commit(story, writes=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def a_broker_expires_a_member_of_what_another_has_loaded(story: Story) -> None:
-    story.tell(told.Loaded, broker=1, epoch=1, state={})
+def a_broker_expires_a_member_of_what_another_has_loaded(story: HistoryBuilder) -> None:
+    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
-    story.tell(told.Loaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
-    story.tell(told.Expired, group_id="g", member_id="a", reason="no heartbeat")
+    story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
+    story.append(told.MemberExpired, group_id="g", member_id="a", reason="no heartbeat")
 
 
-def a_listener_loses_what_it_never_had(story: Story) -> None:
-    story.tell(told.Told, process="p", call="lost", partitions=(("t", 0),))
+def a_listener_loses_what_it_never_had(story: HistoryBuilder) -> None:
+    story.append(told.CallbackDue, process="p", call="lost", partitions=(("t", 0),))
 
 
-def a_request_is_answered_twice(story: Story) -> None:
+def a_request_is_answered_twice(story: HistoryBuilder) -> None:
     story.generation(1, A)
     message = HeartbeatRequest(group_id="g", generation_id=1, member_id="a")
-    asked = story.ask(HEARTBEAT, message)
-    story.answer(asked, HeartbeatResponse(error_code=16))
-    story.history._listeners[told.Answered][:] = [
+    asked = story.receive_request(HEARTBEAT, message)
+    story.send_response(asked, HeartbeatResponse(error_code=16))
+    story.history._listeners[told.ResponseSent][:] = [
         listener
-        for listener in story.history._listeners[told.Answered]
+        for listener in story.history._listeners[told.ResponseSent]
         if "Answers" in listener.__qualname__
     ]
-    story.answer(asked, HeartbeatResponse(error_code=16))
+    story.send_response(asked, HeartbeatResponse(error_code=16))
 
 
-BROKEN: dict[Callable[[Story], None], str] = {
+BROKEN: dict[Callable[[HistoryBuilder], None], str] = {
     a_generation_is_left_out: "generations",
     a_group_grows_too_large: "generations",
     a_partition_is_given_twice: "shares",
@@ -255,14 +265,14 @@ BROKEN: dict[Callable[[Story], None], str] = {
 
 
 @pytest.mark.parametrize("tell", BROKEN, ids=lambda tell: tell.__name__)
-def test_a_history_that_cannot_be_is_refused(tell: Callable[[Story], None]) -> None:
-    with pytest.raises(Violation) as violation:
-        tell(Story())
+def test_a_history_that_cannot_be_is_refused(tell: Callable[[HistoryBuilder], None]) -> None:
+    with pytest.raises(RuleViolationError) as violation:
+        tell(HistoryBuilder())
     assert violation.value.rule == BROKEN[tell]
 
 
 def test_a_history_that_can_be_is_not() -> None:
-    story = Story()
+    story = HistoryBuilder()
     story.generation(1, A, B)
     heartbeat(story, "a", 1)
     commit(story)
@@ -273,7 +283,7 @@ def test_a_history_that_can_be_is_not() -> None:
 @pytest.mark.parametrize("silent_ms", [1_100, 7_000])
 def test_who_was_waited_for_may_be_expired(silent_ms: int) -> None:
     """As long as the broker was late."""
-    story = Story()
+    story = HistoryBuilder()
     joined(story)
     stand_still(story, 7_000)
     story.at_ms += silent_ms
@@ -281,10 +291,10 @@ def test_who_was_waited_for_may_be_expired(silent_ms: int) -> None:
 
 
 def test_who_has_given_a_shard_up_may_say_so() -> None:
-    story = Story()
-    story.tell(told.Loaded, broker=1, epoch=1, state={})
+    story = HistoryBuilder()
+    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
-    story.tell(told.Loaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
+    story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
     commit(story, writes=False, code=ErrorCode.NOT_COORDINATOR)
     heartbeat(story, "a", 1, is_loaded=False)  # by a broker that loads: all is well
 
@@ -293,22 +303,24 @@ def test_a_follower_hears_what_was_stored_before_a_static_member_came_back() -> 
     before, after = (
         msgspec.structs.replace(B, member_id=name, instance_id="i") for name in ("b", "b-again")
     )
-    story = Story()
+    story = HistoryBuilder()
     story.generation(1, A, before)
-    asked = story.ask(SYNC_GROUP, sync(1, "b", []))
-    story.write(group(1, A, after))
-    story.answer(asked, SyncGroupResponse(error_code=0, assignment=share(1)))
+    asked = story.receive_request(SYNC_GROUP, sync(1, "b", []))
+    story.append_records(group(1, A, after))
+    story.send_response(asked, SyncGroupResponse(error_code=0, assignment=share(1)))
 
 
-def replaced() -> Story:
+def replaced() -> HistoryBuilder:
     """For the instance id of one member another has joined; only `Instances` listens."""
-    story = Story(lambda history, settings: Instances(history, Ledger(history), settings))
+    story = HistoryBuilder(
+        lambda history, settings: InstanceIdsChecker(history, Ledger(history), settings)
+    )
     for name in ("a", "a-again"):
         message = msgspec.structs.replace(join(name), group_instance_id="i")
         answer = JoinGroupResponse(
             error_code=0, generation_id=1, protocol_name="", leader="", member_id=name, members=[]
         )
-        story.answer(story.ask(JOIN_GROUP, message), answer)
+        story.send_response(story.receive_request(JOIN_GROUP, message), answer)
     return story
 
 
@@ -316,36 +328,38 @@ def replaced() -> Story:
 def test_who_was_replaced_cannot_leave_for_its_successor(code: ErrorCode) -> None:
     story = replaced()
     leaver = LeaveGroupMember(member_id="a", group_instance_id="i")
-    asked = story.ask(LEAVE_GROUP, LeaveGroupRequest(group_id="g", members=[leaver]))
+    asked = story.receive_request(LEAVE_GROUP, LeaveGroupRequest(group_id="g", members=[leaver]))
     left = LeaveGroupMemberResult(member_id="a", group_instance_id="i", error_code=code)
     answer = LeaveGroupResponse(error_code=0, members=[left])
     if code:
-        story.answer(asked, answer)
+        story.send_response(asked, answer)
         return
-    with pytest.raises(Violation, match="a was replaced"):
-        story.answer(asked, answer)
+    with pytest.raises(RuleViolationError, match="a was replaced"):
+        story.send_response(asked, answer)
 
 
 def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
     story = replaced()
     commit(story, generation=-1)
-    with pytest.raises(Violation, match="a was replaced, and is accepted"):
+    with pytest.raises(RuleViolationError, match="a was replaced, and is accepted"):
         commit(story, generation=1)
 
 
 def a_partition_goes_over(*, joined_by: str, told_of: int = 2) -> None:
     """Somebody joins as b, who still holds what c is given, and is told of a generation."""
-    story = Story(lambda history, settings: Owners(history, Ledger(history), settings))
+    story = HistoryBuilder(
+        lambda history, settings: PartitionOwnersChecker(history, Ledger(history), settings)
+    )
     story.generation(1, B)
-    asked = story.ask(JOIN_GROUP, join("b"), client=joined_by)
-    story.write(group(2, member("b"), member("c", share(1)), awaiting=True))
+    asked = story.receive_request(JOIN_GROUP, join("b"), client=joined_by)
+    story.append_records(group(2, member("b"), member("c", share(1)), awaiting=True))
     answer = JoinGroupResponse(
         error_code=0, generation_id=told_of, protocol_name="", leader="", member_id="b", members=[]
     )
-    story.answer(asked, answer)
+    story.send_response(asked, answer)
     for name, generation in (("b", 1), ("c", 2)):
-        story.tell(
-            told.Holds,
+        story.append(
+            told.OwnershipChanged,
             process=name,
             group_id="g",
             member_id=name,
@@ -356,7 +370,7 @@ def a_partition_goes_over(*, joined_by: str, told_of: int = 2) -> None:
 
 def test_who_was_joined_for_by_somebody_else_has_not_heard_of_it() -> None:
     a_partition_goes_over(joined_by="stranger")
-    with pytest.raises(Violation, match="is held by c"):
+    with pytest.raises(RuleViolationError, match="is held by c"):
         a_partition_goes_over(joined_by="b")
 
 

@@ -19,15 +19,15 @@ from partage.coordinator.shard import Shard
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer, JoinTimer
 from partage.lab.coverage import (
-    CONSEQUENCES,
     ELSEWHERE,
+    FAULT_CONSEQUENCES,
     LOADING,
-    POSSIBLE,
-    met_by_groups,
-    never_met,
+    POSSIBLE_STATES,
+    group_coverage_keys,
+    uncovered_events,
 )
-from partage.lab.faults import KINDS, ORDERED
-from partage.lab.running import draw, live
+from partage.lab.faults import DEFERRED, KINDS
+from partage.lab.runner import draw_scenario, run_scenario
 from partage.model.settings import GroupSettings
 
 TICKET = Ticket(object())
@@ -36,10 +36,10 @@ TICKET = Ticket(object())
 def test_an_event_is_met_by_the_group_that_it_is_about() -> None:
     shard = Shard(GroupSettings(), lambda subscription: frozenset())
     described = DescribeGroup(at_ms=0, reply_to=TICKET, group_id="g")
-    assert list(met_by_groups(shard, LOADING, described)) == ["none Describe"]
-    assert list(met_by_groups(None, ELSEWHERE, described)) == ["elsewhere Describe"]
+    assert list(group_coverage_keys(shard, LOADING, described)) == ["none Describe"]
+    assert list(group_coverage_keys(None, ELSEWHERE, described)) == ["elsewhere Describe"]
     fired = TimerFired(at_ms=0, key=JoinTimer("g"))
-    assert list(met_by_groups(shard, LOADING, fired)) == ["none JoinTimer"]
+    assert list(group_coverage_keys(shard, LOADING, fired)) == ["none JoinTimer"]
 
 
 @pytest.mark.parametrize(
@@ -52,20 +52,24 @@ def test_an_event_is_met_by_the_group_that_it_is_about() -> None:
 )
 def test_what_is_about_all_groups_is_met_by_each(event: object, name: str) -> None:
     shard = Shard(GroupSettings(), lambda subscription: frozenset())
-    assert list(met_by_groups(shard, LOADING, event)) == [f"none {name}"]
+    assert list(group_coverage_keys(shard, LOADING, event)) == [f"none {name}"]
     states = [GroupState.EMPTY, GroupState.STABLE, GroupState.STABLE]
     for number, state in enumerate(states):
         group = shard.groups[f"g{number}"] = Group(f"g{number}")
         group.state = state
-    assert list(met_by_groups(shard, LOADING, event)) == [f"{state} {name}" for state in states]
+    assert list(group_coverage_keys(shard, LOADING, event)) == [
+        f"{state} {name}" for state in states
+    ]
 
 
 def test_what_is_missing_is_told_by_event() -> None:
-    everything = {f"{state} {event}" for event, states in POSSIBLE.items() for state in states}
-    assert never_met(everything) == []
+    everything = {
+        f"{state} {event}" for event, states in POSSIBLE_STATES.items() for state in states
+    }
+    assert uncovered_events(everything) == []
     name = DeleteGroup.__name__
     missing = {f"Stable {name}", f"{LOADING} {name}", "Stable SessionTimer"}
-    assert never_met(everything - missing) == [
+    assert uncovered_events(everything - missing) == [
         (name, ["Stable", LOADING]),
         ("SessionTimer", ["Stable"]),
     ]
@@ -76,22 +80,22 @@ def test_worlds_meet_what_is_possible_and_count_what_strikes() -> None:
     faults: Counter[str] = Counter()
     ordered: Counter[str] = Counter()
     for seed in range(60, 100):
-        world, verdict = live(draw(seed, changes={"brokers": 1 + seed % 3}))
+        world, verdict = run_scenario(draw_scenario(seed, changes={"brokers": 1 + seed % 3}))
         assert verdict.rule is None, verdict.command
         met.update(verdict.met)
         faults.update(verdict.faults)
         ordered.update(step.kind for step in world.scenario.steps)
-        traps = {kind for kind in ORDERED if kind.startswith("dies_")}
+        traps = {kind for kind in DEFERRED if kind.startswith("dies_")}
         assert sum(verdict.faults.get(kind, 0) for kind in traps) <= sum(
             step.kind in traps for step in world.scenario.steps
         )
     assert met.keys() <= {
-        f"{state} {event}" for event, states in POSSIBLE.items() for state in states
+        f"{state} {event}" for event, states in POSSIBLE_STATES.items() for state in states
     }
-    missing = sum(len(states) for _, states in never_met(met))
-    assert missing < 30, never_met(met)
+    missing = sum(len(states) for _, states in uncovered_events(met))
+    assert missing < 30, uncovered_events(met)
     assert faults.keys() <= {
-        *(*KINDS.all(), *CONSEQUENCES),
+        *(*KINDS.all(), *FAULT_CONSEQUENCES),
         "a static group has to be nudged",
     }
     assert (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .mutants import MUTANTS, Mutant
-from .planting import look_elsewhere
+from .mutation import find_mutant_in_subprocess
 
 #: Of each kind one that few worlds survive.
 QUICK = (
@@ -38,5 +38,5 @@ def test_there_are_enough_of_them() -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_it_is_found(name: str) -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    found = look_elsewhere(mutant, 60)
+    found = find_mutant_in_subprocess(mutant, 60)
     assert found.rule is not None, f"60 worlds survive: {name}"

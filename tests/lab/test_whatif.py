@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from partage.lab.rehearsals.handovers import Disturbance, Reads, follow
-from partage.lab.rehearsals.lags import lags
-from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, LivePartition
-from partage.lab.rehearsals.rehearsal import ASSIGNORS, Rehearsal
-from partage.lab.rehearsals.trials import try_all
-from partage.lab.rehearsals.whatif import Outcome, Trial, try_out
+from partage.lab.whatif.group_simulation import ASSIGNORS, GroupSimulation
+from partage.lab.whatif.handovers import MembershipChange, ReaderChange, measure_handovers
+from partage.lab.whatif.lag_forecast import forecast_lag
+from partage.lab.whatif.live_group import LiveGroup, LiveMember, LivePartition
+from partage.lab.whatif.trial import Trial, TrialResult, run_trial
+from partage.lab.whatif.trial_pool import run_trials
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -45,8 +45,8 @@ def group(*members: LiveMember, t: int = 4, u: int = 0, **others) -> LiveGroup:
     return LiveGroup(**made_of)
 
 
-def tried(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> Outcome:
-    return try_out(trial(live, event, assignor, away_ms))
+def run(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> TrialResult:
+    return run_trial(trial(live, event, assignor, away_ms))
 
 
 def trial(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> Trial:
@@ -70,22 +70,22 @@ SKEWED = group(
 class TestTheBeginning:
     @pytest.mark.parametrize("assignor", ASSIGNORS)
     def test_it_is_the_live_group(self, assignor):
-        rehearsal = Rehearsal(SKEWED, assignor)
+        rehearsal = GroupSimulation(SKEWED, assignor)
         assert rehearsal.owners == SKEWED.owners, "t3 and t6 are nobody's"
         assert rehearsal.generation == 41
-        assert rehearsal.alive[0].core.membership.is_leader
-        assert rehearsal.alive[0].name == "c-00000002"
+        assert rehearsal.live_processes[0].core.membership.is_leader
+        assert rehearsal.live_processes[0].name == "c-00000002"
 
     def test_a_generation_that_is_not_known(self):
-        assert Rehearsal(group(member(1, "t0")), "range").generation == 1
+        assert GroupSimulation(group(member(1, "t0")), "range").generation == 1
 
     @pytest.mark.parametrize("assignor", ASSIGNORS)
     def test_what_its_own_assignor_has_given_stays(self, assignor):
         skewed = group(member(1, "t0 t1 t2 t3"), member(2), member(3))
-        assert tried(skewed, "rebalance", assignor).moved > 0
-        rehearsal = Rehearsal(skewed, assignor)
-        rehearsal.alive[0].rejoin()
-        rehearsal.rest()
+        assert run(skewed, "rebalance", assignor).moved > 0
+        rehearsal = GroupSimulation(skewed, assignor)
+        rehearsal.live_processes[0].request_rejoin()
+        rehearsal.wait_until_stable()
         owners = rehearsal.owners
         settled = group(
             *(
@@ -93,7 +93,7 @@ class TestTheBeginning:
                 for number, name in ((number, f"c-{number:08x}") for number in (1, 2, 3))
             )
         )
-        again = tried(settled, "rebalance", assignor)
+        again = run(settled, "rebalance", assignor)
         assert (again.moved, again.handed_over, again.shuffled) == (0, 0, 0)
 
     def test_range_sees_members_in_their_live_order(self):
@@ -104,21 +104,21 @@ class TestTheBeginning:
             member(9, "t0", instance="a"),
             member(1, "t1", instance="b"),
         )
-        assert tried(live, "rebalance", "range").handed_over == 0
+        assert run(live, "rebalance", "range").handed_over == 0
 
     def test_sticky_claims_what_is_owned_now(self):
         live = group(member(1, "t3 t0"), member(2, "t1 t2"))
-        assert tried(live, "rebalance", "sticky").handed_over == 0
-        assert tried(live, "rebalance", "range").handed_over == 2
-        assert tried(live, "rebalance", "range").shuffled == 2
+        assert run(live, "rebalance", "sticky").handed_over == 0
+        assert run(live, "rebalance", "range").handed_over == 2
+        assert run(live, "rebalance", "range").shuffled == 2
 
 
 class TestEvents:
     @pytest.mark.parametrize("assignor", EAGER)
     def test_eager_stands_still_at_a_rebalance(self, assignor):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
-        eager = tried(live, "rebalance", assignor)
-        kept = tried(live, "rebalance", "cooperative-sticky")
+        eager = run(live, "rebalance", assignor)
+        kept = run(live, "rebalance", "cooperative-sticky")
         assert eager.stood_still_s > 0
         assert 0 < max(eager.still) <= 4
         assert kept.stood_still_s == 0
@@ -126,7 +126,7 @@ class TestEvents:
 
     def test_nobody_stands_still_as_long_as_the_session_but_a_lost_members_partitions(self):
         live = group(member(1, "t0 t1 t2"), member(2, "t3"), rate=10.0)
-        lost = tried(live, "lost", "cooperative-sticky")
+        lost = run(live, "lost", "cooperative-sticky")
         assert lost.detail == "c-00000001, with 3 partitions"
         assert lost.longest_still_s == pytest.approx(10, abs=3)
         assert lost.stood_still_s == pytest.approx(30, abs=9)
@@ -137,13 +137,13 @@ class TestEvents:
         assert lost.caught_up_s > lost.longest_still_s
 
     def test_a_longer_session_timeout_stands_still_longer(self):
-        short = tried(group(member(1, "t0"), member(2, "t1"), t=2), "lost", "range")
+        short = run(group(member(1, "t0"), member(2, "t1"), t=2), "lost", "range")
         live = group(member(1, "t0"), member(2, "t1"), t=2, session_timeout_ms=45_000)
-        assert tried(live, "lost", "range").longest_still_s > short.longest_still_s + 30
+        assert run(live, "lost", "range").longest_still_s > short.longest_still_s + 30
 
     def test_what_only_the_lost_member_subscribed_to_is_unread(self):
         live = group(member(1, "t0 t1 t2 t3 u0", topics="t u"), member(2), u=1, rate=1.0)
-        lost = tried(live, "lost", "cooperative-sticky")
+        lost = run(live, "lost", "cooperative-sticky")
         assert lost.unread == 1
         assert lost.moved == 4
         assert lost.caught_up_s is None, "u-0 falls behind for ever"
@@ -151,64 +151,64 @@ class TestEvents:
     @pytest.mark.parametrize("event", ["rebalance", "lost", "restart", "more"])
     def test_standstills_by_second_are_all_of_them(self, event):
         live = group(member(1, "t0 t1 u0", topics="t u"), member(2, "t2 t3"), u=1)
-        found = tried(live, event, "range")
+        found = run(live, event, "range")
         assert found.stood_still_s > 0
         assert sum(found.still) == pytest.approx(found.stood_still_s)
         assert len(found.still) == math.ceil(found.settled_s)
 
     def test_the_only_member_is_lost(self):
-        lost = tried(group(member(1, "t0 t1 t2 t3")), "lost", "range")
+        lost = run(group(member(1, "t0 t1 t2 t3")), "lost", "range")
         assert (lost.unread, lost.moved, lost.handed_over) == (4, 0, 0)
         assert lost.settled_s is not None
 
     def test_static_members_restart_without_a_rebalance(self):
         static = group(member(1, "t0 t1", instance="a"), member(2, "t2 t3", instance="b"))
-        away = tried(static, "restart", "range", away_ms=4_000)
+        away = run(static, "restart", "range", away_ms=4_000)
         assert (away.rebalances, away.handed_over, away.moved) == (0, 0, 0)
         assert away.stood_still_s == pytest.approx(16, abs=2), "four partitions, 4 s each"
-        longer = tried(static, "restart", "range", away_ms=15_000)
+        longer = run(static, "restart", "range", away_ms=15_000)
         assert longer.rebalances >= 4, "beyond the session timeout they are given up"
         assert longer.handed_over > 0
 
     def test_time_in_which_nothing_happens_is_counted_too(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
-        short, longer = (tried(live, "restart", "range", away_ms) for away_ms in (10_000, 70_000))
+        short, longer = (run(live, "restart", "range", away_ms) for away_ms in (10_000, 70_000))
         assert longer.settled_s == pytest.approx(short.settled_s + 2 * 60, abs=5)
 
     def test_heartbeats_are_spread_as_they_are_after_a_long_time(self):
         """Each hears of the rebalance at its own moment within 3 s, and waits for the last one."""
         live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
-        again = tried(live, "rebalance", "range")
+        again = run(live, "rebalance", "range")
         assert again.longest_still_s == pytest.approx(3.7, abs=0.7)
         assert again.stood_still_s / 20 == pytest.approx(2.2, abs=0.6)
 
     def test_others_rebalance_twice_a_member(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
-        restarted = tried(live, "restart", "range")
+        restarted = run(live, "restart", "range")
         assert restarted.rebalances >= 4
         assert restarted.detail == "each away for 5 s"
         assert restarted.settled_s is not None
 
     def test_more_members_take_no_more_than_their_share(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
-        more = tried(live, "more", "cooperative-sticky")
+        more = run(live, "more", "cooperative-sticky")
         assert (more.moved, more.shuffled, more.unread) == (2, 0, 0)
         assert more.detail == "2 that subscribe to t"
 
     def test_what_was_nobodys_is_read_and_has_not_moved(self):
         live = group(member(1, "t0"), member(2, "t1"))
-        again = tried(live, "rebalance", "cooperative-sticky")
+        again = run(live, "rebalance", "cooperative-sticky")
         assert (again.moved, again.handed_over, again.unread) == (0, 0, 0)
         assert again.stood_still_s > 0, "t-2 and t-3, until the leader was asked"
 
     def test_it_is_the_same_every_time(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"), rate=5.0)
-        once = tried(live, "restart", "roundrobin")
-        assert tried(live, "restart", "roundrobin") == once
+        once = run(live, "restart", "roundrobin")
+        assert run(live, "restart", "roundrobin") == once
 
 
-def reads(at_ms: int, process: str, *indexes: int) -> Reads:
-    return Reads(at_ms, process, frozenset(("t", index) for index in indexes))
+def reads(at_ms: int, process: str, *indexes: int) -> ReaderChange:
+    return ReaderChange(at_ms, process, frozenset(("t", index) for index in indexes))
 
 
 class TestHandovers:
@@ -226,22 +226,22 @@ class TestHandovers:
             reads(5_000, "a2", 1),  # came back
         ]
         places = {"a": "a", "a2": "a", "b": "b", "c": "c"}
-        course = follow(
+        course = measure_handovers(
             timeline,
             [("t", index) for index in range(5)],
             places,
-            [Disturbance(1_000, frozenset(("a", "a2")))],
+            [MembershipChange(1_000, frozenset(("a", "a2")))],
             begin_ms=1_000,
             end_ms=5_000,
         )
-        assert course.handed_over == 4
-        assert course.shuffled == 1
+        assert course.handovers == 4
+        assert course.avoidable_handovers == 1
         assert course.moved == 2, "0 is b's, and 2 is c's"
         assert course.unread == 1, "4 is nobody's all along"
-        assert course.stood_still_ms == 2 * 2_000 + 500 + 4_000
-        assert course.longest_ms == 4_000
-        assert course.still_ms_by_second == [3_000, 3_000, 1_000, 1_500]
-        assert sum(course.still_ms_by_second) == course.stood_still_ms
+        assert course.unread_ms == 2 * 2_000 + 500 + 4_000
+        assert course.longest_gap_ms == 4_000
+        assert course.unread_ms_by_second == [3_000, 3_000, 1_000, 1_500]
+        assert sum(course.unread_ms_by_second) == course.unread_ms
 
 
 class TestLags:
@@ -250,14 +250,14 @@ class TestLags:
 
     def test_it_grows_while_nobody_reads_and_is_caught_up_at_full_speed(self):
         timeline = [reads(0, "a", 0), reads(1_000, "a"), reads(11_000, "b", 0)]
-        found = lags(timeline, self.partitions(100.0), 300.0, begin_ms=1_000, end_ms=11_000)
+        found = forecast_lag(timeline, self.partitions(100.0), 300.0, begin_ms=1_000, end_ms=11_000)
         assert (found.peak, found.added) == (1_000, 1_000)
         assert found.caught_up_ms == 15_000, "1,000 records at 300 - 100 a second"
         assert found.by_second[:12] == [*range(0, 1_100, 100), 800]
 
     def test_a_member_that_is_given_too_much_never_catches_up(self):
         timeline = [reads(0, "a", 0), reads(0, "b", 1), reads(1, "a"), reads(1_001, "b", 0, 1)]
-        found = lags(timeline, self.partitions(60.0, 60.0), 100.0, begin_ms=1, end_ms=1_001)
+        found = forecast_lag(timeline, self.partitions(60.0, 60.0), 100.0, begin_ms=1, end_ms=1_001)
         assert found.caught_up_ms is None
         assert found.by_second[101] - found.by_second[1] == 20 * 100
 
@@ -272,20 +272,20 @@ class TestLags:
             reads(5_000, "a", 0),  # 600 are left: 500 and 100
             reads(5_000, "b", 1),
         ]
-        found = lags(timeline, few, 100.0, begin_ms=1, end_ms=5_000)
+        found = forecast_lag(timeline, few, 100.0, begin_ms=1, end_ms=5_000)
         assert found.by_second[5] == pytest.approx(600, abs=2)
         assert found.by_second[6] == pytest.approx(400, abs=2), "both read now"
         assert found.by_second[7] == pytest.approx(300, abs=2), "b has nothing left"
 
     def test_a_lag_that_only_shrinks_has_its_peak_at_the_beginning(self):
-        found = lags([reads(0, "a", 0)], self.partitions(0.0, lag=500), 100.0, 1, 1)
+        found = forecast_lag([reads(0, "a", 0)], self.partitions(0.0, lag=500), 100.0, 1, 1)
         assert (found.peak, found.added, found.caught_up_ms) == (500, 0, 0)
         assert found.by_second[5] == pytest.approx(0, abs=1)
         assert found.undisturbed == found.by_second
 
     def test_what_is_added_is_told_from_what_was_there(self):
         timeline = [reads(0, "a", 0), reads(1_000, "a"), reads(4_000, "b", 0)]
-        found = lags(timeline, self.partitions(50.0, lag=900), 200.0, 1_000, 4_000)
+        found = forecast_lag(timeline, self.partitions(50.0, lag=900), 200.0, 1_000, 4_000)
         assert found.undisturbed[:4] == [900, 750, 600, 450]
         assert found.by_second[:4] == [900, 950, 1_000, 1_050]
         assert (found.peak, found.added) == (1_050, 600)
@@ -296,6 +296,6 @@ def test_trials_from_several_processes_are_the_same():
     live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
     trials = [trial(live, event, "range") for event in ("rebalance", "lost")]
     told: list[tuple[int, float]] = []
-    spread = try_all(trials, 2, lambda number, done: told.append((number, done)))
-    assert spread == [try_out(each) for each in trials]
+    spread = run_trials(trials, 2, lambda number, done: told.append((number, done)))
+    assert spread == [run_trial(each) for each in trials]
     assert {number for number, done in told if done == 1} == {0, 1}

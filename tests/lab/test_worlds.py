@@ -11,7 +11,7 @@ import pytest
 
 from partage.lab import history
 from partage.lab.faults import KINDS
-from partage.lab.running import Verdict, draw, live
+from partage.lab.runner import Verdict, draw_scenario, run_scenario
 
 #: Of all seeds, those that run with the tests; many more run with ``make lab``.
 BLOCKS = [range(first, first + 15) for first in range(0, 120, 15)]
@@ -74,14 +74,14 @@ SINCE = (
 )
 
 _DIGESTS = """
-from partage.lab.running import draw, live
+from partage.lab.runner import draw, live
 for seed in (1, 2, 3, 5):
     world, verdict = live(draw(seed, changes={"brokers": seed}))
     print(seed, verdict.rule, world.history.digest())
 """
 
 
-def expect_sound(verdict: Verdict) -> None:
+def assert_no_violation(verdict: Verdict) -> None:
     assert verdict.rule is None, f"{verdict.rule}: {verdict.story}\nrepeat: {verdict.command}"
 
 
@@ -89,8 +89,8 @@ def expect_sound(verdict: Verdict) -> None:
 def test_no_rule_is_broken(seeds: range) -> None:
     faults: Counter[str] = Counter()
     for seed in seeds:
-        _, verdict = live(draw(seed))
-        expect_sound(verdict)
+        _, verdict = run_scenario(draw_scenario(seed))
+        assert_no_violation(verdict)
         faults.update(verdict.faults)
     assert len(faults) > len(KINDS.common) // 2, "hardly anything happened"
     assert sum(faults.values()) > 5 * len(seeds)
@@ -98,12 +98,14 @@ def test_no_rule_is_broken(seeds: range) -> None:
 
 @pytest.mark.parametrize("seed", PAST + MISJUDGED)
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
-    expect_sound(live(draw(seed, changes={"brokers": 1, "producers": 1}))[1])
+    assert_no_violation(
+        run_scenario(draw_scenario(seed, changes={"brokers": 1, "producers": 1}))[1]
+    )
 
 
 @pytest.mark.parametrize("seed", SINCE)
 def test_what_was_found_since_is_not_found_again(seed: int) -> None:
-    expect_sound(live(draw(seed))[1])
+    assert_no_violation(run_scenario(draw_scenario(seed))[1])
 
 
 @pytest.mark.parametrize("seeds", [range(645, 660), range(660, 675)], ids=str)
@@ -111,10 +113,10 @@ def test_no_rule_is_broken_where_brokers_share_the_groups(seeds: range) -> None:
     faults: Counter[str] = Counter()
     owners: Counter[int] = Counter()
     for seed in seeds:
-        world, verdict = live(draw(seed, changes={"brokers": 2 + seed % 2}))
-        expect_sound(verdict)
+        world, verdict = run_scenario(draw_scenario(seed, changes={"brokers": 2 + seed % 2}))
+        assert_no_violation(verdict)
         faults.update(verdict.faults)
-        owners.update(e.broker for e in world.history.entries if isinstance(e, history.Loaded))
+        owners.update(e.broker for e in world.history.entries if isinstance(e, history.ShardLoaded))
     assert set(KINDS.cluster) <= set(faults), "something never happened"
     assert min(owners[1], owners[2]) > len(seeds)
 

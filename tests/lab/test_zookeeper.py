@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from partage.lab.nature.clock import Clock
-from partage.lab.nature.coroutines import Task
-from partage.lab.nature.zookeeper import LabSession, ZooKeeper
+from partage.lab.environment.clock import Clock
+from partage.lab.environment.coroutines import SimTask
+from partage.lab.environment.zookeeper import LabSession, ZooKeeper
 from partage.store.zookeeper import Create, SetData
 
 PATHS = [f"/{number}" for number in range(20)]
@@ -23,19 +23,21 @@ class Clients:
     def __init__(self, seed: int = 0) -> None:
         self.clock = Clock()
         servers = ZooKeeper(self.clock, Random(f"packets {seed}"), 50)
-        self.reader, self.writer = (servers.begin(name, 6_000, at_once) for name in ("a", "b"))
+        self.reader, self.writer = (
+            servers.open_session(name, 6_000, at_once) for name in ("a", "b")
+        )
         self.found: list[bytes] = []
 
     def begin(self) -> None:
-        Task(self._write(self.writer, [Create(path, b"old") for path in PATHS]), at_once)
+        SimTask(self._write(self.writer, [Create(path, b"old") for path in PATHS]), at_once)
         self.clock.run(1_000)
 
     async def _write(self, session: LabSession, operations: list[Create] | list[SetData]) -> None:
         await session.transact(operations)
 
     def read_while_all_is_written(self) -> None:
-        Task(self._read(self.reader), at_once)
-        Task(self._write(self.writer, [SetData(path, b"new") for path in PATHS]), at_once)
+        SimTask(self._read(self.reader), at_once)
+        SimTask(self._write(self.writer, [SetData(path, b"new") for path in PATHS]), at_once)
         self.clock.run(1_000)
 
     async def _read(self, session: LabSession) -> None:
@@ -57,7 +59,7 @@ def test_what_is_asked_for_at_once_is_not_read_at_one_moment() -> None:
 def test_a_session_that_is_closed_ends_at_once() -> None:
     clients = Clients()
     me = Create("/me", b"", is_ephemeral=True)
-    Task(clients._write(clients.writer, [me]), at_once)
+    SimTask(clients._write(clients.writer, [me]), at_once)
     clients.clock.run(1_000)
     nodes = clients.reader._servers.nodes
     assert "/me" in nodes.nodes

@@ -13,7 +13,7 @@ import traceback
 from itertools import count
 from random import Random, SystemRandom
 
-from partage.lab.nature.disk import Crash, CrashDisk
+from partage.lab.environment.disk import CrashDisk, PowerLossError
 
 from .crash_scenarios import SCENARIOS, check_recovery, crashes
 from .partition_host import Host
@@ -24,14 +24,14 @@ _AGAIN_MAX = 40  # operations of a start, about
 def crashes_again(host: Host, rng: Random) -> bool:
     """The power goes out while it starts, unless the start takes fewer operations."""
     assert isinstance(host.disk, CrashDisk)
-    host.disk.fail_after = rng.randrange(_AGAIN_MAX)
+    host.disk.crash_after = rng.randrange(_AGAIN_MAX)
     try:
         host.open()
-    except Crash:
+    except PowerLossError:
         host.disk.crash(rng)
         return True
     finally:
-        host.disk.fail_after = None
+        host.disk.crash_after = None
     return False
 
 

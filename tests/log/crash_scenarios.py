@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
-from partage.lab.nature.disk import Crash, CrashDisk
+from partage.lab.environment.disk import CrashDisk, PowerLossError
 from partage.log.catalogue.topic_config import LogConfig
 from partage.wire.records.columns import RecordTuple
 
@@ -112,11 +112,11 @@ def crashed_at(story: CrashScenario, operation: int, rng: Random) -> tuple[Host,
     """The story with the power going out before an operation, or not at all if it has fewer."""
     host = story.prepare()
     assert isinstance(host.disk, CrashDisk)
-    host.disk.fail_after = operation
+    host.disk.crash_after = operation
     try:
         story.action(host)
         ended = True
-    except Crash:
+    except PowerLossError:
         ended = False
     host.disk.crash(rng)
     return host, ended

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from partage.lab.nature.disk import CrashDisk
+from partage.lab.environment.disk import CrashDisk
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.compaction.cleaner import compact
 from partage.log.compaction.segment_swap import finish_swap

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from partage.lab.nature.disk import Crash, CrashDisk
+from partage.lab.environment.disk import CrashDisk, PowerLossError
 from partage.log.catalogue.topic_catalogue import CatalogueChange, TopicCatalogue, apply_change
 from partage.log.results import Refusal
 
@@ -33,8 +33,8 @@ def test_a_crash_while_starting_changes_nothing(name: str) -> None:
         state, operations = state_of(host), host.disk.operations - disk.operations
         for operation in range(operations):
             host.disk = disk.copy()
-            host.disk.fail_after = operation
-            with pytest.raises(Crash):
+            host.disk.crash_after = operation
+            with pytest.raises(PowerLossError):
                 host.open()
             host.disk.crash(Random(operation))
             host.open()
@@ -55,13 +55,13 @@ def test_the_catalogue_is_the_old_one_or_the_new_one(seed: int) -> None:
         disk = CrashDisk()
         topics = TopicCatalogue.load(disk)
         before = list(topics)
-        disk.fail_after = operation
+        disk.crash_after = operation
         try:
             for change in changes_of(topics):
                 assert isinstance(change, CatalogueChange)
                 apply_change(disk, change)
                 before = list(topics)
-        except Crash:
+        except PowerLossError:
             pass
         disk.crash(Random(seed * 1000 + operation))
         found = TopicCatalogue.load(disk)

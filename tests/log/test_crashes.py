@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from partage.lab.nature.disk import Crash, CrashDisk
+from partage.lab.environment.disk import CrashDisk, PowerLossError
 from partage.log.results import DurableStep, Refusal
 from partage.wire.records.columns import RecordTuple
 
@@ -147,7 +147,7 @@ class CrashingLog(RuleBasedStateMachine):
         process dies at first, so that nothing is lost yet.
         """
         start = self.host.log.log_start_offset
-        self.disk.fail_after = after
+        self.disk.crash_after = after
         try:
             if action == "flush":
                 self.flush(sync_marker=True)
@@ -161,19 +161,19 @@ class CrashingLog(RuleBasedStateMachine):
                 self.checkpoint()
             elif action == "delete":
                 self.delete_records(0.5)
-        except Crash:
+        except PowerLossError:
             pass
         start = max(start, self.host.log.log_start_offset)
-        self.disk.fail_after = None
+        self.disk.crash_after = None
         if not killed:
             self.disk.crash(self.rng)
         for more in again:
-            self.disk.fail_after = more
+            self.disk.crash_after = more
             try:
                 self.host.open()
-            except Crash:
+            except PowerLossError:
                 self.disk.crash(self.rng)
-            self.disk.fail_after = None
+            self.disk.crash_after = None
         self.host.open()
         log = self.host.log
         assert self.durable_end <= log.end_offset <= len(self.appended)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from partage.lab.nature.disk import CrashDisk
+from partage.lab.environment.disk import CrashDisk
 from partage.log.disk import Disk
 from partage.log.io import perform_writes, read_file, replace_file
 from partage.log.memory_disk import MemoryDisk

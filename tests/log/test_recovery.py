@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from partage.lab.nature.disk import CrashDisk
+from partage.lab.environment.disk import CrashDisk
 from partage.log.disk import Disk
 from partage.log.errors import DamagedLogError
 from partage.log.layout import CHECKPOINT_FILE
@@ -114,7 +114,7 @@ def test_what_a_failed_sync_left_in_memory_only_is_written_again() -> None:
     disk = CrashDisk()
     host = host_of(disk, 1)
     host.append(batch(b"in doubt"))
-    disk.failing = FIRST
+    disk.failing_sync_path = FIRST
     with pytest.raises(OSError, match="Input/output error"):
         host.flush()
     host.open()
@@ -313,7 +313,7 @@ def test_where_no_marker_is_known_a_sync_that_failed_is_made_up_for_too() -> Non
     disk = CrashDisk()
     host = Host(disk)
     host.append(batch(b"a"))
-    disk.failing = host.writes[-1].path
+    disk.failing_sync_path = host.writes[-1].path
     with pytest.raises(OSError, match="Input/output"):
         host.flush()
     host.open(cuts_nothing=True)

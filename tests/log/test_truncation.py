@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partage.lab.nature.disk import CrashDisk
+from partage.lab.environment.disk import CrashDisk
 from partage.log.catalogue.topic_catalogue import CatalogueChange, TopicCatalogue, apply_change
 from partage.log.errors import DamagedLogError
 from partage.log.recovery.truncation import TruncationError, truncate_log

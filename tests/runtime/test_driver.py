@@ -104,7 +104,7 @@ def replies(driver: Driver) -> dict[object, Reply]:
     return dict(driver.pop_ready(100))
 
 
-def test_what_needs_no_record_leaves_at_once(driver: Driver) -> None:
+def test_reply_without_records_is_ready_at_once(driver: Driver) -> None:
     driver.handle(describe(1))
     assert driver.ready
     assert not driver.unsent
@@ -112,7 +112,7 @@ def test_what_needs_no_record_leaves_at_once(driver: Driver) -> None:
     assert not driver.ready
 
 
-def test_replies_leave_in_order_once_what_was_applied_before_them_is_durable(
+def test_replies_in_order_after_earlier_records_durable(
     driver: Driver,
 ) -> None:
     driver.handle(describe(1))
@@ -131,7 +131,7 @@ def test_replies_leave_in_order_once_what_was_applied_before_them_is_durable(
     assert ready(driver) == [5, 6]
 
 
-def test_a_later_mark_confirms_the_earlier_ones(driver: Driver) -> None:
+def test_later_mark_confirms_earlier_records(driver: Driver) -> None:
     driver.handle(commit(1))
     driver.pop_unsent()
     driver.handle(commit(2))
@@ -142,7 +142,7 @@ def test_a_later_mark_confirms_the_earlier_ones(driver: Driver) -> None:
     assert ready(driver) == []
 
 
-def test_replies_wait_for_records_the_log_was_not_even_given(driver: Driver) -> None:
+def test_replies_wait_for_unsent_records(driver: Driver) -> None:
     driver.handle(commit(1))
     _, mark = driver.pop_unsent()
     driver.handle(commit(2))
@@ -157,7 +157,7 @@ def test_replies_wait_for_records_the_log_was_not_even_given(driver: Driver) -> 
     )
 
 
-def test_replies_leave_in_slices(driver: Driver) -> None:
+def test_ready_replies_popped_in_slices(driver: Driver) -> None:
     for ticket in range(5):
         driver.handle(describe(ticket))
     assert [ticket for ticket, _ in driver.pop_ready(2)] == [0, 1]
@@ -166,13 +166,13 @@ def test_replies_leave_in_slices(driver: Driver) -> None:
     assert [ticket for ticket, _ in driver.pop_ready(9)] == [4, 5]
 
 
-def test_the_log_cannot_confirm_what_it_was_not_given(driver: Driver) -> None:
+def test_mark_beyond_sent_records_raises(driver: Driver) -> None:
     driver.handle(commit(1))
     with pytest.raises(AssertionError, match="not given"):
         driver.on_durable(1)
 
 
-def test_a_failure_answers_everybody_whose_reply_was_not_ready(driver: Driver) -> None:
+def test_failure_rejects_open_requests(driver: Driver) -> None:
     driver.handle(commit(0))
     _, mark = driver.pop_unsent()
     driver.on_durable(mark)
@@ -196,7 +196,7 @@ def test_a_failure_answers_everybody_whose_reply_was_not_ready(driver: Driver) -
     assert answers[Ticket(4)] == FetchOffsetsReply(error=ErrorCode.NOT_COORDINATOR)
 
 
-def test_a_request_that_the_core_chokes_on_is_answered_by_the_failure(driver: Driver) -> None:
+def test_failure_rejects_request_that_raised(driver: Driver) -> None:
     driver.handle(join(1))
     again = msgspec.structs.replace(join(2), fresh_member_id="m-1")
     with pytest.raises(AssertionError, match="already"):
@@ -206,7 +206,7 @@ def test_a_request_that_the_core_chokes_on_is_answered_by_the_failure(driver: Dr
     assert replies(driver) == {Ticket(1): unavailable, Ticket(2): unavailable}
 
 
-def test_after_a_failure_the_shard_is_loaded_again(driver: Driver) -> None:
+def test_failure_then_reload_serves_again(driver: Driver) -> None:
     driver.handle(commit(1, offset=1))
     records, mark = driver.pop_unsent()
     driver.on_durable(mark)
@@ -228,7 +228,7 @@ def test_after_a_failure_the_shard_is_loaded_again(driver: Driver) -> None:
     assert ready(driver) == [4]
 
 
-def test_while_loading_requests_are_told_so_and_what_happens_is_kept_for_later() -> None:
+def test_loading_rejects_requests_and_defers_events() -> None:
     driver = Driver()
     driver.handle(commit(1))
     driver.handle(Heartbeat(at_ms=1, reply_to=Ticket(2), group_id="g", generation=1, member_id=""))
@@ -249,7 +249,7 @@ def test_while_loading_requests_are_told_so_and_what_happens_is_kept_for_later()
     assert replies(driver) == {Ticket(3): FetchOffsetsReply(offsets=(None,))}
 
 
-def test_topics_are_gone_for_good_when_that_is_durable_whatever_fails_before() -> None:
+def test_topics_deleted_repeated_until_durable() -> None:
     driver = Driver()
     loaded = shard()
     loaded.apply(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
@@ -273,7 +273,7 @@ def test_topics_are_gone_for_good_when_that_is_durable_whatever_fails_before() -
     assert not driver.is_caught_up
 
 
-def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
+def test_resign_rejects_all_requests(driver: Driver) -> None:
     """All open requests get NOT_COORDINATOR, even those with a reply that is ready. So do new ones,
     until `start_loading` is called.
     """
@@ -305,7 +305,7 @@ def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("event", EVERY_REQUEST, ids=lambda event: type(event).__name__)
-def test_an_answer_that_was_ready_is_taken_back(event: Request) -> None:
+def test_resign_replaces_ready_replies(event: Request) -> None:
     """A reply may be outdated after it was decided; each type reports the error in a different
     field.
     """
@@ -320,12 +320,12 @@ def test_an_answer_that_was_ready_is_taken_back(event: Request) -> None:
     assert reply == error_reply(event, gone)
 
 
-def test_a_shard_is_loaded_once(driver: Driver) -> None:
+def test_second_activation_raises(driver: Driver) -> None:
     with pytest.raises(AssertionError, match="once"):
         driver.activate(shard(), NOW_MS)
 
 
-def test_timers_fire_as_events_as_many_as_are_wanted(driver: Driver) -> None:
+def test_fire_due_respects_count(driver: Driver) -> None:
     driver.handle(join(1))
     due_ms = NOW_MS + GroupSettings().initial_rebalance_delay_ms
     driver.fire_due(due_ms - 1)
@@ -338,7 +338,7 @@ def test_timers_fire_as_events_as_many_as_are_wanted(driver: Driver) -> None:
     assert ready(driver) == [1]
 
 
-def test_timers_with_later_deadlines_can_be_left(driver: Driver) -> None:
+def test_fire_due_respects_until(driver: Driver) -> None:
     driver.handle(join(1))
     due_ms = NOW_MS + GroupSettings().initial_rebalance_delay_ms
     driver.fire_due(due_ms + 500, until_ms=due_ms - 1)
@@ -347,7 +347,7 @@ def test_timers_with_later_deadlines_can_be_left(driver: Driver) -> None:
     assert driver.unsent
 
 
-def test_notices_are_taken_once(driver: Driver) -> None:
+def test_group_events_popped_once(driver: Driver) -> None:
     driver.handle(join(1))
     assert [notice.event_type for notice in driver.pop_group_events()] == [
         "joined",

@@ -8,7 +8,7 @@ from partage.runtime.stall_grace import StallGrace
 @pytest.mark.parametrize(
     ("late_ms", "rests_until_ms"), [(200, None), (201, 1_402), (60_000, 71_000)]
 )
-def test_who_comes_too_late_rests_as_long_as_it_stood_still(late_ms, rests_until_ms):
+def test_grace_is_as_long_as_stall(late_ms, rests_until_ms):
     rest = StallGrace()
     assert rest.check_at_ms(1_000, 0) == 1_000
     began = rest.begin_if_stalled(1_000 + late_ms)
@@ -18,7 +18,7 @@ def test_who_comes_too_late_rests_as_long_as_it_stood_still(late_ms, rests_until
 
 
 @pytest.mark.parametrize(("reading_ms", "again"), [(200, False), (201, True)])
-def test_who_may_have_stood_still_while_it_read_reads_once_more_and_not_twice(reading_ms, again):
+def test_stall_while_reading_reads_once_more(reading_ms, again):
     rest = StallGrace()
     rest.check_at_ms(1_000, 0)
     assert not rest.begin_if_stalled(1_000)
@@ -28,7 +28,7 @@ def test_who_may_have_stood_still_while_it_read_reads_once_more_and_not_twice(re
     assert rest.must_read_again(2_000), "of another timer"
 
 
-def test_a_deadline_rests_once_or_for_a_longer_standstill():
+def test_deadline_has_one_grace_unless_longer_stall():
     rest = StallGrace()
     rest.check_at_ms(1_000, 0)
     assert rest.begin_if_stalled(1_500) == 500
@@ -41,7 +41,7 @@ def test_a_deadline_rests_once_or_for_a_longer_standstill():
     assert rest.begin_if_stalled(9_300) == 300, "another timer, long after"
 
 
-def test_what_falls_due_in_a_second_standstill_has_a_rest_of_its_own():
+def test_second_stall_grants_later_deadlines_grace():
     rest = StallGrace()
     rest.check_at_ms(1_000, 0)
     assert rest.begin_if_stalled(4_000) == 3_000
@@ -53,7 +53,7 @@ def test_what_falls_due_in_a_second_standstill_has_a_rest_of_its_own():
     assert rest.fire_until_ms(12_100) == 12_100
 
 
-def test_while_timers_may_not_fire_is_a_standstill_too():
+def test_suspension_counts_as_stall():
     rest = StallGrace()
     assert rest.check_at_ms(1_000, 0) == 1_000
     rest.suspend(1_000)
@@ -66,7 +66,7 @@ def test_while_timers_may_not_fire_is_a_standstill_too():
     assert rest.fire_until_ms(7_000) == 7_000
 
 
-def test_a_timer_that_was_held_and_is_gone_counts_no_more():
+def test_cancelled_suspended_timer_is_ignored():
     rest = StallGrace()
     rest.check_at_ms(1_000, 0)
     rest.suspend(1_000)
@@ -81,7 +81,7 @@ def test_a_timer_that_was_held_and_is_gone_counts_no_more():
 
 
 @pytest.mark.parametrize("turn_ms", [190, 210, 300, 2_000])
-def test_a_busy_process_fires_each_timer_within_three_of_its_turns(turn_ms):
+def test_busy_process_fires_timers_within_three_turns(turn_ms):
     """Any number of timers, due at any time."""
     rest = StallGrace()
     now_ms, waiting = 0, list(range(1_000, 60_000, 70))

@@ -63,14 +63,14 @@ def shell() -> FakeShell:
     return FakeShell()
 
 
-def test_the_earliest_deadline_counts(shell: FakeShell) -> None:
+def test_earliest_deadline_wins(shell: FakeShell) -> None:
     for wake_ms in (2_000, None, 1_000, 3_000):
         shell.alarm.schedule(wake_ms)
     shell.run(4_000)
     assert shell.fired == [(1_000, 1_000)]
 
 
-def test_what_is_cancelled_does_not_fire(shell: FakeShell) -> None:
+def test_cancelled_deadline_does_not_fire(shell: FakeShell) -> None:
     shell.alarm.schedule(1_000)
     shell.alarm.cancel()
     shell.run(2_000)
@@ -80,7 +80,7 @@ def test_what_is_cancelled_does_not_fire(shell: FakeShell) -> None:
     assert shell.fired == [(3_000, 3_000)]
 
 
-def test_after_a_standstill_it_waits_as_long(shell: FakeShell) -> None:
+def test_stall_delays_timers(shell: FakeShell) -> None:
     shell.alarm.schedule(1_000)
     shell.stand_still(3_000)
     assert (shell.fired, shell.rests) == ([], [2_000])
@@ -88,7 +88,7 @@ def test_after_a_standstill_it_waits_as_long(shell: FakeShell) -> None:
     assert shell.fired == [(5_000, 5_000)]
 
 
-def test_while_nothing_may_be_decided_it_waits_to_be_set_again(shell: FakeShell) -> None:
+def test_suspended_shell_waits_for_schedule(shell: FakeShell) -> None:
     shell.may = False
     shell.alarm.schedule(1_000)
     shell.run(3_000)
@@ -101,7 +101,7 @@ def test_while_nothing_may_be_decided_it_waits_to_be_set_again(shell: FakeShell)
     assert shell.fired == [(7_000, 7_000)]
 
 
-def test_what_came_while_it_read_is_read_too(shell: FakeShell) -> None:
+def test_input_during_reading_is_read_first(shell: FakeShell) -> None:
     shell.alarm.schedule(1_000)
     shell.reads_for_ms = 500
     shell.run(2_000)

@@ -19,7 +19,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, int]]) -> None:
+def test_random_timers_match_model(script: list[tuple[str, str, int]]) -> None:
     timers: TimerQueue[str] = TimerQueue()
     model: dict[str, int] = {}
     now_ms = 0
@@ -44,7 +44,7 @@ def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, in
 
 
 @given(steps, st.dictionaries(keys, st.tuples(keys, st.integers(-5, 5) | st.none())))
-def test_what_is_armed_or_cancelled_while_timers_fire_counts_at_once(
+def test_changes_while_firing_apply_at_once(
     script: list[tuple[str, str, int]], reactions: dict[str, tuple[str, int | None]]
 ) -> None:
     timers: TimerQueue[str] = TimerQueue()
@@ -75,7 +75,7 @@ def change(
         model[key] = deadline_ms
 
 
-def test_timers_that_moved_fire_in_the_order_of_where_they_moved_to() -> None:
+def test_postponed_timers_fire_in_new_order() -> None:
     timers: TimerQueue[str] = TimerQueue()
     timers.set("a", 5)
     timers.set("b", 7)
@@ -83,7 +83,7 @@ def test_timers_that_moved_fire_in_the_order_of_where_they_moved_to() -> None:
     assert list(timers.pop_due(10)) == ["b", "a"]
 
 
-def test_heartbeats_do_not_let_the_queue_grow() -> None:
+def test_postponing_does_not_grow_queue() -> None:
     timers: TimerQueue[int] = TimerQueue()
     members = range(1_000)
     for member in members:
@@ -95,7 +95,7 @@ def test_heartbeats_do_not_let_the_queue_grow() -> None:
         assert timers.queue_length <= len(members)
 
 
-def test_timers_that_come_and_go_leave_little_behind() -> None:
+def test_cancelled_timers_are_purged() -> None:
     timers: TimerQueue[int] = TimerQueue()
     for key in range(100_000):
         timers.set(key, 1_000_000)

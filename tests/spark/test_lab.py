@@ -9,15 +9,15 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from partage.console.app import app
-from partage.lab.spreading import verdicts_on_spark
-from partage.lab.swarm import judge
+from partage.lab.spark_swarm import run_seeds_on_spark
+from partage.lab.swarm import run_seed
 
 
 @pytest.mark.spark
 def test_spark_gives_the_same_verdicts(spark: SparkSession) -> None:
     seeds = range(20, 33)  # more than one task's
-    found = list(verdicts_on_spark(seeds))
-    assert found == [judge(seed) for seed in seeds]
+    found = list(run_seeds_on_spark(seeds))
+    assert found == [run_seed(seed) for seed in seeds]
 
 
 @pytest.mark.spark

@@ -26,7 +26,7 @@ OWNERS = st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=60).map(
 
 
 @given(OWNERS, BROKERS)
-def test_shards_are_placed_evenly_and_move_as_little_as_can_be(
+def test_shards_placed_evenly_with_few_moves(
     owners: dict[int, int | None], brokers: list[int]
 ) -> None:
     placed = place_shards(owners, brokers)
@@ -44,19 +44,19 @@ def test_shards_are_placed_evenly_and_move_as_little_as_can_be(
 
 
 @given(OWNERS, BROKERS)
-def test_what_is_placed_stays(owners: dict[int, int | None], brokers: list[int]) -> None:
+def test_balanced_placement_is_stable(owners: dict[int, int | None], brokers: list[int]) -> None:
     placed = place_shards(owners, brokers)
     assert place_shards(dict(placed), brokers[::-1]) == placed
 
 
-def test_partitions_are_placed_in_turn_beginning_with_who_holds_least() -> None:
+def test_partitions_placed_in_turn_from_least_loaded() -> None:
     assert place_partitions(5, [3, 1, 2], {1: 4, 2: 1}) == (3, 2, 1, 3, 2)
 
 
 # Creation of the cluster.
 
 
-def test_all_who_found_a_cluster_find_the_same() -> None:
+def test_concurrent_creation_gives_one_cluster() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = zoo.connect(), zoo.connect()
@@ -70,7 +70,7 @@ def test_all_who_found_a_cluster_find_the_same() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_founding_in_doubt(when: str, count: int) -> None:
+def test_cluster_creation_in_doubt(when: str, count: int) -> None:
     async def scenario() -> None:
         session = MemoryZooKeeper().connect()
         setattr(session, when, lose_transactions(count))
@@ -80,7 +80,7 @@ def test_founding_in_doubt(when: str, count: int) -> None:
     run(scenario())
 
 
-def test_two_found_it_at_the_same_time() -> None:
+def test_creation_between_two_reads_is_accepted() -> None:
     """One broker creates the cluster between the two reads of the other, which must not reject it."""
 
     async def scenario() -> None:
@@ -109,9 +109,7 @@ def test_two_found_it_at_the_same_time() -> None:
         ),
     ],
 )
-def test_what_is_not_a_cluster_is_refused_and_left_alone(
-    nodes: dict[str, bytes], words: str
-) -> None:
+def test_foreign_path_is_rejected_unchanged(nodes: dict[str, bytes], words: str) -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         session = zoo.connect()
@@ -125,7 +123,7 @@ def test_what_is_not_a_cluster_is_refused_and_left_alone(
     run(scenario())
 
 
-def test_producer_ids_are_handed_out_once() -> None:
+def test_producer_ids_reserved_once() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -143,7 +141,7 @@ def test_producer_ids_are_handed_out_once() -> None:
 # Registration.
 
 
-def test_an_id_is_for_one_broker() -> None:
+def test_broker_id_in_use_is_rejected() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         await BrokerStores(zoo, 1).register()
@@ -153,7 +151,7 @@ def test_an_id_is_for_one_broker() -> None:
     run(scenario())
 
 
-def test_an_address_is_for_one_broker() -> None:
+def test_address_in_use_is_rejected() -> None:
     """Of two brokers that registered at the same time, the one with the higher id fails."""
 
     async def scenario() -> None:
@@ -179,7 +177,7 @@ def test_an_address_is_for_one_broker() -> None:
     run(scenario())
 
 
-def test_what_replaced_an_earlier_registration_and_comes_late_takes_nobody_down() -> None:
+def test_late_replacement_keeps_current_registration() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         await BrokerStores(zoo, 1).register()
@@ -201,7 +199,7 @@ def test_what_replaced_an_earlier_registration_and_comes_late_takes_nobody_down(
     run(scenario())
 
 
-def test_who_was_killed_and_comes_again_takes_its_place_at_once() -> None:
+def test_restarted_broker_replaces_its_registration() -> None:
     """The data directory is locked, so an earlier process with this directory has ended."""
 
     async def scenario() -> None:
@@ -219,7 +217,7 @@ def test_who_was_killed_and_comes_again_takes_its_place_at_once() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_registering_in_doubt(when: str) -> None:
+def test_registration_in_doubt(when: str) -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         player = BrokerStores(zoo, 1)
@@ -231,7 +229,7 @@ def test_registering_in_doubt(when: str) -> None:
     run(scenario())
 
 
-def test_a_watch_tells_of_who_comes_and_goes() -> None:
+def test_watch_reports_registrations() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -270,7 +268,7 @@ def owners(player: BrokerStores) -> list[int | None]:
     return [player.roster.owner(shard) for shard in range(SHARDS)]
 
 
-def test_shards_go_to_who_is_up_and_are_shared_with_who_comes() -> None:
+def test_shards_rebalanced_to_new_broker() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -286,7 +284,7 @@ def test_shards_go_to_who_is_up_and_are_shared_with_who_comes() -> None:
     run(scenario())
 
 
-def test_the_epoch_rises_with_every_owner() -> None:
+def test_epoch_rises_with_every_owner() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -296,7 +294,7 @@ def test_the_epoch_rises_with_every_owner() -> None:
     run(scenario())
 
 
-def test_of_two_that_take_a_shard_one_has_it() -> None:
+def test_concurrent_acquire_has_one_winner() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -309,7 +307,7 @@ def test_of_two_that_take_a_shard_one_has_it() -> None:
 
 
 @pytest.mark.parametrize("count", range(4 + SHARDS))
-def test_nobody_takes_a_shard_from_who_came_while_it_was_reading(count: int) -> None:
+def test_shard_of_broker_registered_during_refresh_is_kept(count: int) -> None:
     """An owner that is not registered has ended only if the brokers were read after the owners."""
 
     async def scenario() -> None:
@@ -339,7 +337,7 @@ def test_nobody_takes_a_shard_from_who_came_while_it_was_reading(count: int) -> 
     run(scenario())
 
 
-def test_a_look_that_began_earlier_and_ends_later_changes_nothing() -> None:
+def test_outdated_concurrent_refresh_is_ignored() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), BrokerStores(zoo, 2)
@@ -357,7 +355,7 @@ def test_a_look_that_began_earlier_and_ends_later_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_taking_in_doubt(when: str) -> None:
+def test_acquire_in_doubt(when: str) -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -372,7 +370,7 @@ def test_taking_in_doubt(when: str) -> None:
     run(scenario())
 
 
-def test_what_is_read_before_the_answer_comes_is_not_counted_twice() -> None:
+def test_change_read_before_its_reply_counted_once() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -391,7 +389,7 @@ def test_what_is_read_before_the_answer_comes_is_not_counted_twice() -> None:
     run(scenario())
 
 
-def test_who_reads_slowly_does_not_bring_back_an_owner_of_before() -> None:
+def test_slow_refresh_does_not_restore_old_owner() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -412,7 +410,7 @@ def test_who_reads_slowly_does_not_bring_back_an_owner_of_before() -> None:
 
 
 @pytest.mark.parametrize("name", ["backup", "-1", "1.5", "\N{SUPERSCRIPT TWO}"])
-def test_a_registration_of_something_else_is_told_with_its_place(name: str) -> None:
+def test_foreign_registration_error_names_path(name: str) -> None:
     async def scenario() -> None:
         one = await BrokerStores(MemoryZooKeeper(), 1).register()
         await one.session.transact([Create(f"{PATHS.brokers}/{name}")])
@@ -424,7 +422,7 @@ def test_a_registration_of_something_else_is_told_with_its_place(name: str) -> N
     run(scenario())
 
 
-def test_a_session_that_is_over_stays_over() -> None:
+def test_ended_session_rejects_requests() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()

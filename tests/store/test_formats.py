@@ -117,15 +117,13 @@ def without(saved: GroupRecord, version: int) -> GroupRecord:
         (GroupTombstone(group_id="größe"), GROUP_KEY_BYTES, None),
     ],
 )
-def test_records_are_written_as_kafka_writes_them(
-    record: Record, key: bytes, value: bytes | None
-) -> None:
+def test_record_bytes_equal_kafka(record: Record, key: bytes, value: bytes | None) -> None:
     assert encode_record(record) == (key, value)
     assert decode_record(key, value) == record
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_offsets_are_read_in_all_of_kafkas_versions(version: int) -> None:
+def test_offset_decoded_in_all_kafka_versions(version: int) -> None:
     epoch = 5 if version >= 3 else -1
     expected = msgspec.structs.replace(OFFSET, leader_epoch=epoch)
     if version == 1:
@@ -133,14 +131,14 @@ def test_offsets_are_read_in_all_of_kafkas_versions(version: int) -> None:
     assert decode_record(OFFSET_KEY_BYTES, made("offset", version)) == expected
 
 
-def test_the_first_version_of_an_offsets_key_is_read_too() -> None:
+def test_offset_key_v0_is_decoded() -> None:
     key = b"\x00\x00" + OFFSET_KEY_BYTES[2:]
     assert decode_record(key, made("offset", 3)) == OFFSET
     assert decode_record(key, None) == OffsetTombstone(group_id="größe", topic="t", partition=7)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_groups_are_read_in_all_of_kafkas_versions(version: int) -> None:
+def test_group_decoded_in_all_kafka_versions(version: int) -> None:
     """Before rebalance timeouts, the session timeout was used for both."""
     assert decode_record(GROUP_KEY_BYTES, made("group", version)) == without(GROUP, version)
     assert decode_record(GROUP_KEY_BYTES, made("empty group", version)) == without(EMPTY, version)
@@ -179,20 +177,20 @@ def fields_of(record: OffsetRecord | GroupRecord) -> dict[str, object]:
 
 
 @given(committed_offsets)
-def test_others_read_and_write_offsets_so(record: OffsetRecord) -> None:
+def test_offset_bytes_equal_kafka_python(record: OffsetRecord) -> None:
     values = fields_of(record) | {"leader_epoch": record.leader_epoch}
     where = {"group": record.group_id, "topic": record.topic, "partition": record.partition}
     assert encode_record(record) == (OFFSET_KEY.encode(1, where), OFFSET_VALUE.encode(3, values))
 
 
 @given(expiring_offsets)
-def test_others_read_and_write_offsets_with_an_expiry_so(record: OffsetRecord) -> None:
+def test_offset_with_expiry_bytes_equal_kafka_python(record: OffsetRecord) -> None:
     values = fields_of(record) | {"expire_timestamp": record.expire_ms}
     assert encode_record(record)[1] == OFFSET_VALUE.encode(1, values)
 
 
 @given(saved_groups)
-def test_others_read_and_write_groups_so(record: GroupRecord) -> None:
+def test_group_bytes_equal_kafka_python(record: GroupRecord) -> None:
     """Other implementations skip our tagged field of a pending sync."""
     key, value = encode_record(record)
     assert value is not None
@@ -206,7 +204,7 @@ def test_others_read_and_write_groups_so(record: GroupRecord) -> None:
 
 
 @given(st.one_of(removed_groups, removed_offsets))
-def test_a_key_alone_removes(record: Record) -> None:
+def test_key_without_value_is_tombstone(record: Record) -> None:
     key, value = encode_record(record)
     assert value is None
     assert decode_record(key, None) == record
@@ -215,11 +213,11 @@ def test_a_key_alone_removes(record: Record) -> None:
 @given(records)
 @example(msgspec.structs.replace(GROUP, awaiting_sync=True))
 @example(msgspec.structs.replace(OFFSET, expire_ms=0, leader_epoch=-1))
-def test_every_record_is_read_as_it_was_written(record: Record) -> None:
+def test_record_roundtrip(record: Record) -> None:
     assert decode_record(*encode_record(record)) == record
 
 
-def test_a_sync_that_is_awaited_costs_five_bytes() -> None:
+def test_awaiting_sync_tag_takes_five_bytes() -> None:
     """A group without a pending sync has exactly Kafka's bytes."""
     awaiting = encode_record(msgspec.structs.replace(GROUP, awaiting_sync=True))[1]
     assert awaiting is not None
@@ -231,7 +229,7 @@ def test_a_sync_that_is_awaited_costs_five_bytes() -> None:
 
 
 @pytest.mark.parametrize("kind", [3, 9, 17, 32_767, -1])
-def test_other_kinds_of_keys_are_left_alone(kind: int) -> None:
+def test_unknown_key_types_are_ignored(kind: int) -> None:
     """Kafka keeps the groups of its newer protocols in the same topic."""
     key = struct.pack(">h", kind) + b"whatever"
     assert decode_record(key, b"\x00\x00what it holds") is None
@@ -240,13 +238,13 @@ def test_other_kinds_of_keys_are_left_alone(kind: int) -> None:
 
 @pytest.mark.parametrize("key", [OFFSET_KEY_BYTES, GROUP_KEY_BYTES])
 @pytest.mark.parametrize("version", [5, 99, -1])
-def test_versions_of_tomorrow_are_refused(key: bytes, version: int) -> None:
+def test_unknown_versions_raise_malformed(key: bytes, version: int) -> None:
     with pytest.raises(MalformedError, match=f"in version {version}; 0 to 4 can be read"):
         decode_record(key, struct.pack(">h", version) + bytes(100))
 
 
 @pytest.mark.parametrize(("key", "value"), VALUES)
-def test_what_ends_too_early_is_refused(key: bytes, value: bytes) -> None:
+def test_truncated_record_raises_malformed(key: bytes, value: bytes) -> None:
     for length in range(len(value)):
         with pytest.raises(MalformedError):
             decode_record(key, value[:length])
@@ -260,7 +258,7 @@ def test_what_ends_too_early_is_refused(key: bytes, value: bytes) -> None:
     st.integers(0, 4),
     st.binary(max_size=80),
 )
-def test_any_bytes_are_a_record_or_refused(key: bytes, version: int, rest: bytes) -> None:
+def test_random_bytes_decode_or_raise_malformed(key: bytes, version: int, rest: bytes) -> None:
     """No other exception is raised, so loading can report the error."""
     try:
         record = decode_record(key, struct.pack(">h", version) + rest)
@@ -270,7 +268,7 @@ def test_any_bytes_are_a_record_or_refused(key: bytes, version: int, rest: bytes
 
 
 @given(st.data())
-def test_one_wrong_byte_is_a_record_or_refused(data: st.DataObject) -> None:
+def test_corrupt_byte_decodes_or_raises_malformed(data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from([made(w, v) for w in KEYS for v in MADE_BY_KAFKA[w]]))
     at = data.draw(st.integers(2, len(whole) - 1))
     damaged = whole[:at] + data.draw(st.binary(min_size=1, max_size=1)) + whole[at + 1 :]

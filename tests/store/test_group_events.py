@@ -81,7 +81,7 @@ def assigned(*numbers: int) -> bytes:
     return encode_assignment(Assignment(assigned_partitions=partitions("t", *numbers)))
 
 
-def test_a_member_that_goes() -> None:
+def test_member_removed_record() -> None:
     (event,) = told(
         GroupEventType.EXPIRED,
         member_id="a",
@@ -105,7 +105,7 @@ def test_a_member_that_goes() -> None:
     )
 
 
-def test_a_generation_has_when_each_joined_and_what_it_goes_on_reading() -> None:
+def test_generation_started_has_join_times_and_owned() -> None:
     saved = generation(saved_member("a", owning(3, 1)), saved_member("b", owning()))
     (event,) = told(GroupEventType.GENERATION_STARTED, saved=saved, times_ms=(900, None))
     assert (event.protocol_type, event.protocol, event.leader) == ("consumer", "range", "a")
@@ -118,7 +118,7 @@ def test_a_generation_has_when_each_joined_and_what_it_goes_on_reading() -> None
     ]
 
 
-def test_an_assignment_has_who_got_what_and_when() -> None:
+def test_assigned_has_partitions_and_times() -> None:
     saved = generation(saved_member("a", b"", assigned(2, 0)), saved_member("b"))
     (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(950, None))
     members = event.members or []
@@ -131,15 +131,13 @@ def test_an_assignment_has_who_got_what_and_when() -> None:
 @pytest.mark.parametrize(
     ("content", "protocol_type"), [(b"\x00", "consumer"), (assigned(1), "connect")]
 )
-def test_what_is_no_assignment_of_a_consumer_is_not_told(
-    content: bytes, protocol_type: str
-) -> None:
+def test_invalid_assignment_is_omitted(content: bytes, protocol_type: str) -> None:
     saved = generation(saved_member("a", b"", content), protocol_type=protocol_type)
     (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(950,))
     assert [member.assigned for member in event.members or []] == [None]
 
 
-def test_a_large_generation_becomes_several_records() -> None:
+def test_large_generation_split_into_records() -> None:
     count = 5_000
     saved = generation(*(saved_member(f"m{n}", b"", assigned(n)) for n in range(count)))
     steps = list(event_records(notice(GroupEventType.ASSIGNED, saved=saved, times_ms=(1,) * count)))
@@ -154,14 +152,14 @@ def test_a_large_generation_becomes_several_records() -> None:
     assert steps.count(None) >= count // 100, "a shell has to have its turns"
 
 
-def test_members_with_many_partitions_are_described_one_in_a_turn() -> None:
+def test_large_members_yield_between_each() -> None:
     content = assigned(*range(10_000))
     saved = generation(*(saved_member(f"m{n}", b"", content) for n in range(20)))
     steps = list(event_records(notice(GroupEventType.ASSIGNED, saved=saved, times_ms=(1,) * 20)))
     assert steps.count(None) == 19
 
 
-def test_the_lag_of_very_many_partitions_becomes_several_records() -> None:
+def test_large_lag_split_into_records() -> None:
     lag = {name: {n: 10**6 + n for n in range(50_000)} for name in ("t", "u" * 249)}
     steps = list(lag_records(LagSample(at_ms=5, group_id="g", generation=2, lag=lag)))
     events = [event for event in steps if event is not None]
@@ -175,7 +173,7 @@ def test_the_lag_of_very_many_partitions_becomes_several_records() -> None:
     assert found == lag
 
 
-def test_very_many_partitions_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_partitions_are_counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_events, "_PARTITIONS_MAX", 3)
     saved = generation(
         saved_member("a", b"", assigned(1, 2, 3, 4)), saved_member("b", b"", assigned(5, 6, 7))
@@ -188,18 +186,18 @@ def test_very_many_partitions_are_only_counted(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
-def test_words_of_clients_are_cut() -> None:
+def test_client_texts_are_truncated() -> None:
     (event,) = told(GroupEventType.COMMIT_REFUSED, member_id="m" * 10_000, reason="r" * 10_000)
     assert (event.member_id, event.reason) == ("m" * 255, "r" * 255)
 
 
-def test_a_refused_commit_says_of_what_and_how_often() -> None:
+def test_commit_refused_has_topics_and_count() -> None:
     (event,) = event_records(notice(GroupEventType.COMMIT_REFUSED, topics=("t", "u")), 12)
     assert event is not None
     assert (event.topics, event.count) == (["t", "u"], 12)
 
 
-def test_lag_and_losses() -> None:
+def test_lag_and_dropped_records() -> None:
     sample = LagSample(at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}})
     (event,) = lag_records(sample)
     assert event is not None
@@ -209,7 +207,7 @@ def test_lag_and_losses() -> None:
     assert decode_event(encode_event(dropped_record(6, 40))).count == 40
 
 
-def test_readers_pass_over_what_they_do_not_know() -> None:
+def test_unknown_fields_are_ignored() -> None:
     later = {
         "version": VERSION,
         "event": "merged",
@@ -222,7 +220,7 @@ def test_readers_pass_over_what_they_do_not_know() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b'{"version": "one"}', b"\xff\xfe"])
-def test_what_is_no_event_is_refused(value: bytes) -> None:
+def test_invalid_event_raises_malformed(value: bytes) -> None:
     with pytest.raises(MalformedError, match="not a group event"):
         decode_event(value)
 
@@ -238,7 +236,7 @@ def of_epoch(epoch: int | None, number: int) -> bytes:
     tenures=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=12),
     first=st.integers(0, 2**40),
 )
-def test_a_groups_events_are_in_order_whichever_brokers_wrote_them(
+def test_records_of_several_brokers_ordered_by_epoch(
     tenures: list[tuple[int, int]], first: int
 ) -> None:
     """Each epoch belongs to one broker, and may have no events. Clocks do not matter."""
@@ -252,14 +250,14 @@ def test_a_groups_events_are_in_order_whichever_brokers_wrote_them(
     assert [read[place] for place in order_by_epoch(read)] == written
 
 
-def test_what_has_no_epoch_stays_where_it_was() -> None:
+def test_records_without_epoch_keep_order() -> None:
     """A single broker writes no epoch; a reader ignores values that are no events."""
     values = [of_epoch(None, 0), b"?", None, b'{"epoch": "7"}', of_epoch(None, 1)]
     assert order_by_epoch(values) == [0, 1, 2, 3, 4]
     assert order_by_epoch([of_epoch(3, 0), b"?", of_epoch(2, 1)]) == [1, 2, 0]
 
 
-def test_a_broker_that_is_alone_writes_what_it_always_wrote() -> None:
+def test_single_broker_record_is_unchanged() -> None:
     assert encode_event(GroupEventRecord(
         version=VERSION, event="left", at_ms=0, group_id="g", generation=1
     )) == b'{"version":1,"event":"left","at_ms":0,"group_id":"g","generation":1}'  # fmt: skip

@@ -9,12 +9,12 @@ from partage.store.lease import Lease
 
 
 def at_once(lease: Lease, *asked_ms: int) -> None:
-    """Return a lease that was renewed at these times, with immediate replies."""
+    """Renew the lease at these times, with immediate replies."""
     for sent_ms in asked_ms:
         lease.renew(sent_ms, sent_ms)
 
 
-def test_a_lease_ends_before_the_session_can() -> None:
+def test_lease_ends_before_session() -> None:
     lease = Lease(9_000, begun_ms=0)
     assert not lease.is_valid(0)
     at_once(lease, 1_000)
@@ -22,7 +22,7 @@ def test_a_lease_ends_before_the_session_can() -> None:
     assert not lease.is_valid(8_100)
 
 
-def test_of_what_was_asked_last_the_leader_may_not_have_heard() -> None:
+def test_latest_request_does_not_renew_yet() -> None:
     lease = Lease(9_000, begun_ms=0)
     for sent_ms in (1_500, 3_000, 4_499):
         at_once(lease, sent_ms)
@@ -32,7 +32,7 @@ def test_of_what_was_asked_last_the_leader_may_not_have_heard() -> None:
     assert not lease.is_valid(9_600)
 
 
-def test_what_was_long_under_way_may_have_come_with_what_was_asked_after_it() -> None:
+def test_slow_request_renews_only_after_its_reply() -> None:
     lease = Lease(9_000, begun_ms=0)
     lease.renew(sent_ms=1_500, answered_ms=6_000)
     at_once(lease, 6_001, 8_099)
@@ -43,14 +43,14 @@ def test_what_was_long_under_way_may_have_come_with_what_was_asked_after_it() ->
     assert not lease.is_valid(1_500 + 8_100)
 
 
-def test_asking_often_does_not_help() -> None:
+def test_frequent_requests_do_not_extend_lease() -> None:
     lease = Lease(9_000, begun_ms=0)
     at_once(lease, *range(0, 6_001, 10))
     assert lease.is_valid(3_000 + 8_099)
     assert not lease.is_valid(3_000 + 8_100)
 
 
-def test_an_answer_that_comes_late_renews_from_when_it_was_asked() -> None:
+def test_late_reply_renews_from_sent_time() -> None:
     lease = Lease(9_000, begun_ms=0)
     at_once(lease, 6_000, 1_000)
     assert not lease.is_valid(8_100)
@@ -58,7 +58,7 @@ def test_an_answer_that_comes_late_renews_from_when_it_was_asked() -> None:
     assert lease.is_valid(14_099)
 
 
-def test_without_a_connection_there_is_silence_until_it_is_renewed() -> None:
+def test_lost_connection_invalidates_until_renewed() -> None:
     lease = Lease(9_000, begun_ms=0)
     at_once(lease, 0)
     lease.invalidate()
@@ -68,5 +68,5 @@ def test_without_a_connection_there_is_silence_until_it_is_renewed() -> None:
 
 
 @pytest.mark.parametrize(("theirs", "ahead"), [(50, 50), (100, 0), (150, 0), (200, 0), (260, -60)])
-def test_how_far_clocks_are_apart(theirs: int, ahead: int) -> None:
+def test_clock_skew(theirs: int, ahead: int) -> None:
     assert clock_skew_ms(theirs, 100, 200) == ahead

@@ -108,11 +108,11 @@ def live(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_two_believers(seed: int) -> None:
+def test_two_lease_holders_keep_acknowledged_data(seed: int) -> None:
     live(seed)
 
 
-def test_without_a_fence_they_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_fence_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = SharedLog.__init__
 
     def unfenced(log: SharedLog, *made_of: Any) -> None:

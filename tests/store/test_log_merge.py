@@ -27,7 +27,7 @@ from .zk_fixture import (
 )
 
 
-def test_merging_keeps_what_counts_and_removes_the_entries() -> None:
+def test_merge_keeps_data_and_removes_entries() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -43,7 +43,7 @@ def test_merging_keeps_what_counts_and_removes_the_entries() -> None:
     run(scenario())
 
 
-def test_random_writes_merges_and_owners() -> None:
+def test_random_writes_merges_and_owner_changes() -> None:
     """Reading returns all acknowledged data, across removals, merges and changes of the owner."""
     chance = random.Random(5)
 
@@ -73,7 +73,7 @@ def test_random_writes_merges_and_owners() -> None:
     run(scenario())
 
 
-def test_what_is_written_while_others_are_merged_stays() -> None:
+def test_append_during_merge_is_kept() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -95,7 +95,7 @@ def test_what_is_written_while_others_are_merged_stays() -> None:
     run(scenario())
 
 
-def test_a_request_that_arrives_after_the_merge_leaves_nothing_for_ever() -> None:
+def test_late_append_after_merge_is_removed() -> None:
     """It is ignored, and the next owner removes it."""
 
     async def scenario() -> None:
@@ -118,7 +118,7 @@ def test_a_request_that_arrives_after_the_merge_leaves_nothing_for_ever() -> Non
     run(scenario())
 
 
-def test_who_was_deposed_merges_nothing() -> None:
+def test_fenced_owner_cannot_merge() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -133,7 +133,7 @@ def test_who_was_deposed_merges_nothing() -> None:
     run(scenario())
 
 
-def test_a_merge_of_many_entries_fits_into_packets_too() -> None:
+def test_large_merge_fits_into_packets() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -149,7 +149,7 @@ def test_a_merge_of_many_entries_fits_into_packets_too() -> None:
     run(scenario())
 
 
-def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() -> None:
+def test_orphans_of_merge_ignored_then_removed() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -173,7 +173,7 @@ def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() ->
     run(scenario())
 
 
-def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None:
+def test_late_merge_does_not_undo_later_merge() -> None:
     """The connection was lost, and the servers apply the request after its data was replaced."""
 
     async def scenario() -> None:
@@ -202,7 +202,7 @@ def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None
     run(scenario())
 
 
-def test_a_merge_goes_on_where_the_last_one_was_not_heard_of() -> None:
+def test_merge_after_merge_in_doubt() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()

@@ -44,7 +44,7 @@ def owners(player: BrokerStores) -> list[int | None]:
     return [player.roster.owner(shard) for shard in range(SHARDS)]
 
 
-def test_every_shard_has_an_owner_while_a_broker_that_comes_is_not_ready() -> None:
+def test_shards_keep_owner_while_new_broker_not_ready() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -63,7 +63,7 @@ def test_every_shard_has_an_owner_while_a_broker_that_comes_is_not_ready() -> No
     run(scenario())
 
 
-def test_what_a_broker_has_it_keeps_until_it_is_ready_again() -> None:
+def test_owner_keeps_shards_until_ready_again() -> None:
     """Its registration was removed, for example by an administrator, and it has registered again."""
 
     async def scenario() -> None:
@@ -84,7 +84,7 @@ def test_what_a_broker_has_it_keeps_until_it_is_ready_again() -> None:
     run(scenario())
 
 
-def test_who_watches_is_told_that_a_broker_is_ready() -> None:
+def test_watch_reports_readiness() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), JoiningBroker(zoo, 2)
@@ -105,7 +105,7 @@ def test_who_watches_is_told_that_a_broker_is_ready() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_ready_in_doubt(when: str, count: int) -> None:
+def test_mark_ready_in_doubt(when: str, count: int) -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         await BrokerStores(zoo, 1).register()
@@ -118,7 +118,7 @@ def test_ready_in_doubt(when: str, count: int) -> None:
     run(scenario())
 
 
-def test_who_registers_once_more_stays_as_ready_as_it_is() -> None:
+def test_repeated_registration_keeps_readiness() -> None:
     """For example after an attempt whose result was in doubt."""
 
     async def scenario() -> None:
@@ -133,7 +133,7 @@ def test_who_registers_once_more_stays_as_ready_as_it_is() -> None:
     run(scenario())
 
 
-def test_who_is_gone_or_replaced_makes_nobody_ready() -> None:
+def test_unregistered_broker_cannot_mark_ready() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         await BrokerStores(zoo, 1).register()

@@ -76,9 +76,7 @@ def blobs(*pairs: tuple[bytes | None, bytes | None]) -> list[bytes]:
         ("polygenelubricants", 0, 0),  # its hash is the number without an absolute value
     ],
 )
-def test_groups_have_their_shards_where_kafka_has_them(
-    group_id: str, of_50: int, of_7: int
-) -> None:
+def test_shard_of_group_equals_kafka(group_id: str, of_50: int, of_7: int) -> None:
     assert shard_of(group_id, 50) == of_50
     assert shard_of(group_id, 7) == of_7
     assert shard_of(group_id, 1) == 0
@@ -87,14 +85,14 @@ def test_groups_have_their_shards_where_kafka_has_them(
 # Batches.
 
 
-def test_records_are_stored_in_order_with_their_time() -> None:
+def test_records_encoded_in_order_with_timestamp() -> None:
     history = [offset(1), offset(2), GroupTombstone(group_id="g")]
     (batch,) = encode_records(history, AT_MS)
     expected = [(n, AT_MS, *encode_record(record), ()) for n, record in enumerate(history)]
     assert decode_records(batch) == expected
 
 
-def test_much_is_stored_in_several_batches() -> None:
+def test_many_records_split_into_batches() -> None:
     """Each batch begins below half a megabyte, and none is empty."""
     history = [offset(n, partition=n, metadata="x" * 4_000) for n in range(500)]
     batches = encode_records(history, AT_MS)
@@ -108,7 +106,7 @@ def test_much_is_stored_in_several_batches() -> None:
 
 
 @given(st.lists(records, max_size=12), st.lists(st.integers(1, 5), max_size=6))
-def test_a_replay_gives_what_was_live(history: list[Record], sizes: list[int]) -> None:
+def test_replay_restores_live_state(history: list[Record], sizes: list[int]) -> None:
     """The grouping of records into batches does not matter."""
     batches: list[bytes] = []
     rest = list(history)
@@ -120,7 +118,7 @@ def test_a_replay_gives_what_was_live(history: list[Record], sizes: list[int]) -
 
 
 @given(st.lists(records, max_size=12), st.integers(0, 12))
-def test_so_does_that_of_a_compacted_log(history: list[Record], clean_up_to: int) -> None:
+def test_replay_of_compacted_log_restores_state(history: list[Record], clean_up_to: int) -> None:
     """Compaction keeps only the last record of each key."""
     last: dict[bytes, Record] = {}
     for record in history[:clean_up_to]:
@@ -133,7 +131,7 @@ def test_so_does_that_of_a_compacted_log(history: list[Record], clean_up_to: int
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_what_a_coordinator_stored_is_read_back(path: Path) -> None:
+def test_replay_of_scenarios_restores_state(path: Path) -> None:
     """All scenarios, up to their end."""
     story = ScenarioRunner()
     played(path.read_text(), story)
@@ -148,13 +146,13 @@ def test_what_a_coordinator_stored_is_read_back(path: Path) -> None:
             ]
 
 
-def test_a_group_that_only_commits_is_one() -> None:
+def test_group_with_offsets_only_is_restored() -> None:
     shard = replay(encode_records([offset(5)], AT_MS), SETTINGS)
     assert shard.groups["g"].protocol_type is None
     assert shard.offsets["g"]["t", 0].offset == 5
 
 
-def test_what_was_removed_last_is_not_there() -> None:
+def test_replay_applies_tombstones() -> None:
     history = [
         GroupRecord(group_id="g", generation=1),
         offset(5),
@@ -170,7 +168,7 @@ def test_what_was_removed_last_is_not_there() -> None:
 # Other records in the topic.
 
 
-def test_kinds_of_records_that_are_not_ours_are_left_alone() -> None:
+def test_unknown_record_types_are_ignored() -> None:
     """Records without a key are ignored too; the records around them are read."""
     key, value = encode_record(offset(5))
     foreign = (b"\x00\x03\x00\x01g", b"\x00\x00\x00\x00\x00\x07")
@@ -189,7 +187,7 @@ def test_kinds_of_records_that_are_not_ours_are_left_alone() -> None:
         (encode_record(offset(5))[0], b""),
     ],
 )
-def test_a_record_that_cannot_be_read_stops_the_load(pair: tuple[bytes, bytes]) -> None:
+def test_unreadable_record_fails_load(pair: tuple[bytes, bytes]) -> None:
     """Otherwise a group would be lost; unless a later record replaces the unreadable one."""
     with pytest.raises(MalformedError):
         replay(blobs(pair), SETTINGS)
@@ -197,7 +195,7 @@ def test_a_record_that_cannot_be_read_stops_the_load(pair: tuple[bytes, bytes]) 
     assert (mended.groups, mended.offsets) == ({}, {})
 
 
-def test_a_damaged_batch_stops_the_load() -> None:
+def test_damaged_batch_fails_load() -> None:
     (batch,) = encode_records([offset(5)], AT_MS)
     damaged = bytearray(batch)
     damaged[-1] ^= 1
@@ -212,7 +210,7 @@ OWNED = [ConsumerTopicPartitions(topic="old", partitions=[0, 1])]
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_subscription_says_its_topics(version: int) -> None:
+def test_subscribed_topics_of_subscription(version: int) -> None:
     subscription = Subscription(topics=["t", "u"], user_data=b"\x00", owned_partitions=OWNED)
     encoded = encode_subscription(subscription, version)
     assert subscribed_topics(encoded) == {"t", "u"}
@@ -220,12 +218,12 @@ def test_a_subscription_says_its_topics(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 1, 2, 3, 4, 32_767])
-def test_so_does_one_that_is_not_what_its_version_says(version: int) -> None:
+def test_subscribed_topics_ignores_stated_version(version: int) -> None:
     """Some clients write another version before the fields of version 0."""
     first = encode_subscription(Subscription(topics=["t"]), 0)
     assert subscribed_topics(version.to_bytes(2, "big", signed=True) + first[2:]) == {"t"}
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\x00", b"\x00\x00", b"worker 7", b"\x00\x00\xff" * 9])
-def test_other_metadata_says_nothing(metadata: bytes) -> None:
+def test_subscribed_topics_of_other_metadata_is_none(metadata: bytes) -> None:
     assert subscribed_topics(metadata) is None

@@ -32,7 +32,7 @@ from .zk_fixture import (
 )
 
 
-def test_what_was_written_is_found_by_the_next_owner() -> None:
+def test_next_owner_loads_written_entries() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -44,7 +44,7 @@ def test_what_was_written_is_found_by_the_next_owner() -> None:
     run(scenario())
 
 
-def test_who_was_deposed_writes_nothing() -> None:
+def test_fenced_owner_cannot_write() -> None:
     """The same transaction checks the fence, so the owner's belief does not matter."""
 
     async def scenario() -> None:
@@ -63,7 +63,7 @@ def test_who_was_deposed_writes_nothing() -> None:
     run(scenario())
 
 
-def test_a_shard_that_is_lost_keeps_no_other_from_being_written() -> None:
+def test_fenced_shard_does_not_block_others() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -88,7 +88,7 @@ def test_a_shard_that_is_lost_keeps_no_other_from_being_written() -> None:
     run(scenario())
 
 
-def test_entries_of_many_shards_share_a_transaction() -> None:
+def test_entries_of_many_shards_share_transaction() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -108,7 +108,7 @@ def test_entries_of_many_shards_share_a_transaction() -> None:
     run(scenario())
 
 
-def test_a_lost_answer_costs_one_transaction_however_many_entries_it_had() -> None:
+def test_lost_reply_retries_one_transaction() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -128,7 +128,7 @@ def test_a_lost_answer_costs_one_transaction_however_many_entries_it_had() -> No
     run(scenario())
 
 
-def test_every_transaction_fits_into_a_packet() -> None:
+def test_transactions_fit_into_packet() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -141,7 +141,7 @@ def test_every_transaction_fits_into_a_packet() -> None:
     run(scenario())
 
 
-def test_a_group_larger_than_a_packet_is_found_again() -> None:
+def test_entry_larger_than_packet_is_loaded() -> None:
     """5,000 members take 1.3 MB: first the chunks, which are not visible, then the entry that
     refers to them.
     """
@@ -160,7 +160,7 @@ def test_a_group_larger_than_a_packet_is_found_again() -> None:
 
 
 @pytest.mark.parametrize("stop_after", range(5))
-def test_a_crash_between_chunks_leaves_what_was_there(stop_after: int) -> None:
+def test_crash_between_chunks_keeps_previous_data(stop_after: int) -> None:
     """The next owner removes the rest when it merges."""
 
     async def scenario() -> None:
@@ -195,7 +195,7 @@ def test_a_crash_between_chunks_leaves_what_was_there(stop_after: int) -> None:
 # Lost requests and replies.
 
 
-def test_an_answer_that_was_lost_is_found_out() -> None:
+def test_lost_reply_is_resolved() -> None:
     """The transaction was applied: it is not repeated, and succeeds."""
 
     async def scenario() -> None:
@@ -210,7 +210,7 @@ def test_an_answer_that_was_lost_is_found_out() -> None:
     run(scenario())
 
 
-def test_a_request_that_was_lost_is_sent_again() -> None:
+def test_lost_request_is_retried() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -222,7 +222,7 @@ def test_a_request_that_was_lost_is_sent_again() -> None:
     run(scenario())
 
 
-def test_in_doubt_and_then_deposed() -> None:
+def test_in_doubt_then_fenced() -> None:
     """The write may have been applied, and was; but it is not acknowledged."""
 
     async def scenario() -> None:
@@ -246,7 +246,7 @@ def test_in_doubt_and_then_deposed() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(8))
-def test_every_transaction_in_doubt(when: str, nth: int) -> None:
+def test_any_transaction_in_doubt(when: str, nth: int) -> None:
     """Taking a shard, large entries, and merging: each request or reply may be lost."""
 
     async def scenario() -> None:
@@ -289,7 +289,7 @@ def test_every_transaction_in_doubt(when: str, nth: int) -> None:
         (PATHS.state(0), b"{"),
     ],
 )
-def test_what_is_missing_or_damaged_is_said(path: str, content: bytes | None) -> None:
+def test_missing_or_damaged_data_raises_malformed(path: str, content: bytes | None) -> None:
     async def scenario() -> None:
         from partage.store.zk_schema import ForeignDataError
 
@@ -312,7 +312,7 @@ def test_what_is_missing_or_damaged_is_said(path: str, content: bytes | None) ->
 assert CHUNK_BYTES < TRANSACTION_BYTES_MAX
 
 
-def test_an_entry_of_something_else_is_told_with_its_place() -> None:
+def test_foreign_entry_error_names_path() -> None:
     """Also when orphans are removed."""
 
     async def scenario() -> None:

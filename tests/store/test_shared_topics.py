@@ -13,7 +13,7 @@ from partage.store.zookeeper import Create, InDoubtError, Operation
 from .zk_fixture import PATHS, BrokerStores, made, nothing, run
 
 
-def test_a_topic_is_known_to_all() -> None:
+def test_created_topic_visible_to_all_brokers() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -30,7 +30,7 @@ def test_a_topic_is_known_to_all() -> None:
     run(scenario())
 
 
-def test_only_what_has_changed_is_read() -> None:
+def test_refresh_reads_changed_topics_only() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -53,7 +53,7 @@ def test_only_what_has_changed_is_read() -> None:
     run(scenario())
 
 
-def test_who_has_missed_many_changes_reads_everything() -> None:
+def test_refresh_after_many_changes_reads_all() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -69,7 +69,7 @@ def test_who_has_missed_many_changes_reads_everything() -> None:
     run(scenario())
 
 
-def test_who_decides_has_seen_what_others_decided_before() -> None:
+def test_decision_sees_earlier_changes() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -89,7 +89,7 @@ def test_who_decides_has_seen_what_others_decided_before() -> None:
     run(scenario())
 
 
-def test_who_has_not_read_anything_yet_sees_what_others_decided_before_too() -> None:
+def test_decision_before_first_refresh_sees_changes() -> None:
     """For example after a lost session, if a client changes topics before they are read again."""
 
     async def scenario() -> None:
@@ -111,7 +111,7 @@ def test_who_has_not_read_anything_yet_sees_what_others_decided_before_too() -> 
     run(scenario())
 
 
-def test_a_deleted_topic_leaves_a_tombstone_for_each_that_holds_it() -> None:
+def test_deletion_leaves_tombstone_for_each_broker() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -149,7 +149,7 @@ def test_changes_in_doubt(when: str, count: int) -> None:
     run(scenario())
 
 
-def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
+def test_change_in_doubt_followed_by_another_succeeds() -> None:
     """The reply is lost, and another broker changes a topic before the retry."""
 
     async def scenario() -> None:
@@ -188,7 +188,7 @@ def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
     run(scenario())
 
 
-def test_how_far_each_has_come() -> None:
+def test_is_applied_by_reports_progress() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -207,7 +207,7 @@ def test_how_far_each_has_come() -> None:
     run(scenario())
 
 
-def test_what_an_earlier_session_told_does_not_go_with_it() -> None:
+def test_applied_survives_end_of_earlier_session() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -222,7 +222,7 @@ def test_what_an_earlier_session_told_does_not_go_with_it() -> None:
     run(scenario())
 
 
-def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
+def test_slow_refresh_does_not_restore_old_topics() -> None:
     """Two refreshes of one broker run concurrently; the one that began first ends last."""
 
     async def scenario() -> None:
@@ -249,7 +249,7 @@ def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
     run(scenario())
 
 
-def test_what_was_read_before_the_answer_came_is_not_counted_twice() -> None:
+def test_change_read_before_its_reply_counted_once() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one = await BrokerStores(zoo, 1).register()
@@ -268,7 +268,7 @@ def test_what_was_read_before_the_answer_came_is_not_counted_twice() -> None:
     run(scenario())
 
 
-def test_a_tombstone_of_something_else_is_told_with_its_place() -> None:
+def test_foreign_tombstone_error_names_path() -> None:
     async def scenario() -> None:
         one = await BrokerStores(MemoryZooKeeper(), 1).register()
         await one.session.transact([Create(f"{PATHS.tombstones}/backup.1")])

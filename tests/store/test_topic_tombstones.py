@@ -46,7 +46,7 @@ class BrokerPair:
         return not left
 
 
-def test_a_name_is_free_when_all_brokers_and_all_shards_have_forgotten_its_topic() -> None:
+def test_name_free_when_all_brokers_and_shards_applied() -> None:
     async def scenario() -> None:
         pair = await BrokerPair().come()
         assert not await pair.is_forgotten()
@@ -62,7 +62,7 @@ def test_a_name_is_free_when_all_brokers_and_all_shards_have_forgotten_its_topic
     run(scenario())
 
 
-def test_other_names_do_not_wait() -> None:
+def test_other_names_are_not_reserved() -> None:
     async def scenario() -> None:
         pair = await BrokerPair().come()
         assert await pair.two.topics.put("u", made("bb", 2), "n3")
@@ -71,7 +71,7 @@ def test_other_names_do_not_wait() -> None:
     run(scenario())
 
 
-def test_each_shard_counts() -> None:
+def test_name_reserved_until_every_shard_applied() -> None:
     async def scenario() -> None:
         pair = await BrokerPair().come()
         await pair.tell(pair.two)
@@ -85,7 +85,7 @@ def test_each_shard_counts() -> None:
     run(scenario())
 
 
-def test_who_takes_a_shard_over_has_to_tell_for_itself() -> None:
+def test_new_owner_must_publish_again() -> None:
     """A publication for an earlier epoch is not valid in the current one: the owner in between had
     not applied the deletion, and may have accepted commits.
     """
@@ -103,7 +103,7 @@ def test_who_takes_a_shard_over_has_to_tell_for_itself() -> None:
     run(scenario())
 
 
-def test_a_shard_of_a_dead_broker_is_waited_for_until_somebody_has_it() -> None:
+def test_name_reserved_until_dead_brokers_shard_taken() -> None:
     async def scenario() -> None:
         pair = await BrokerPair().come()
         await pair.tell(pair.two)
@@ -119,7 +119,7 @@ def test_a_shard_of_a_dead_broker_is_waited_for_until_somebody_has_it() -> None:
     run(scenario())
 
 
-def test_a_shard_that_was_given_back_after_it_had_forgotten_is_not_waited_for() -> None:
+def test_released_shard_that_applied_is_not_awaited() -> None:
     async def scenario() -> None:
         pair = await BrokerPair().come()
         await pair.tell(pair.one, *range(SHARDS))
@@ -130,7 +130,7 @@ def test_a_shard_that_was_given_back_after_it_had_forgotten_is_not_waited_for() 
     run(scenario())
 
 
-def test_who_deletes_it_between_the_look_at_graves_and_the_creation_is_seen() -> None:
+def test_deletion_during_creation_is_detected() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
@@ -151,7 +151,7 @@ def test_who_deletes_it_between_the_look_at_graves_and_the_creation_is_seen() ->
     run(scenario())
 
 
-def test_several_brokers_release_a_name_at_once() -> None:
+def test_concurrent_release_of_name() -> None:
     async def scenario() -> None:
         pair = await BrokerPair().come()
         await pair.tell(pair.one, *range(SHARDS))
@@ -168,7 +168,7 @@ def test_several_brokers_release_a_name_at_once() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_in_doubt_it_is_waited_for_once_more(when: str) -> None:
+def test_release_in_doubt_is_retried(when: str) -> None:
     async def scenario() -> None:
         pair = await BrokerPair().come()
         await pair.tell(pair.one, *range(SHARDS))

@@ -22,7 +22,7 @@ class PartitionReason(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     member_ids: tuple[str, ...]
     owner_ids: tuple[str, ...]
-    reason: str
+    reason: str = msgspec.field(name="why")  # the key in JSON
 
 
 def explain_assignment(

@@ -23,7 +23,7 @@ class Commands(LazyCommands):
         "web": "partage.console.web.command:app",
         "search": "partage.console.pipelines.search:app",
         "log": "partage.console.broker.log_command:app",
-        "lab": "partage.console.lab:app",
+        "lab": "partage.console.lab.commands:app",
         "pipeline": "partage.console.pipelines.commands:app",
     }
 

@@ -24,26 +24,32 @@ from partage.coordinator.events import (
 from partage.coordinator.shard import Shard
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, SyncTimer
-from partage.lab.nature.disk import LOST, TORN
-from partage.lab.nature.zookeeper import EXPIRED, IN_DOUBT
+from partage.lab.environment.disk import WRITE_LOST, WRITE_TORN
+from partage.lab.environment.zookeeper import SESSION_EXPIRED, TRANSACTION_IN_DOUBT
 from partage.member import events as member_events
 from partage.member.states import MemberState
 
 #: Coverage states of a group that has no `GroupState`: the group does not exist or the shard has no
 #: groups; the shard is loading; another broker owns the shard.
-NONE: Final = "none"
+NO_GROUP: Final = "none"
 LOADING: Final = "loading"
 ELSEWHERE: Final = "elsewhere"
 
 #: ZooKeeper rejected a log entry of a broker that no longer owns the shard.
-FENCED: Final = "a_write_is_fenced"
+WRITE_FENCED: Final = "a_write_is_fenced"
 
 #: Consequences of faults. They are counted when they occur; they cannot be planned.
-CONSEQUENCES: Final = (LOST, TORN, EXPIRED, IN_DOUBT, FENCED)
+FAULT_CONSEQUENCES: Final = (
+    WRITE_LOST,
+    WRITE_TORN,
+    SESSION_EXPIRED,
+    TRANSACTION_IN_DOUBT,
+    WRITE_FENCED,
+)
 
 #: In the order of a group's life. A Dead group is removed, so there is no such state here.
-STATES: Final[tuple[str, ...]] = (
-    NONE,
+GROUP_STATES: Final[tuple[str, ...]] = (
+    NO_GROUP,
     GroupState.EMPTY,
     GroupState.PREPARING_REBALANCE,
     GroupState.COMPLETING_REBALANCE,
@@ -51,12 +57,12 @@ STATES: Final[tuple[str, ...]] = (
     LOADING,
     ELSEWHERE,
 )
-_LOADED: Final = STATES[:-2]
+_LOADED: Final = GROUP_STATES[:-2]
 
 #: The states in which each event can find a group. A timer runs only in some states.
-POSSIBLE: Final[Mapping[str, tuple[str, ...]]] = {
+POSSIBLE_STATES: Final[Mapping[str, tuple[str, ...]]] = {
     **{
-        kind.__name__: STATES
+        kind.__name__: GROUP_STATES
         for kind in (
             *(Join, Sync, Heartbeat, Leave, Commit, FetchOffsets),
             *(DescribeGroup, ListGroups, DeleteGroup, DeleteOffsets, TopicsDeleted),
@@ -69,7 +75,7 @@ POSSIBLE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def met_by_groups(shard: Shard | None, absence: str, event: Event) -> Iterator[str]:
+def group_coverage_keys(shard: Shard | None, absence: str, event: Event) -> Iterator[str]:
     """Yield "state event" for each group that an event concerns.
 
     Some events concern all groups of the shard.
@@ -85,22 +91,22 @@ def met_by_groups(shard: Shard | None, absence: str, event: Event) -> Iterator[s
         yield f"{absence} {name}"
     elif isinstance(about, GroupRequest | SessionTimer | JoinTimer | SyncTimer):
         group = shard.groups.get(about.group_id)
-        yield f"{NONE if group is None else group.state} {name}"
+        yield f"{NO_GROUP if group is None else group.state} {name}"
     elif not shard.groups:
-        yield f"{NONE} {name}"
+        yield f"{NO_GROUP} {name}"
     else:
         for group in shard.groups.values():
             yield f"{group.state} {name}"
 
 
-def met_by_consumer(state: MemberState, event: member_events.Event) -> str:
+def consumer_coverage_key(state: MemberState, event: member_events.Event) -> str:
     """Return "state event" for a consumer's event. Timers are named by their purpose."""
     if isinstance(event, member_events.TimerFired):
         return f"{state} {event.key.title()}Timer"
     return f"{state} {type(event).__name__}"
 
 
-def never_met(met: Iterable[str]) -> list[tuple[str, list[str]]]:
+def uncovered_events(met: Iterable[str]) -> list[tuple[str, list[str]]]:
     """Return each event with the possible group states that were not covered.
 
     Args:
@@ -109,6 +115,6 @@ def never_met(met: Iterable[str]) -> list[tuple[str, list[str]]]:
     seen = set(met)
     missing = (
         (event, [state for state in states if f"{state} {event}" not in seen])
-        for event, states in POSSIBLE.items()
+        for event, states in POSSIBLE_STATES.items()
     )
     return [(event, states) for event, states in missing if states]

@@ -22,13 +22,13 @@ Partition = tuple[str, int]
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # address of a memoryview of record batches
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Base class of history entries; the event occurred at ``at_ms``."""
 
     at_ms: int
 
 
-class Asked(Entry, frozen=True, gc=False, kw_only=True):
+class RequestReceived(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker read a request whose bytes had arrived at ``arrived_ms``."""
 
     arrived_ms: int
@@ -42,14 +42,14 @@ class Asked(Entry, frozen=True, gc=False, kw_only=True):
     message: Message
 
 
-class Answered(Entry, frozen=True, gc=False, kw_only=True):
+class ResponseSent(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A response left the broker. It may not arrive."""
 
-    asked: Asked
+    request: RequestReceived
     message: Message
 
 
-class Written(Entry, frozen=True, gc=False, kw_only=True):
+class RecordsAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """Records were handed to the coordinator's log; ``pairs`` are their encoded keys and values."""
 
     broker: int = 1
@@ -58,7 +58,7 @@ class Written(Entry, frozen=True, gc=False, kw_only=True):
     pairs: tuple[tuple[bytes, bytes | None], ...]
 
 
-class Durable(Entry, frozen=True, gc=False, kw_only=True):
+class RecordsDurable(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """The first ``count`` of a broker's unconfirmed records are durable."""
 
     broker: int = 1
@@ -66,7 +66,7 @@ class Durable(Entry, frozen=True, gc=False, kw_only=True):
     count: int
 
 
-class LogFailed(Entry, frozen=True, gc=False, kw_only=True):
+class LogWriteFailed(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A write to the coordinator's log failed. Unconfirmed records stay in doubt until the next
     load.
     """
@@ -75,14 +75,14 @@ class LogFailed(Entry, frozen=True, gc=False, kw_only=True):
     shard: int = 0
 
 
-class Resigned(Entry, frozen=True, gc=False, kw_only=True):
+class ShardResigned(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker dropped a shard's groups: another broker owns the shard, or may own it."""
 
     broker: int
     shard: int
 
 
-class Taken(Entry, frozen=True, gc=False, kw_only=True):
+class ShardAcquired(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker acquired a shard in this epoch and starts to load it."""
 
     broker: int
@@ -90,14 +90,14 @@ class Taken(Entry, frozen=True, gc=False, kw_only=True):
     epoch: int
 
 
-class Died(Entry, frozen=True, gc=False, kw_only=True):
+class BrokerDied(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker process ended."""
 
     broker: int = 1
-    how: str
+    cause: str
 
 
-class Loaded(Entry, frozen=True, gc=False, kw_only=True):
+class ShardLoaded(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker loaded a shard; ``state`` is the last value of each key in its store.
 
     ``epoch`` increases with each takeover. Another broker may own the shard by now.
@@ -109,20 +109,20 @@ class Loaded(Entry, frozen=True, gc=False, kw_only=True):
     state: dict[bytes, bytes | None]
 
 
-class TopicGone(Entry, frozen=True, gc=False, kw_only=True):
+class TopicDeleted(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A topic was deleted and created again immediately."""
 
     topic: str
 
 
-class TopicForgotten(Entry, frozen=True, gc=False, kw_only=True):
+class TopicDeletionApplied(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker notified its shards that a topic was deleted."""
 
     broker: int
     topic: str
 
 
-class Reread(Entry, frozen=True, gc=False, kw_only=True):
+class PartitionReread(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """All records of a partition at the end of a world: offsets and values, in order.
 
     ``first`` is the log start offset, ``end`` the end offset.
@@ -134,16 +134,16 @@ class Reread(Entry, frozen=True, gc=False, kw_only=True):
     records: tuple[tuple[int, bytes], ...]
 
 
-class StoodStill(Entry, frozen=True, gc=False, kw_only=True):
+class StallEnded(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A broker resumed after a pause that began at ``began_ms``. All processes paused if ``broker``
     is None.
     """
 
     broker: int | None = None
-    since_ms: int
+    began_ms: int
 
 
-class Holds(Entry, frozen=True, gc=False, kw_only=True):
+class OwnershipChanged(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A consumer process owns these partitions from now on, as far as it knows."""
 
     process: str
@@ -153,7 +153,7 @@ class Holds(Entry, frozen=True, gc=False, kw_only=True):
     partitions: tuple[Partition, ...]
 
 
-class Told(Entry, frozen=True, gc=False, kw_only=True):
+class CallbackDue(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A callback of a consumer's listener is due: assigned, revoked or lost."""
 
     process: str
@@ -161,7 +161,7 @@ class Told(Entry, frozen=True, gc=False, kw_only=True):
     partitions: tuple[Partition, ...]
 
 
-class Delivered(Entry, frozen=True, gc=False, kw_only=True):
+class RecordsDelivered(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A consumer process delivered records to its user: offsets and values, in order."""
 
     process: str
@@ -170,7 +170,7 @@ class Delivered(Entry, frozen=True, gc=False, kw_only=True):
     records: tuple[tuple[int, bytes], ...]
 
 
-class Produced(Entry, frozen=True, gc=False, kw_only=True):
+class RecordProduced(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A producer received the acknowledgement that a record is at this offset."""
 
     partition: Partition
@@ -178,7 +178,7 @@ class Produced(Entry, frozen=True, gc=False, kw_only=True):
     value: bytes
 
 
-class Expired(Entry, frozen=True, gc=False, kw_only=True):
+class MemberExpired(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """The coordinator reported to operators that it removed a member for missing a deadline."""
 
     broker: int = 1
@@ -187,49 +187,49 @@ class Expired(Entry, frozen=True, gc=False, kw_only=True):
     reason: str
 
 
-class Happened(Entry, frozen=True, gc=False, kw_only=True):
+class Incident(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A fault, or another event that only the story shows."""
 
     what: str
     detail: str = ""
 
 
-class Calmed(Entry, frozen=True, gc=False, kw_only=True):
+class FaultsHealed(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """All faults were healed, and no further fault is injected."""
 
 
-class Trap(NamedTuple):
+class CrashPoint(NamedTuple):
     """A planned broker crash, before or after a record that ``matches`` is stored.
 
     ``kind`` is the name of the fault.
     """
 
     kind: str
-    is_stored: bool
-    springs: Callable[[Record], bool]
+    is_after_storing: bool
+    matches: Callable[[Record], bool]
 
 
-class Violation(AssertionError):
+class RuleViolationError(AssertionError):
     """A broken rule; ``rule`` is the name of the checker."""
 
     def __init__(self, rule: str, story: str) -> None:
         super().__init__(f"{rule}: {story}")
         self.rule = rule
-        self.story = story
+        self.description = story
 
 
 class History:
     """All entries of a world, in order. Subscribers receive each entry of their kind."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self._listeners: dict[type[Entry], list[Callable[[Any], None]]] = defaultdict(list)
+        self.entries: list[HistoryEntry] = []
+        self._listeners: dict[type[HistoryEntry], list[Callable[[Any], None]]] = defaultdict(list)
 
-    def listen(self, kind: type[Entry], listener: Callable[[Any], None]) -> None:
+    def subscribe(self, kind: type[HistoryEntry], listener: Callable[[Any], None]) -> None:
         """Call ``listener`` with each later entry of exactly this class."""
         self._listeners[kind].append(listener)
 
-    def note(self, entry: Entry) -> None:
+    def append(self, entry: HistoryEntry) -> None:
         """Append an entry and notify its subscribers."""
         self.entries.append(entry)
         for listener in self._listeners[type(entry)]:

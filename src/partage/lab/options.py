@@ -13,40 +13,40 @@ import msgspec
 
 from partage.model.settings import GroupSettings
 
-_Some = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+_PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Delay = Annotated[int, msgspec.Meta(ge=0, le=60_000)]
-_Every = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+_Interval = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _Timeout = Annotated[int, msgspec.Meta(ge=1_000, le=1_800_000)]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a world. Times are in milliseconds, probabilities from 0 to 1."""
 
-    members: _Some
+    members: _PositiveInt
     static_share: _Share
     has_second_group: bool
-    partitions_t: _Some
-    partitions_u: _Some
+    partitions_t: _PositiveInt
+    partitions_u: _PositiveInt
     assignors: Literal["cooperative-sticky", "range", "sticky", "roundrobin", "mixed"]
     version_cap: _Count  # how far clients may stay below the newest version of each API
     session_timeout_ms: _Timeout
     rebalance_timeout_ms: _Timeout
-    heartbeat_interval_ms: _Every
+    heartbeat_interval_ms: _Interval
     max_poll_interval_ms: _Timeout
-    poll_interval_ms: _Every
+    poll_interval_ms: _Interval
     commits_at_revoke: bool
     initial_rebalance_delay_ms: _Delay
     new_member_join_timeout_ms: _Timeout
     members_max: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    offsets_retention_ms: _Every
-    retention_check_ms: _Every
+    offsets_retention_ms: _Interval
+    retention_check_ms: _Interval
     segment_bytes: Annotated[int, msgspec.Meta(ge=1_000, le=2**31 - 1)]
     delay_max_ms: _Delay
     splits: _Share
     disk_delay_ms: _Delay
-    produce_every_ms: _Every
+    produce_every_ms: _Interval
     safety_ms: _Timeout
     steps: _Count
     kinds: tuple[str, ...]
@@ -56,7 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     shards: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
     zookeeper_timeout_ms: _Timeout = 6_000
     zookeeper_delay_max_ms: _Delay = 0
-    merges_every: _Every = 64  # log entries of one broker between merges of a shared log
+    merges_every: _Interval = 64  # log entries of one broker between merges of a shared log
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
     deletions: _Count = 0  # deletions of a topic without readers, for which offsets are committed
@@ -74,7 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def patience_ms(self) -> int:
+    def liveness_timeout_ms(self) -> int:
         """Time limit in which a healed world must become stable.
 
         A member that lost a response notices it after its request timeout. A dead member's session
@@ -107,24 +107,28 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.brokers == 1:
             return 0
-        asked_ms = _ASKED_OF_ZOOKEEPER * 2 * self.zookeeper_delay_max_ms
-        return 2 * self.zookeeper_timeout_ms + TAKEN_WITHIN_MS + asked_ms
+        asked_ms = _TAKEOVER_ROUND_TRIPS * 2 * self.zookeeper_delay_max_ms
+        return 2 * self.zookeeper_timeout_ms + TAKEOVER_MAX_MS + asked_ms
 
 
 # backoff of a client that did not find its coordinator, including jitter
 _BACK_OFF_MS: Final = 1_200
 # to ask two brokers for the coordinator, to connect to it and to receive a response
-_FINDING_DELAYS: Final = 8
-_ZOOKEEPER_DELAYS: Final = 10  # minimum session length of members and brokers, in ZooKeeper delays
+_LOOKUP_DELAYS: Final = 8
+_SESSION_ROUND_TRIPS: Final = (
+    10  # minimum session length of members and brokers, in ZooKeeper delays
+)
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
-LATE_MS: Final = 8_000  # longest delay of bytes that are in flight when the faults are healed
-TAKEN_WITHIN_MS: Final = 4_000  # from the end of a session until a successor has loaded the shard
-_ASKED_OF_ZOOKEEPER: Final = 10  # sequential requests during a takeover
+IN_FLIGHT_MAX_MS: Final = (
+    8_000  # longest delay of bytes that are in flight when the faults are healed
+)
+TAKEOVER_MAX_MS: Final = 4_000  # from the end of a session until a successor has loaded the shard
+_TAKEOVER_ROUND_TRIPS: Final = 10  # sequential requests during a takeover
 _DAY_MS: Final = 86_400_000
 
 
-class Step(msgspec.Struct, frozen=True):
+class PlanStep(msgspec.Struct, frozen=True):
     """One step of the plan: time since the start of the world, kind of fault, and its own random
     seed.
     """
@@ -143,18 +147,18 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     options: Options
-    plan: tuple[Step, ...]
+    plan: tuple[PlanStep, ...]
     kept: tuple[int, ...] | None = None
     changes: dict[str, Any] = {}
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[PlanStep]:
         """The steps that run."""
         if self.kept is None:
             return list(self.plan)
         return [self.plan[at] for at in self.kept]
 
-    def command(self) -> str:
+    def rerun_command(self) -> str:
         """Return the command line that reproduces this scenario."""
         words = [f"partage lab run --seed-from {self.seed} --seeds 1"]
         if self.kept is not None:
@@ -162,7 +166,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         words += [f"--set {name}={_text(value)}" for name, value in self.changes.items()]
         return " ".join(words)
 
-    def texts(self) -> dict[str, str]:
+    def option_texts(self) -> dict[str, str]:
         """Return all options in the form that ``--set`` accepts.
 
         A single broker has no cluster faults, so ``cluster_kinds`` is left out.
@@ -177,7 +181,7 @@ def _text(value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-class Kinds(NamedTuple):
+class FaultKinds(NamedTuple):
     """The names of all faults: for any world, for several brokers, for topics, for the whole
     machine.
     """
@@ -192,9 +196,9 @@ class Kinds(NamedTuple):
         return self.common + self.cluster + self.topics + self.machine
 
 
-def scenario(
+def build_scenario(
     seed: int,
-    kinds: Kinds,
+    kinds: FaultKinds,
     kept: tuple[int, ...] | None = None,
     changes: dict[str, Any] | None = None,
 ) -> Scenario:
@@ -212,13 +216,15 @@ def scenario(
     """
     rng = Random(f"options {seed}")
     options = _draw(rng, kinds.common)
-    options = _draw_more(Random(f"cluster {seed}"), Random(f"producers {seed}"), options, kinds)
+    options = _draw_cluster_options(
+        Random(f"cluster {seed}"), Random(f"producers {seed}"), options, kinds
+    )
     deletions = Random(f"tombstones {seed}").choice((0, 0, 0, 1, 2, 4))
     standstills = Random(f"standstills {seed}").choice((0, 0, 0, 0, 0, 1, 3))
     options = msgspec.structs.replace(options, deletions=deletions, standstills=standstills)
     if changes:
-        options = _changed(options, changes, kinds)
-    options = _patient(options, changes or {})
+        options = _apply_changes(options, changes, kinds)
+    options = _with_minimum_timeouts(options, changes or {})
     plan = _plan(Random(f"plan {seed}"), options.kinds, options.steps, options.safety_ms)
     if options.brokers > 1:
         rng = Random(f"cluster plan {seed}")
@@ -277,7 +283,9 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
     )
 
 
-def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kinds) -> Options:
+def _draw_cluster_options(
+    rng: Random, producers_rng: Random, options: Options, kinds: FaultKinds
+) -> Options:
     """Draw the options of producers and clusters: one world in five has several brokers, one in
     three a second producer.
 
@@ -297,14 +305,14 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
     )
 
 
-def _patient(options: Options, changes: dict[str, Any]) -> Options:
+def _with_minimum_timeouts(options: Options, changes: dict[str, Any]) -> Options:
     """Raise session timeouts to what brokers that share a ZooKeeper need, unless they are set."""
     if options.brokers == 1:
         return options
     # A heartbeat may wait for a write and for the lease, and each takes a ZooKeeper round trip. A
     # member also has one session timeout to find the broker that took over its group.
-    asked_ms = _ZOOKEEPER_DELAYS * options.zookeeper_delay_max_ms
-    found_ms = 2 * _BACK_OFF_MS + _FINDING_DELAYS * options.delay_max_ms
+    asked_ms = _SESSION_ROUND_TRIPS * options.zookeeper_delay_max_ms
+    found_ms = 2 * _BACK_OFF_MS + _LOOKUP_DELAYS * options.delay_max_ms
     least = {
         "session_timeout_ms": max(options.session_timeout_ms, asked_ms, found_ms),
         "zookeeper_timeout_ms": max(options.zookeeper_timeout_ms, asked_ms),
@@ -313,14 +321,16 @@ def _patient(options: Options, changes: dict[str, Any]) -> Options:
     return msgspec.structs.replace(options, **unset)
 
 
-def _plan(rng: Random, kinds: tuple[str, ...], steps: int, until_ms: int) -> tuple[Step, ...]:
+def _plan(rng: Random, kinds: tuple[str, ...], steps: int, until_ms: int) -> tuple[PlanStep, ...]:
     return tuple(
-        Step(at_ms=rng.randrange(500, until_ms), kind=rng.choice(kinds), draw=rng.getrandbits(32))
+        PlanStep(
+            at_ms=rng.randrange(500, until_ms), kind=rng.choice(kinds), draw=rng.getrandbits(32)
+        )
         for _ in range(steps)
     )
 
 
-def _changed(options: Options, changes: dict[str, Any], kinds: Kinds) -> Options:
+def _apply_changes(options: Options, changes: dict[str, Any], kinds: FaultKinds) -> Options:
     types = {field.name: field.type for field in msgspec.structs.fields(Options)}
     values = {}
     for name, value in changes.items():
@@ -333,11 +343,11 @@ def _changed(options: Options, changes: dict[str, Any], kinds: Kinds) -> Options
         except msgspec.ValidationError as error:
             raise ValueError(f"{name}={value}: {error}") from None
     changed = msgspec.structs.replace(options, **values)
-    _check(changed, kinds)
+    _check_options(changed, kinds)
     return changed
 
 
-def _check(options: Options, kinds: Kinds) -> None:
+def _check_options(options: Options, kinds: FaultKinds) -> None:
     """Raise ValueError if options contradict each other or name an unknown fault."""
     for given, known in ((options.kinds, kinds.common), (options.cluster_kinds, kinds.cluster)):
         for kind in given:

@@ -13,15 +13,15 @@ from partage.coordinator.records import (
     Record,
 )
 from partage.lab import history
-from partage.lab.history import Entry
-from partage.lab.nature.clock import DAWN_MS
+from partage.lab.environment.clock import START_MS
+from partage.lab.history import HistoryEntry
 from partage.model.errors import ErrorCode
 
 #: Frequent requests, which are shown only with ``everything``.
-_DULL: Final = ("FetchRequest", "ProduceRequest", "FindCoordinatorRequest")
+_ROUTINE_REQUESTS: Final = ("FetchRequest", "ProduceRequest", "FindCoordinatorRequest")
 
 
-def tell(entries: list[Entry], *, everything: bool = False) -> Iterator[str]:
+def format_history(entries: list[HistoryEntry], *, everything: bool = False) -> Iterator[str]:
     """Yield the lines of a story, with the time in seconds since the start of the world.
 
     Args:
@@ -31,51 +31,51 @@ def tell(entries: list[Entry], *, everything: bool = False) -> Iterator[str]:
     for entry in entries:
         line = _line(entry, everything)
         if line is not None:
-            yield f"{(entry.at_ms - DAWN_MS) / 1000:9.3f}  {line}"
+            yield f"{(entry.at_ms - START_MS) / 1000:9.3f}  {line}"
 
 
-def _line(entry: Entry, everything: bool) -> str | None:
+def _line(entry: HistoryEntry, everything: bool) -> str | None:
     match entry:
-        case history.Happened(what=what, detail=detail):
+        case history.Incident(what=what, detail=detail):
             return f"! {what.replace('_', ' ')}" + (f": {detail}" if detail else "")
-        case history.Calmed():
+        case history.FaultsHealed():
             return "! from here on nothing goes wrong"
-        case history.Died(how=how):
+        case history.BrokerDied(cause=how):
             return f"! broker {entry.broker} dies: {how}"
-        case history.Loaded(state=state):
+        case history.ShardLoaded(state=state):
             return f"= broker {entry.broker} has loaded, with {len(state)} keys"
-        case history.Taken():
+        case history.ShardAcquired():
             return f"= broker {entry.broker} takes the groups over"
-        case history.Resigned():
+        case history.ShardResigned():
             return f"= broker {entry.broker} gives the groups up"
-        case history.LogFailed():
+        case history.LogWriteFailed():
             return f"! writing the coordinator's log fails, at broker {entry.broker}"
-        case history.Written(records=records):
-            return f"  > written by {entry.broker}: " + "; ".join(map(_record, records))
-        case history.Durable(count=count):
+        case history.RecordsAppended(records=records):
+            return f"  > written by {entry.broker}: " + "; ".join(map(_record_text, records))
+        case history.RecordsDurable(count=count):
             return f"  > durable, by {entry.broker}: {count}"
-        case history.Holds():
+        case history.OwnershipChanged():
             held = " ".join(f"{topic}-{index}" for topic, index in entry.partitions) or "nothing"
             return f"{entry.process} holds {held} (generation {entry.generation})"
-        case history.Expired():
+        case history.MemberExpired():
             return f"  {entry.member_id} is expired: {entry.reason}"
-        case history.Delivered() if everything:
+        case history.RecordsDelivered() if everything:
             first, last = entry.records[0][0], entry.records[-1][0]
             topic, index = entry.partition
             return f"{entry.process} reads {topic}-{index} {first}..{last}"
-        case history.Produced() if everything:
+        case history.RecordProduced() if everything:
             return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is in"
-        case history.Asked():
-            return _asked(entry, everything)
-        case history.Answered():
-            return _answered(entry, everything)
+        case history.RequestReceived():
+            return _request_line(entry, everything)
+        case history.ResponseSent():
+            return _response_line(entry, everything)
     return None
 
 
-def _asked(entry: history.Asked, everything: bool) -> str | None:
+def _request_line(entry: history.RequestReceived, everything: bool) -> str | None:
     message: Any = entry.message
     name = type(message).__name__
-    if not everything and name in (*_DULL, "HeartbeatRequest", "OffsetFetchRequest"):
+    if not everything and name in (*_ROUTINE_REQUESTS, "HeartbeatRequest", "OffsetFetchRequest"):
         return None
     what = f"{name.removesuffix('Request')} v{entry.version}"
     parts = [f"{entry.client} -> {entry.broker}: {what} #{entry.serial}"]
@@ -92,18 +92,18 @@ def _asked(entry: history.Asked, everything: bool) -> str | None:
     return " ".join(parts)
 
 
-def _answered(entry: history.Answered, everything: bool) -> str | None:
+def _response_line(entry: history.ResponseSent, everything: bool) -> str | None:
     message: Any = entry.message
     name = type(message).__name__
-    codes = _codes(message)
+    codes = _error_codes(message)
     is_fine = codes <= {0}
     if not everything:
         if name in ("FetchResponse", "ProduceResponse", "FindCoordinatorResponse"):
             return None
         if is_fine and name in ("HeartbeatResponse", "OffsetFetchResponse"):
             return None
-    said = "fine" if is_fine else " ".join(_error(code) for code in sorted(codes) if code)
-    parts = [f"{entry.asked.client} <- {name.removesuffix('Response')} #{entry.asked.serial}"]
+    said = "fine" if is_fine else " ".join(_error_name(code) for code in sorted(codes) if code)
+    parts = [f"{entry.request.client} <- {name.removesuffix('Response')} #{entry.request.serial}"]
     parts.append(said)
     if is_fine and name == "JoinGroupResponse":
         leads = "leads" if message.leader == message.member_id else "follows"
@@ -111,7 +111,7 @@ def _answered(entry: history.Answered, everything: bool) -> str | None:
     return ": ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
 
 
-def _codes(message: Any) -> set[int]:
+def _error_codes(message: Any) -> set[int]:
     codes = {getattr(message, "error_code", 0)}
     for topic in getattr(message, "topics", None) or ():
         codes |= {getattr(p, "error_code", 0) for p in getattr(topic, "partitions", ())}
@@ -122,14 +122,14 @@ def _codes(message: Any) -> set[int]:
     return codes
 
 
-def _error(code: int) -> str:
+def _error_name(code: int) -> str:
     try:
         return ErrorCode(code).name
     except ValueError:
         return str(code)
 
 
-def _record(record: Record) -> str:
+def _record_text(record: Record) -> str:
     match record:
         case GroupRecord(awaiting_sync=True):
             ids = " ".join(m.member_id for m in record.members)

@@ -12,21 +12,21 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.lab.coverage import CONSEQUENCES
+from partage.lab.coverage import FAULT_CONSEQUENCES
 from partage.lab.faults import KINDS
-from partage.lab.processes import Processes
-from partage.lab.running import Verdict, draw, live
+from partage.lab.runner import Verdict, draw_scenario, run_scenario
+from partage.lab.worker_pool import ProcessPool
 
 _CHUNK: Final = 10
 #: Worlds for each process before the pool is replaced, which frees leaked memory. The executor's
 #: ``max_tasks_per_child`` can deadlock (CPython issue 115634).
-_WORLDS_A_PROCESS: Final = 2_000
+_WORLDS_PER_PROCESS: Final = 2_000
 #: Allocations between two collections of the youngest generation. A world creates many objects that
 #: live until its end.
-_LOOKED_AFTER: Final = 5_000
+_GC_THRESHOLD: Final = 5_000
 
 
-class ProcessKilled(RuntimeError):
+class WorkerKilledError(RuntimeError):
     """Raised when a worker process was killed; ``seeds`` are the seeds in progress, in order."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
@@ -58,30 +58,30 @@ class Summary(msgspec.Struct, kw_only=True):
         if verdict.rule is not None:
             self.failures.append(verdict)
 
-    def never(self) -> list[str]:
+    def missing_faults(self) -> list[str]:
         """Return the faults that never took effect and the consequences of faults that never
         occurred.
         """
-        wanted = (*KINDS.all(), *CONSEQUENCES)
+        wanted = (*KINDS.all(), *FAULT_CONSEQUENCES)
         return [kind for kind in wanted if not self.faults[kind]]
 
 
-def settle_in() -> None:
+def prepare_worker() -> None:
     """Prepare this process for many worlds: exclude existing objects from garbage collection."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_LOOKED_AFTER, 20, 50)
+    gc.set_threshold(_GC_THRESHOLD, 20, 50)
 
 
-def judge(
+def run_seed(
     seed: int, kept: Sequence[int] | None = None, changes: dict[str, Any] | None = None
 ) -> Verdict:
     """Run the world of a seed and return only its verdict."""
-    _, verdict = live(draw(seed, None if kept is None else tuple(kept), changes))
+    _, verdict = run_scenario(draw_scenario(seed, None if kept is None else tuple(kept), changes))
     return verdict
 
 
-def verdicts(seeds: Sequence[int], jobs: int) -> Generator[Verdict]:
+def run_seeds(seeds: Sequence[int], jobs: int) -> Generator[Verdict]:
     """Run seeds and yield their verdicts as they complete.
 
     Args:
@@ -92,34 +92,34 @@ def verdicts(seeds: Sequence[int], jobs: int) -> Generator[Verdict]:
         WorkerKilledError: One of the processes was killed.
     """
     if jobs <= 1:
-        settle_in()
-        yield from map(judge, seeds)
+        prepare_worker()
+        yield from map(run_seed, seeds)
         return
-    for some in _parts(seeds, jobs * _WORLDS_A_PROCESS):
-        yield from _spread(some, jobs)
+    for some in _chunks(seeds, jobs * _WORLDS_PER_PROCESS):
+        yield from _run_in_pool(some, jobs)
 
 
-def _spread(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
-    waiting = _parts(seeds, _CHUNK)
+def _run_in_pool(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
+    waiting = _chunks(seeds, _CHUNK)
     under_way: dict[Future[list[Verdict]], Sequence[int]] = {}
     try:
-        with Processes(jobs, settle_in) as processes:
+        with ProcessPool(jobs, prepare_worker) as processes:
             for some in islice(waiting, jobs + 1):
-                under_way[processes.submit(_judge_all, some)] = some
+                under_way[processes.submit(_run_chunk, some)] = some
             while under_way:
                 done = wait(under_way, return_when=FIRST_COMPLETED).done
                 for each in sorted(done, key=lambda one: one.exception() is not None):
                     yield from each.result()
                     del under_way[each]
                     for some in islice(waiting, 1):
-                        under_way[processes.submit(_judge_all, some)] = some
+                        under_way[processes.submit(_run_chunk, some)] = some
     except BrokenProcessPool:
-        raise ProcessKilled(sorted(chain.from_iterable(under_way.values()))) from None
+        raise WorkerKilledError(sorted(chain.from_iterable(under_way.values()))) from None
 
 
-def _parts(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+def _chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     return (seeds[at : at + size] for at in range(0, len(seeds), size))
 
 
-def _judge_all(seeds: Sequence[int]) -> list[Verdict]:
-    return [judge(seed) for seed in seeds]
+def _run_chunk(seeds: Sequence[int]) -> list[Verdict]:
+    return [run_seed(seed) for seed in seeds]

@@ -20,13 +20,13 @@ from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.lab import history
 from partage.lab.brokers.broker import Broker
-from partage.lab.brokers.hosting import Host
-from partage.lab.clients.consumer import Process
+from partage.lab.brokers.shard_host import SimShardHost
+from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.producer import Producer
-from partage.lab.clients.strangers import STRANGE_TOPIC, Gossip
-from partage.lab.nature.clock import Clock
-from partage.lab.nature.network import Connection, Network
-from partage.lab.nature.zookeeper import ZooKeeper
+from partage.lab.clients.rogue_client import UNREAD_TOPIC, ObservedIdentities
+from partage.lab.environment.clock import Clock
+from partage.lab.environment.network import Network, SimConnection
+from partage.lab.environment.zookeeper import ZooKeeper
 from partage.lab.options import Scenario
 from partage.log.errors import DamagedLogError
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
@@ -42,7 +42,7 @@ class World:
     """A simulated cluster with its clients, clock and history."""
 
     #: True if the state machines' invariants are checked after each event.
-    is_judged: ClassVar[bool] = True
+    has_invariant_checks: ClassVar[bool] = True
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -55,34 +55,34 @@ class World:
         self.clock = Clock()
         self.history = history.History()
         self.requests = 0
-        self.met: Counter[str] = Counter()  # see `partage.lab.coverage`
-        self.met_by_consumers: Counter[str] = Counter()
+        self.group_coverage: Counter[str] = Counter()  # see `partage.lab.coverage`
+        self.consumer_coverage: Counter[str] = Counter()
         # counted when they take effect, not when they are planned
         self.faults: Counter[str] = Counter()
         #: The offsets that were delivered to any consumer, by group and partition.
         self.delivered: dict[str, dict[history.Partition, set[int]]]
         self.delivered = defaultdict(lambda: defaultdict(set))
-        self.history.listen(history.Delivered, self._count_delivered)
+        self.history.subscribe(history.RecordsDelivered, self._count_delivered)
         self.generations: set[tuple[str, int]] = set()
         self.partition_counts = {"t": options.partitions_t, "u": options.partitions_u}
-        self.is_calm = False
+        self.is_healed = False
         #: Injected damage: the file, the position and the damaged byte.
         self.damage: tuple[str, int, int] | None = None
-        self.has_scars = False  # damage was injected once and may not have been noticed
+        self.was_damaged = False  # damage was injected once and may not have been noticed
         self.network = Network(
             self.clock, Random(f"network {seed}"), options.delay_max_ms, options.splits
         )
-        self.processes: list[Process] = []
+        self.processes: list[ConsumerProcess] = []
         self._names = 0
         self._serial = 0
-        self.gossip = Gossip(self)
+        self.identities = ObservedIdentities(self)
         #: The planned crash of the coordinator.
-        self.trap: history.Trap | None = None
+        self.crash_point: history.CrashPoint | None = None
         self.zookeeper: ZooKeeper | None = None
         if options.brokers > 1:
             zookeeper_rng = Random(f"zookeeper {seed}")
             self.zookeeper = ZooKeeper(self.clock, zookeeper_rng, options.zookeeper_delay_max_ms)
-            self.zookeeper.struck = self.struck
+            self.zookeeper.on_fault = self.count_fault
         self.brokers = [Broker(self, broker_id) for broker_id in range(1, options.brokers + 1)]
         self.broker = self.brokers[0]
         self.network.brokers.update((broker.broker_id, broker) for broker in self.brokers)
@@ -94,19 +94,19 @@ class World:
         """The virtual time, in ms since the epoch."""
         return self.clock.now_ms
 
-    def note(self, entry: history.Entry) -> None:
+    def append_history(self, entry: history.HistoryEntry) -> None:
         """Append an entry to the history."""
-        self.history.note(entry)
+        self.history.append(entry)
 
-    def happened(self, what: str, detail: str = "") -> None:
+    def record_incident(self, what: str, detail: str = "") -> None:
         """Append an incident, which only the story uses."""
-        self.note(history.Happened(at_ms=self.now_ms, what=what, detail=detail))
+        self.append_history(history.Incident(at_ms=self.now_ms, what=what, detail=detail))
 
-    def struck(self, what: str) -> None:
+    def count_fault(self, what: str) -> None:
         """Count a fault that took effect."""
         self.faults[what] += 1
 
-    def _count_delivered(self, entry: history.Delivered) -> None:
+    def _count_delivered(self, entry: history.RecordsDelivered) -> None:
         seen = self.delivered[entry.group_id][entry.partition]
         seen.update(offset for offset, _ in entry.records)
 
@@ -120,25 +120,25 @@ class World:
 
     def has_partition(self, topic: str, index: int) -> bool:
         """True if offsets of a partition may be committed."""
-        return topic == STRANGE_TOPIC or 0 <= index < self.partition_counts.get(topic, 0)
+        return topic == UNREAD_TOPIC or 0 <= index < self.partition_counts.get(topic, 0)
 
-    def asked(
+    def record_request(
         self,
         broker: Broker,
-        connection: Connection,
+        connection: SimConnection,
         arrived_ms: int,
         api_key: int,
         version: int,
         message: Message,
-    ) -> history.Asked:
+    ) -> history.RequestReceived:
         """Append a request that a broker has read, and return its entry."""
         self._serial += 1
         self.requests += 1
-        entry = history.Asked(
+        entry = history.RequestReceived(
             at_ms=self.now_ms,
             arrived_ms=arrived_ms,
             broker=broker.broker_id,
-            is_loaded=broker.core_of(_group_of(message)) is not None,
+            is_loaded=broker.core_of(_request_group_id(message)) is not None,
             serial=self._serial,
             connection=connection.index,
             client=connection.client,
@@ -146,48 +146,50 @@ class World:
             version=version,
             message=message,
         )
-        self.note(entry)
+        self.append_history(entry)
         return entry
 
-    def answered(self, asked: history.Asked, message: Message) -> None:
+    def record_response(self, asked: history.RequestReceived, message: Message) -> None:
         """Append a response that left its broker."""
         if isinstance(message, JoinGroupResponse) and not message.error_code:
             asked_message: Any = asked.message
             self.generations.add((asked_message.group_id, message.generation_id))
-        self.note(history.Answered(at_ms=self.now_ms, asked=asked, message=message))
+        self.append_history(history.ResponseSent(at_ms=self.now_ms, request=asked, message=message))
 
-    def restart_later(self, broker: Broker) -> None:
+    def schedule_restart(self, broker: Broker) -> None:
         """Schedule the restart of a broker that died."""
         delays_ms = (10, 500, 2_000, 8_000)
         delay_ms = self.broker_rng.choice(delays_ms)
-        if self.is_calm:
+        if self.is_healed:
             delay_ms = 0
         # restart at once, or after another broker has taken over
-        if self.is_calm and len(self.brokers) > 1:
+        if self.is_healed and len(self.brokers) > 1:
             delay_ms = self.broker_rng.choice((0, self.options.takeover_ms))
-        self.clock.later(delay_ms, broker.start)
+        self.clock.call_later(delay_ms, broker.start)
 
-    def start_refused(self, broker: Broker, error: OSError | DamagedLogError) -> None:
+    def on_start_failed(self, broker: Broker, error: OSError | DamagedLogError) -> None:
         """Schedule another start of a broker, after repairing damage of its disk."""
         if isinstance(error, DamagedLogError):
-            self.damaged(error)
-        self.clock.later(500, broker.start)
+            self.repair_damage(error)
+        self.clock.call_later(500, broker.start)
 
-    def damaged(self, error: DamagedLogError) -> None:
+    def repair_damage(self, error: DamagedLogError) -> None:
         """Repair the injected damage that a broker found, as an operator would from a backup.
 
         Raises:
             RuleViolationError: No damage was injected.
         """
         if self.damage is None:
-            raise history.Violation("recovery", f"the disk was never damaged, and yet: {error}")
+            raise history.RuleViolationError(
+                "recovery", f"the disk was never damaged, and yet: {error}"
+            )
         path, position, value = self.damage
         self.damage = None
         if self.broker.disk.peek(path, position) == value:  # otherwise the byte was overwritten
             self.broker.disk.damage(path, position)
-        self.happened("the damaged file is put right")
+        self.record_incident("the damaged file is put right")
 
-    def passed_over(self) -> None:
+    def clear_damage(self) -> None:
         """Forget the injected damage after a start, unless the damaged byte is still on the disk."""
         if self.damage is not None:
             path, position, value = self.damage
@@ -208,43 +210,43 @@ class World:
         begin_ms = self.now_ms
         for step in self.scenario.steps:
             self.clock.run(max(0, begin_ms + step.at_ms - self.now_ms))
-            self._disturb(step.kind, step.draw)
+            self._inject_fault(step.kind, step.draw)
         self.clock.run(max(0, begin_ms + self.options.safety_ms - self.now_ms))
 
-    def _disturb(self, kind: str, draw: int) -> None:
-        from partage.lab.faults import FAULTS, ORDERED
+    def _inject_fault(self, kind: str, draw: int) -> None:
+        from partage.lab.faults import DEFERRED, FAULTS
 
         before = len(self.history.entries)
         if FAULTS[kind](self, Random(draw)):
-            if kind not in ORDERED:
-                self.struck(kind)
-            detail = "from now on, as soon as it can" if kind in ORDERED else ""
-            fault = history.Happened(at_ms=self.now_ms, what=kind, detail=detail)
+            if kind not in DEFERRED:
+                self.count_fault(kind)
+            detail = "from now on, as soon as it can" if kind in DEFERRED else ""
+            fault = history.Incident(at_ms=self.now_ms, what=kind, detail=detail)
             self.history.entries.insert(before, fault)
 
-    def calm(self) -> None:
+    def heal_faults(self) -> None:
         """Heal all faults; no further fault is injected."""
-        self.is_calm = True
+        self.is_healed = True
         self.network.heal()
         if self.zookeeper is not None:
             self.zookeeper.heal()
-        self.trap = None
+        self.crash_point = None
         for broker in self.brokers:
-            broker.disk.refuses.clear()
-            broker.disk.fail_after = None
+            broker.disk.io_errors.clear()
+            broker.disk.crash_after = None
             broker.disk_slow = (0, 0)
             broker.resume()
         for process in self.processes:
-            process.is_slow = False
-            process.fails_to_assign = 0
+            process.is_listener_slow = False
+            process.assign_failures_left = 0
             process.resume()
-            process.unwedge()
-            process.reading.hurry()
-        self.note(history.Calmed(at_ms=self.now_ms))
+            process.release_assignor()
+            process.poll_loop.poll_now()
+        self.append_history(history.FaultsHealed(at_ms=self.now_ms))
 
     # Processes and topics
 
-    def add_member(self, group_id: str = "g", instance_id: str | None = None) -> Process:
+    def add_member(self, group_id: str = "g", instance_id: str | None = None) -> ConsumerProcess:
         """Start another consumer process with random topics and assignors."""
         options, rng = self.options, self.rng
         if instance_id is None and rng.random() < options.static_share:
@@ -252,20 +254,20 @@ class World:
             free = [name for name in ("i1", "i2", "i3", "i4") if name not in taken]
             instance_id = free[0] if free else None
         return self.add_process(
-            name=self.fresh_name(),
+            name=self.new_process_name(),
             group_id=group_id,
             topics=rng.choice(SUBSCRIPTIONS),
             embedding=ConsumerProtocol(self._assignors()),
             instance_id=instance_id,
         )
 
-    def add_process(self, **made_of: Any) -> Process:
+    def add_process(self, **made_of: Any) -> ConsumerProcess:
         """Start a consumer process with these arguments."""
-        process = Process(self, **made_of)
+        process = ConsumerProcess(self, **made_of)
         self.processes.append(process)
         return process
 
-    def fresh_name(self) -> str:
+    def new_process_name(self) -> str:
         """Return a process name that was not used before."""
         self._names += 1
         return f"m{self._names}"
@@ -285,19 +287,19 @@ class World:
 
     def add_partition(self, topic: str) -> None:
         """Add a partition to a topic and open its log."""
-        if self.broker.upkeep.grow(topic, self.partition_counts[topic]):
+        if self.broker.maintenance.add_partition(topic, self.partition_counts[topic]):
             self.partition_counts[topic] += 1
 
     @property
-    def alive(self) -> list[Process]:
+    def live_processes(self) -> list[ConsumerProcess]:
         """The consumer processes that are alive."""
         return [process for process in self.processes if process.is_alive]
 
-    def members(self, group_id: str = "g") -> list[Process]:
+    def members(self, group_id: str = "g") -> list[ConsumerProcess]:
         """Return the processes that are members of a group or want to be."""
         return [p for p in self.processes if p.group_id == group_id and p.is_member]
 
-    def end_of(self, partition: history.Partition) -> int:
+    def end_offset(self, partition: history.Partition) -> int:
         """Return the high watermark of a partition; 0 while the broker is down."""
         storage = self.broker.storage
         return 0 if storage is None else storage.partitions[partition].log.high_watermark
@@ -308,7 +310,7 @@ class World:
         """Return the shard of a group."""
         return shard_of(group_id, self.options.shard_count)
 
-    def answering(self, shard: int) -> Host | None:
+    def active_host(self, shard: int) -> SimShardHost | None:
         """Return the host that owns a shard and may respond; None if there is none."""
         for broker in self.brokers:
             if broker.is_up and broker.hosts[shard].shard is not None and broker.may_answer:
@@ -317,14 +319,14 @@ class World:
 
     def coordinator(self, group_id: str = "g") -> Broker | None:
         """Return the coordinator of a group; None if no broker may respond."""
-        host = self.answering(self.shard_of(group_id))
+        host = self.active_host(self.shard_of(group_id))
         return None if host is None else host.broker
 
     def groups(self) -> dict[str, Group] | None:
         """Return all groups of all shards; None while a shard has no coordinator."""
         found: dict[str, Group] = {}
         for shard in range(self.options.shard_count):
-            host = self.answering(shard)
+            host = self.active_host(shard)
             if host is None or host.shard is None:
                 return None
             found |= host.shard.groups
@@ -339,22 +341,22 @@ class World:
 
     # Broker selection of clients
 
-    def brokers_to_ask(self, rng: Random) -> list[int]:
+    def shuffled_broker_ids(self, rng: Random) -> list[int]:
         """Return all broker ids in the order in which a client tries them."""
         order = [broker.broker_id for broker in self.brokers]
         if len(order) > 1:
             rng.shuffle(order)
         return order
 
-    def likely_coordinator(self, rng: Random) -> int:
+    def guess_coordinator(self, rng: Random) -> int:
         """Return a broker that a client assumes to be the coordinator; it usually is."""
         coordinator = self.coordinator()
         if len(self.brokers) == 1 or coordinator is None or rng.random() < 0.2:
-            return self.brokers_to_ask(rng)[0]
+            return self.shuffled_broker_ids(rng)[0]
         return coordinator.broker_id
 
 
-def _group_of(message: Any) -> str:
+def _request_group_id(message: Any) -> str:
     """Return the group id of a request, the first of several; a default where it names none."""
     # OffsetFetch has `groups` from v8 on. In DescribeGroups and DeleteGroups they are names.
     groups = getattr(message, "groups", ()) or getattr(message, "groups_names", ())

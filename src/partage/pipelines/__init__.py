@@ -1,5 +1,6 @@
-"""Floor 5½: whole jobs on Spark and on groups, each of which ends with exactly its records.
+"""Floor 5½: jobs on Spark and on groups; each job processes every record exactly once.
 
-A pipeline is a sub-package with a core without I/O, a shell, and a function that runs it and
-returns a report. ``partage pipeline NAME`` is its command line (`partage.console.pipelines.commands`).
+A pipeline is a sub-package: a core without I/O, a shell that does I/O, and a function that runs the
+job and returns a report. The command line is ``partage pipeline NAME``
+(`partage.console.pipelines`).
 """

@@ -1,7 +1,7 @@
-"""The redundant search indexer as a job: topics into a directory, with a report at its end.
+"""Index job: runs the redundant search indexer and returns a report.
 
-One call is one member of the group. Run it on several machines, or several times with a directory
-each: every partition is then indexed by as many of them as there are to be replicas.
+Each run is one member of the group. Start it on several machines, or several times with different
+directories: each partition is then indexed by ``replicas`` members, if there are as many.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from partage.recipes.sync_indexer import IndexerProgress
 
 
 class IndexedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """One index of this member: ``position`` is the next record's offset.
+    """One index of this member.
 
-    ``lag`` is how many offsets it is behind the partition's end; null if nobody could be asked.
+    ``position`` is the offset of the next record. ``lag`` is the number of offsets up to the
+    partition's end, or null if no broker answered.
     """
 
     topic: str
@@ -34,10 +35,10 @@ class IndexedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of the indexer did, and what there is now.
+    """Report of an index run.
 
-    ``records``, ``documents`` and ``bytes`` are those of this run; ``rebuilt`` counts the indexes
-    of topics that were made anew or cut off.
+    ``records``, ``documents`` and ``bytes`` count this run only. ``rebuilt`` counts indexes that
+    were rebuilt because their topic was recreated or truncated.
     """
 
     directory: str
@@ -64,12 +65,21 @@ def index(
     on_progress: Callable[[IndexerProgress], None] = lambda _: None,
     **options: Any,
 ) -> IndexReport:
-    """Index until ``is_stopped``, or with ``available_now`` up to what there is at the beginning.
+    """Index topics until ``is_stopped``, or with ``available_now`` up to the current end offsets.
 
-    Options as `partage.recipes.RedundantIndexer`.
+    Args:
+        bootstrap_servers: addresses of the brokers.
+        topics: topics to index.
+        group: the group's id.
+        directory: directory of the indexes.
+        replicas: number of members that index each partition.
+        available_now: True to stop at the end offsets of the start.
+        is_stopped: polled; True stops the run.
+        on_progress: called with the progress so far.
+        options: as in `partage.recipes.RedundantIndexer`.
 
     Raises:
-        SearchIndexError: the directory cannot be used.
+        SearchIndexError: if the directory is unusable.
         ClientError, TypeError, ValueError: as `partage.recipes.RedundantIndexer`.
     """
     began_s = time.monotonic()
@@ -103,7 +113,7 @@ def index(
 def _ends(indexer: RedundantIndexer, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
     try:
         return indexer.consumer.end_offsets(partitions)
-    except ClientError:  # the run is over; that is not to be lost for this
+    except ClientError:  # the run has succeeded, so report it without a lag
         return {}
 
 

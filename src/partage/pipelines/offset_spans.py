@@ -1,4 +1,4 @@
-"""Sets of offsets of one partition, kept as spans."""
+"""Sets of offsets of one partition, stored as spans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class OffsetSpan(NamedTuple):
-    """The offsets from ``first`` up to ``end``, which is not one of them."""
+    """The offsets from ``first`` up to, not including, ``end``."""
 
     first: int
     end: int
@@ -18,11 +18,11 @@ class OffsetSpan(NamedTuple):
 
 
 class OverlapError(ValueError):
-    """Offsets that are in the set already."""
+    """An added span contains offsets that are already in the set."""
 
 
 class OffsetSpans:
-    """A set of offsets: spans in order that neither touch nor overlap."""
+    """A set of offsets: sorted spans that neither touch nor overlap."""
 
     def __init__(self, spans: Iterable[OffsetSpan] = ()) -> None:
         self._firsts: list[int] = []
@@ -34,19 +34,19 @@ class OffsetSpans:
         return map(OffsetSpan, self._firsts, self._ends)
 
     def __len__(self) -> int:
-        """How many offsets are in it."""
+        """Return the number of offsets."""
         return sum(self._ends) - sum(self._firsts)
 
     @property
     def end(self) -> int:
-        """After the last offset that is in it; 0 if there is none."""
+        """The offset after the last one in the set; 0 if it is empty."""
         return self._ends[-1] if self._ends else 0
 
     def add(self, span: OffsetSpan) -> None:
-        """Put a span in.
+        """Add a span.
 
         Raises:
-            Overlap: part of it is in the set; nothing is changed.
+            OverlapError: if an offset is already in the set, which is then unchanged.
         """
         if len(span) <= 0:
             return
@@ -54,7 +54,7 @@ class OffsetSpans:
             raise OverlapError(
                 f"some offsets from {span.first} to {span.end} are already in the set"
             )
-        # It may touch the span before it, the one after it, or both.
+        # It may touch the span before it, the span after it, or both.
         low = bisect_left(self._ends, span.first)
         high = bisect_right(self._firsts, span.end)
         first = min([span.first, *self._firsts[low:high]])
@@ -63,7 +63,7 @@ class OffsetSpans:
         self._ends[low:high] = [end]
 
     def missing(self, span: OffsetSpan) -> list[OffsetSpan]:
-        """The parts of a span that are not in the set, in order."""
+        """Return the parts of a span that are not in the set, in order."""
         found = []
         at = span.first
         for place in range(bisect_right(self._ends, span.first), len(self._firsts)):

@@ -1,4 +1,4 @@
-"""Waiting for streaming queries, and what Spark keeps of their batches."""
+"""Execution of streaming queries, and access to the offsets that Spark stores."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S: Final = 0.2
-#: Which line of a batch's file in Spark's log of offsets has those of the first source.
+#: Line of the first source's offset in a file of Spark's offset log.
 _OFFSET_LINE: Final = 2
 
 
 class QueryFailedError(RuntimeError):
-    """A streaming query ended by itself, with an error; the message is what it said."""
+    """A streaming query ended with an error; the message is the query's error."""
 
 
 def run_until(query: StreamingQuery, is_over: Callable[[], bool], look: Callable[[], None]) -> None:
-    """Wait for the query to end, or end it when ``is_over``; call ``look`` meanwhile.
+    """Wait until the query ends, or stop it when ``is_over``. Call ``look`` while waiting.
 
     Raises:
-        QueryFailedError: it failed.
+        QueryFailedError: if the query failed.
     """
     try:
         while not _has_ended(query):
@@ -40,26 +40,26 @@ def _has_ended(query: StreamingQuery) -> bool:
     from pyspark.errors import StreamingQueryException
 
     try:
-        return bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type]  # takes fractions
+        return bool(query.awaitTermination(_POLL_S))  # accepts fractions
     except StreamingQueryException as error:
         raise QueryFailedError(error_message(error)) from error
 
 
 def read_batch_offset(checkpoint: Path, number: int) -> dict[str, Any]:
-    """What Spark keeps of a batch (`partage.spark.stream.offset`): by then it is written."""
+    """Return the stored end offset of a batch. Spark writes it before it runs the batch."""
     lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
     kept: dict[str, Any] = json.loads(lines[_OFFSET_LINE])
     return kept
 
 
 def topic_ids(offset: Mapping[str, Any]) -> dict[str, str]:
-    """The ids of a batch's topics, in hex; "" where brokers have none (before Kafka 2.8)."""
+    """Return the topic ids of a batch in hex; "" if brokers have none (before Kafka 2.8)."""
     found = {name: topic_id for name, (topic_id, _) in offset.get("topics", {}).items()}
     return {name: each if int(each or "0", 16) else "" for name, each in found.items()}
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What PySpark raises where Spark fails, by itself or in Java."""
+    """Return the exceptions that PySpark raises for errors in Spark or in Java."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -67,13 +67,13 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def error_message(error: Exception) -> str:
-    """What went wrong, out of what Spark tells around it: the last error that Python raised."""
+    """Return the cause of a Spark error: the last Python error in its message, if there is one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if _is_partage_error(line)]
     return raised[-1] if raised else (lines[0] if lines else repr(error))
 
 
 def _is_partage_error(line: str) -> bool:
-    """Whether a line is the end of a traceback of ours, ``partage.....Name: what``."""
+    """True if a line ends a traceback with an error of this package, ``partage.x.Name: text``."""
     name, colon, _ = line.partition(": ")
     return bool(colon) and name.startswith("partage.") and " " not in name

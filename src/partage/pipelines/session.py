@@ -1,4 +1,4 @@
-"""A Spark session for a pipeline that is run by itself."""
+"""A Spark session for a pipeline that the command line starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partage.pipelines.queries import spark_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Times in UTC, no web page, little said; what a caller sets comes before it.
+#: Defaults: times in UTC, no web page, few log lines. A caller's settings override them.
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -20,7 +20,7 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-#: On one machine: nothing listens beyond it, and starting fast counts for more than running fast.
+#: Defaults on one machine: listen on loopback only, and prefer a fast start.
 _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -30,15 +30,20 @@ _LOCAL: Final = {
 
 
 class SparkUnavailableError(RuntimeError):
-    """PySpark or what it needs is not installed, or does not start."""
+    """PySpark or one of its requirements is not installed, or Spark does not start."""
 
 
 @contextmanager
 def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session of this name, ended afterwards; one that runs already is used, and goes on.
+    """Yield a session and stop it afterwards. An active session is used instead, and not stopped.
+
+    Args:
+        name: application name.
+        master: Spark's master URL.
+        settings: further configuration of the session.
 
     Raises:
-        SparkUnavailableError: there is none to be had; the message says what to do.
+        SparkUnavailableError: if no session can be started; the message says how to fix it.
     """
     missing = [each for each in ("pyspark", "pyarrow") if find_spec(each) is None]
     if missing:

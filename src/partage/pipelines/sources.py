@@ -1,4 +1,4 @@
-"""A look at a pipeline's topics before Spark is started: what is wrong is said at once."""
+"""Checks of a pipeline's topics before Spark starts, so that errors appear at once."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ T = TypeVar("T")
 
 
 class SourceError(RuntimeError):
-    """The source's options, its brokers or its topics are not what a pipeline needs."""
+    """A source option is invalid, no broker answers, or a topic does not fit the pipeline."""
 
 
 def partition_counts(
     servers: str, topics: Iterable[str], options: Mapping[str, str]
 ) -> dict[str, int]:
-    """How many partitions each topic has; ``options`` are more options of the streaming source.
+    """Return the partition count of each topic.
+
+    Args:
+        servers: addresses of the brokers.
+        topics: topic names.
+        options: further options of the streaming source.
 
     Raises:
-        SourceError: an option is wrong, no broker answers, or a topic is not there.
+        SourceError: if an option is invalid, no broker answers, or a topic does not exist.
     """
     names = list(topics)
     found = _query_cluster(servers, names, options, lambda cluster, _: cluster.topics(names))
@@ -33,7 +38,7 @@ def partition_counts(
 
 
 def topic_end_offsets(servers: str, topic: str, options: Mapping[str, str]) -> dict[int, int]:
-    """Where each partition of a topic ends now; the rest as `partition_counts`."""
+    """Return the current end offset of each partition. Otherwise as `partition_counts`."""
     found = _query_cluster(servers, [topic], options, end_offsets)
     return {place.partition: offset for place, offset in found.items()}
 
@@ -54,10 +59,10 @@ def _query_cluster(
 
 
 def check_co_partitioned(counts: Mapping[str, int]) -> None:
-    """Make sure that topics can be joined partition by partition.
+    """Check that topics can be joined partition by partition.
 
     Raises:
-        SourceError: they have different numbers of partitions.
+        SourceError: if their partition counts differ.
     """
     if len(set(counts.values())) > 1:
         told = " and ".join(f"{name} has {count}" for name, count in counts.items())

@@ -212,7 +212,7 @@ class _OffsetResolver:
         return self._latest[partition]
 
     def _check_range(self, partition: TopicPartition, first: int, last: int) -> OffsetRange:
-        """Check that the range exists; with failOnDataLoss=false, reduce it to the available part."""
+        """Check that the range exists; with failOnDataLoss=false, cut it to the available part."""
         earliest, latest = self._earliest[partition], self._latest[partition]
         # An empty range reads nothing, so its position does not matter.
         for offset in (first, last) if first != last else ():

@@ -1,4 +1,4 @@
-"""Options of a read under the names of Spark's Kafka connector, checked before any request is sent."""
+"""Options of a read under the names of Spark's Kafka connector, checked before any request."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def run(
     try:
         host, port = parse_address(listen)
         settings = with_overrides(BrokerSettings(), parse_pairs(override or [], "--override"))
-        settings = msgspec.structs.replace(settings, syncs=sync is SyncMode.DISK)
+        settings = msgspec.structs.replace(settings, is_fsync_enabled=sync is SyncMode.DISK)
         reachable = _reachable(host, advertised)
         settings, state_address = _placed(settings, broker_id, state)
         if ephemeral and state is not None:

@@ -16,17 +16,21 @@ from partage.coordinator.events import ListGroups, TopicsDeleted
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.lab import history
-from partage.lab.brokers.hosting import Host
+from partage.lab.brokers.cluster_membership import ClusterMembership
 from partage.lab.brokers.local_store import LocalStore
-from partage.lab.brokers.place import Place
-from partage.lab.brokers.serving import Inbound, ServerEnd
+from partage.lab.brokers.log_maintenance import LogMaintenance
+from partage.lab.brokers.request_handlers import (
+    handle_fetch,
+    handle_find_coordinator,
+    handle_produce,
+)
+from partage.lab.brokers.server_connection import ServedRequest, ServerConnection
+from partage.lab.brokers.shard_host import SimShardHost
 from partage.lab.brokers.shared_store import SharedStore
-from partage.lab.brokers.storage import Storage, Writer
-from partage.lab.brokers.topics import fetch, find_coordinator, produce
-from partage.lab.brokers.upkeep import Upkeep
-from partage.lab.nature.disk import Crash, CrashDisk
-from partage.lab.nature.network import Connection
-from partage.lab.nature.zookeeper import ZooKeeper
+from partage.lab.brokers.storage import DiskWriter, Storage
+from partage.lab.environment.disk import CrashDisk, PowerLossError
+from partage.lab.environment.network import SimConnection
+from partage.lab.environment.zookeeper import ZooKeeper
 from partage.log.errors import DamagedLogError
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
@@ -43,20 +47,20 @@ class Broker:
         self.world = world
         self.broker_id = broker_id
         self.disk = CrashDisk()
-        self.disk.struck = world.struck
+        self.disk.on_fault = world.count_fault
         self.disk_slow: tuple[int, int] = (0, 0)  # end of the slow period, and the longest delay
         self.is_up = False
         self.is_paused = False
         self._paused_ms = 0  # time of the pause
         self.storage: Storage | None = None
-        self.hosts = [Host(self, LocalStore(self))]
-        self._place: Place | None = None
+        self.hosts = [SimShardHost(self, LocalStore(self))]
+        self._membership: ClusterMembership | None = None
         self._stores: list[SharedStore] = []
-        self.connections: list[ServerEnd] = []
-        self._life = 0  # number of processes so far
-        self.upkeep = Upkeep(self)
+        self.connections: list[ServerConnection] = []
+        self._incarnation = 0  # number of processes so far
+        self.maintenance = LogMaintenance(self)
         # calls deferred while the process is paused
-        self._awaiting: list[tuple[bool, Callable[[], None]]] = []
+        self._deferred_calls: list[tuple[bool, Callable[[], None]]] = []
         self._surroundings = BrokerContext(
             shard_count=world.options.shard_count, has_partition=world.has_partition
         )
@@ -66,11 +70,11 @@ class Broker:
     def start(self) -> None:
         """Start the process. Opening its disk can fail, which schedules another start."""
         world = self.world
-        self._life += 1
+        self._incarnation += 1
         self.is_paused = False
-        self._awaiting.clear()
-        self.upkeep = Upkeep(self)
-        self.writer = Writer(self.disk, world.clock, self._disk_delay_ms, self.lose_power)
+        self._deferred_calls.clear()
+        self.maintenance = LogMaintenance(self)
+        self.writer = DiskWriter(self.disk, world.clock, self._disk_delay_ms, self.lose_power)
         try:
             self.storage = Storage(
                 self.disk,
@@ -79,76 +83,78 @@ class Broker:
                 world.options.segment_bytes,
                 world.now_ms,
             )
-        except Crash:
-            world.happened("power fails during recovery")
+        except PowerLossError:
+            world.record_incident("power fails during recovery")
             self.lose_power()
             return
         except (DamagedLogError, OSError) as error:
-            world.happened("the broker refuses to start", f"{error}")
+            world.record_incident("the broker refuses to start", f"{error}")
             self.storage = None
-            self.writer.is_over = True
-            world.start_refused(self, error)
+            self.writer.is_closed = True
+            world.on_start_failed(self, error)
             return
         self.is_up = True
         if world.zookeeper is None:
-            self.hosts = [Host(self, LocalStore(self))]
-            self.hosts[0].load_later()
+            self.hosts = [SimShardHost(self, LocalStore(self))]
+            self.hosts[0].schedule_load()
         else:
-            self._join(world.zookeeper)
+            self._join_cluster(world.zookeeper)
 
-    def _join(self, servers: ZooKeeper) -> None:
+    def _join_cluster(self, servers: ZooKeeper) -> None:
         """Join the ZooKeeper cluster, which stores the state of the groups."""
-        life, timeout_ms = self._life, self.world.options.zookeeper_timeout_ms
+        life, timeout_ms = self._incarnation, self.world.options.zookeeper_timeout_ms
 
         def when_awake(call: Callable[[], None]) -> None:
-            self.when_awake(lambda: call() if life == self._life else None)
+            self.when_awake(lambda: call() if life == self._incarnation else None)
 
         shards = range(self.world.options.shard_count)
         self._stores = stores = [SharedStore(self) for _ in shards]
-        self.hosts = [Host(self, store, shard) for shard, store in enumerate(stores)]
+        self.hosts = [SimShardHost(self, store, shard) for shard, store in enumerate(stores)]
         for host in self.hosts:
             host.resign()
         merges_every = self.world.options.merges_every
-        self._place = Place(
+        self._membership = ClusterMembership(
             servers, self.broker_id, stores, timeout_ms, when_awake, merges_every=merges_every
         )
         for store, host in zip(stores, self.hosts, strict=True):
-            store.serve(self._place, host)
+            store.attach(self._membership, host)
         if self.broker_id == 1:
-            self.world.passed_over()
+            self.world.clear_damage()
 
     def die(self, how: str) -> None:
         """Kill the process. Data that was written stays in the page cache."""
         world = self.world
         if self.storage is not None:
-            world.note(history.Died(at_ms=world.now_ms, broker=self.broker_id, how=how))
-        self._life += 1
+            world.append_history(
+                history.BrokerDied(at_ms=world.now_ms, broker=self.broker_id, cause=how)
+            )
+        self._incarnation += 1
         self.is_up = False
         self.storage = None
-        self.writer.is_over = True
+        self.writer.is_closed = True
         for host in self.hosts:
-            host.is_over = True
+            host.is_closed = True
         for connection in self.connections:
-            connection.abandon()
+            connection.on_process_died()
         self.connections.clear()
-        if self._place is not None:
-            self._place.end()
-            self._place = None
-        world.restart_later(self)
+        if self._membership is not None:
+            self._membership.end()
+            self._membership = None
+        world.schedule_restart(self)
 
-    def stop(self, within_ms: int) -> bool:
+    def shut_down(self, within_ms: int) -> bool:
         """Shut the process down cleanly: it leaves the cluster first and ends ``within_ms`` later.
 
         Returns:
             False if the broker is alone or paused, so that it cannot shut down.
         """
-        if self._place is None or self.is_paused:
+        if self._membership is None or self.is_paused:
             return False
-        self._place.leave()
-        self.later(within_ms, lambda: self.die("it is stopped"))
+        self._membership.shut_down()
+        self.call_later(within_ms, lambda: self.die("it is stopped"))
         return True
 
-    def dies_of(self, records: Sequence[Record], *, is_stored: bool) -> bool:
+    def hit_crash_point(self, records: Sequence[Record], *, is_stored: bool) -> bool:
         """Kill the process if the planned crash point matches these records.
 
         Args:
@@ -158,11 +164,15 @@ class Broker:
         Returns:
             True if the process was killed.
         """
-        trap = self.world.trap
-        if trap is None or trap.is_stored != is_stored or not any(map(trap.springs, records)):
+        trap = self.world.crash_point
+        if (
+            trap is None
+            or trap.is_after_storing != is_stored
+            or not any(map(trap.matches, records))
+        ):
             return False
-        self.world.trap = None
-        self.world.struck(trap.kind)
+        self.world.crash_point = None
+        self.world.count_fault(trap.kind)
         self.die(trap.kind.replace("_", " "))
         return True
 
@@ -175,17 +185,17 @@ class Broker:
         """Pause the process for a time."""
         if self.is_up and not self.is_paused:
             self.is_paused, self._paused_ms = True, self.world.now_ms
-            life = self._life
-            self.world.clock.later(for_ms, lambda: self._resume(life))
+            life = self._incarnation
+            self.world.clock.call_later(for_ms, lambda: self._resume(life))
 
     def _resume(self, life: int) -> None:
-        if life != self._life or not self.is_paused:
+        if life != self._incarnation or not self.is_paused:
             return
         self.is_paused = False
         world, since_ms = self.world, self._paused_ms
-        stood = history.StoodStill(at_ms=world.now_ms, broker=self.broker_id, since_ms=since_ms)
-        world.note(stood)
-        awaiting, self._awaiting = self._awaiting, []
+        stood = history.StallEnded(at_ms=world.now_ms, broker=self.broker_id, began_ms=since_ms)
+        world.append_history(stood)
+        awaiting, self._deferred_calls = self._deferred_calls, []
         if len(self.world.brokers) > 1 and self.world.broker_rng.random() < 0.5:
             # timers before events that arrived meanwhile
             awaiting.sort(key=itemgetter(0), reverse=True)
@@ -194,24 +204,26 @@ class Broker:
 
     def resume(self) -> None:
         """End the pause now."""
-        self._resume(self._life)
+        self._resume(self._incarnation)
 
     def when_awake(self, call: Callable[[], None], *, is_timer: bool = False) -> None:
         """Call now, or after the pause if the process is paused."""
         if self.is_paused:
-            self._awaiting.append((is_timer, call))
+            self._deferred_calls.append((is_timer, call))
         else:
             call()
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
         """Call after a delay, if this process still lives then."""
-        life = self._life
+        life = self._incarnation
 
         def due() -> None:
-            if life == self._life:
-                self.when_awake(lambda: call() if life == self._life else None, is_timer=True)
+            if life == self._incarnation:
+                self.when_awake(
+                    lambda: call() if life == self._incarnation else None, is_timer=True
+                )
 
-        self.world.clock.later(delay_ms, due)
+        self.world.clock.call_later(delay_ms, due)
 
     def _disk_delay_ms(self) -> int:
         until_ms, slow_ms = self.disk_slow
@@ -225,7 +237,7 @@ class Broker:
         """The shard of a single broker, if it is loaded."""
         return self.hosts[0].shard if self.is_up else None
 
-    def host_of(self, group_id: str) -> Host:
+    def host_of(self, group_id: str) -> SimShardHost:
         """Return the host of a group's shard."""
         return self.hosts[self.world.shard_of(group_id)]
 
@@ -236,49 +248,49 @@ class Broker:
     @property
     def may_answer(self) -> bool:
         """True if no other broker can own the shards by now."""
-        return self._place is None or self._place.may_answer()
+        return self._membership is None or self._membership.may_answer()
 
     def coordinator(self, group_id: str) -> int | None:
         """Return the coordinator's broker id, as far as this broker knows."""
-        if self._place is None:
+        if self._membership is None:
             return self.broker_id
-        return self._place.owner(self.world.shard_of(group_id))
+        return self._membership.owner(self.world.shard_of(group_id))
 
     def merge(self, group_id: str) -> bool:
         """Merge the ZooKeeper log of a group's shard. Return False if this broker does not own it."""
-        log = None if self._place is None else self._stores[self.world.shard_of(group_id)].log
-        if self._place is None or log is None or self.is_paused:
+        log = None if self._membership is None else self._stores[self.world.shard_of(group_id)].log
+        if self._membership is None or log is None or self.is_paused:
             return False
-        self._place.merge(log)
+        self._membership.merge(log)
         return True
 
-    def forget(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> None:
         """Notify the shards of this broker that a topic was deleted."""
         if not self.is_up:
             return
 
         def tell() -> None:
             now_ms = self.world.now_ms
-            self.world.note(
-                history.TopicForgotten(at_ms=now_ms, broker=self.broker_id, topic=topic)
+            self.world.append_history(
+                history.TopicDeletionApplied(at_ms=now_ms, broker=self.broker_id, topic=topic)
             )
             for host in self.hosts:
                 host.handle(TopicsDeleted(at_ms=now_ms, topics=frozenset({topic})))
-                host.settle()
+                host.flush()
 
-        self.later(0, tell)
+        self.call_later(0, tell)
 
     # Requests
 
-    def accepts(self, connection: Connection) -> ServerEnd | None:
+    def accept(self, connection: SimConnection) -> ServerConnection | None:
         """Accept a connection; None if the process is down."""
         if not self.is_up:
             return None
-        end = ServerEnd(self, connection)
+        end = ServerConnection(self, connection)
         self.connections.append(end)
         return end
 
-    def serve(self, inbound: Inbound) -> None:
+    def handle_request(self, inbound: ServedRequest) -> None:
         """Handle a request. The response may be sent later."""
         key = inbound.api.key
         if key in API_ADAPTERS:
@@ -292,17 +304,17 @@ class Broker:
             if not asked:
                 inbound.connection.respond(inbound, inbound.encode_response())
             for host in self.hosts:
-                host.settle()
+                host.flush()
         elif key == FIND_COORDINATOR.key:
-            inbound.answer(find_coordinator(self, inbound.message))
+            inbound.respond(handle_find_coordinator(self, inbound.message))
         elif key == FETCH.key:
-            inbound.answer(fetch(self, inbound.message))
+            inbound.respond(handle_fetch(self, inbound.message))
         elif key == PRODUCE.key:
-            produce(self, inbound)
+            handle_produce(self, inbound)
         else:
             inbound.connection.close()
 
-    def closed(self, end: ServerEnd) -> None:
+    def on_connection_closed(self, end: ServerConnection) -> None:
         """Forget a closed connection."""
         if end in self.connections:
             self.connections.remove(end)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from partage.lab.brokers.log_maintenance import RELOAD_AFTER_MS
 from partage.lab.brokers.storage import Storage
-from partage.lab.brokers.upkeep import RELOAD_AFTER_MS
-from partage.lab.nature.disk import Crash
+from partage.lab.environment.disk import PowerLossError
 from partage.log.errors import DamagedLogError
 from partage.log.recovery.segment_scan import find_batch_fault
 from partage.log.results import Refusal
@@ -40,16 +40,16 @@ class LocalStore:
         world = self._broker.world
         try:
             content = self._read()
-        except Crash:
+        except PowerLossError:
             self._broker.lose_power()
         except DamagedLogError as error:
             self._broker.die("it cannot load its groups")
-            world.damaged(error)
+            world.repair_damage(error)
         except OSError as error:
-            world.happened("loading fails", f"{error}")
-            self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
+            world.record_incident("loading fails", f"{error}")
+            self._broker.call_later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
-            world.passed_over()
+            world.clear_damage()
             loaded(content)
 
     def _read(self) -> list[bytes]:
@@ -83,6 +83,6 @@ class LocalStore:
         """Return True: there is no other broker."""
         return True
 
-    def open_again(self, opened: Callable[[], None]) -> None:
+    def reopen(self, opened: Callable[[], None]) -> None:
         """Wait for pending writes. `load` then opens the partition again."""
         self._broker.writer.submit([], lambda error: opened())

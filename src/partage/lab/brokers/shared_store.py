@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from partage.lab.brokers.upkeep import RELOAD_AFTER_MS
-from partage.lab.coverage import FENCED
+from partage.lab.brokers.log_maintenance import RELOAD_AFTER_MS
+from partage.lab.coverage import WRITE_FENCED
 from partage.model.errors import ErrorCode
 from partage.store.shared_log import SharedLog
 from partage.store.write_batcher import ShardFencedError
@@ -16,8 +16,8 @@ from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
     from partage.lab.brokers.broker import Broker
-    from partage.lab.brokers.hosting import Host
-    from partage.lab.brokers.place import Place
+    from partage.lab.brokers.cluster_membership import ClusterMembership
+    from partage.lab.brokers.shard_host import SimShardHost
 
 
 class SharedStore:
@@ -25,33 +25,33 @@ class SharedStore:
     shard.
     """
 
-    host: Host
-    place: Place
+    host: SimShardHost
+    membership: ClusterMembership
 
     def __init__(self, broker: Broker) -> None:
         self.log: SharedLog | None = None
         self._broker = broker
 
-    def serve(self, place: Place, host: Host) -> None:
+    def attach(self, place: ClusterMembership, host: SimShardHost) -> None:
         """Set the membership and the host that use this store."""
-        self.place, self.host = place, host
+        self.membership, self.host = place, host
 
     # Interface of the membership: see `ShardOwner`
 
-    def take(self, log: SharedLog) -> None:
+    def on_acquired(self, log: SharedLog) -> None:
         """Load the shard, which this broker now owns."""
         self.log = log
-        self.host.expect()
-        self.host.load_later()
+        self.host.start_loading()
+        self.host.schedule_load()
 
-    def resign(self) -> None:
+    def on_resigned(self) -> None:
         """Drop the shard, which another broker may own."""
         self.log = None
         self.host.resign()
 
-    def settle(self) -> None:
+    def on_lease_renewed(self) -> None:
         """Send the replies that waited for the lease."""
-        self.host.settle()
+        self.host.flush()
 
     # Interface of the host: see `StateStore`
 
@@ -63,7 +63,7 @@ class SharedStore:
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read the log, retrying until it succeeds."""
         if self.log is not None:
-            self.place.spawn(self._load(self.log, loaded))
+            self.membership.spawn(self._load(self.log, loaded))
 
     async def _load(self, log: SharedLog, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         try:
@@ -72,7 +72,7 @@ class SharedStore:
             StoreError,
             MalformedError,
         ):  # a broker that acquired the shard may have merged the log meanwhile
-            self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
+            self._broker.call_later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
             if log is self.log:
                 loaded(content)
@@ -87,17 +87,17 @@ class SharedStore:
             if fault is None:
                 done(ErrorCode.NONE)
             elif isinstance(fault, ShardFencedError):
-                self._broker.world.struck(FENCED)
-                self.place.deposed(log)
+                self._broker.world.count_fault(WRITE_FENCED)
+                self.membership.on_deposed(log)
             else:
                 done(ErrorCode.KAFKA_STORAGE_ERROR)
 
         for batch in batches[:-1]:
-            self.place.append(log, batch, lambda fault: None)
-        self.place.append(log, batches[-1], written)
+            self.membership.append(log, batch, lambda fault: None)
+        self.membership.append(log, batches[-1], written)
         return True
 
-    def open_again(self, opened: Callable[[], None]) -> None:
+    def reopen(self, opened: Callable[[], None]) -> None:
         """Acquire the shard in a new epoch. ZooKeeper rejects pending writes of the old epoch."""
 
         lost = self.log
@@ -108,13 +108,13 @@ class SharedStore:
             if self.log is not lost:
                 return
             if log is None:
-                self._broker.later(RELOAD_AFTER_MS, lambda: self.open_again(opened))
+                self._broker.call_later(RELOAD_AFTER_MS, lambda: self.reopen(opened))
                 return
             self.log = log
             opened()
 
-        self.place.retake(lost, taken)
+        self.membership.retake(lost, taken)
 
     def may_answer(self) -> bool:
         """Return True if no other broker can own the shard by now."""
-        return self.place.may_answer()
+        return self.membership.may_answer()

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
-from partage.lab.history import Reread
-from partage.lab.nature.clock import Clock
-from partage.lab.nature.disk import Crash, CrashDisk
+from partage.lab.environment.clock import Clock
+from partage.lab.environment.disk import CrashDisk, PowerLossError
+from partage.lab.history import PartitionReread
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.checkpoints import CheckpointFile
 from partage.log.compaction.cleaner import compact
@@ -45,20 +45,20 @@ def _configs(segment_bytes: int) -> tuple[LogConfig, LogConfig]:
     return LogConfig.from_configs(size), LogConfig.from_configs(compacted | size)
 
 
-Done = Callable[[ErrorCode], None]
+AppendCallback = Callable[[ErrorCode], None]
 
 
-class Partition:
+class HostedPartition:
     """A partition on the broker's disk."""
 
-    def __init__(self, name: str, log: PartitionLog, writer: Writer) -> None:
+    def __init__(self, name: str, log: PartitionLog, writer: DiskWriter) -> None:
         self.name = name
         self.log = log
         self.failure: OSError | None = None
         self._writer = writer
 
     def append(
-        self, payload: bytes, done: Done, *, at_ms: int, from_client: bool = True
+        self, payload: bytes, done: AppendCallback, *, at_ms: int, from_client: bool = True
     ) -> AppendResult | Refusal:
         """Append batches. ``done`` is called when they are durable, or with an error."""
         if self.failure is not None:
@@ -74,14 +74,14 @@ class Partition:
             if self.failure is not None:
                 done(ErrorCode.KAFKA_STORAGE_ERROR)
                 return
-            self._writer.note(self.log.mark_durable(end_offset))
+            self._writer.queue_checkpoint(self.log.mark_durable(end_offset))
             done(ErrorCode.NONE)
 
         self._writer.submit(appended.writes, written)
         return appended
 
 
-class Writer:
+class DiskWriter:
     """Performs writes in groups, each after a random disk delay."""
 
     def __init__(
@@ -96,41 +96,41 @@ class Writer:
         self._delay_ms = delay_ms
         self._on_crash = on_crash
         self._waiting: list[tuple[Sequence[Write], Callable[[OSError | None], None]]] = []
-        self._notes: dict[int, Write] = {}
-        self._is_begun = False
-        self._is_alone = False
+        self._checkpoints: dict[int, Write] = {}
+        self._is_running = False
+        self._is_checkpoint_scheduled = False
         self._markers_due_ms = 0
-        self.is_over = False
+        self.is_closed = False
 
     def submit(self, writes: Sequence[Write], done: Callable[[OSError | None], None]) -> None:
         """Queue writes behind all earlier ones."""
         self._waiting.append((writes, done))
-        if not self._is_begun:
-            self._is_begun = True
-            self._clock.later(0, self._begin)
+        if not self._is_running:
+            self._is_running = True
+            self._clock.call_later(0, self._begin)
 
-    def note(self, marker: Write) -> None:
+    def queue_checkpoint(self, marker: Write) -> None:
         """Queue a checkpoint for the next group, or for a separate write within a second."""
-        self._notes[marker.position] = marker
-        if not self._is_alone:
-            self._is_alone = True
-            self._clock.later(_MARKERS_EVERY_MS, self._write_notes)
+        self._checkpoints[marker.position] = marker
+        if not self._is_checkpoint_scheduled:
+            self._is_checkpoint_scheduled = True
+            self._clock.call_later(_MARKERS_EVERY_MS, self._write_checkpoints)
 
-    def _write_notes(self) -> None:
-        self._is_alone = False
-        if self._notes and not self.is_over:
+    def _write_checkpoints(self) -> None:
+        self._is_checkpoint_scheduled = False
+        if self._checkpoints and not self.is_closed:
             self.submit([], lambda error: None)
 
     def _begin(self) -> None:
-        if self.is_over:
+        if self.is_closed:
             return
-        group, notes = self._waiting, list(self._notes.values())
-        self._waiting, self._notes = [], {}
+        group, notes = self._waiting, list(self._checkpoints.values())
+        self._waiting, self._checkpoints = [], {}
         delay_ms = self._delay_ms()
         # Half of the delay passes before the write and half after it. So a power failure can find
         # data that is not yet written, or written but not yet acknowledged.
         early_ms = delay_ms // 2
-        self._clock.later(early_ms, lambda: self._perform(group, notes, delay_ms - early_ms))
+        self._clock.call_later(early_ms, lambda: self._perform(group, notes, delay_ms - early_ms))
 
     def _perform(
         self,
@@ -138,7 +138,7 @@ class Writer:
         notes: list[Write],
         rest_ms: int,
     ) -> None:
-        if self.is_over:
+        if self.is_closed:
             return
         error: OSError | None = None
         try:
@@ -147,26 +147,26 @@ class Writer:
             if notes and self._clock.now_ms >= self._markers_due_ms:
                 self._disk.sync(CHECKPOINT_FILE)
                 self._markers_due_ms = self._clock.now_ms + _MARKERS_EVERY_MS
-        except Crash:
+        except PowerLossError:
             self._on_crash()
             return
         except OSError as failure:
             error = failure
-        self._clock.later(rest_ms, lambda: self._finish(group, error))
+        self._clock.call_later(rest_ms, lambda: self._finish(group, error))
 
     def _finish(
         self,
         group: list[tuple[Sequence[Write], Callable[[OSError | None], None]]],
         error: OSError | None,
     ) -> None:
-        if self.is_over:
+        if self.is_closed:
             return
         for _, done in group:
             done(error)
         if self._waiting:
             self._begin()
         else:
-            self._is_begun = False
+            self._is_running = False
 
 
 class Storage:
@@ -180,7 +180,7 @@ class Storage:
     def __init__(
         self,
         disk: CrashDisk,
-        writer: Writer,
+        writer: DiskWriter,
         counts: dict[str, int],
         segment_bytes: int,
         now_ms: int,
@@ -192,11 +192,11 @@ class Storage:
         known = [(topic_id_of(topic), index) for topic, index in places]
         # As in a broker, whose catalogue is empty at the first start.
         self._markers = CheckpointFile.load(disk, known if disk.names("") else [])
-        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.partitions: dict[tuple[str, int], HostedPartition] = {}
         for topic, index in places:
             self.open(topic, index, now_ms)
 
-    def open(self, topic: str, index: int, now_ms: int) -> Partition:
+    def open(self, topic: str, index: int, now_ms: int) -> HostedPartition:
         """Open a partition, or open it again."""
         topic_id = topic_id_of(topic)
         marker = self._markers.get(topic_id, index)
@@ -209,12 +209,12 @@ class Storage:
             now_ms=now_ms,
             cuts_nothing=marker is None and self._markers.damaged_count > 0,
         )
-        partition = Partition(f"{topic}-{index}", opened.log, self._writer)
+        partition = HostedPartition(f"{topic}-{index}", opened.log, self._writer)
         self.partitions[topic, index] = partition
         return partition
 
     @staticmethod
-    def acknowledged(disk: CrashDisk, topic: str) -> dict[str, int]:
+    def acknowledged_lengths(disk: CrashDisk, topic: str) -> dict[str, int]:
         """Return the log files of a topic's first partition, with their acknowledged lengths
         according to the checkpoints on the disk.
         """
@@ -235,14 +235,16 @@ class Storage:
             if base is not None and base <= marker.base_offset
         }
 
-    def read(self, partition: Partition, offset: int, bytes_max: int) -> list[bytes]:
+    def read(self, partition: HostedPartition, offset: int, bytes_max: int) -> list[bytes]:
         """Return the durable batches from an offset on."""
         slices = partition.log.locate(offset, bytes_max)
         if isinstance(slices, Refusal):
             raise OSError(slices.message)
         return [self._disk.read(part.path, part.position, part.length) for part in slices]
 
-    def reread(self, place: tuple[str, int], partition: Partition, now_ms: int) -> Reread:
+    def reread_partition(
+        self, place: tuple[str, int], partition: HostedPartition, now_ms: int
+    ) -> PartitionReread:
         """Return all records of a partition, read from the disk."""
         first, end = partition.log.log_start_offset, partition.log.high_watermark
         records: list[tuple[int, bytes]] = []
@@ -254,7 +256,9 @@ class Storage:
                 break
             records += [(record[0], record[3] or b"") for record in found]
             at = records[-1][0] + 1
-        return Reread(at_ms=now_ms, partition=place, first=first, end=end, records=tuple(records))
+        return PartitionReread(
+            at_ms=now_ms, partition=place, first=first, end=end, records=tuple(records)
+        )
 
     def compact(self, now_ms: int) -> bool:
         """Compact the coordinator's log. Return False if there is nothing to compact."""

@@ -10,50 +10,50 @@ from __future__ import annotations
 from typing import Final
 
 from partage.lab.checkers import (
-    answers,
+    assignments,
     callbacks,
     commits,
+    cooperative_handover,
     deliveries,
-    expiry,
-    fencing,
+    generation_fence,
     generations,
-    instances,
-    joins,
-    owners,
+    instance_ids,
+    join_responses,
+    partition_owners,
     reads,
     records,
-    shares,
-    syncs,
-    tenures,
-    two_steps,
+    responses,
+    session_expiry,
+    shard_ownership,
+    sync_responses,
 )
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History
 from partage.model.settings import GroupSettings
 
-__all__ = ["CHECKERS", "Ledger", "watch"]
+__all__ = ["CHECKERS", "Ledger", "attach_checkers"]
 
 CHECKERS: Final = (
-    generations.Generations,
-    shares.Shares,
-    owners.Owners,
-    syncs.Syncs,
-    joins.Joins,
-    tenures.Tenures,
-    fencing.Fencing,
-    instances.Instances,
-    two_steps.TwoSteps,
-    commits.Commits,
-    expiry.Expiry,
-    records.Records,
-    reads.Reads,
-    answers.Answers,
-    deliveries.Deliveries,
-    callbacks.Callbacks,
+    generations.GenerationsChecker,
+    assignments.AssignmentsChecker,
+    partition_owners.PartitionOwnersChecker,
+    sync_responses.SyncResponsesChecker,
+    join_responses.JoinResponsesChecker,
+    shard_ownership.ShardOwnershipChecker,
+    generation_fence.GenerationFenceChecker,
+    instance_ids.InstanceIdsChecker,
+    cooperative_handover.CooperativeHandoverChecker,
+    commits.CommitsChecker,
+    session_expiry.SessionExpiryChecker,
+    records.RecordsChecker,
+    reads.ReadsChecker,
+    responses.ResponsesChecker,
+    deliveries.DeliveriesChecker,
+    callbacks.CallbacksChecker,
 )
 
 
-def watch(history: History, settings: GroupSettings) -> Ledger:
+def attach_checkers(history: History, settings: GroupSettings) -> Ledger:
     """Have every checker listen to a history; the ledger that they share."""
     ledger = Ledger(history)
     for checker in CHECKERS:

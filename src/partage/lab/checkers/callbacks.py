@@ -7,27 +7,33 @@ called for nothing.
 from __future__ import annotations
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import History, Partition, Told, Violation
+from partage.lab.history import CallbackDue, History, Partition, RuleViolationError
 from partage.model.settings import GroupSettings
 
 
-class Callbacks:
+class CallbacksChecker:
     """Remembers what each process's listener has."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._has: dict[str, set[Partition]] = {}
-        history.listen(Told, self._tell)
+        history.subscribe(CallbackDue, self._tell)
 
-    def _tell(self, entry: Told) -> None:
+    def _tell(self, entry: CallbackDue) -> None:
         has = self._has.setdefault(entry.process, set())
         told = set(entry.partitions)
         if entry.call == "assigned":
             if has & told:
-                raise Violation("callbacks", f"{entry.process} is given again {sorted(has & told)}")
+                raise RuleViolationError(
+                    "callbacks", f"{entry.process} is given again {sorted(has & told)}"
+                )
             has |= told
             return
         if not told:
-            raise Violation("callbacks", f"{entry.process}: {entry.call} is called for nothing")
+            raise RuleViolationError(
+                "callbacks", f"{entry.process}: {entry.call} is called for nothing"
+            )
         if not told <= has:
-            raise Violation("callbacks", f"{entry.process} has to give up {sorted(told - has)}")
+            raise RuleViolationError(
+                "callbacks", f"{entry.process} has to give up {sorted(told - has)}"
+            )
         has -= told

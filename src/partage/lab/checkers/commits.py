@@ -21,16 +21,16 @@ from partage.coordinator.records import (
 )
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
-    Answered,
-    Asked,
-    Died,
+    BrokerDied,
     History,
-    Resigned,
-    Taken,
-    TopicForgotten,
-    TopicGone,
-    Violation,
-    Written,
+    RecordsAppended,
+    RequestReceived,
+    ResponseSent,
+    RuleViolationError,
+    ShardAcquired,
+    ShardResigned,
+    TopicDeleted,
+    TopicDeletionApplied,
 )
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
@@ -58,7 +58,7 @@ _REFUSED: Final = frozenset(
 )
 
 
-class Commits:
+class CommitsChecker:
     """Remembers every offset that was stored, and which of them were acknowledged."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
@@ -69,20 +69,20 @@ class Commits:
         self._acknowledged: dict[_Key, int] = {}
         self._floors: dict[int, dict[_Key, int]] = {}
         self._asked: dict[int, list[OffsetCommitRequest]] = defaultdict(list)
-        self._deleting = _Deleting()
+        self._deleting = _DeletionRequests()
         self._gone_ms: dict[str, int] = {}  # topics, and when they were deleted last
         self._forgotten: dict[tuple[int, str], tuple[int, int]] = {}  # by broker: when it heard
-        history.listen(Asked, self._ask)
-        history.listen(Answered, self._answer)
-        history.listen(TopicGone, self._go)
-        history.listen(TopicForgotten, self._forget)
-        for kind in (Died, Resigned, Taken):
-            history.listen(kind, self._change_hands)
-        ledger.when_stored(self._store)
-        ledger.when_written(self._write)
-        ledger.when_lost(self._lose)
+        history.subscribe(RequestReceived, self._ask)
+        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(TopicDeleted, self._go)
+        history.subscribe(TopicDeletionApplied, self._forget)
+        for kind in (BrokerDied, ShardResigned, ShardAcquired):
+            history.subscribe(kind, self._change_hands)
+        ledger.on_durable(self._store)
+        ledger.on_appended(self._write)
+        ledger.on_lost(self._lose)
 
-    def _ask(self, entry: Asked) -> None:
+    def _ask(self, entry: RequestReceived) -> None:
         match entry.message:
             case OffsetCommitRequest() as message:
                 self._asked[entry.at_ms].append(message)
@@ -91,18 +91,18 @@ class Commits:
             case OffsetDeleteRequest() | DeleteGroupsRequest() as message:
                 self._deleting.ask(entry.at_ms, message)
 
-    def _go(self, entry: TopicGone) -> None:
+    def _go(self, entry: TopicDeleted) -> None:
         self._gone_ms[entry.topic] = entry.at_ms
 
-    def _forget(self, entry: TopicForgotten) -> None:
+    def _forget(self, entry: TopicDeletionApplied) -> None:
         gone_ms = self._gone_ms[entry.topic]
         self._forgotten[entry.broker, entry.topic] = (entry.at_ms, gone_ms)
 
-    def _change_hands(self, entry: Died | Resigned | Taken) -> None:
+    def _change_hands(self, entry: BrokerDied | ShardResigned | ShardAcquired) -> None:
         """Whoever has the groups next may not have heard of a topic that went before."""
         self._forgotten.clear()
 
-    def _write(self, entry: Written) -> None:
+    def _write(self, entry: RecordsAppended) -> None:
         groups = (GroupRecord, GroupTombstone)
         later = Counter(each.group_id for each in entry.records if isinstance(each, groups))
         for record in entry.records:
@@ -110,7 +110,7 @@ class Commits:
                 later[record.group_id] -= 1
             elif isinstance(record, OffsetRecord):
                 if not self._is_asked(record):
-                    raise Violation("commits", f"nobody asked for {record}")
+                    raise RuleViolationError("commits", f"nobody asked for {record}")
                 key = (record.group_id, record.topic, record.partition)
                 self._written[key].append(record)
             elif isinstance(record, OffsetTombstone):
@@ -135,11 +135,13 @@ class Commits:
         since_ms = 0
         if group is not None and group.members:
             if group.awaiting_sync or record.topic in _topics(group):
-                raise Violation("commits", f"{last} went, and its group is at work on it")
+                raise RuleViolationError("commits", f"{last} went, and its group is at work on it")
         elif group is not None and group.protocol_type is not None:
             since_ms = group.since_ms  # from when it was empty (KIP-211)
         if last is None or at_ms - max(last.commit_ms, since_ms) < self._retention_ms:
-            raise Violation("commits", f"{last} went before its time, and nobody deleted it")
+            raise RuleViolationError(
+                "commits", f"{last} went before its time, and nobody deleted it"
+            )
 
     def _went_with_its_topic(self, key: _Key, last: OffsetRecord | None) -> bool:
         """What is committed later stays, if that is acknowledged."""
@@ -164,8 +166,8 @@ class Commits:
 
     # Answers.
 
-    def _answer(self, entry: Answered) -> None:
-        match entry.asked.message, entry.message:
+    def _answer(self, entry: ResponseSent) -> None:
+        match entry.request.message, entry.message:
             case OffsetCommitRequest() as asked, OffsetCommitResponse() as message:
                 codes = {
                     (topic.name, p.partition_index): p.error_code
@@ -174,40 +176,46 @@ class Commits:
                 }
                 for topic, index, offset, metadata in _offsets(asked):
                     key, value = (asked.group_id, topic, index), (offset, metadata)
-                    self._judge_answer(key, value, codes.get((topic, index)), entry.asked.at_ms)
+                    self._judge_answer(key, value, codes.get((topic, index)), entry.request.at_ms)
             case OffsetFetchRequest() as fetched, OffsetFetchResponse() as shown:
-                floors = self._floors.pop(entry.asked.serial)
-                self._judge_fetch(fetched, shown, floors, entry.asked)
+                floors = self._floors.pop(entry.request.serial)
+                self._judge_fetch(fetched, shown, floors, entry.request)
             case OffsetDeleteRequest() as deleting, OffsetDeleteResponse(error_code=0) as done:
                 for deleted in done.topics:
                     for p in deleted.partitions:
                         if not p.error_code:
                             key = (deleting.group_id, deleted.name, p.partition_index)
-                            self._expect_gone(key, entry.asked.at_ms)
+                            self._expect_gone(key, entry.request.at_ms)
             case DeleteGroupsRequest(), DeleteGroupsResponse() as done:
                 for result in done.results:
                     if not result.error_code:
                         for key in [key for key in self._stored if key[0] == result.group_id]:
-                            self._expect_gone(key, entry.asked.at_ms)
+                            self._expect_gone(key, entry.request.at_ms)
 
     def _expect_gone(self, key: _Key, asked_ms: int) -> None:
         last = self._stored[key][-1] if self._stored[key] else None
         if last is not None and last.commit_ms < asked_ms:
-            raise Violation("commits", f"{key} is deleted, it is said, and {last} is there")
+            raise RuleViolationError(
+                "commits", f"{key} is deleted, it is said, and {last} is there"
+            )
 
     def _judge_answer(self, key: _Key, value: _Value, code: int | None, at_ms: int) -> None:
         if code is None:
-            raise Violation("commits", f"{key} was committed, and is not answered")
+            raise RuleViolationError("commits", f"{key} was committed, and is not answered")
         if code == ErrorCode.NONE:
             at = self._last_index(key, value, at_ms)
             if at is None:
-                raise Violation("commits", f"{key} {value} is acknowledged, and not durable")
+                raise RuleViolationError(
+                    "commits", f"{key} {value} is acknowledged, and not durable"
+                )
             self._acknowledged[key] = max(at, self._acknowledged.get(key, 0))
         elif code in _REFUSED:
             same = [w for w in self._written[key] if w.commit_ms == at_ms]
             asked = [m for m in self._asked[at_ms] if m.group_id == key[0]]
             if len(asked) == 1 and any((w.offset, w.metadata) == value for w in same):
-                raise Violation("commits", f"{key} {value} is refused with {code}, and stored")
+                raise RuleViolationError(
+                    "commits", f"{key} {value} is refused with {code}, and stored"
+                )
 
     def _last_index(self, key: _Key, value: _Value, at_ms: int) -> int | None:
         stored = self._stored[key]
@@ -226,7 +234,7 @@ class Commits:
         asked: OffsetFetchRequest,
         message: OffsetFetchResponse,
         floors: dict[_Key, int],
-        read: Asked,
+        read: RequestReceived,
     ) -> None:
         results: list[tuple[str, Any]] = [
             (group.group_id, group.topics) for group in message.groups if not group.error_code
@@ -249,7 +257,9 @@ class Commits:
             for key, value in shown.items():
                 self._judge_shown(key, value, floors.get(key), read)
 
-    def _judge_shown(self, key: _Key, shown: _Value, floor: int | None, read: Asked) -> None:
+    def _judge_shown(
+        self, key: _Key, shown: _Value, floor: int | None, read: RequestReceived
+    ) -> None:
         if shown == _NONE and floor is None:
             return
         stored = self._stored[key]
@@ -259,17 +269,19 @@ class Commits:
                 break
         else:
             allowed = stored[floor or 0 :][-5:]
-            raise Violation("commits", f"{key} shows {shown}, which is none of {allowed}")
+            raise RuleViolationError("commits", f"{key} shows {shown}, which is none of {allowed}")
         if kept is None:
             return
         # Whoever asks later is shown no earlier one.
         self._acknowledged[key] = max(at, self._acknowledged.get(key, 0))
         heard_ms, gone_ms = self._forgotten.get((read.broker, key[1]), (read.at_ms, 0))
         if read.at_ms > heard_ms and kept.commit_ms < gone_ms:
-            raise Violation("commits", f"{key} shows {kept}, whose topic went at {gone_ms}")
+            raise RuleViolationError(
+                "commits", f"{key} shows {kept}, whose topic went at {gone_ms}"
+            )
 
 
-class _Deleting:
+class _DeletionRequests:
     """What is asked to be deleted, at one moment."""
 
     def __init__(self) -> None:

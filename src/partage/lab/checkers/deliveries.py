@@ -7,30 +7,40 @@ partition; it may begin anew wherever a commit says when it gets the partition a
 from __future__ import annotations
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Delivered, History, Holds, Partition, Violation
+from partage.lab.history import (
+    History,
+    OwnershipChanged,
+    Partition,
+    RecordsDelivered,
+    RuleViolationError,
+)
 from partage.model.settings import GroupSettings
 
 
-class Deliveries:
+class DeliveriesChecker:
     """Follows each process through each partition that it holds."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._next: dict[tuple[str, Partition], int] = {}
         self._held: dict[str, set[Partition]] = {}
-        history.listen(Holds, self._hold)
-        history.listen(Delivered, self._deliver)
+        history.subscribe(OwnershipChanged, self._hold)
+        history.subscribe(RecordsDelivered, self._deliver)
 
-    def _hold(self, entry: Holds) -> None:
+    def _hold(self, entry: OwnershipChanged) -> None:
         held = set(entry.partitions)
         for gone in self._held.get(entry.process, set()) - held:
             self._next.pop((entry.process, gone), None)
         self._held[entry.process] = held
 
-    def _deliver(self, entry: Delivered) -> None:
+    def _deliver(self, entry: RecordsDelivered) -> None:
         if entry.partition not in self._held.get(entry.process, set()):
-            raise Violation("deliveries", f"{entry.process} hands out {entry.partition} of others")
+            raise RuleViolationError(
+                "deliveries", f"{entry.process} hands out {entry.partition} of others"
+            )
         place = (entry.process, entry.partition)
         for offset, _ in entry.records:
             if self._next.get(place, offset) != offset:
-                raise Violation("deliveries", f"{place}: {offset} follows {self._next[place] - 1}")
+                raise RuleViolationError(
+                    "deliveries", f"{place}: {offset} follows {self._next[place] - 1}"
+                )
             self._next[place] = offset + 1

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from partage.coordinator.records import GroupRecord, GroupTombstone, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import History, Violation
+from partage.lab.history import History, RuleViolationError
 from partage.model.settings import GroupSettings
 
 
-class Generations:
+class GenerationsChecker:
     """Judges each stored group by the one before it."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._members_max = settings.members_max
         self._before: dict[str, GroupRecord] = {}
-        ledger.when_stored(self._judge)
+        ledger.on_durable(self._judge)
 
     def _judge(self, record: Record) -> None:
         if isinstance(record, GroupTombstone):
@@ -34,19 +34,25 @@ class Generations:
         starts = saved.awaiting_sync or not saved.members
         expected = known + 1 if starts else known
         if saved.generation != expected:
-            raise Violation("generations", f"{saved.generation} follows {known} in {saved}")
+            raise RuleViolationError(
+                "generations", f"{saved.generation} follows {known} in {saved}"
+            )
         if before is not None and not starts:
             self._judge_succession(before, saved)
         ids = [m.member_id for m in saved.members]
         instances = [m.instance_id for m in saved.members if m.instance_id is not None]
         if len(set(ids)) < len(ids) or len(set(instances)) < len(instances):
-            raise Violation("generations", f"a member is there twice: {saved}")
+            raise RuleViolationError("generations", f"a member is there twice: {saved}")
         if len(ids) > self._members_max:
-            raise Violation("generations", f"{len(ids)} members, {self._members_max} are allowed")
+            raise RuleViolationError(
+                "generations", f"{len(ids)} members, {self._members_max} are allowed"
+            )
         if ids and saved.leader not in ids:
-            raise Violation("generations", f"led by a stranger: {saved}")
+            raise RuleViolationError("generations", f"led by a stranger: {saved}")
         if not all(m.subscription for m in saved.members):
-            raise Violation("generations", f"a member does not support {saved.protocol}: {saved}")
+            raise RuleViolationError(
+                "generations", f"a member does not support {saved.protocol}: {saved}"
+            )
 
     def _judge_succession(self, before: GroupRecord, saved: GroupRecord) -> None:
         """Within a generation nobody comes or goes; a static member may have another id."""
@@ -55,9 +61,11 @@ class Generations:
             return sorted(m.instance_id or m.member_id for m in group.members)
 
         if places(before) != places(saved):
-            raise Violation("generations", f"{saved} is not the generation {before}")
+            raise RuleViolationError("generations", f"{saved} is not the generation {before}")
         if not before.awaiting_sync:
             had = {m.instance_id or m.member_id: m.assignment for m in before.members}
             has = {m.instance_id or m.member_id: m.assignment for m in saved.members}
             if had != has:
-                raise Violation("generations", f"other assignments in {saved} than in {before}")
+                raise RuleViolationError(
+                    "generations", f"other assignments in {saved} than in {before}"
+                )

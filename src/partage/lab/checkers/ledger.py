@@ -15,32 +15,32 @@ from collections.abc import Callable
 
 from partage.coordinator.records import GroupRecord, GroupTombstone, Record
 from partage.lab.history import (
-    Died,
-    Durable,
+    BrokerDied,
     History,
-    Loaded,
-    LogFailed,
-    Resigned,
-    Taken,
-    Violation,
-    Written,
+    LogWriteFailed,
+    RecordsAppended,
+    RecordsDurable,
+    RuleViolationError,
+    ShardAcquired,
+    ShardLoaded,
+    ShardResigned,
 )
 
 _Written = tuple[tuple[bytes, bytes | None], Record]
 
 
-class _Log:
+class _ShardLedger:
     """What is known of one shard's log."""
 
     def __init__(self) -> None:
         self.owner: int | None = None
-        self.is_given_up = False  # or taken from its owner, and nobody has loaded it since
+        self.is_unowned = False  # or taken from its owner, and nobody has loaded it since
         self._epoch = 0
         self._taken = 0  # the highest epoch in which somebody has taken it
         self._state: dict[bytes, bytes] = {}
-        self._doubted: list[_Written] = []  # what the owner wrote
+        self._unconfirmed: list[_Written] = []  # what the owner wrote
         self._decided: dict[int, deque[bool]] = defaultdict(deque)  # of others: whether it is there
-        self._limbo: list[_Written] = []
+        self._in_doubt: list[_Written] = []
 
     def write(self, broker: int, written: list[_Written]) -> bool:
         """Whether it may become durable."""
@@ -49,7 +49,7 @@ class _Log:
         if broker != self.owner:
             self._decided[broker].extend(False for _ in written)
             return False
-        self._doubted += written
+        self._unconfirmed += written
         return True
 
     def confirm(self, broker: int, count: int) -> list[_Written]:
@@ -59,8 +59,8 @@ class _Log:
             count -= 1
             if not decided.popleft():
                 story = f"broker {broker} is told that records are durable that are not there"
-                raise Violation("recovery", story)
-        confirmed, self._doubted = self._doubted[:count], self._doubted[count:]
+                raise RuleViolationError("recovery", story)
+        confirmed, self._unconfirmed = self._unconfirmed[:count], self._unconfirmed[count:]
         self._apply(self._state, confirmed)
         return confirmed
 
@@ -68,35 +68,37 @@ class _Log:
         """A broker will not learn what became of what it wrote."""
         self._decided.pop(broker, None)
         if broker == self.owner:
-            self._limbo += self._doubted
-            self._doubted = []
+            self._in_doubt += self._unconfirmed
+            self._unconfirmed = []
 
     def take(self, broker: int, epoch: int) -> None:
         """A broker is going to load it in this epoch: no other may speak for it any more."""
-        if self.is_past(broker, epoch):
+        if self.is_stale_epoch(broker, epoch):
             return
         self._taken = max(self._taken, epoch)
         if self.owner != broker:
-            self.is_given_up = True
+            self.is_unowned = True
 
-    def is_past(self, broker: int, epoch: int) -> bool:
+    def is_stale_epoch(self, broker: int, epoch: int) -> bool:
         """Whether somebody has it in a higher epoch: who loads in this one does not know it yet."""
         if epoch == self._epoch and self.owner not in (None, broker):
             story = f"brokers {self.owner} and {broker} both have it in epoch {epoch}"
-            raise Violation("recovery", story)
+            raise RuleViolationError("recovery", story)
         return epoch < self._epoch
 
     def load(
         self, broker: int, epoch: int, found: dict[bytes, bytes]
     ) -> tuple[list[_Written], int]:
         """A broker has it from now on: what was in doubt until now, and how much of it is there."""
-        self._epoch, self.is_given_up = epoch, epoch < self._taken
-        known = len(self._limbo)
-        limbo = self._limbo + self._doubted  # of an owner that does not know yet that it is none
+        self._epoch, self.is_unowned = epoch, epoch < self._taken
+        known = len(self._in_doubt)
+        limbo = (
+            self._in_doubt + self._unconfirmed
+        )  # of an owner that does not know yet that it is none
         kept = self._survivors(limbo, found)
-        if self._doubted and self.owner is not None:
+        if self._unconfirmed and self.owner is not None:
             self._decided[self.owner].extend(at < kept for at in range(known, len(limbo)))
-        self._limbo, self._doubted, self.owner = [], [], broker
+        self._in_doubt, self._unconfirmed, self.owner = [], [], broker
         self._apply(self._state, limbo[:kept])
         return limbo, kept
 
@@ -108,7 +110,7 @@ class _Log:
                 fitting = count
             self._apply(state, limbo[count : count + 1])
         if fitting is None:
-            raise Violation("recovery", self._difference(found, len(limbo)))
+            raise RuleViolationError("recovery", self._difference(found, len(limbo)))
         return fitting
 
     @staticmethod
@@ -137,62 +139,62 @@ class Ledger:
         #: Each group's records in the order of their writing; None where it was removed.
         self.groups: dict[str, list[GroupRecord | None]] = defaultdict(list)
         self.durable_groups: dict[str, GroupRecord | None] = {}
-        self._logs: dict[int, _Log] = defaultdict(_Log)
+        self._logs: dict[int, _ShardLedger] = defaultdict(_ShardLedger)
         self._shards: dict[str, int] = {}  # of the groups, as far as something is known of them
-        self._written: list[Callable[[Written], None]] = []
+        self._written: list[Callable[[RecordsAppended], None]] = []
         self._stored: list[Callable[[Record], None]] = []
         self._assigned: list[Callable[[GroupRecord], None]] = []
         self._lost: list[Callable[[Record], None]] = []
-        history.listen(Written, self._write)
-        history.listen(Durable, self._confirm)
-        history.listen(LogFailed, self._lose)
-        history.listen(Resigned, self._resign)
-        history.listen(Taken, self._take)
-        history.listen(Died, self._die)
-        history.listen(Loaded, self._load)
+        history.subscribe(RecordsAppended, self._write)
+        history.subscribe(RecordsDurable, self._confirm)
+        history.subscribe(LogWriteFailed, self._lose)
+        history.subscribe(ShardResigned, self._resign)
+        history.subscribe(ShardAcquired, self._take)
+        history.subscribe(BrokerDied, self._die)
+        history.subscribe(ShardLoaded, self._load)
 
-    def when_written(self, listener: Callable[[Written], None]) -> None:
+    def on_appended(self, listener: Callable[[RecordsAppended], None]) -> None:
         """Have ``listener`` called with what is written, if it may become durable."""
         self._written.append(listener)
 
-    def when_stored(self, listener: Callable[[Record], None]) -> None:
+    def on_durable(self, listener: Callable[[Record], None]) -> None:
         """Have ``listener`` called with each record once it is durable."""
         self._stored.append(listener)
 
-    def when_assigned(self, listener: Callable[[GroupRecord], None]) -> None:
+    def on_assigned(self, listener: Callable[[GroupRecord], None]) -> None:
         """Have ``listener`` called once what a generation is assigned is durable; not when that is
         stored again, for a static member that came back.
         """
         self._assigned.append(listener)
 
-    def when_lost(self, listener: Callable[[Record], None]) -> None:
+    def on_lost(self, listener: Callable[[Record], None]) -> None:
         """Have ``listener`` called with each record that was written, and is not there."""
         self._lost.append(listener)
 
-    def has(self, broker: int, group_id: str) -> bool:
+    def may_own(self, broker: int, group_id: str) -> bool:
         """Whether a broker may have a group: nobody else has taken it over since it was loaded, and
         it has not given it up.
         """
         log = self._logs[self._shards.get(group_id, -1)]
-        return log.owner is None or (log.owner == broker and not log.is_given_up)
+        return log.owner is None or (log.owner == broker and not log.is_unowned)
 
     def latest(self, group_id: str) -> GroupRecord | None:
         """A group as it was last written."""
         written = self.groups.get(group_id)
         return written[-1] if written else None
 
-    def since(self, group_id: str, mark: int) -> list[GroupRecord | None]:
+    def versions_since(self, group_id: str, mark: int) -> list[GroupRecord | None]:
         """What the group was at ``mark``, and what was written of it after; None is no group."""
         written = self.groups[group_id]
         return written[mark - 1 :] if mark else [None, *written]
 
-    def mark(self, group_id: str) -> int:
+    def version_count(self, group_id: str) -> int:
         """Now, for `since`."""
         return len(self.groups[group_id])
 
-    def _write(self, entry: Written) -> None:
+    def _write(self, entry: RecordsAppended) -> None:
         if len(entry.records) != len(entry.pairs):
-            raise Violation("recovery", "a record was written that cannot be read back")
+            raise RuleViolationError("recovery", "a record was written that cannot be read back")
         written = list(zip(entry.pairs, entry.records, strict=True))
         if self._logs[entry.shard].write(entry.broker, written):
             for record in entry.records:
@@ -207,10 +209,10 @@ class Ledger:
         elif isinstance(record, GroupTombstone):
             self.groups[record.group_id].append(None)
 
-    def _confirm(self, entry: Durable) -> None:
-        self._keep(self._logs[entry.shard].confirm(entry.broker, entry.count))
+    def _confirm(self, entry: RecordsDurable) -> None:
+        self._apply_durable(self._logs[entry.shard].confirm(entry.broker, entry.count))
 
-    def _keep(self, confirmed: list[_Written]) -> None:
+    def _apply_durable(self, confirmed: list[_Written]) -> None:
         for _, record in confirmed:
             before = self.durable_groups.get(record.group_id)
             if isinstance(record, GroupRecord):
@@ -224,28 +226,28 @@ class Ledger:
                 for assigned in self._assigned if record.members else ():
                     assigned(record)
 
-    def _lose(self, entry: LogFailed | Resigned) -> None:
+    def _lose(self, entry: LogWriteFailed | ShardResigned) -> None:
         self._logs[entry.shard].lose(entry.broker)
 
-    def _resign(self, entry: Resigned) -> None:
+    def _resign(self, entry: ShardResigned) -> None:
         self._lose(entry)
         log = self._logs[entry.shard]
-        log.is_given_up = log.is_given_up or log.owner == entry.broker
+        log.is_unowned = log.is_unowned or log.owner == entry.broker
 
-    def _take(self, entry: Taken) -> None:
+    def _take(self, entry: ShardAcquired) -> None:
         self._logs[entry.shard].take(entry.broker, entry.epoch)
 
-    def _die(self, entry: Died) -> None:
+    def _die(self, entry: BrokerDied) -> None:
         for log in self._logs.values():
             log.lose(entry.broker)
 
-    def _load(self, entry: Loaded) -> None:
+    def _load(self, entry: ShardLoaded) -> None:
         found = {key: value for key, value in entry.state.items() if value is not None}
         log = self._logs[entry.shard]
-        if log.is_past(entry.broker, entry.epoch):
+        if log.is_stale_epoch(entry.broker, entry.epoch):
             return
         limbo, kept = log.load(entry.broker, entry.epoch, found)
-        self._keep(limbo[:kept])
+        self._apply_durable(limbo[:kept])
         lost = [record for _, record in limbo[kept:]]
         for record in lost:
             for listener in self._lost:

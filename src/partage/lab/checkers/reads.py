@@ -7,28 +7,35 @@ ever after, through crashes: whoever has read up to there may have acted on it.
 from __future__ import annotations
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Asked, History, Partition, Produced, Violation
+from partage.lab.history import (
+    History,
+    Partition,
+    RecordProduced,
+    RequestReceived,
+    ResponseSent,
+    RuleViolationError,
+)
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.fetch import FetchRequest, FetchResponse
 from partage.wire.apis.offset_commit import OffsetCommitRequest
 
 
-class Reads:
+class ReadsChecker:
     """Remembers how far each partition could be read."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ends: dict[Partition, int] = {}
-        history.listen(Asked, self._ask)
-        history.listen(Answered, self._answer)
-        history.listen(Produced, self._produced)
+        history.subscribe(RequestReceived, self._ask)
+        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(RecordProduced, self._produced)
 
-    def _produced(self, entry: Produced) -> None:
+    def _produced(self, entry: RecordProduced) -> None:
         end = self._ends.get(entry.partition, 0)
         self._ends[entry.partition] = max(end, entry.offset + 1)
 
-    def _answer(self, entry: Answered) -> None:
-        asked, message = entry.asked.message, entry.message
+    def _answer(self, entry: ResponseSent) -> None:
+        asked, message = entry.request.message, entry.message
         if not isinstance(asked, FetchRequest) or not isinstance(message, FetchResponse):
             return
         wanted = {
@@ -41,23 +48,23 @@ class Reads:
                 partition = (topic.topic, p.partition_index)
                 end = self._ends.get(partition, 0)
                 if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and wanted[partition] <= end:
-                    raise Violation("reads", f"{partition} ended at {end}, and denies it")
+                    raise RuleViolationError("reads", f"{partition} ended at {end}, and denies it")
                 if p.error_code:
                     continue
                 if p.high_watermark < end:
-                    raise Violation(
+                    raise RuleViolationError(
                         "reads", f"{partition} ended at {end}, and now at {p.high_watermark}"
                     )
                 self._ends[partition] = p.high_watermark
 
-    def _ask(self, entry: Asked) -> None:
+    def _ask(self, entry: RequestReceived) -> None:
         message = entry.message
         if isinstance(message, OffsetCommitRequest):
             for topic in message.topics:
                 for p in topic.partitions:
                     end = self._ends.get((topic.name, p.partition_index), p.committed_offset)
                     if p.committed_offset > end:
-                        raise Violation(
+                        raise RuleViolationError(
                             "reads",
                             f"{entry.client} commits {topic.name}-{p.partition_index} up to "
                             f"{p.committed_offset}, and it ends at {end}",

@@ -10,50 +10,59 @@ from __future__ import annotations
 from collections import defaultdict
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Delivered, History, Partition, Produced, Reread, Violation
+from partage.lab.history import (
+    History,
+    Partition,
+    PartitionReread,
+    RecordProduced,
+    RecordsDelivered,
+    RuleViolationError,
+)
 from partage.model.settings import GroupSettings
 
 
-class Records:
+class RecordsChecker:
     """Judges each acknowledged and each delivered record by its place."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._values: dict[Partition, dict[int, bytes]] = defaultdict(dict)
         self._offsets: dict[Partition, dict[bytes, int]] = defaultdict(dict)
-        history.listen(Produced, self._produced)
-        history.listen(Delivered, self._delivered)
-        history.listen(Reread, self._reread)
+        history.subscribe(RecordProduced, self._produced)
+        history.subscribe(RecordsDelivered, self._delivered)
+        history.subscribe(PartitionReread, self._reread)
 
-    def _produced(self, entry: Produced) -> None:
+    def _produced(self, entry: RecordProduced) -> None:
         self._judge(entry.partition, entry.offset, entry.value)
 
-    def _delivered(self, entry: Delivered) -> None:
+    def _delivered(self, entry: RecordsDelivered) -> None:
         for offset, value in entry.records:
             self._judge(entry.partition, offset, value)
 
-    def _reread(self, entry: Reread) -> None:
+    def _reread(self, entry: PartitionReread) -> None:
         expected = entry.first
         for offset, value in entry.records:
             if offset != expected:
-                raise Violation("records", f"{offset} follows {expected - 1} of {entry.partition}")
+                raise RuleViolationError(
+                    "records", f"{offset} follows {expected - 1} of {entry.partition}"
+                )
             self._judge(entry.partition, offset, value)
             expected += 1
         known = max(self._values[entry.partition], default=-1)
         if expected != entry.end or known >= entry.end:
             end = f"{expected} where it says {entry.end}, and {known} was there"
-            raise Violation("records", f"{entry.partition} ends at {end}")
+            raise RuleViolationError("records", f"{entry.partition} ends at {end}")
 
     def _judge(self, partition: Partition, offset: int, value: bytes) -> None:
         other = self._values[partition].setdefault(offset, value)
         if other != value:
             story = f"{value!r} is at offset {offset} of {partition}, and was {other!r}"
-            raise Violation("records", story)
+            raise RuleViolationError("records", story)
         offsets = self._offsets[partition]
         if offsets.get(value) == offset:
             return
         if value in offsets:
             story = f"{value!r} is at offset {offset} of {partition}, and at {offsets[value]}"
-            raise Violation("records", story)
+            raise RuleViolationError("records", story)
         offsets[value] = offset
         producer, _, number = value.rpartition(b":")
         separator = b":" if producer else b""
@@ -61,4 +70,4 @@ class Records:
             at = offsets.get(b"%b%b%d" % (producer, separator, near))
             if at is not None and (at < offset) is not is_before:
                 story = f"{value!r} is at offset {offset} of {partition}, and {near} at {at}"
-                raise Violation("records", story)
+                raise RuleViolationError("records", story)

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from partage.lab import history
-from partage.lab.clients.asking import Link
+from partage.lab.clients.client_connection import ClientConnection
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FIRST_ID: Final = 7
 _SLOWER: Final = 3
-_FORGETS: Final = 0.3
+_RESEND_SHARE: Final = 0.3
 _LATER_MS: Final = (3_000, 12_000)
 _PATIENCE_MS: Final = 2_000
 
@@ -35,13 +35,13 @@ class Producer:
         self._name = "producer" if not number else f"producer {number + 1}"
         self._prefix = "" if not number else f"{number + 1}:"
         self._rng = Random(f"{world.scenario.seed} {self._name}")
-        self._forgets = _FORGETS if number else 0.0
+        self._resend_share = _RESEND_SHARE if number else 0.0
         self._every_ms = world.options.produce_every_ms * (_SLOWER if number else 1)
         self._next: dict[history.Partition, int] = {}
         self._turn = 0
-        self._link: Link | None = None
+        self._link: ClientConnection | None = None
         self._is_stopped = False
-        world.clock.later(self._every_ms, self._produce)
+        world.clock.call_later(self._every_ms, self._produce)
 
     def stop(self) -> None:
         """Stop after the record in flight is acknowledged."""
@@ -56,15 +56,15 @@ class Producer:
         if self._is_stopped:
             return
         world, link = self._world, self._link
-        if link is None or link.is_over:
-            self._link = Link(world.network, self._name, 1, 0, lambda: None)
+        if link is None or link.is_closed:
+            self._link = ClientConnection(world.network, self._name, 1, 0, lambda: None)
             self._link.open(lambda is_open: None)
         elif link.is_open:
             self._send(link)
             return
-        world.clock.later(200, self._produce)
+        world.clock.call_later(200, self._produce)
 
-    def _send(self, link: Link) -> None:
+    def _send(self, link: ClientConnection) -> None:
         world = self._world
         partition = self._partition()
         number = self._next.get(partition, 0)
@@ -89,8 +89,8 @@ class Producer:
             result = answer.responses[0].partition_responses[0]
             wait_ms = 500
             if not result.error_code:
-                world.note(
-                    history.Produced(
+                world.append_history(
+                    history.RecordProduced(
                         at_ms=world.now_ms,
                         partition=partition,
                         offset=result.base_offset,
@@ -98,12 +98,12 @@ class Producer:
                     )
                 )
                 wait_ms = self._every_ms
-                if self._forgets and self._rng.random() < self._forgets:
+                if self._resend_share and self._rng.random() < self._resend_share:
                     wait_ms = self._rng.choice(_LATER_MS)
                 else:
                     self._next[partition] = number + 1
                     self._turn += 1
-            world.clock.later(wait_ms, self._produce)
+            world.clock.call_later(wait_ms, self._produce)
 
         def give_up() -> None:
             nonlocal is_answered
@@ -114,4 +114,4 @@ class Producer:
 
         message = ProduceRequest(acks=-1, timeout_ms=_PATIENCE_MS, topic_data=data)
         link.send(PRODUCE, message, heard, 10 * _PATIENCE_MS)
-        world.clock.later(_PATIENCE_MS, give_up)
+        world.clock.call_later(_PATIENCE_MS, give_up)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from partage.lab.clients.strangers import STRANGE_TOPIC, Stranger
+from partage.lab.clients.rogue_client import UNREAD_TOPIC, RogueClient
+from partage.lab.environment.disk import IO_ERRORS, POWER_FAILURE
 from partage.lab.faults import brokers, cluster, members, network
-from partage.lab.history import StoodStill, TopicGone
-from partage.lab.nature.disk import POWER_FAILS, REFUSALS
-from partage.lab.options import Kinds
+from partage.lab.history import StallEnded, TopicDeleted
+from partage.lab.options import FaultKinds
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 Fault = Callable[["World", Random], bool]
 
 
-def _stranger(name: str) -> Fault:
+def _rogue_client_fault(name: str) -> Fault:
     def speaks(world: World, rng: Random) -> bool:
-        return bool(getattr(Stranger(world, rng), name)())
+        return bool(getattr(RogueClient(world, rng), name)())
 
     return speaks
 
 
 def many_join_at_once(world: World, rng: Random) -> bool:
     for _ in range(min(12, 2 * world.options.members_max)):
-        Stranger(world, rng).join()
+        RogueClient(world, rng).join()
     return True
 
 
@@ -39,12 +39,12 @@ def topic_is_deleted(world: World, rng: Random) -> bool:
     """One that strangers commit offsets of, just before too; it is made anew at once."""
 
     def go() -> None:
-        world.note(TopicGone(at_ms=world.now_ms, topic=STRANGE_TOPIC))
+        world.append_history(TopicDeleted(at_ms=world.now_ms, topic=UNREAD_TOPIC))
         for broker in world.brokers:
-            broker.forget(STRANGE_TOPIC)
+            broker.delete_topic(UNREAD_TOPIC)
 
-    Stranger(world, rng).commit(for_nobody=True)
-    world.clock.later(rng.choice((1, 50, 700)), go)
+    RogueClient(world, rng).commit(for_nobody=True)
+    world.clock.call_later(rng.choice((1, 50, 700)), go)
     return True
 
 
@@ -52,8 +52,8 @@ def machine_stands_still(world: World, rng: Random) -> bool:
     """All that runs on it does: brokers, members, producers. What was sent waits."""
     session_ms = world.options.session_timeout_ms
     since_ms = world.now_ms
-    world.clock.stand_still(rng.choice((300, session_ms // 2, session_ms + 500, 2 * session_ms)))
-    world.note(StoodStill(at_ms=world.now_ms, since_ms=since_ms))
+    world.clock.stall(rng.choice((300, session_ms // 2, session_ms + 500, 2 * session_ms)))
+    world.append_history(StallEnded(at_ms=world.now_ms, began_ms=since_ms))
     return True
 
 
@@ -96,7 +96,7 @@ _COMMON: Final[dict[str, Fault]] = {
         many_join_at_once,
     )
 } | {
-    f"stranger_{sentence}": _stranger(name)
+    f"stranger_{sentence}": _rogue_client_fault(name)
     for sentence, name in {
         "heartbeats": "heartbeat",
         "commits": "commit",
@@ -118,8 +118,12 @@ _MACHINE: Final[dict[str, Fault]] = {"machine_stands_still": machine_stands_stil
 
 FAULTS: Final = _COMMON | _CLUSTER | _TOPICS | _MACHINE
 #: They strike later than they are ordered, or never: when something is written or read next.
-ORDERED: Final = {POWER_FAILS, *REFUSALS.values(), *(trap.kind for trap in cluster.TRAPS)}
-KINDS: Final = Kinds(
+DEFERRED: Final = {
+    POWER_FAILURE,
+    *IO_ERRORS.values(),
+    *(trap.kind for trap in cluster.CRASH_POINTS),
+}
+KINDS: Final = FaultKinds(
     common=tuple(_COMMON),
     cluster=tuple(_CLUSTER),
     topics=tuple(_TOPICS),

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from partage.lab.world import World
 
 
-def _one(world: World, rng: Random) -> Broker:
+def _pick_broker(world: World, rng: Random) -> Broker:
     return world.broker if len(world.brokers) == 1 else rng.choice(world.brokers)
 
 
 def broker_is_killed(world: World, rng: Random) -> bool:
-    broker = _one(world, rng)
+    broker = _pick_broker(world, rng)
     if broker.is_up:
         broker.die("it is killed")
         return True
@@ -28,7 +28,7 @@ def broker_is_killed(world: World, rng: Random) -> bool:
 
 
 def power_fails(world: World, rng: Random) -> bool:
-    broker = _one(world, rng)
+    broker = _pick_broker(world, rng)
     if broker.is_up:
         broker.lose_power()
         return True
@@ -37,7 +37,7 @@ def power_fails(world: World, rng: Random) -> bool:
 
 def power_fails_in_a_write(world: World, rng: Random) -> bool:
     """Before one of the operations that come next: of a group of writes, of a recovery."""
-    world.broker.disk.fail_after = rng.randrange(12)
+    world.broker.disk.crash_after = rng.randrange(12)
     if rng.random() < 0.3 and world.broker.is_up:
         world.broker.die("it is killed")
     return True
@@ -45,7 +45,7 @@ def power_fails_in_a_write(world: World, rng: Random) -> bool:
 
 def broker_pauses(world: World, rng: Random) -> bool:
     session_ms = world.options.session_timeout_ms
-    broker = _one(world, rng)
+    broker = _pick_broker(world, rng)
     if not broker.is_up:
         return False
     broker.pause(rng.choice((300, session_ms // 2, session_ms + 500, 2 * session_ms)))
@@ -76,12 +76,12 @@ def reads_fail(world: World, rng: Random) -> bool:
 
 def _refuse(world: World, rng: Random, operation: str, code: int) -> bool:
     disk = world.broker.disk
-    disk.refuses[operation] = code
+    disk.io_errors[operation] = code
 
     def heal() -> None:
-        disk.refuses.pop(operation, None)
+        disk.io_errors.pop(operation, None)
 
-    world.clock.later(rng.choice((50, 1_000, 5_000)), heal)
+    world.clock.call_later(rng.choice((50, 1_000, 5_000)), heal)
     return True
 
 
@@ -96,7 +96,7 @@ def bit_flips(world: World, rng: Random) -> bool:
         return False
     if world.broker.is_up:
         world.broker.die("it is killed")
-    sizes = Storage.acknowledged(disk, OFFSETS_TOPIC)
+    sizes = Storage.acknowledged_lengths(disk, OFFSETS_TOPIC)
     paths = [path for path, size in sizes.items() if size]
     if not paths:
         return False
@@ -110,7 +110,7 @@ def _damage(world: World, path: str, position: int) -> bool:
     value = disk.peek(path, position)
     assert value is not None
     world.damage = (path, position, value)
-    world.has_scars = True
+    world.was_damaged = True
     return True
 
 
@@ -129,5 +129,5 @@ def markers_are_damaged(world: World, rng: Random) -> bool:
 def log_is_compacted(world: World, rng: Random) -> bool:
     """Compaction runs; sometimes the power fails in the middle of it."""
     if rng.random() < 0.3:
-        world.broker.disk.fail_after = rng.randrange(30)
-    return world.broker.upkeep.compact()
+        world.broker.disk.crash_after = rng.randrange(30)
+    return world.broker.maintenance.compact()

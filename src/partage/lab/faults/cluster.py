@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from partage.coordinator.records import GroupRecord, Record
-from partage.lab.brokers.place import name_of
-from partage.lab.history import Trap
+from partage.lab.brokers.cluster_membership import zookeeper_client_name
+from partage.lab.history import CrashPoint
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -23,7 +23,7 @@ def broker_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
     assert world.zookeeper is not None
     timeout_ms = world.options.zookeeper_timeout_ms
     for_ms = rng.choice((500, timeout_ms // 2, timeout_ms + 500, 3 * timeout_ms))
-    world.zookeeper.cut(name_of(rng.choice(world.brokers).broker_id), for_ms)
+    world.zookeeper.cut(zookeeper_client_name(rng.choice(world.brokers).broker_id), for_ms)
     return True
 
 
@@ -33,7 +33,7 @@ def coordinator_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
         return False
     timeout_ms = world.options.zookeeper_timeout_ms
     for_ms = rng.choice((timeout_ms // 2, timeout_ms + 500, 3 * timeout_ms))
-    world.zookeeper.cut(name_of(coordinator.broker_id), for_ms)
+    world.zookeeper.cut(zookeeper_client_name(coordinator.broker_id), for_ms)
     return True
 
 
@@ -43,7 +43,9 @@ def coordinator_is_cut_off_with_its_server(world: World, rng: Random) -> bool:
     if coordinator is None or world.zookeeper is None:
         return False
     timeout_ms = world.options.zookeeper_timeout_ms
-    world.zookeeper.cut_server(name_of(coordinator.broker_id), timeout_ms * rng.choice((1, 2, 3)))
+    world.zookeeper.cut_server(
+        zookeeper_client_name(coordinator.broker_id), timeout_ms * rng.choice((1, 2, 3))
+    )
     return True
 
 
@@ -72,7 +74,7 @@ def log_is_merged(world: World, rng: Random) -> bool:
 def coordinator_is_stopped(world: World, rng: Random) -> bool:
     """Cleanly: others take its shards over at once."""
     coordinator = world.coordinator()
-    return coordinator is not None and coordinator.stop(rng.choice((0, 20, 1_000)))
+    return coordinator is not None and coordinator.shut_down(rng.choice((0, 20, 1_000)))
 
 
 def shard_fails(world: World, rng: Random) -> bool:
@@ -80,7 +82,7 @@ def shard_fails(world: World, rng: Random) -> bool:
     coordinator = world.coordinator()
     if coordinator is None or coordinator.is_paused:
         return False
-    coordinator.host_of("g").fail()
+    coordinator.host_of("g").reload()
     return True
 
 
@@ -92,19 +94,19 @@ def _is_assignment(record: Record) -> bool:
     return isinstance(record, GroupRecord) and not record.awaiting_sync and bool(record.members)
 
 
-TRAPS: Final = (
-    Trap("dies_before_the_generation_is_stored", False, _is_generation),
-    Trap("dies_once_the_generation_is_stored", True, _is_generation),
-    Trap("dies_before_the_assignment_is_stored", False, _is_assignment),
-    Trap("dies_once_the_assignment_is_stored", True, _is_assignment),
+CRASH_POINTS: Final = (
+    CrashPoint("dies_before_the_generation_is_stored", False, _is_generation),
+    CrashPoint("dies_once_the_generation_is_stored", True, _is_generation),
+    CrashPoint("dies_before_the_assignment_is_stored", False, _is_assignment),
+    CrashPoint("dies_once_the_assignment_is_stored", True, _is_assignment),
 )
 
 
-def _set(trap: Trap) -> Callable[[World, Random], bool]:
+def _arm(trap: CrashPoint) -> Callable[[World, Random], bool]:
     def sets(world: World, rng: Random) -> bool:
-        if world.trap is not None:
+        if world.crash_point is not None:
             return False
-        world.trap = trap
+        world.crash_point = trap
         return True
 
     sets.__name__ = trap.kind
@@ -118,7 +120,7 @@ FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     coordinator_is_killed,
     coordinator_pauses,
     log_is_merged,
-    *map(_set, TRAPS),
+    *map(_arm, CRASH_POINTS),
     coordinator_is_stopped,
     shard_fails,
 )

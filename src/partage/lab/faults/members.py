@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from partage.lab.clients.consumer import Process
+from partage.lab.clients.consumer import ConsumerProcess
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MEMBERS_MAX: Final = 6
 
 
-def one(world: World, rng: Random) -> Process | None:
+def pick_member(world: World, rng: Random) -> ConsumerProcess | None:
     """Some member; None where there is none."""
     members = world.members()
     return rng.choice(members) if members else None
@@ -27,18 +27,18 @@ def member_joins(world: World, rng: Random) -> bool:
 
 
 def member_crashes(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
         member.crash(silently=rng.random() < 0.5)
     return member is not None
 
 
 def member_restarts(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
         member.crash(silently=rng.random() < 0.5)
-        made_of = member.copied(world.fresh_name())
-        world.clock.later(rng.choice((0, 100, 2_000)), lambda: _restart(world, made_of))
+        made_of = member.restart_arguments(world.new_process_name())
+        world.clock.call_later(rng.choice((0, 100, 2_000)), lambda: _restart(world, made_of))
     return member is not None
 
 
@@ -47,14 +47,14 @@ def _restart(world: World, made_of: dict[str, object]) -> None:
 
 
 def member_leaves(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
         member.leave()
     return member is not None
 
 
 def member_pauses(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
         session_ms = world.options.session_timeout_ms
         member.pause(rng.choice((500, session_ms // 2, session_ms + 1_000, 3 * session_ms)))
@@ -62,48 +62,48 @@ def member_pauses(world: World, rng: Random) -> bool:
 
 
 def member_polls_late(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
         late_ms = world.options.max_poll_interval_ms + rng.choice((-2_000, 2_000))
-        member.reading.late_until_ms = world.now_ms + late_ms
+        member.poll_loop.no_poll_until_ms = world.now_ms + late_ms
     return member is not None
 
 
 def listener_dawdles(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
-        member.is_slow = True
-        world.clock.later(15_000, lambda: setattr(member, "is_slow", False))
+        member.is_listener_slow = True
+        world.clock.call_later(15_000, lambda: setattr(member, "is_slow", False))
     return member is not None
 
 
 def leader_never_assigns(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
-        member.is_wedged = True
-        world.clock.later(15_000, member.unwedge)
+        member.is_assignor_hung = True
+        world.clock.call_later(15_000, member.release_assignor)
     return member is not None
 
 
 def assignor_fails(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
-        member.fails_to_assign = rng.choice((1, 2))
-        member.rejoin()
+        member.assign_failures_left = rng.choice((1, 2))
+        member.request_rejoin()
     return member is not None
 
 
 def member_rejoins(world: World, rng: Random) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
-        member.rejoin()
+        member.request_rejoin()
     return member is not None
 
 
 def subscription_changes(world: World, rng: Random) -> bool:
     from partage.lab.world import SUBSCRIPTIONS
 
-    member = rng.choice(world.alive) if world.alive else None
+    member = rng.choice(world.live_processes) if world.live_processes else None
     if member is not None:
         member.subscribe(rng.choice(SUBSCRIPTIONS))
     return member is not None
@@ -113,7 +113,7 @@ def instance_id_is_used_twice(world: World, rng: Random) -> bool:
     static = [m for m in world.members() if m.instance_id is not None]
     if not static:
         return False
-    made_of = rng.choice(static).copied(world.fresh_name())
+    made_of = rng.choice(static).restart_arguments(world.new_process_name())
     world.add_process(**made_of)
     return True
 
@@ -123,6 +123,6 @@ def partitions_are_added(world: World, rng: Random) -> bool:
         return False
     topic = rng.choice(("t", "u"))
     world.add_partition(topic)
-    for process in world.alive:
-        process.later(rng.choice((0, 500, 3_000)), process.notice_metadata)
+    for process in world.live_processes:
+        process.call_later(rng.choice((0, 500, 3_000)), process.on_metadata_changed)
     return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from partage.lab.faults.members import one
-from partage.lab.nature.clock import DAWN_MS
-from partage.lab.options import LATE_MS
+from partage.lab.environment.clock import START_MS
+from partage.lab.faults.members import pick_member
+from partage.lab.options import IN_FLIGHT_MAX_MS
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -19,7 +19,7 @@ def connection_resets(world: World, rng: Random) -> bool:
         return False
     connection = rng.choice(connections)
     for way in (connection.up, connection.down):
-        way.reset(rng.randrange(way.unread + 1))
+        way.reset(rng.randrange(way.in_flight_bytes + 1))
     return True
 
 
@@ -28,7 +28,9 @@ def answer_is_lost(world: World, rng: Random) -> bool:
     if not connections:
         return False
     connection = rng.choice(connections)
-    connection.up.reset(connection.up.unread)  # what was asked is done, and nobody hears of it
+    connection.up.reset(
+        connection.up.in_flight_bytes
+    )  # what was asked is done, and nobody hears of it
     connection.down.reset(0)
     return True
 
@@ -39,7 +41,7 @@ def broker_end_vanishes(world: World, rng: Random) -> bool:
         return False
     connection = rng.choice(connections)
     connection.up.reset(0)
-    connection.down.vanish()
+    connection.down.drop_silently()
     return True
 
 
@@ -56,11 +58,11 @@ def member_is_cut_off(world: World, rng: Random) -> bool:
 
 
 def _cut(world: World, rng: Random, ways: tuple[str, ...]) -> bool:
-    member = one(world, rng)
+    member = pick_member(world, rng)
     if member is not None:
         for_ms = rng.choice((1_000, 4_000, 12_000))
         # What was held back arrives, when everything has healed, as soon as what was slow.
-        left_ms = DAWN_MS + world.options.safety_ms + LATE_MS - world.now_ms
+        left_ms = START_MS + world.options.safety_ms + IN_FLIGHT_MAX_MS - world.now_ms
         for_ms = min(for_ms, left_ms - 1)
         for way in ways:
             world.network.cut(member.name, way, for_ms)
@@ -73,5 +75,5 @@ def network_slows_down(world: World, rng: Random) -> bool:
 
 
 def connections_are_refused(world: World, rng: Random) -> bool:
-    world.network.refuse(rng.choice((500, 5_000)))
+    world.network.refuse_connections(rng.choice((500, 5_000)))
     return True

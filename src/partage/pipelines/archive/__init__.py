@@ -1,5 +1,5 @@
-"""Topics to Parquet: one row for each record, whoever is killed and however many share the work.
+"""Topics to Parquet: exactly one row for each record, with several runs and with killed runs.
 
-`manifest` decides what is taken, `directory` keeps it on the disk, `batches` brings what Spark
-has written into it, `running` runs the query.
+`deduplication` and `manifest` decide which offsets to archive. `directory` stores the manifest and
+the files. `batches` adds the files that Spark has staged. `job` runs the query.
 """

@@ -1,4 +1,4 @@
-"""From what Spark has staged to an entry of the archive: files are measured, trimmed and synced."""
+"""Conversion of staged files to a manifest entry: measure, trim and sync each file."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _TOPIC: Final = "topic="
 
 
 class PartitionRows(NamedTuple):
-    """A file's rows of one partition: where they lie, and how many."""
+    """Rows of one partition in a file: their offset span and their number."""
 
     span: OffsetSpan
     rows: int
 
 
 class StagedFile(NamedTuple):
-    """A file that Spark has written; all of its rows are of one topic."""
+    """A Parquet file written by Spark; all its rows belong to one topic."""
 
     path: Path
     topic: str
@@ -45,9 +45,13 @@ class StagedFile(NamedTuple):
 
 
 class BatchArchiver:
-    """Brings batches into an archive, one after the other.
+    """Adds batches to an archive, one after another.
 
-    ``now_ms`` is a clock, ``by`` a name for whoever looks at the entries later.
+    Args:
+        archive: the archive's directory.
+        staging: the staging directory of this run.
+        by: name of this run, stored in the entries for information.
+        now_ms: clock, in ms since the epoch.
     """
 
     def __init__(
@@ -70,22 +74,31 @@ class BatchArchiver:
         write: Callable[[Path], None],
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> ManifestEntry | None:
-        """Have ``write`` stage a batch, and archive what of it is new; None if nothing is.
+        """Stage a batch with ``write`` and archive the rows that are new.
 
-        However often it is called with the same records, by whomever, each is archived once. When
-        it returns, they are. ``topic_ids`` say which topics these are, by name, in hex.
+        A record is archived once, even if this or another run archives the same batch again. The
+        records are archived when the call returns.
+
+        Args:
+            name: prefix of the staging path.
+            write: writes the batch as Parquet files below the given path.
+            topic_ids: topic ids in hex by topic name; "" if unknown.
+
+        Returns:
+            The new entry, or None if no row was new.
 
         Raises:
-            ArchiveDirectoryError, ManifestError: as `ArchiveDirectory.refresh`; or a topic was made anew
-                since it was archived.
-            OSError: the disk fails; nothing of the batch is archived, or all of it.
+            ArchiveDirectoryError, ManifestError: as `ArchiveDirectory.refresh`, or if a topic was
+                recreated since it was archived.
+            OSError: if the disk fails. Then either all new rows are archived, or none.
         """
         place = self._staging.new_path(name)
         try:
             write(place)
             return self._archive_files(list(list_staged_files(place)), place, topic_ids)
         finally:
-            if self._archive.has_moved_all:  # else they are archived, and still to be moved
+            # otherwise the files are archived and must still be moved
+            if self._archive.has_moved_all:
                 shutil.rmtree(place, ignore_errors=True)
 
     def _archive_files(
@@ -105,7 +118,7 @@ class BatchArchiver:
                 self.refused += entry.refused
                 return None
             if self._archive.publish(entry, self._staging):
-                self._archive.refresh()  # which moves its files
+                self._archive.refresh()  # this moves the entry's files
                 self.rows += sum(taken.rows for taken in entry.taken)
                 self.refused += entry.refused
                 return entry
@@ -118,7 +131,7 @@ class BatchArchiver:
         place: Path,
         topic_ids: Mapping[str, str],
     ) -> ManifestEntry:
-        """The entry that takes these spans; files that have more are written again without it."""
+        """Return the entry for these spans. Rewrite a file if it has rows outside them."""
         rows = dict.fromkeys(((at, span) for at in sorted(spans) for span in spans[at]), 0)
         files = []
         for file in staged:
@@ -156,12 +169,12 @@ class BatchArchiver:
 
 
 def list_staged_files(place: Path) -> Iterator[StagedFile]:
-    """The files below a directory ``topic=NAME`` each, with the offsets that are in them."""
+    """Yield the files below each directory ``topic=NAME``, with the offsets of their rows."""
     import pyarrow.parquet as pq
 
     for path in sorted(place.glob(f"{_TOPIC}*/**/*.parquet")):
         topic = path.relative_to(place).parts[0].removeprefix(_TOPIC)
-        # Not by schema of the whole dataset: the path's columns are none of the file's.
+        # Read each file by itself: a dataset schema would add the columns of the path.
         table = pq.ParquetFile(path).read(columns=["partition", "offset"])
         parts = _rows_by_partition(table)
         if parts:
@@ -183,7 +196,7 @@ def _rows_by_partition(table: pa.Table) -> dict[int, PartitionRows]:
 def trim_file(
     file: StagedFile, spans: Mapping[int, list[OffsetSpan]]
 ) -> tuple[StagedFile, dict[tuple[int, OffsetSpan], int]]:
-    """The file with only the rows in these spans of its partitions, and how many each has."""
+    """Return the file with only the rows in these spans, and the row count of each span."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -203,7 +216,7 @@ def trim_file(
     kept = table.slice(0, 0) if keep is None else table.filter(keep)
     path = file.path
     if kept.num_rows:
-        # A name of its own each time: an entry that was not made may have another idea of it.
+        # Use a new name at each attempt: an entry that lost the race may have other rows.
         path = path.with_name(f"{path.name.split('.')[0]}-{os.urandom(4).hex()}.snappy.parquet")
         pq.write_table(kept, path, coerce_timestamps="us", allow_truncated_timestamps=True)
     return StagedFile(path, file.topic, _rows_by_partition(kept)), counts

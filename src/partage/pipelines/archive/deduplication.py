@@ -1,7 +1,7 @@
-"""What of a batch an archive takes: the core, without I/O.
+"""Deduplication of batches against the manifest; no I/O.
 
-A batch brings ranges of offsets. What the archive does not have yet is taken; of the rest each row
-is refused, because another query, or this one before it was killed, has brought it.
+A batch has offset ranges. Offsets that the archive lacks are archived. Rows with other offsets are
+refused: another query, or an earlier attempt of this one, has archived them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Place: TypeAlias = tuple[str, int]
 
 
 def batch_ranges(parts: Iterable[tuple[Place, OffsetSpan]]) -> dict[Place, OffsetSpan]:
-    """The ranges of a batch: for each partition from its first offset to its last.
+    """Return the offset range of each partition in a batch, from its first to its last offset.
 
-    A batch reads one range of each partition without a gap, so nobody else's offsets lie between.
+    A batch reads one contiguous range of each partition, so all offsets in between belong to it.
     """
     found: dict[Place, OffsetSpan] = {}
     for place, span in parts:
@@ -31,5 +31,5 @@ def batch_ranges(parts: Iterable[tuple[Place, OffsetSpan]]) -> dict[Place, Offse
 def unarchived_spans(
     manifest: Manifest, ranges: Mapping[Place, OffsetSpan]
 ) -> dict[Place, list[OffsetSpan]]:
-    """For each partition the spans to be taken; none where all is there already."""
+    """Return the spans of each partition that the manifest lacks; an empty list if it has all."""
     return {place: manifest.missing_spans(*place, span) for place, span in ranges.items()}

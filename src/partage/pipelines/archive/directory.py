@@ -1,17 +1,18 @@
-"""An archive on the disk.
+"""The directory of an archive.
 
-    topic=flights/date=2013-01-01/....parquet     what readers read
-    _manifest/00000000.json                       the entries
-    _staging/RUN/...                              what a run is about to bring
+    topic=flights/date=2013-01-01/....parquet     files for readers
+    _manifest/00000000.json                       manifest entries
+    _staging/RUN/...                              files that a run is going to add
 
-An entry is made by linking a staged file that is whole and synced to the next number's name, which
-fails if somebody else was first: so any number of runs may share an archive, and no lock is needed.
-Its files, synced before, are moved to where they belong after that, and whoever opens the archive
-makes up for moves that a kill left undone. Readers of the directory (Spark leaves out names that
-begin with ``_``) therefore see no record twice at any time, and each once its move is done.
+To publish an entry, a run links a complete and synced file to the name of the next entry number.
+The link fails if another run has published that number. So several runs can share an archive
+without a lock. The run then moves the entry's files, which are already synced, to their final
+paths. If the run is killed before, the next run that opens the archive moves them. Readers of the
+directory (Spark ignores names that begin with ``_``) therefore never see a record twice, and see it
+once its file is moved.
 
-A run holds a lock on its own staging directory while it lives: what those of the dead have left is
-cleared away. The lock protects nothing else.
+A run holds a lock on its staging directory while it lives. The staging directory of a dead run is
+removed. The lock has no other purpose.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ _LOCK: Final = "lock"
 
 
 class ArchiveDirectoryError(Exception):
-    """A directory that holds something else, or cannot be used; the message says what."""
+    """The directory is not an archive, or is unusable; the message has the reason."""
 
 
 class StagingDirectory:
-    """A directory below ``_staging`` that one run writes in, and the lock that says it lives.
+    """A directory below ``_staging`` for one run, with the lock that proves that the run lives.
 
-    To be ended by `end`; if its process is killed instead, others clear it away.
+    Call `close` at the end. If the process is killed, another run removes the directory.
     """
 
     def __init__(self, archive: Path) -> None:
@@ -55,23 +56,23 @@ class StagingDirectory:
             self.path = archive / _STAGING / uuid.uuid4().hex
             try:
                 self._lock = _make_locked_directory(self.path)
-            except FileNotFoundError:  # somebody took it for what a dead run had left
+            except FileNotFoundError:  # another run removed it as the directory of a dead run
                 continue
             return
 
     def new_path(self, name: str) -> Path:
-        """A name for what is written next; another one each time."""
+        """Return a new unique path below this directory."""
         return self.path / f"{name}-{uuid.uuid4().hex[:8]}"
 
     def close(self, archive: ArchiveDirectory) -> None:
-        """Take it away, unless files in it are archived and could not be moved (see `clear`)."""
+        """Remove the directory, unless it has archived files that could not be moved yet."""
         if archive.has_moved_all:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def _make_locked_directory(path: Path) -> IO[str]:
-    """Make a directory, under another name until it is locked; its lock."""
+    """Create a directory and lock it before it gets its final name. Return the lock."""
     making = path.with_name(f".{path.name}")
     making.mkdir(parents=True)
     lock = (making / _LOCK).open("w")
@@ -85,12 +86,17 @@ def _make_locked_directory(path: Path) -> IO[str]:
 
 
 class ArchiveDirectory:
-    """The entries of an archive, read and written; of one ``kind``, of any where that is None.
+    """The manifest entries of an archive on disk.
+
+    Args:
+        path: the archive's directory.
+        kind: the kind of entries to accept; None for any kind.
+        create: True to create a missing archive.
 
     Raises:
-        ArchiveDirectoryError: the directory has other things in it, or entries of another kind, or cannot
-            be made.
-        ManifestError: its entries cannot be read, or contradict one another.
+        ArchiveDirectoryError: if the directory has other content or entries of another kind, or
+            cannot be created.
+        ManifestError: if an entry is unreadable or contradicts another one.
     """
 
     def __init__(self, path: Path, kind: str | None = ARCHIVE_KIND, *, create: bool = True) -> None:
@@ -99,7 +105,7 @@ class ArchiveDirectory:
         self.manifest = Manifest()
         self._to_move: list[ManifestEntry] = []
         self._may_have_unread_entry = (
-            False  # an entry was made, perhaps, that has not been read yet
+            False  # True if this run may have published an entry that it has not read yet
         )
         entries = path / _MANIFEST
         if not entries.is_dir():
@@ -116,14 +122,14 @@ class ArchiveDirectory:
 
     @property
     def has_moved_all(self) -> bool:
-        """Whether the files of all entries that this run knows or made are where they belong."""
+        """True if the files of all entries known to this run, or published by it, are moved."""
         return not self._to_move and not self._may_have_unread_entry
 
     def refresh(self) -> None:
-        """Read the entries made since, by whomever, and end their moves if nobody did.
+        """Read new entries of all runs, and move files that are not at their final paths yet.
 
         Raises:
-            ArchiveDirectoryError, ManifestError: as the directory itself.
+            ArchiveDirectoryError, ManifestError: as the constructor.
         """
         while True:
             self._move_files()
@@ -149,16 +155,16 @@ class ArchiveDirectory:
             self._to_move.append(entry)
 
     def publish(self, entry: ManifestEntry, staging: StagingDirectory) -> bool:
-        """Make the entry the next one, unless somebody else was first, which False says.
+        """Publish the entry as the next one. Return False if another run has published that number.
 
-        From here on it counts, whatever happens. Its files must be synced.
+        The entry is valid from here on, even if this run fails. Its files must be synced.
         """
         whole = staging.new_path("entry")
         with whole.open("wb") as file:
             file.write(msgspec.json.encode(entry))
             file.flush()
             os.fsync(file.fileno())
-        self._may_have_unread_entry = True  # whatever fails from here on, the entry may be there
+        self._may_have_unread_entry = True  # The entry may exist even if a later step fails.
         try:
             os.link(whole, entry_path(self.path, entry.number))
         except FileExistsError:
@@ -169,24 +175,24 @@ class ArchiveDirectory:
         return True
 
     def _move_files(self) -> None:
-        """Move files to where they belong; those that are there already stay."""
+        """Move files to their final paths; ignore files that are already there."""
         while self._to_move:
             touched: set[Path] = set()
             for file in self._to_move[0].files:
                 if self._move(file):
-                    # The directories may be new, and their names have to last too.
+                    # The directories may be new, so their names must be synced too.
                     touched |= {self.path / parent for parent in Path(file.path).parents}
             for directory in sorted(touched):
                 _sync(directory)
             del self._to_move[0]
 
     def remove_stale_staging(self) -> None:
-        """Take away what dead runs have staged. Entries are settled by then (see `refresh`)."""
+        """Remove the staging directories of dead runs. Entries are moved first (see `refresh`)."""
         for left in _directories(self.path / _STAGING):
             try:
                 lock = (left / _LOCK).open("r+")
-            except OSError:  # being made, or taken away; or whoever did so was killed
-                with suppress(OSError):  # it is not empty
+            except OSError:  # being created or removed, or its run was killed while doing so
+                with suppress(OSError):  # not empty
                     left.rmdir()
                 continue
             with lock:
@@ -194,24 +200,24 @@ class ArchiveDirectory:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     continue
-                # An entry may have been made between the last look and the death of its run.
+                # A run may have published an entry after our last refresh, and died.
                 self.refresh()
                 shutil.rmtree(left, ignore_errors=True)
 
     def _move(self, file: ArchivedFile) -> bool:
         staged, path = self.path / file.staged, self.path / file.path
         if not staged.exists():
-            return False  # moved already, and perhaps deleted since by whoever owns the archive
+            return False  # already moved, and perhaps deleted by the archive's owner
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             staged.rename(path)
         except FileNotFoundError:
-            return False  # somebody else moved it just now
+            return False  # another run has just moved it
         return True
 
 
 def entry_path(archive: Path, number: int) -> Path:
-    """Where an entry is, once it is made."""
+    """Return the path of an entry."""
     return archive / _MANIFEST / f"{number:08}.json"
 
 
@@ -221,7 +227,7 @@ def _directories(parent: Path) -> Iterator[Path]:
 
 
 def _sync(directory: Path) -> None:
-    """Make names in a directory as durable as the files they name."""
+    """Sync a directory, so that its file names are durable."""
     number = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(number)

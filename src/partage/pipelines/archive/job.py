@@ -1,4 +1,4 @@
-"""The query that archives: a member of a group, whose batches go into an archive's directory."""
+"""The archive job: a query in a group whose batches are added to an archive."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ COLUMNS: Final = "key,value,topic,partition,offset,timestamp,timestampType,heade
 
 
 class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is archived and where to; ``source`` are more options of the streaming source.
+    """Options of the archive job.
 
-    ``every_s`` is the time between batches, each of which makes files of its own. ``is_once`` ends
-    the query when it has archived what is there when it starts.
+    Each batch writes separate files, so a longer ``every_s`` (seconds between batches) makes fewer
+    files. With ``is_once``, the job ends when it has archived the records that exist at its start.
+    ``source`` has further options for the streaming source.
     """
 
     servers: str
@@ -42,14 +43,23 @@ def archive(
     is_over: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], None] = lambda rows, refused: None,
 ) -> ArchiveReport:
-    """Archive until everything is, or until ``is_over``; the whole archive in figures.
+    """Archive topics until ``is_over``, or with ``is_once`` until the existing records are
+    archived.
 
-    ``progress`` is as `ArchivingQuery.run` has it. Session settings: times in UTC
-    (`partage.pipelines.session` has them).
+    The session must use UTC (`partage.pipelines.session` sets this).
+
+    Args:
+        spark: the session.
+        options: topics, group and output.
+        is_over: polled; True stops the job.
+        progress: as in `ArchivingQuery.run`.
+
+    Returns:
+        A report of the whole archive, including earlier runs.
 
     Raises:
         ArchiveDirectoryError, ManifestError: as `ArchiveDirectory`.
-        QueryFailedError: Spark's query failed; what was archived until then is.
+        QueryFailedError: if the query failed. Batches before the failure are archived.
     """
     directory = ArchiveDirectory(options.output)
     with ArchivingQuery(directory) as query:

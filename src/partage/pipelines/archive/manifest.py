@@ -1,10 +1,10 @@
-"""What an archive holds: the core, without I/O.
+"""Manifest of an archive; no I/O.
 
-An archive is a row of entries, numbered from 0. Each says which offsets of which partitions it
-brought, and in which files their rows are. No offset is in two entries: `Manifest.apply` refuses
-an entry that has one which is there already, and `Manifest.fresh` says beforehand what of a span
-is not there yet. Batches of Spark's do not serve as keys: their numbers are those of one query,
-and several queries share an archive.
+The manifest is a sequence of entries, numbered from 0. Each entry names the offsets of each
+partition that it added, and the files with their rows. No offset is in two entries:
+`Manifest.apply` rejects such an entry, and `Manifest.missing_spans` returns the offsets that are
+still missing. Spark's batch numbers cannot serve as keys: they belong to one query, but several
+queries can share an archive.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import msgspec
 
 from partage.pipelines.offset_spans import OffsetSpan, OffsetSpans, OverlapError
 
-#: What this program writes, and the only one that it reads.
+#: Format version that this program writes, and the only one that it reads.
 VERSION: Final = 1
-#: The kind of entries whose rows are records as they were read.
+#: Kind of an entry whose rows are unchanged records.
 ARCHIVE_KIND: Final = "archive"
 
 
 class ArchivedRange(msgspec.Struct, frozen=True):
-    """Offsets ``first`` up to ``end`` of a partition, of which ``rows`` have a record.
+    """Offsets ``first`` up to, not including, ``end`` of a partition, with ``rows`` records.
 
-    ``topic_id`` is the topic's in hex, "" where it is not known: offsets of a topic that was
-    deleted and made anew are other offsets.
+    ``topic_id`` is in hex, or "" if unknown. It distinguishes a recreated topic, whose offsets
+    start again at 0.
     """
 
     topic: str
@@ -38,12 +38,12 @@ class ArchivedRange(msgspec.Struct, frozen=True):
 
     @property
     def span(self) -> OffsetSpan:
-        """The offsets."""
+        """The offsets as a span."""
         return OffsetSpan(self.first, self.end)
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
-    """A file: where it was written, and where it belongs; both below the archive's directory."""
+    """A file: its staging path and its final path, both relative to the archive's directory."""
 
     staged: str
     path: str
@@ -52,9 +52,9 @@ class ArchivedFile(msgspec.Struct, frozen=True):
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What one batch brought. ``refused`` counts its rows that were in the archive already.
+    """The data added by one batch. ``refused`` counts rows that were already archived.
 
-    ``kind`` says what made it, on which terms: rows of two kinds do not belong together.
+    ``kind`` names the pipeline and its settings. Rows of different kinds must not share an archive.
     """
 
     number: int
@@ -68,7 +68,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionReport(msgspec.Struct, frozen=True):
-    """A partition's part of an archive; ``spans`` are pairs of a first offset and an end."""
+    """A partition in an archive; ``spans`` are pairs of first offset and end offset."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class PartitionReport(msgspec.Struct, frozen=True):
 
 
 class ArchiveReport(msgspec.Struct, frozen=True):
-    """``partage pipeline archive --report --json``."""
+    """Report of ``partage pipeline archive --report --json``."""
 
     directory: str
     rows: int
@@ -89,11 +89,11 @@ class ArchiveReport(msgspec.Struct, frozen=True):
 
 
 class ManifestError(Exception):
-    """Entries that do not follow from one another, or that this version cannot read."""
+    """An entry contradicts the entries before it, or has an unsupported version."""
 
 
 class Manifest:
-    """All entries so far, added up."""
+    """Sum of all entries."""
 
     def __init__(self, entries: Iterable[ManifestEntry] = ()) -> None:
         self._spans: dict[tuple[str, int], OffsetSpans] = {}
@@ -108,9 +108,8 @@ class Manifest:
         """Add the next entry.
 
         Raises:
-            ManifestError: it is not the next one, or brings offsets that are there already or of
-                another topic of that name, or it was written by another version. Nothing of it
-                is added.
+            ManifestError: if the entry has another number or version, contains archived offsets, or
+                has a recreated topic. The manifest is then unchanged.
         """
         if entry.version != VERSION:
             raise ManifestError(
@@ -132,10 +131,10 @@ class Manifest:
         self.next_number += 1
 
     def check_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Make sure that these topics, with their ids, are those that are archived.
+        """Check that these topics have the same ids as the archived topics.
 
         Raises:
-            ManifestError: one was made anew since.
+            ManifestError: if a topic was recreated since it was archived.
         """
         for name, topic_id in topic_ids.items():
             known = self._topic_ids.get(name)
@@ -146,16 +145,16 @@ class Manifest:
                 )
 
     def missing_spans(self, topic: str, partition: int, span: OffsetSpan) -> list[OffsetSpan]:
-        """The parts of a span that the archive does not have, in order."""
+        """Return the parts of a span that the archive lacks, in order."""
         found = self._spans.get((topic, partition))
         return [span] if found is None else found.missing(span)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """Where the archived offsets of each partition end."""
+        """Return the end of the archived offsets of each partition."""
         return {p: spans.end for (name, p), spans in self._spans.items() if name == topic}
 
     def report(self, directory: str) -> ArchiveReport:
-        """The whole in figures."""
+        """Return a report of the whole archive."""
         return ArchiveReport(
             directory=directory,
             rows=sum(self._rows.values()),
@@ -172,7 +171,7 @@ class Manifest:
             yield PartitionReport(topic, partition, rows, [(first, end) for first, end in spans])
 
     def _check_ranges(self, entry: ManifestEntry) -> None:
-        """Look at the entry as a whole, so that a refused one leaves nothing behind."""
+        """Check all ranges before any change, so that a rejected entry changes nothing."""
         within: dict[tuple[str, int], OffsetSpans] = {}
         for taken in entry.taken:
             if not 0 <= taken.first < taken.end or not 0 <= taken.rows <= len(taken.span):

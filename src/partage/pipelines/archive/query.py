@@ -1,4 +1,4 @@
-"""A streaming query whose batches go into a directory, and what is staged for them."""
+"""A streaming query whose batches are added to an archive, with its staging directory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 class ArchivingQuery:
     """One run of a query; a context manager.
 
-    Its group's offsets and the manifest say where to go on, whoever goes on: a checkpoint that
-    outlives the query is not needed. ``by`` is a name for whoever looks at the entries later.
+    The group's offsets and the manifest are enough to continue after a restart, on any machine. So
+    the checkpoint is deleted with the run.
+
+    Args:
+        directory: the archive.
+        by: name of this run for the entries; the default is host name and process id.
     """
 
     def __init__(self, directory: ArchiveDirectory, by: str | None = None) -> None:
@@ -55,13 +59,19 @@ class ArchivingQuery:
         is_over: Callable[[], bool],
         progress: Callable[[int, int], None] = lambda rows, refused: None,
     ) -> None:
-        """Run until all that is there is taken, with ``is_once``, or until ``is_over``.
+        """Run until ``is_over``, or with ``is_once`` until the existing records are archived.
 
-        ``take`` is given each batch, its name, and what Spark keeps of its offsets; ``progress``
-        the rows that this run has archived, and those that were there already.
+        Args:
+            stream: the stream to read.
+            take: called with each batch, its name, and the stored offset of its end.
+            name: query name.
+            every_s: trigger interval in seconds; ignored with ``is_once``.
+            is_once: True for the trigger AvailableNow.
+            is_over: polled; True stops the query.
+            progress: called with the rows that this run has archived, and those it refused.
 
         Raises:
-            QueryFailedError: it failed; what was taken until then is archived.
+            QueryFailedError: if the query failed. Batches before the failure are archived.
         """
         checkpoint = self._staging.path / "checkpoint"
 

@@ -1,8 +1,8 @@
-"""Two co-partitioned topics joined, stream to stream, one row for each record of the left one.
+"""Join of two co-partitioned topics: one row for each record of the left topic.
 
-Spark keeps the state of its own joins with a query, and a partition that moves to another query
-leaves it behind. Here the topics are the state: what a query has not put out yet of a partition it
-reads again, from the earliest offset that the output lacks, and with it what of the right topic
-lies within reach. So whoever owns a partition can go on with it. `windows` decides, `reading` asks
-Spark for ranges, `running` runs the query.
+Spark stores the state of its own stream joins with a query. A partition that moves to another query
+loses that state. This job keeps no state besides the topics. It reads all left records that the
+output lacks, and the right records in their time window, in each batch. So any owner of a partition
+can continue. `window` makes decisions, `dataframes` reads ranges with Spark, and `job` runs the
+query.
 """

@@ -1,4 +1,4 @@
-"""Ranges of both topics out of Spark, and the join itself."""
+"""DataFrames of the join: offset ranges of both topics, and their joined rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EARLIEST: Final = -2
 def left_rows(
     spark: SparkSession, source: Mapping[str, str], topic: str, spans: Mapping[int, OffsetSpan]
 ) -> DataFrame:
-    """The records of these spans; one that begins at 0 begins with the earliest that is there."""
+    """Return the left records in these spans; a span from 0 starts at the earliest record."""
     starting = {str(partition): span.first or _EARLIEST for partition, span in spans.items()}
     ending = {str(partition): span.end for partition, span in spans.items()}
     return (
@@ -35,7 +35,7 @@ def left_rows(
 def right_rows(
     spark: SparkSession, source: Mapping[str, str], topic: str, from_ms: Mapping[int, int]
 ) -> DataFrame:
-    """All records there are now of these partitions, each from a time on."""
+    """Return all existing right records of these partitions from the given timestamps on."""
     times = {str(partition): at_ms for partition, at_ms in from_ms.items()}
     return (
         _read(spark, source, topic, list(from_ms))
@@ -55,7 +55,7 @@ def _read(
 
 
 def time_bounds_ms(rows: DataFrame) -> dict[int, tuple[int, int]]:
-    """The earliest and the latest time of each partition's records, in ms since 1970."""
+    """Return the earliest and latest timestamp of each partition's records, in ms since 1970."""
     from pyspark.sql import functions as f
 
     at_ms = f.unix_millis("timestamp")
@@ -69,7 +69,7 @@ def complete_spans(
     latest_ms: Mapping[int, int],
     terms: JoinWindow,
 ) -> dict[int, OffsetSpan]:
-    """The part of each span up to the first record that has to wait."""
+    """Return the part of each span before the first record that is not complete."""
     from pyspark.sql import functions as f
 
     limit = f.lit(None).cast("long")
@@ -87,7 +87,7 @@ def complete_spans(
 def join_rows(
     left: DataFrame, right: DataFrame, spans: Mapping[int, OffsetSpan], terms: JoinWindow
 ) -> DataFrame:
-    """A row for each left record in the spans, with the right ones that match it, in order."""
+    """Return a row for each left record in the spans, with its sorted list of matching records."""
     from pyspark.sql import functions as f
 
     ours = left.where(_within(spans)).alias("l")
@@ -100,7 +100,7 @@ def join_rows(
     )
     match = f.struct(f.col("r.offset"), f.col("r.timestamp"), f.col("r.value"))
     pairs = ours.join(theirs, on, "left")
-    # What has no match gives a null, which is left out of the list.
+    # Without a match the value is null, and collect_list drops nulls.
     matches = f.collect_list(f.when(f.col("r.offset").isNotNull(), match))
     return pairs.groupBy("l.topic", "l.partition", "l.offset").agg(
         f.first("l.key").alias("key"),

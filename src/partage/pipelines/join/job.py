@@ -1,7 +1,8 @@
-"""The query that joins: a member of a group that owns the same partitions of both topics.
+"""The join job: a group member that owns the same partitions of both topics.
 
-Spark's batches say which partitions the query holds and how far it may go; the rows come from range
-reads, and go into an archive, whose manifest is what tells put out from pending.
+Spark's batches determine the partitions that the query owns, and the end offsets. The rows come
+from batch reads of offset ranges. They are added to an archive, whose manifest knows which left
+records are already written.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _STREAM_ONLY_NAMES: Final = frozenset(
 
 
 class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is joined, on which terms, and where to; the rest as `ArchiveOptions`."""
+    """Options of the join job; see `ArchiveOptions` for the common fields."""
 
     servers: str
     left: str
@@ -59,13 +60,13 @@ class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """What tells the rows of this join from those of another, or of an archive."""
+        """Kind of the entries: it distinguishes this join from other joins and from an archive."""
         within, late = (_seconds(ms) for ms in (self.window.within_ms, self.window.late_ms))
         return f"join of {self.left} and {self.right} within {within} s, late {late} s"
 
 
 def _seconds(ms: int) -> str:
-    """As the command takes them; no two numbers are the same text."""
+    """Return seconds as the command line takes them; different inputs give different texts."""
     return f"{ms // 1000}.{ms % 1000:03}".rstrip("0").rstrip(".")
 
 
@@ -76,14 +77,23 @@ def join(
     is_over: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], None] = lambda rows, refused: None,
 ) -> ArchiveReport:
-    """Join until everything is, or until ``is_over``; all that was put out, in figures.
+    """Join two topics until ``is_over``, or with ``is_once`` until the existing records are joined.
 
-    With ``is_once`` nothing is waited for in the end: what is there then is all there is.
+    With ``is_once``, left records do not wait for later right records at the end.
+
+    Args:
+        spark: the session.
+        options: topics, window, group and output.
+        is_over: polled; True stops the job.
+        progress: as in `ArchivingQuery.run`.
+
+    Returns:
+        A report of the whole output, including earlier runs.
 
     Raises:
-        SourceError: the topics cannot be joined, or not be had (any more).
+        SourceError: if the topics are not co-partitioned, or cannot be read.
         ArchiveDirectoryError, ManifestError: as `ArchiveDirectory`.
-        QueryFailedError: Spark's query failed; what was put out until then is.
+        QueryFailedError: if the query failed. Batches before the failure are written.
     """
     topics = (options.left, options.right)
     check_co_partitioned(partition_counts(options.servers, topics, options.source))
@@ -112,7 +122,7 @@ def join(
 
 
 class JoinWriter:
-    """Puts out what is complete of partitions; what was, it leaves to the manifest to know."""
+    """Writes complete rows. The manifest alone knows which rows are written."""
 
     def __init__(
         self,
@@ -125,13 +135,13 @@ class JoinWriter:
         self._options = options
         self._directory = directory
         self._batches = batches
-        self.topic_ids: Mapping[str, str] = {}  # as of the last batch
+        self.topic_ids: Mapping[str, str] = {}  # of the last batch
         self._source = {"kafka.bootstrap.servers": options.servers} | batch_source_options(
             options.source
         )
 
     def write_complete(self, ends: Mapping[int, int], name: str, *, is_final: bool = False) -> None:
-        """What is complete of these partitions, up to these offsets; in the end all of it."""
+        """Write the complete rows up to these end offsets; all rows if ``is_final``."""
         left, right, terms = self._options.left, self._options.right, self._options.window
         self._directory.refresh()
         spans = pending_spans(self._directory.manifest.end_offsets(left), ends)
@@ -155,7 +165,10 @@ class JoinWriter:
                 self._batches.archive_batch(name, lambda place: _stage(rows, place), ids)
 
     def write_remaining(self) -> None:
-        """All that is there now, of all partitions: who else does so brings nothing twice."""
+        """Write all rows up to the current end offsets of all partitions.
+
+        Other members may do the same; the manifest drops duplicates.
+        """
         found = topic_end_offsets(self._options.servers, self._options.left, self._options.source)
         self.write_complete(found, "rest", is_final=True)
 
@@ -176,9 +189,9 @@ def _stream(spark: SparkSession, options: JoinOptions) -> DataFrame:
 
 
 def batch_source_options(source: Mapping[str, str]) -> dict[str, str]:
-    """Those of the source's options that hold for its range reads too.
+    """Return the options of the streaming source that also apply to batch reads.
 
-    Left out is what only a query or a member of a group has, and what says which records are read.
+    Options for streaming queries, group membership and start or end offsets are left out.
     """
     return {name: value for name, value in source.items() if name.lower() not in _STREAM_ONLY_NAMES}
 

@@ -1,9 +1,11 @@
-"""What of a partition can be put out, and what has to be read for it: the core, without I/O.
+"""Time window of a join: the records to read and the rows that are complete; no I/O.
 
-A left record at time t may match right ones of its key from t - within to t + within. No more of
-those come once a right record of its partition, later by more than ``late``, has been seen: that is
-the partition's watermark. Left records are put out in the order of their offsets; one that has to
-wait holds up those behind it, for no longer than it waits itself.
+A left record at time t matches right records with its key from t - within to t + within. The
+watermark of a partition is the timestamp of its latest right record, minus ``late``. A left record
+is complete when the watermark is past t + within: no more matches can arrive.
+
+Left records are written in offset order. An incomplete record delays the records after it, at most
+until it is complete itself.
 """
 
 from __future__ import annotations
@@ -17,24 +19,27 @@ from partage.pipelines.offset_spans import OffsetSpan
 
 
 class JoinWindow(msgspec.Struct, frozen=True):
-    """How far in time records may lie apart that match, and how late the right ones may come."""
+    """Maximum time between matching records, and maximum lateness of right records."""
 
     within_ms: int
     late_ms: int
 
     def right_start_ms(self, earliest_left_ms: int) -> int:
-        """The time from which on right records are to be read."""
+        """Return the timestamp from which right records are needed."""
         return max(earliest_left_ms - self.within_ms, 0)
 
     def last_complete_ms(self, latest_right_ms: int) -> int:
-        """The latest time of a left record for which all have come."""
+        """Return the latest timestamp at which a left record is complete."""
         return latest_right_ms - self.late_ms - self.within_ms - 1
 
 
 def left_end_offsets(offset: Mapping[str, Any], left: str, right: str) -> dict[int, int]:
-    """Where a batch leaves the left topic, for each partition that the query holds of both topics.
+    """Return the end offsets of the left topic, for partitions that the query owns in both topics.
 
-    ``offset`` is what Spark keeps of the batch (`partage.spark.stream.offset`).
+    Args:
+        offset: the stored end offset of the batch (`partage.spark.stream.offset`).
+        left: the left topic.
+        right: the right topic.
     """
     ranges = offset["ranges"]
     ours, theirs = ranges.get(left, {}), ranges.get(right, {})
@@ -42,9 +47,10 @@ def left_end_offsets(offset: Mapping[str, Any], left: str, right: str) -> dict[i
 
 
 def pending_spans(done: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, OffsetSpan]:
-    """What is to be put out of each partition: from where the output ends up to these offsets.
+    """Return the span to write of each partition: from the end of the output to these offsets.
 
-    What lies before the output's end was put out, or is no record: it is put out in order.
+    Rows are written in offset order. So an offset before the output's end is either written or has
+    no record.
     """
     found = {partition: OffsetSpan(done.get(partition, 0), end) for partition, end in ends.items()}
     return {partition: span for partition, span in found.items() if len(span) > 0}

@@ -110,7 +110,7 @@ class TaskProducer:
                 )
 
     def _fetch_partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic; the request creates it if the broker auto-creates."""
+        """Return the partition count of a topic. Brokers with auto-creation create a missing topic."""
         began = time.monotonic()
         patience_s = self._options.max_block_ms / 1000
         creation_s = min(patience_s, _CREATION_MS / 1000)

@@ -54,11 +54,11 @@ class PartitionSource(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin to hold something; does not wait until there is something."""
+        """Start to acquire partitions. Do not wait for the first ones."""
 
     @abstractmethod
     async def readable(self) -> OwnedPartitions:
-        """What is held and may be read now. Raises what ends the query."""
+        """Return the owned partitions that may be read now. Raise an error that must end the query."""
 
     async def committed_offsets(
         self, partitions: Sequence[TopicPartition]

@@ -1,0 +1,331 @@
+"""``partage lab``: the laboratory, where coordinator and consumers live in simulated worlds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import defaultdict
+from collections.abc import Generator, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.options import JsonOption
+from partage.console.common.output import (
+    ProgressBar,
+    ignore_closed_output,
+    json_help,
+    note,
+    print_json,
+    print_table,
+)
+from partage.console.common.signals import SigtermAsInterrupt
+from partage.console.lab.whatif import WhatIfReport, whatif
+from partage.lab.coverage import GROUP_STATES, POSSIBLE_STATES, uncovered_events
+from partage.lab.options import Scenario
+from partage.lab.runner import Verdict, draw_scenario, run_scenario
+from partage.lab.shrinker import NothingToShrinkError, shrink
+from partage.lab.story import format_history
+from partage.lab.swarm import Summary, WorkerKilledError, run_seed, run_seeds
+from partage.lab.world import World
+from partage.model.groups import format_partitions
+
+app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
+
+_SHOWN_MAX = 5
+_END_LINES = 25
+
+KeepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="STEPS",
+        help="Of one seed's plan only these steps, by number with commas between, or none.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of one seed's world."),
+]
+EverythingOption = Annotated[
+    bool, typer.Option("--everything", help="Tell also of what went as it does all the time.")
+]
+
+
+class UncoveredEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that could have found a group in these states, and has not."""
+
+    event: str
+    states: list[str]
+
+
+class RunReport(Summary, kw_only=True):
+    """``partage lab run --json``; for one world what never was is null."""
+
+    never_met: list[UncoveredEvent] | None = None
+    never_happened: list[str] | None = None
+
+
+@app.callback()
+def root() -> None:
+    """Simulated worlds of a broker and its groups: run them, read them, ask them."""
+
+
+@app.command(epilog=json_help(RunReport))
+def run(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many worlds.")] = 100,
+    seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="The first one's seed.")] = 0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="How many processes run them.")
+    ] = os.cpu_count() or 1,
+    keep: KeepOption = None,
+    changes: SetOption = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Spread the worlds over Spark.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Live through worlds, each drawn from its seed, and judge them by the rules.
+
+    Exit code 1 if a rule was broken. The same seed is the same world, on any machine. Ctrl-C ends
+    it with what has been found so far, and exit code 130.
+
+    \b
+    Examples:
+      partage lab run --seeds 300
+      partage lab run --seed-from 4711 --seeds 1
+      partage lab run --seed-from 4711 --seeds 1 --keep 3,8 --set members=2
+    """
+    if (keep is not None or changes) and seeds != 1:
+        raise usage_error("--keep and --set are about one world: add --seeds 1 --seed-from SEED")
+    wanted = range(seed_from, seed_from + seeds)
+    scenario = _parse_scenario(seed_from, keep, changes)
+    if seeds == 1:
+        found = (run_seed(seed, scenario.kept, scenario.changes) for seed in wanted)
+    elif spark:
+        found = _run_on_spark(wanted)
+    else:
+        found = run_seeds(wanted, min(jobs, seeds))
+    summary, stopped = _summarize(found, seeds)
+    with ignore_closed_output():
+        if json:
+            print_json(_report(summary))
+        elif summary.worlds:
+            _print_summary(summary)
+            for verdict in [] if stopped else summary.failures[:1]:
+                _print_failure(scenario if seeds == 1 else draw_scenario(verdict.seed))
+    if stopped is not None:
+        raise stopped
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def story(
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The world.")],
+    keep: KeepOption = None,
+    changes: SetOption = None,
+    everything: EverythingOption = False,
+) -> None:
+    """Tell what happens in a world, a line an event, with the time in seconds.
+
+    \b
+    Examples:
+      partage lab story 7
+      partage lab story 7 --keep none
+    """
+    scenario = _parse_scenario(seed, keep, changes)
+    world, verdict = _run_with_progress(scenario)
+    with ignore_closed_output():
+        _print_options(scenario)
+        for line in format_history(world.history.entries, everything=everything):
+            print(line)
+        print(_verdict_text(verdict))
+
+
+@app.command(name="shrink")
+def shrink_seed(
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="A world that breaks a rule.")],
+    keep: KeepOption = None,
+    changes: SetOption = None,
+) -> None:
+    """Find the smallest part of a world that breaks the same rule, and tell its story.
+
+    With --keep no other steps are tried, and what is --set stays as it is.
+
+    \b
+    Examples:
+      partage lab shrink 7
+      partage lab shrink 7 --keep 3,8 --set brokers=1
+    """
+    given = _parse_scenario(seed, keep, changes)
+    try:
+        with ProgressBar(f"world {seed} is made small"):
+            small = shrink(seed, note, given.kept, given.changes)
+    except NothingToShrinkError as error:
+        raise CommandError(str(error)) from None
+    world, verdict = _run_with_progress(small)
+    steps = [f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps]
+    with ignore_closed_output():
+        for line in format_history(world.history.entries):
+            print(line)
+        print(_verdict_text(verdict))
+        print(f"steps: {', '.join(steps) or 'none'}")
+
+
+app.command(epilog=json_help(WhatIfReport))(whatif)
+
+
+def _run_with_progress(scenario: Scenario) -> tuple[World, Verdict]:
+    """A large world takes minutes, in which one sees on a terminal that something goes on."""
+    with ProgressBar(f"living through world {scenario.seed}"):
+        return run_scenario(scenario)
+
+
+def _run_on_spark(seeds: range) -> Generator[Verdict]:
+    try:
+        from partage.lab.spark_swarm import run_seeds_on_spark
+        from partage.spark import JavaNotFoundError, prepare_java
+    except ImportError as error:
+        raise CommandError(
+            f"--spark needs PySpark: pip install 'partage[spark]' ({error})"
+        ) from None
+    try:
+        prepare_java()
+    except JavaNotFoundError as error:
+        raise CommandError(str(error)) from None
+    return run_seeds_on_spark(seeds)
+
+
+def _parse_scenario(seed: int, keep: str | None, changes: list[str] | None) -> Scenario:
+    try:
+        kept = None if keep is None else _parse_steps(keep)
+        return draw_scenario(seed, kept, dict(map(_parse_change, changes or ())))
+    except (KeyError, ValueError) as error:
+        raise usage_error(str(error.args[0])) from None
+
+
+def _parse_steps(text: str) -> tuple[int, ...]:
+    if text == "none":
+        return ()
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise usage_error(
+            f"--keep takes numbers with commas between, or none, not {text!r}"
+        ) from None
+
+
+def _parse_change(text: str) -> tuple[str, Any]:
+    name, is_one, value = text.partition("=")
+    if not is_one:
+        raise usage_error(f"--set takes OPTION=VALUE, not {text!r}")
+    return name, value
+
+
+def _summarize(found: Generator[Verdict], worlds: int) -> tuple[Summary, CommandError | None]:
+    """Sum up, with a bar on stderr while that is a terminal; and why it ended early, if it did."""
+    summary = Summary()
+    try:
+        with (
+            SigtermAsInterrupt(),
+            ProgressBar("worlds", worlds) as drawn,
+            contextlib.closing(found),
+        ):
+            for verdict in found:
+                summary.add(verdict)
+                broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
+                drawn.update(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
+    except WorkerKilledError as killed:
+        return summary, _worker_killed_error(killed.seeds)
+    except KeyboardInterrupt:
+        return summary, CommandError(f"stopped after {summary.worlds:,} of {worlds:,} worlds", 130)
+    return summary, None
+
+
+def _worker_killed_error(seeds: Sequence[int]) -> CommandError:
+    """Those that have been under way the longest are the likeliest cause."""
+    longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
+    return CommandError(
+        f"a process that ran worlds was killed (out of memory?); under way were "
+        f"{format_partitions('seeds', seeds)}: run them in one process, or find the large one so: "
+        f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1"
+    )
+
+
+def _report(summary: Summary) -> RunReport:
+    counted = RunReport(**msgspec.structs.asdict(summary))
+    if summary.worlds > 1:
+        missing = uncovered_events(summary.met)
+        counted.never_met = [
+            UncoveredEvent(event=event, states=states) for event, states in missing
+        ]
+        counted.never_happened = summary.missing_faults()
+    return counted
+
+
+def _print_summary(summary: Summary) -> None:
+    counted = _report(summary)
+    met = summary.met
+    print_table(
+        ["EVENT", *GROUP_STATES],
+        [
+            (event, *(met[f"{state} {event}"] if state in found else "" for state in GROUP_STATES))
+            for event, found in POSSIBLE_STATES.items()
+        ],
+        right=GROUP_STATES,
+    )
+    print()
+    print_table(["CONSUMER'S EVENT", "IN STATE"], _by_event(summary.met_by_consumers))
+    print()
+    happened = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
+    print_table(["HAPPENED", "TIMES"], [(kind.replace("_", " "), n) for kind, n in happened])
+    for missing in counted.never_met or []:
+        print(f"never met: {missing.event} in {', '.join(missing.states)}")
+    if never := counted.never_happened:
+        print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
+    print(
+        f"\n{summary.worlds:,} worlds, {summary.generations:,} generations, "
+        f"{summary.requests:,} requests, {sum(summary.faults.values()):,} faults; "
+        f"{len(summary.failures)} broke a rule"
+    )
+    for verdict in summary.failures[:_SHOWN_MAX]:
+        story = verdict.command.replace("run --seed-from", "story").replace(" --seeds 1", "")
+        print(f"\n{_verdict_text(verdict)}")
+        print(f"  its story: {story}\n  make it small: {story.replace('story', 'shrink')}")
+
+
+def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Each event with the states that it was met in, the most frequent first."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for pair, times in sorted(met.items(), key=lambda item: -item[1]):
+        state, event = pair.split(" ", 1)
+        found[event].append(f"{state} {times:,}")
+    return [(event, ", ".join(states)) for event, states in sorted(found.items())]
+
+
+def _print_failure(scenario: Scenario) -> None:
+    """The options of a world that broke a rule, and the end of its story."""
+    world, _ = _run_with_progress(scenario)
+    texts = scenario.option_texts()
+    kinds = {name: texts.pop(name) for name in list(texts) if name.endswith("kinds")}
+    print(f"\nseed {scenario.seed}: " + ", ".join(f"{k}={v}" for k, v in texts.items()))
+    for name, text in kinds.items():
+        print(f"{name}={text}")
+    for line in list(format_history(world.history.entries))[-_END_LINES:]:
+        print(line)
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    if verdict.rule is None:
+        return f"seed {verdict.seed}: no rule is broken"
+    return f"seed {verdict.seed} breaks {verdict.rule}: {verdict.story}\n  again: {verdict.command}"
+
+
+def _print_options(scenario: Scenario) -> None:
+    for name, text in scenario.option_texts().items():
+        print(f"# {name} = {text}")
+    for at, step in enumerate(scenario.plan):
+        mark = "" if scenario.kept is None or at in scenario.kept else " (left out)"
+        print(f"# step {at}: {step.kind} at {step.at_ms / 1000:.3f}{mark}")

@@ -1,0 +1,269 @@
+"""A live group as ``partage lab whatif`` reads it: it asks, and changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from confluent_kafka.admin import OffsetSpec
+
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError
+from partage.console.common.offsets import Place, list_offsets
+from partage.console.common.output import count, format_partitions
+from partage.console.groups.describe import (
+    CONSUMER,
+    GroupDescription,
+    MemberDescription,
+    describe_groups,
+)
+from partage.console.groups.offsets_topic import read_last_generation
+from partage.coordinator.records import GroupRecord
+from partage.lab.whatif.live_group import LiveGroup, LiveMember, LivePartition
+from partage.wire.consumer_protocol import decode_assignment
+from partage.wire.primitives import MalformedError
+
+#: Kafka's default, where no session timeout is shorter than three of it.
+HEARTBEAT_INTERVAL_MS: Final = 3_000
+#: Records a second that a member is taken to read at least.
+SPEED_MIN: Final = 1_000.0
+_SHOWN_MAX: Final = 200
+
+
+class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A live group, and how far what is known of it goes.
+
+    ``seen_s`` is for how long it was looked how fast topics grow. ``has_timeouts`` says whether the
+    timeouts are those that the members joined with.
+    """
+
+    group: LiveGroup
+    seen_s: float
+    has_timeouts: bool
+    uncommitted: int
+    remarks: list[str]
+
+
+def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> ObservedGroup:
+    """Read a group, and for ``sample_s`` seconds how fast its topics grow.
+
+    Raises:
+        Failure: it is not a group that can be rehearsed, or it rebalanced meanwhile.
+    """
+    state = _describe_stable(cluster, name)
+    wanted = {topic for member in state.members for topic in _topics(member, name)}
+    there = cluster.metadata().topics
+    counts = {topic: len(there[topic].partitions) for topic in sorted(wanted) if topic in there}
+    places = [(topic, index) for topic, number in counts.items() for index in range(number)]
+    begin_s, begin = time.monotonic(), list_offsets(cluster, places, OffsetSpec.latest())
+    saved = _matching_record(state, read_last_generation(cluster, name))
+    time.sleep(max(0.0, sample_s - (time.monotonic() - begin_s)))
+    seen_s, ends = time.monotonic() - begin_s, list_offsets(cluster, places, OffsetSpec.latest())
+    before, state = state, _check_unchanged(state, _describe_stable(cluster, name))
+    earlier = _committed(before)
+    committed = _committed(state)
+    members = tuple(_member(member, name, counts) for member in state.members)
+    group = LiveGroup(
+        name=name,
+        assignor=state.protocol or "",
+        members=members,
+        partitions=tuple(
+            LivePartition(
+                topic=place[0],
+                index=place[1],
+                # What is read is committed later: the shorter is nearer to what is not read.
+                lag=_lag(
+                    (earlier.get(place), begin.get(place)), (committed.get(place), ends.get(place))
+                ),
+                rate=_between(begin.get(place), ends.get(place)) / seen_s,
+            )
+            for place in places
+        ),
+        speed=SPEED_MIN,
+        generation=None if saved is None else saved.generation,
+        leader=None if saved is None else saved.leader,
+    )
+    if saved is not None:
+        group = _with_longest_timeouts(group, saved)
+    uncommitted = sum(committed.get(place) is None for place in places)
+    return ObservedGroup(
+        group=group,
+        seen_s=seen_s,
+        has_timeouts=saved is not None,
+        uncommitted=uncommitted,
+        remarks=_remarks(
+            state,
+            group,
+            wanted - counts.keys(),
+            sorted({*places} - ends.keys()),
+            uncommitted,
+            saved,
+        ),
+    )
+
+
+def _describe_stable(cluster: ClusterClient, name: str) -> GroupDescription:
+    (found,) = describe_groups(cluster, [name])
+    if found.type == "Consumer":
+        raise CommandError(
+            f"group {name} is assigned by its coordinator (KIP-848); what if is for groups whose "
+            "members assign"
+        )
+    if found.protocol_type not in (CONSUMER, None):
+        raise CommandError(
+            f"group {name} is of type {found.protocol_type}; what if is for groups of consumers"
+        )
+    if found.state in ("PreparingRebalance", "CompletingRebalance"):
+        raise CommandError(
+            f"group {name} is rebalancing ({found.state}): try again when it is Stable, which "
+            f"partage groups members {name} --watch shows"
+        )
+    if not found.members:
+        raise CommandError(
+            f"group {name} has no members ({found.state}): start its consumers, then try again"
+        )
+    if found.state != "Stable":
+        raise CommandError(f"group {name} is {found.state}: try again when it is Stable")
+    return found
+
+
+def _topics(member: MemberDescription, group: str) -> list[str]:
+    """What a member subscribes to."""
+    if member.subscription is not None:
+        return member.subscription
+    who = f"member {member.member_id} of group {group} (client {member.client_id}, {member.host})"
+    if member.metadata_bytes is None:
+        raise CommandError(f"what {who} subscribes to is not to be had of the broker: try again")
+    raise CommandError(
+        f"what {who} says of itself is no consumer's subscription, so that any rebalance would "
+        "fail: end that member, or give it a group of its own"
+    )
+
+
+def _check_unchanged(before: GroupDescription, after: GroupDescription) -> GroupDescription:
+    if _owned(before) != _owned(after):
+        raise CommandError(f"group {after.group} rebalanced while it was looked at: try again")
+    return after
+
+
+def _owned(state: GroupDescription) -> dict[str, frozenset[Place]]:
+    return {member.member_id: _places(member) for member in state.members}
+
+
+def _places(member: MemberDescription) -> frozenset[Place]:
+    return frozenset((t.topic, index) for t in member.partitions for index in t.partitions)
+
+
+def _committed(state: GroupDescription) -> dict[Place, int | None]:
+    return {(o.topic, o.partition): o.current_offset for o in state.offsets}
+
+
+def _matching_record(state: GroupDescription, saved: GroupRecord | None) -> GroupRecord | None:
+    """The group's record, if it is of the generation that was described."""
+    if saved is None or saved.awaiting_sync:
+        return None
+    try:
+        stored = {each.member_id: _decoded(each.assignment) for each in saved.members}
+    except MalformedError:
+        return None
+    return saved if stored == _owned(state) else None
+
+
+def _decoded(assignment: bytes) -> frozenset[Place]:
+    if not assignment:
+        return frozenset()
+    assigned = decode_assignment(assignment).assigned_partitions
+    return frozenset((each.topic, index) for each in assigned for index in each.partitions)
+
+
+def _member(member: MemberDescription, group: str, counts: Mapping[str, int]) -> LiveMember:
+    topics = _topics(member, group)
+    return LiveMember(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        topics=tuple(topics),
+        instance_id=member.group_instance_id,
+        assigned=tuple(
+            place
+            for place in sorted(_places(member))
+            if place[0] in topics and place[1] < counts.get(place[0], 0)
+        ),
+    )
+
+
+def _between(before: int | None, after: int | None) -> int:
+    return 0 if before is None or after is None else max(0, after - before)
+
+
+def _lag(*looks: tuple[int | None, int | None]) -> int:
+    """The shortest of the looks that tell of one."""
+    told = [_between(read, end) for read, end in looks if end is not None]
+    return min(told, default=0)
+
+
+def _with_longest_timeouts(group: LiveGroup, saved: GroupRecord) -> LiveGroup:
+    """The group with the longest timeouts that a member joined with."""
+    return msgspec.structs.replace(
+        group,
+        session_timeout_ms=_longest_allowed(each.session_timeout_ms for each in saved.members),
+        max_poll_interval_ms=_longest_allowed(each.rebalance_timeout_ms for each in saved.members),
+    )
+
+
+def _longest_allowed(timeouts_ms: Iterable[int]) -> int:
+    """The longest, as far as a coordinator of ours takes it."""
+    return min(max(1_000, *timeouts_ms), 1_800_000)
+
+
+# What is worth saying of it.
+
+
+def _remarks(
+    state: GroupDescription,
+    group: LiveGroup,
+    missing: set[str],
+    leaderless: list[Place],
+    uncommitted: int,
+    saved: GroupRecord | None,
+) -> list[str]:
+    owners = Counter(place for member in state.members for place in _places(member))
+    twice = sorted(place for place, number in owners.items() if number > 1)
+    if twice:
+        raise CommandError(
+            f"group {group.name} gives partitions to several members each ({_partition_list(twice)}), so "
+            "that what would move cannot be told"
+        )
+    there = {(p.topic, p.index) for p in group.partitions}
+    known = set(group.owners)
+    said = []
+    if unowned := sorted(there - known):
+        said.append(f"nobody's now: {_partition_list(unowned)}")
+    if gone := sorted(owners.keys() - known):
+        said.append(
+            f"assigned, and not there or not subscribed to, so left out: {_partition_list(gone)}"
+        )
+    if missing:
+        said.append(f"subscribed to, and not there: {', '.join(sorted(missing))}")
+    if leaderless:
+        said.append(
+            f"without a leader now, so that nobody can read them: {_partition_list(leaderless)}"
+        )
+    if uncommitted:
+        said.append(f"{count(uncommitted, 'partition')} with nothing committed: taken as no lag")
+    if saved is not None:
+        timeouts = {(each.session_timeout_ms, each.rebalance_timeout_ms) for each in saved.members}
+        if len(timeouts) > 1:
+            said.append("members joined with different timeouts: all are given the longest of each")
+    return said
+
+
+def _partition_list(places: list[Place]) -> str:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in places:
+        by_topic.setdefault(topic, []).append(index)
+    said = " ".join(format_partitions(topic, indexes) for topic, indexes in by_topic.items())
+    shown = said if len(said) <= _SHOWN_MAX else f"{said[:_SHOWN_MAX]}..."
+    return f"{count(len(places), 'partition')}, {shown}"

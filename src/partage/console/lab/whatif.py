@@ -1,0 +1,364 @@
+"""``partage lab whatif``: what would become of a group if something happened to it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.output import (
+    ProgressBar,
+    count,
+    ignore_closed_output,
+    note,
+    print_json,
+    print_table,
+)
+from partage.console.lab.live_view import HEARTBEAT_INTERVAL_MS, SPEED_MIN, observe_group
+from partage.console.lab.whatif_chart import EVENT_TITLES, check_chart_path, draw_chart
+from partage.lab.whatif.group_simulation import ASSIGNORS
+from partage.lab.whatif.live_group import LiveGroup
+from partage.lab.whatif.trial import Trial, TrialResult
+from partage.lab.whatif.trial_pool import run_trials
+
+
+class TrialEvent(StrEnum):
+    """What can be tried."""
+
+    REBALANCE = "rebalance"
+    LOST = "lost"
+    RESTART = "restart"
+    MORE = "more"
+
+
+class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
+    """``partage lab whatif --json``: the group as it was found, and what came of each event.
+
+    ``generation`` is null where it could not be read. ``idle_members`` own nothing,
+    ``unowned_partitions`` are nobody's; ``lag`` is in records and leaves out
+    ``uncommitted_partitions``, in which the group has committed nothing. What is written a second
+    was seen for ``seen_s``, or said by ``--rate``. The timeouts are those that its ``members``
+    joined with, or the defaults of ``kafka`` where that could not be read; whatever is tried.
+    """
+
+    group: str
+    generation: int | None
+    assignor: str
+    members: int
+    idle_members: int
+    partitions: int
+    unowned_partitions: int
+    uncommitted_partitions: int
+    lag: int
+    records_per_second: float
+    seen_s: float
+    member_records_per_second: float
+    session_timeout_ms: int
+    max_poll_interval_ms: int
+    timeouts_of: str
+    remarks: list[str]
+    outcomes: list[TrialResult]
+
+
+@with_cluster()
+def whatif(
+    cluster: ClusterClient,
+    group: Annotated[str, typer.Option("--group", "-g", "-G", metavar="GROUP", help="The group.")],
+    assignor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assignor",
+            metavar="NAME",
+            help="What its members would offer, one or several; else what they do and "
+            "cooperative-sticky.",
+        ),
+    ] = None,
+    event: Annotated[
+        list[TrialEvent] | None,
+        typer.Option(
+            "--event",
+            metavar="EVENT",
+            help="What is to happen, one or several: rebalance, lost, restart, more; else all.",
+        ),
+    ] = None,
+    more: Annotated[
+        int, typer.Option("--more", metavar="N", min=1, help="How many more members would join.")
+    ] = 10,
+    away_s: Annotated[
+        float,
+        typer.Option(
+            "--away-s", metavar="S", min=0, help="How long a member is away that is restarted."
+        ),
+    ] = 5.0,
+    session_timeout_ms: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--session-timeout-ms",
+            metavar="MS",
+            min=1_000,
+            max=1_800_000,
+            help="The members', one or several; else what they joined with.",
+        ),
+    ] = None,
+    max_poll_interval_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--max-poll-interval-ms",
+            metavar="MS",
+            min=1_000,
+            help="The members'; else what they joined with.",
+        ),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            "--speed",
+            metavar="N",
+            min=0.001,
+            help="Records a second that one member can read; else twice what the busiest has to.",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            metavar="N",
+            min=0,
+            help="Records a second that are written to its topics; else what --sample-s sees.",
+        ),
+    ] = None,
+    sample_s: Annotated[
+        float,
+        typer.Option(
+            "--sample-s", metavar="S", min=0.1, help="How long to look how fast topics grow."
+        ),
+    ] = 2.0,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", metavar="N", min=1, help="How many processes try things on a large group."
+        ),
+    ] = os.cpu_count() or 1,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Draw lags and standstills, as PNG or SVG."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Try things on a live group, in a simulated world instead of the real one.
+
+    It begins with who owns what now. Then the group is assigned anew, or a member is lost, or all
+    are restarted one after the other, or more members join; under each assignor and session
+    timeout. The group itself is only read.
+
+    \b
+    Examples:
+      partage lab whatif --group readers
+      partage lab whatif --group readers --assignor range --assignor sticky --picture readers.png
+      partage lab whatif --group readers --session-timeout-ms 10000 --session-timeout-ms 45000
+      partage lab whatif --group readers --event restart --away-s 30 --rate 5000
+    """
+    if picture is not None:
+        check_chart_path(picture)
+    for name in assignor or []:
+        if name not in ASSIGNORS:
+            raise usage_error(
+                f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}"
+            )
+    with ProgressBar(f"reading group {group}", hidden=json):
+        sight = observe_group(cluster, group, sample_s)
+    names = list(dict.fromkeys(assignor or _default_assignors(sight.group)))
+    live = _with_poll_interval(_with_load(sight.group, rate, speed), max_poll_interval_ms)
+    trials = [
+        Trial(
+            group=_with_session(live, timeout_ms),
+            event=each.value,
+            assignor=name,
+            more=more,
+            away_ms=round(1000 * away_s),
+        )
+        for each in event or TrialEvent
+        for timeout_ms in session_timeout_ms or [live.session_timeout_ms]
+        for name in names
+    ]
+    owned = Counter(live.owners.values())
+    answer = WhatIfReport(
+        group=group,
+        generation=live.generation,
+        assignor=live.assignor,
+        members=len(live.members),
+        idle_members=sum(not owned[member.member_id] for member in live.members),
+        partitions=len(live.partitions),
+        unowned_partitions=len(live.partitions) - owned.total(),
+        uncommitted_partitions=sight.uncommitted,
+        lag=sum(p.lag for p in live.partitions),
+        records_per_second=sum(p.rate for p in live.partitions),
+        seen_s=sight.seen_s,
+        member_records_per_second=live.speed,
+        session_timeout_ms=sight.group.session_timeout_ms,
+        max_poll_interval_ms=sight.group.max_poll_interval_ms,
+        timeouts_of="members" if sight.has_timeouts else "kafka",
+        remarks=sight.remarks,
+        outcomes=_run_trials(trials, jobs, hidden=json),
+    )
+    basis = _basis(answer, is_rate_said=rate is not None)
+    with ignore_closed_output():
+        if json:
+            print_json(answer)
+        else:
+            _print_report(answer, basis)
+    if picture is not None:
+        draw_chart(picture, f"What would become of group {group}", basis, answer.outcomes)
+        note(f"drawn: {picture}")
+
+
+# What is tried.
+
+
+def _default_assignors(live: LiveGroup) -> list[str]:
+    if live.assignor not in ASSIGNORS:
+        raise CommandError(
+            f"group {live.name} is assigned by {live.assignor or 'nothing'}, which is not known "
+            f"here: say with --assignor what to try instead ({', '.join(ASSIGNORS)})"
+        )
+    return [live.assignor, "cooperative-sticky"]
+
+
+def _with_load(live: LiveGroup, rate: float | None, speed: float | None) -> LiveGroup:
+    """The group with as much to read, and as able to, as is to be tried."""
+    if rate is not None:
+        seen = sum(p.rate for p in live.partitions)
+        even = rate / max(1, len(live.partitions))
+        live = msgspec.structs.replace(
+            live,
+            partitions=tuple(
+                msgspec.structs.replace(p, rate=rate * p.rate / seen if seen else even)
+                for p in live.partitions
+            ),
+        )
+    rates = {(p.topic, p.index): p.rate for p in live.partitions}
+    busiest = max(sum(rates[place] for place in member.assigned) for member in live.members)
+    return msgspec.structs.replace(live, speed=speed or max(2.0 * math.ceil(busiest), SPEED_MIN))
+
+
+def _with_poll_interval(live: LiveGroup, max_poll_interval_ms: int | None) -> LiveGroup:
+    given = max_poll_interval_ms or live.max_poll_interval_ms
+    return msgspec.structs.replace(live, max_poll_interval_ms=max(1_000, given))
+
+
+def _with_session(live: LiveGroup, timeout_ms: int) -> LiveGroup:
+    return msgspec.structs.replace(
+        live,
+        session_timeout_ms=timeout_ms,
+        heartbeat_interval_ms=min(HEARTBEAT_INTERVAL_MS, timeout_ms // 3),
+    )
+
+
+def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialResult]:
+    done = [0.0] * len(trials)
+    with ProgressBar("what if", len(trials), hidden=hidden) as progress:
+
+        def told(number: int, share: float) -> None:
+            done[number] = share
+            trial = trials[number]
+            said = f"{EVENT_TITLES[trial.event]}, {trial.assignor}"
+            progress.update(said, sum(done), len(trials))
+
+        try:
+            return run_trials(trials, jobs, told)
+        except BrokenProcessPool:
+            raise CommandError(
+                "a process that tried something was killed (out of memory?): try with --jobs 1"
+            ) from None
+
+
+# What is shown.
+
+
+def _basis(answer: WhatIfReport, *, is_rate_said: bool) -> str:
+    """What lags are worked out from."""
+    rate = "as said" if is_rate_said else f"seen for {answer.seen_s:.1f} s"
+    return (
+        f"lag {count(answer.lag, 'record')}, by what is committed; "
+        f"{answer.records_per_second:,.1f} records/s are written ({rate}); a member reads up to "
+        f"{answer.member_records_per_second:,.0f} records/s"
+    )
+
+
+def _print_report(answer: WhatIfReport, basis: str) -> None:
+    idle = answer.idle_members
+    without = f", of whom {idle} own{'s' * (idle == 1)} none" if idle else ""
+    generation = "" if answer.generation is None else f", generation {answer.generation}"
+    print(
+        f"group {answer.group}{generation}: {count(answer.partitions, 'partition')}, assigned by "
+        f"{answer.assignor} to {count(answer.members, 'member')}{without}"
+    )
+    print(f"{basis} (--speed)")
+    print(
+        f"session timeout {answer.session_timeout_ms / 1000:g} s, max.poll.interval "
+        f"{answer.max_poll_interval_ms / 1000:g} s, {_TIMEOUTS_OF[answer.timeouts_of]}"
+    )
+    for remark in answer.remarks:
+        print(f"note: {remark}")
+    if not answer.records_per_second:
+        print("note: nothing is written, so no lag grows: look longer (--sample-s), or say --rate")
+    timeouts = {each.session_timeout_ms for each in answer.outcomes}
+    for event in dict.fromkeys(each.event for each in answer.outcomes):
+        here = [each for each in answer.outcomes if each.event == event]
+        _print_event(here, says_session=timeouts != {answer.session_timeout_ms})
+
+
+def _print_event(outcomes: list[TrialResult], *, says_session: bool) -> None:
+    """A column for each assignor and session timeout."""
+    print(f"\n{EVENT_TITLES[outcomes[0].event]}: {outcomes[0].detail}")
+    columns = [
+        f"{each.assignor}, {each.session_timeout_ms / 1000:g} s" if says_session else each.assignor
+        for each in outcomes
+    ]
+    needless = set()
+    if not any(each.unread for each in outcomes):
+        needless.add(_UNREAD)
+    if all(each.lag_peak == each.lag_added for each in outcomes):
+        needless.add(_PEAK)
+    rows = [
+        [f"  {measure}", *map(told, outcomes)]
+        for measure, told in _MEASURES.items()
+        if measure not in needless
+    ]
+    print_table(["", *columns], rows, right=columns)
+
+
+def _seconds(amount: float | None) -> str:
+    return "never" if amount is None else f"{amount:,.1f} s"
+
+
+_UNREAD: Final = "partitions that nobody reads in the end"
+_PEAK: Final = "lag in all, at most"
+_MEASURES: Final[dict[str, Callable[[TrialResult], str]]] = {
+    "partitions stood still, all together": lambda of: _seconds(of.stood_still_s),
+    "one of them, at a stretch, at most": lambda of: _seconds(of.longest_still_s),
+    "partitions handed over, each time": lambda of: f"{of.handed_over:,}",
+    "of them between members that stayed": lambda of: f"{of.shuffled:,}",
+    "partitions with another owner in the end": lambda of: f"{of.moved:,}",
+    _UNREAD: lambda of: f"{of.unread:,}",
+    "rebalances": lambda of: f"{of.rebalances:,}",
+    "until the last partition was taken": lambda of: _seconds(of.settled_s),
+    "lag added by it, at most": lambda of: count(of.lag_added, "record"),
+    _PEAK: lambda of: count(of.lag_peak, "record"),
+    "until what it added was read": lambda of: _seconds(of.caught_up_s),
+}
+_TIMEOUTS_OF: Final = {
+    "members": "as its members joined",
+    "kafka": "Kafka's defaults, for what its members joined with cannot be read",
+}

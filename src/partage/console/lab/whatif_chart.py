@@ -1,0 +1,151 @@
+"""The picture of ``partage lab whatif``: lags and standstills, side by side for each event."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from partage.console.common.errors import CommandError, usage_error
+from partage.lab.whatif.trial import TrialResult
+
+_INK: Final = "#22262b"
+_FAINT: Final = "#6b7280"
+_GRID: Final = "#e5e7eb"
+_COLOURS: Final = ("#d62839", "#4c78a8", "#f4a259", "#54a24b", "#b279a2", "#79706e")
+_STYLES: Final = ("-", "--", ":", "-.")
+_UNDISTURBED: Final = "had nothing happened"
+_PALE: Final[dict[str, Any]] = {"color": _FAINT, "linestyle": ":", "linewidth": 1.2}
+#: What is said of each event.
+EVENT_TITLES: Final = {
+    "rebalance": "a rebalance",
+    "lost": "a member is lost",
+    "restart": "a rolling restart",
+    "more": "more members",
+}
+_SHOWN_LEAST_S: Final = 10
+
+
+def check_chart_path(path: Path) -> None:
+    """See that a picture can be drawn there, before anything is tried for it.
+
+    Raises:
+        Failure: matplotlib is not there, or this is no place or name for a picture.
+    """
+    if find_spec("matplotlib") is None:
+        raise CommandError("--picture needs matplotlib: pip install 'partage[demo]'")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if path.is_dir():
+        raise usage_error(
+            f"--picture {path} is a directory: name a file, such as {path / 'lags.png'}"
+        )
+    if not path.parent.is_dir():
+        raise usage_error(f"--picture {path}: there is no directory {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise usage_error(f"--picture {path} may not be written")
+    if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
+        raise usage_error(
+            f"--picture {path}: end its name in .png or .svg, which says what it becomes"
+        )
+
+
+def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResult]) -> None:
+    """Save it, with what it is based on under the title; the file's name says in which format.
+
+    Raises:
+        Failure: the file cannot be written.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    events = list(dict.fromkeys(outcome.event for outcome in outcomes))
+    style: Any = {
+        "text.color": _INK,
+        "axes.labelcolor": _FAINT,
+        "axes.edgecolor": _GRID,
+        "xtick.color": _FAINT,
+        "ytick.color": _FAINT,
+        "font.size": 9,
+    }
+    with mpl.rc_context(style):
+        figure = Figure(
+            figsize=(max(8, 1 + 3.6 * len(events)), 6),
+            dpi=130,
+            facecolor="white",
+            layout="constrained",
+        )
+        axes = figure.subplots(2, len(events), sharex="col", squeeze=False)
+        for column, event in enumerate(events):
+            here = [outcome for outcome in outcomes if outcome.event == event]
+            _column(axes[0][column], axes[1][column], here, outcomes)
+        axes[0][0].set_ylabel("records behind")
+        axes[1][0].set_ylabel("partitions that nobody reads,\non average over each second")
+        drawn = dict(zip(*axes[0][0].get_legend_handles_labels()[::-1], strict=True))
+        drawn[_UNDISTURBED] = drawn.pop(_UNDISTURBED)  # last
+        figure.legend(
+            drawn.values(),
+            drawn.keys(),
+            loc="outside lower center",
+            ncols=min(len(drawn), 2 * len(events)),
+            frameon=False,
+        )
+        figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=14)
+        figure.text(0.01, 0.93, basis, ha="left", color=_FAINT)
+        try:
+            figure.savefig(path)
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{path} cannot be drawn: {error}") from None
+
+
+def _column(
+    lags: Any, still: Any, here: Sequence[TrialResult], all_of_them: Sequence[TrialResult]
+) -> None:
+    """The lags under each assignor and session timeout above, the standstills below."""
+    assignors = list(dict.fromkeys(each.assignor for each in all_of_them))
+    timeouts = list(dict.fromkeys(each.session_timeout_ms for each in all_of_them))
+    until_s = max(_shown_until_s(each) for each in here)
+    longest = max(here, key=lambda each: len(each.lags))
+    for each in here:
+        said = each.assignor
+        if len(timeouts) > 1:
+            said += f", session {each.session_timeout_ms / 1000:g} s"
+        look = {
+            "color": _COLOURS[assignors.index(each.assignor) % len(_COLOURS)],
+            "linestyle": _STYLES[timeouts.index(each.session_timeout_ms) % len(_STYLES)],
+            "linewidth": 1.6,
+        }
+        shown = each.lags[: until_s + 1]
+        lags.plot(range(len(shown)), shown, label=said, **look)
+        if each is longest:
+            otherwise = each.lags_undisturbed[: until_s + 1]
+            lags.plot(range(len(otherwise)), otherwise, label=_UNDISTURBED, **_PALE)
+        counts = [*_unread_counts(each), *([each.unread] * until_s)][: until_s + 1]
+        still.plot(range(len(counts)), counts, drawstyle="steps-post", **look)
+    lags.set_title(EVENT_TITLES[here[0].event], loc="left", fontsize=11)
+    still.set_xlabel("seconds after it")
+    for axes in (lags, still):
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlim(0, until_s)
+        axes.grid(color=_GRID, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(length=0)
+
+
+def _unread_counts(outcome: TrialResult) -> list[float]:
+    """With what is read by nobody in the rest of the last second, in which all else was settled."""
+    counts = list(outcome.still)
+    if counts and outcome.settled_s is not None:
+        counts[-1] += outcome.unread * (len(counts) - outcome.settled_s)
+    return counts
+
+
+def _shown_until_s(outcome: TrialResult) -> int:
+    """Until when there is something to see."""
+    settled_s = outcome.settled_s or 0.0
+    caught_up_s = outcome.caught_up_s if outcome.caught_up_s is not None else 2 * settled_s
+    return int(max(_SHOWN_LEAST_S, 1.1 * max(settled_s, caught_up_s)))

@@ -1,0 +1,121 @@
+"""Handlers of FindCoordinator, Produce and Fetch: minimal, on the production log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import FetchPartitionResult, FetchResponse, FetchTopicResult
+from partage.wire.apis.find_coordinator import FindCoordinatorResponse, FindCoordinatorResult
+from partage.wire.apis.produce import (
+    ProducePartitionResult,
+    ProduceResponse,
+    ProduceTopicResult,
+)
+
+if TYPE_CHECKING:
+    from partage.lab.brokers.broker import Broker
+    from partage.lab.brokers.server_connection import ServedRequest
+
+_FETCHED_MAX = 4_000
+
+
+def handle_find_coordinator(broker: Broker, request: Any) -> FindCoordinatorResponse:
+    """Return the coordinator of each group, or COORDINATOR_NOT_AVAILABLE."""
+    found = [_coordinator_result(key, broker.coordinator(key)) for key in request.coordinator_keys]
+    first = found[0] if found else _coordinator_result(request.key, broker.coordinator(request.key))
+    return FindCoordinatorResponse(
+        node_id=first.node_id,
+        host=first.host,
+        port=first.port,
+        error_code=first.error_code,
+        coordinators=found,
+    )
+
+
+def _coordinator_result(key: str, broker_id: int | None) -> FindCoordinatorResult:
+    if broker_id is None:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return FindCoordinatorResult(key=key, node_id=-1, host="", port=-1, error_code=error)
+    port = 9091 + broker_id
+    return FindCoordinatorResult(key=key, node_id=broker_id, host="lab", port=port, error_code=0)
+
+
+def handle_produce(broker: Broker, inbound: ServedRequest) -> None:
+    """Append one batch and respond when it is durable."""
+    (topic,) = inbound.message.topic_data
+    (asked,) = topic.partition_data
+    assert broker.storage is not None
+    partition = broker.storage.partitions[topic.name, asked.index]
+
+    def answer(error: ErrorCode, base_offset: int = -1) -> None:
+        inbound.respond(
+            ProduceResponse(
+                responses=[
+                    ProduceTopicResult(
+                        name=topic.name,
+                        partition_responses=[
+                            ProducePartitionResult(
+                                index=asked.index, error_code=error, base_offset=base_offset
+                            )
+                        ],
+                    )
+                ]
+            )
+        )
+
+    def done(error: ErrorCode) -> None:
+        broker.when_awake(lambda: finish(error))
+
+    def finish(error: ErrorCode) -> None:
+        if broker.storage is None:
+            return
+        if error:
+            broker.maintenance.schedule_reopen(topic.name, asked.index)
+            answer(error)
+        else:
+            assert not isinstance(appended, Refusal)
+            answer(error, appended.base_offset)
+
+    appended = partition.append(bytes(asked.records[0]), done, at_ms=broker.world.now_ms)
+    if isinstance(appended, Refusal):
+        answer(appended.code)
+
+
+def handle_fetch(broker: Broker, request: Any) -> FetchResponse:
+    """Return the durable batches from the requested offsets on."""
+    return FetchResponse(
+        responses=[
+            FetchTopicResult(
+                topic=topic.topic,
+                partitions=[_fetch_partition(broker, topic.topic, p) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _fetch_partition(broker: Broker, topic: str, asked: Any) -> FetchPartitionResult:
+    assert broker.storage is not None
+    partition = broker.storage.partitions.get((topic, asked.partition))
+    error, content, high_watermark = ErrorCode.NONE, b"", -1
+    if partition is None:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif partition.failure is not None:
+        error = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        high_watermark = partition.log.high_watermark
+        if asked.fetch_offset > partition.log.end_offset:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif asked.fetch_offset < high_watermark:
+            try:
+                content = b"".join(broker.storage.read(partition, asked.fetch_offset, _FETCHED_MAX))
+            except OSError:
+                error = ErrorCode.KAFKA_STORAGE_ERROR
+    return FetchPartitionResult(
+        partition_index=asked.partition,
+        error_code=error,
+        high_watermark=high_watermark,
+        records=[content],
+    )

@@ -1,0 +1,49 @@
+"""``shares``: in one generation no partition is given to two members, nor to whom it is no use."""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupRecord, Record
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import History, RuleViolationError
+from partage.model.settings import GroupSettings
+from partage.wire.consumer_protocol import decode_assignment, decode_subscription
+
+
+def decode_partitions(assignment: bytes) -> list[tuple[str, int]]:
+    """The partitions in an assignment; none in one of no bytes."""
+    if not assignment:
+        return []
+    said = decode_assignment(assignment)
+    return [
+        (topic.topic, index) for topic in said.assigned_partitions for index in topic.partitions
+    ]
+
+
+class AssignmentsChecker:
+    """Judges each assignment that is stored."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._awaited: dict[str, int] = {}
+        ledger.on_durable(self._judge)
+
+    def _judge(self, record: Record) -> None:
+        if not isinstance(record, GroupRecord):
+            return
+        is_new = self._awaited.get(record.group_id) == record.generation
+        self._awaited[record.group_id] = record.generation if record.awaiting_sync else -1
+        if record.awaiting_sync:
+            return
+        owners: dict[tuple[str, int], str] = {}
+        for member in record.members:
+            share = decode_partitions(member.assignment)
+            topics = decode_subscription(member.subscription).topics if share else []
+            for partition in share:
+                other = owners.setdefault(partition, member.member_id)
+                if other != member.member_id:
+                    story = f"{partition} is given to {other} and {member.member_id}"
+                    raise RuleViolationError("shares", f"{story} in generation {record.generation}")
+                # A static member may come back with another subscription, and finds it out itself.
+                if is_new and partition[0] not in topics:
+                    raise RuleViolationError(
+                        "shares", f"{member.member_id} never wanted {partition}"
+                    )

@@ -1,0 +1,44 @@
+"""``two-steps``: cooperative members give a partition up before somebody else gets it.
+
+Judged by what the members say they own when they join: what one of them says with the newest
+generation is not given to another in the same rebalance (KIP-429).
+"""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupRecord
+from partage.lab.checkers.assignments import decode_partitions
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import History, RuleViolationError
+from partage.model.settings import GroupSettings
+from partage.wire.consumer_protocol import decode_subscription
+
+
+class CooperativeHandoverChecker:
+    """Judges each assignment of cooperative-sticky against what its members claimed."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        ledger.on_assigned(self._judge)
+
+    def _judge(self, record: GroupRecord) -> None:
+        if record.protocol != "cooperative-sticky":
+            return
+        claims: dict[tuple[str, int], tuple[int, str]] = {}
+        contested: set[tuple[str, int]] = set()
+        for member in record.members:
+            said = decode_subscription(member.subscription)
+            for topic in said.owned_partitions:
+                for index in topic.partitions:
+                    claim = (said.generation_id, member.member_id)
+                    partition = (topic.topic, index)
+                    if partition in claims:
+                        contested.add(partition)
+                    claims[partition] = max(claims.get(partition, claim), claim)
+        for member in record.members:
+            for partition in decode_partitions(member.assignment):
+                owner = claims.get(partition, (0, member.member_id))[1]
+                if owner != member.member_id and partition not in contested:
+                    raise RuleViolationError(
+                        "two-steps",
+                        f"{partition} goes from {owner} to {member.member_id} in one step",
+                    )

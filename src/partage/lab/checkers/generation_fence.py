@@ -1,0 +1,97 @@
+"""``fencing``: heartbeats and commits are accepted from members of the generation, and no others.
+
+A commit that names no generation counts where the group has no members. Who is in the generation is
+not told that it is another one, and who has no instance id is not told that somebody else has it.
+That a member is unknown is not judged: who was removed is not written down at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from partage.coordinator.records import GroupRecord
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import History, RequestReceived, ResponseSent, RuleViolationError
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+
+
+class GenerationFenceChecker:
+    """Compares who is accepted with who is stored."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
+        self._marks: dict[int, int] = {}
+        history.subscribe(RequestReceived, self._ask)
+        history.subscribe(ResponseSent, self._answer)
+
+    def _ask(self, entry: RequestReceived) -> None:
+        message = entry.message
+        if isinstance(message, HeartbeatRequest | OffsetCommitRequest):
+            self._marks[entry.serial] = self._ledger.version_count(message.group_id)
+
+    def _answer(self, entry: ResponseSent) -> None:
+        message, asked = entry.message, entry.request.message
+        match asked, message:
+            case HeartbeatRequest(), HeartbeatResponse():
+                mark = self._marks.pop(entry.request.serial)
+                # While it loads the broker says that all is well, and counts sessions from then on.
+                if entry.request.is_loaded:
+                    if message.error_code == ErrorCode.NONE:
+                        generation = asked.generation_id
+                        self._expect_member(asked.group_id, generation, asked.member_id, mark)
+                    self._judge_refusal(asked, asked.generation_id, {message.error_code}, mark)
+            case OffsetCommitRequest(), OffsetCommitResponse():
+                mark = self._marks.pop(entry.request.serial)
+                codes = {p.error_code for topic in message.topics for p in topic.partitions}
+                if ErrorCode.NONE in codes:
+                    if not entry.request.is_loaded:
+                        raise RuleViolationError(
+                            "fencing", f"accepted while nothing was loaded: {asked}"
+                        )
+                    self._judge_commit(asked, mark)
+                if entry.request.is_loaded:
+                    self._judge_refusal(asked, asked.generation_id_or_member_epoch, codes, mark)
+
+    def _judge_commit(self, asked: OffsetCommitRequest, mark: int) -> None:
+        generation = asked.generation_id_or_member_epoch
+        groups = self._ledger.versions_since(asked.group_id, mark)
+        if generation >= 0:
+            self._expect_member(asked.group_id, generation, asked.member_id, mark)
+        elif groups and all(g is not None and g.members for g in groups):
+            raise RuleViolationError("fencing", f"{asked} was accepted into a group with members")
+
+    def _judge_refusal(
+        self,
+        asked: HeartbeatRequest | OffsetCommitRequest,
+        generation: int,
+        codes: Set[int],
+        mark: int,
+    ) -> None:
+        """Who is in the generation, all along, is not told that it is another one; and nobody is
+        replaced who has no instance id.
+        """
+        groups = self._ledger.versions_since(asked.group_id, mark)
+        if ErrorCode.ILLEGAL_GENERATION in codes and all(
+            group is not None and _has(group, generation, asked.member_id) for group in groups
+        ):
+            raise RuleViolationError(
+                "fencing", f"{asked} is refused as of another generation: {groups[-1]}"
+            )
+        if ErrorCode.FENCED_INSTANCE_ID in codes and asked.group_instance_id is None:
+            raise RuleViolationError("fencing", f"{asked} is fenced, and names no instance")
+
+    def _expect_member(self, group_id: str, generation: int, member_id: str, mark: int) -> None:
+        for group in self._ledger.versions_since(group_id, mark):
+            if group is not None and _has(group, generation, member_id):
+                return
+        latest = self._ledger.latest(group_id)
+        raise RuleViolationError(
+            "fencing", f"{member_id} of generation {generation} was accepted into {latest}"
+        )
+
+
+def _has(group: GroupRecord, generation: int, member_id: str) -> bool:
+    return group.generation == generation and member_id in [m.member_id for m in group.members]

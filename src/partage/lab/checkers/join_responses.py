@@ -1,0 +1,100 @@
+"""``joins``: nobody hears of a generation that is not durable; its leader hears who is in it.
+
+Who was a member and does not join again is in no later generation; static members may be.
+"""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupRecord, Record
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import (
+    History,
+    RecordsAppended,
+    RequestReceived,
+    ResponseSent,
+    RuleViolationError,
+)
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+class JoinResponsesChecker:
+    """Compares each answered JoinGroup with what is durable by then."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._saved: dict[tuple[str, int], list[GroupRecord]] = {}
+        self._asked: dict[str, dict[str, int]] = {}
+        self._members: dict[str, set[str]] = {}
+        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(RequestReceived, self._ask)
+        ledger.on_durable(self._store)
+        ledger.on_appended(self._write)
+
+    def _ask(self, entry: RequestReceived) -> None:
+        message = entry.message
+        if isinstance(message, JoinGroupRequest):
+            self._asked.setdefault(message.group_id, {})[message.member_id] = entry.at_ms
+
+    def _write(self, entry: RecordsAppended) -> None:
+        for record in entry.records:
+            if isinstance(record, GroupRecord):
+                self._judge_who(record, entry.at_ms)
+
+    def _judge_who(self, record: GroupRecord, at_ms: int) -> None:
+        """Of the members there were only those go on that joined again, and static ones."""
+        before = self._members.get(record.group_id, set())
+        self._members[record.group_id] = {m.member_id for m in record.members}
+        if not record.awaiting_sync:
+            return
+        joined = self._asked.pop(record.group_id, {})
+        # Of one moment it cannot be told which came first: those may have joined the next one.
+        self._asked[record.group_id] = {who: ms for who, ms in joined.items() if ms == at_ms}
+        for member in record.members:
+            is_new = member.member_id not in before
+            if not is_new and member.instance_id is None and member.member_id not in joined:
+                raise RuleViolationError("joins", f"{member.member_id} did not join {record}")
+
+    def _store(self, record: Record) -> None:
+        if isinstance(record, GroupRecord):
+            self._saved.setdefault((record.group_id, record.generation), []).append(record)
+
+    def _answer(self, entry: ResponseSent) -> None:
+        message, asked = entry.message, entry.request.message
+        if not isinstance(message, JoinGroupResponse):
+            return
+        assert isinstance(asked, JoinGroupRequest)
+        if message.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            if not message.member_id:
+                raise RuleViolationError(
+                    "joins", f"{asked} is to come back with an id and gets none"
+                )
+            return
+        if message.error_code:
+            return
+        saved = self._saved.get((asked.group_id, message.generation_id), [])
+        with_it = [s for s in saved if any(m.member_id == message.member_id for m in s.members)]
+        if not with_it:
+            raise RuleViolationError(
+                "joins", f"{message} tells of a generation that is not durable"
+            )
+        # A static member that comes back to an old client is told that its predecessor leads.
+        is_back = asked.group_instance_id is not None and not asked.member_id
+        if not is_back and not any(s.leader == message.leader for s in with_it):
+            raise RuleViolationError("joins", f"{message} names another leader than {with_it[-1]}")
+        if message.protocol_name != with_it[-1].protocol:
+            raise RuleViolationError(
+                "joins", f"{message} names another protocol than {with_it[-1]}"
+            )
+        self._judge_members(message, with_it)
+
+    def _judge_members(self, message: JoinGroupResponse, saved: list[GroupRecord]) -> None:
+        told = [(m.member_id, bytes(m.metadata)) for m in message.members]
+        if message.leader != message.member_id:
+            if told:
+                raise RuleViolationError("joins", f"a follower is told the members: {message}")
+            return
+        if told not in [[(m.member_id, m.subscription) for m in s.members] for s in saved]:
+            raise RuleViolationError(
+                "joins", f"the leader is told {told}, not who is in {saved[-1]}"
+            )

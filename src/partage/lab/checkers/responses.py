@@ -1,0 +1,20 @@
+"""``answers``: each request is answered once, or its connection ends."""
+
+from __future__ import annotations
+
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import History, ResponseSent, RuleViolationError
+from partage.model.settings import GroupSettings
+
+
+class ResponsesChecker:
+    """Counts answers. That none is missing for ever is judged when all is over (`peace`)."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._answered: set[int] = set()
+        history.subscribe(ResponseSent, self._answer)
+
+    def _answer(self, entry: ResponseSent) -> None:
+        if entry.request.serial in self._answered:
+            raise RuleViolationError("answers", f"answered twice: {entry.request}")
+        self._answered.add(entry.request.serial)

@@ -1,0 +1,113 @@
+"""``tenures``: of a group speaks the broker that has it, and nobody else.
+
+Who has given a shard up, or does not know yet that another broker has taken it over, may say of its
+groups only that it is not their coordinator: that keeps a lease. This holds for refusals too. Of
+what was asked while a broker loaded nothing is judged: it says what it says to everybody.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import (
+    History,
+    MemberExpired,
+    RequestReceived,
+    ResponseSent,
+    RuleViolationError,
+)
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.wire.apis.delete_groups import DeleteGroupsResponse
+from partage.wire.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from partage.wire.apis.heartbeat import HeartbeatResponse
+from partage.wire.apis.join_group import JoinGroupResponse
+from partage.wire.apis.leave_group import LeaveGroupResponse
+from partage.wire.apis.offset_commit import OffsetCommitResponse
+from partage.wire.apis.offset_delete import OffsetDeleteResponse
+from partage.wire.apis.offset_fetch import OffsetFetchResponse
+from partage.wire.apis.sync_group import SyncGroupResponse
+
+_ABSENT: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+#: What only a coordinator can know; other refusals are about the request itself.
+_SAYING: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    }
+)
+
+
+class ShardOwnershipChecker:
+    """Asks of each answer about a group whether another broker has the group by then."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
+        self._had: set[int] = set()  # requests about several groups, whose broker had the first
+        history.subscribe(RequestReceived, self._ask)
+        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(MemberExpired, self._expire)
+
+    def _ask(self, entry: RequestReceived) -> None:
+        message = entry.message
+        names = message.groups if isinstance(message, DescribeGroupsRequest) else ()
+        if len(names) > 1 and self._ledger.may_own(entry.broker, names[0]):
+            self._had.add(entry.serial)
+
+    def _answer(self, entry: ResponseSent) -> None:
+        asked = entry.request
+        group_id = _group(asked.message, entry.message)
+        if asked.serial in self._had:
+            return  # what it says of one was so when it was asked, and waits for the others
+        if group_id is None or not asked.is_loaded or self._ledger.may_own(asked.broker, group_id):
+            return
+        codes = _codes(entry.message)
+        if codes & _SAYING and not codes & _ABSENT:
+            story = f"broker {asked.broker}, which does not have {group_id}, answers {asked}"
+            raise RuleViolationError("tenures", f"{story}: {entry.message}")
+
+    def _expire(self, entry: MemberExpired) -> None:
+        if not self._ledger.may_own(entry.broker, entry.group_id):
+            story = f"broker {entry.broker}, which does not have {entry.group_id}, expires"
+            raise RuleViolationError("tenures", f"{story} {entry.member_id}")
+
+
+def _group(asked: Any, message: Any) -> str | None:
+    """The group that an answer is about, the first of several; None where it is about none."""
+    match message:
+        case HeartbeatResponse() | JoinGroupResponse() | SyncGroupResponse():
+            return str(asked.group_id)
+        case LeaveGroupResponse() | OffsetCommitResponse() | OffsetFetchResponse(groups=[]):
+            return str(asked.group_id)
+        case OffsetFetchResponse(groups=[group]):
+            return group.group_id
+        case DescribeGroupsResponse(groups=[group, *_]) | DeleteGroupsResponse(results=[group, *_]):
+            return group.group_id
+        case OffsetDeleteResponse():
+            return str(asked.group_id)
+    return None
+
+
+def _codes(message: Any) -> set[int]:
+    """All error codes in an answer: where they are depends on its version."""
+    codes: set[int] = set()
+    groups = getattr(message, "groups", ()) or getattr(message, "results", ())
+    for one in (message, *groups[:1]):
+        if hasattr(one, "error_code"):
+            codes.add(one.error_code)
+        for topic in getattr(one, "topics", ()):
+            codes |= {p.error_code for p in topic.partitions}
+    return codes

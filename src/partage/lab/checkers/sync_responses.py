@@ -1,0 +1,64 @@
+"""``syncs``: a member's assignment in a generation is one, and it is what the leader sent.
+
+What a member is told is durable: in the newest record of its group, or in one of before, for a
+static member's return stores the group anew under another id (KIP-345).
+"""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupRecord, Record
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import History, RequestReceived, ResponseSent, RuleViolationError
+from partage.model.settings import GroupSettings
+from partage.wire.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_Place = tuple[str, int, str]
+
+
+class SyncResponsesChecker:
+    """Remembers what leaders sent and what members were told."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._sent: dict[_Place, list[dict[str, bytes]]] = {}
+        self._told: dict[_Place, bytes] = {}
+        self._stored: dict[_Place, bytes] = {}
+        history.subscribe(RequestReceived, self._ask)
+        history.subscribe(ResponseSent, self._answer)
+        ledger.on_durable(self._store)
+        ledger.on_assigned(self._assign)
+
+    def _ask(self, entry: RequestReceived) -> None:
+        message = entry.message
+        if isinstance(message, SyncGroupRequest):
+            place = (message.group_id, message.generation_id, message.member_id)
+            sent = {a.member_id: bytes(a.assignment) for a in message.assignments}
+            self._sent.setdefault(place, []).append(sent)
+
+    def _store(self, record: Record) -> None:
+        if isinstance(record, GroupRecord) and not record.awaiting_sync:
+            for m in record.members:
+                self._stored[record.group_id, record.generation, m.member_id] = m.assignment
+
+    def _assign(self, record: GroupRecord) -> None:
+        leader = record.leader or ""
+        sent = self._sent.get((record.group_id, record.generation, leader), [])
+        stored = {m.member_id: m.assignment for m in record.members}
+        if not any(
+            all(one.get(member_id, b"") == share for member_id, share in stored.items())
+            for one in sent
+        ):
+            raise RuleViolationError("syncs", f"{stored} is not what {leader} sent")
+
+    def _answer(self, entry: ResponseSent) -> None:
+        message, asked = entry.message, entry.request.message
+        if not isinstance(message, SyncGroupResponse) or message.error_code:
+            return
+        assert isinstance(asked, SyncGroupRequest)
+        place = (asked.group_id, asked.generation_id, asked.member_id)
+        share = bytes(message.assignment)
+        if self._told.setdefault(place, share) != share:
+            raise RuleViolationError(
+                "syncs", f"{place} was told {self._told[place]!r}, and then {share!r}"
+            )
+        if self._stored.get(place) != share:
+            raise RuleViolationError("syncs", f"{place} was told {share!r}, which is not stored")

@@ -1,0 +1,285 @@
+"""A disk that loses power: of what was not synced, any part survives.
+
+Writes tear at sectors of 512 bytes and survive in any combination, the length of a file included.
+Changes of names survive up to some point, directory by directory. `CrashDisk.crash` makes the disk
+what the next start finds; ``fail_after`` lets the power go out in the middle of something. Beside
+that it fails to order: ``failing`` (an error at a file's next sync), ``refuses`` (errors at
+whatever kind of operation, until it is emptied), `CrashDisk.damage` (a bit flips).
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+from collections.abc import Callable, Sequence
+from posixpath import basename, dirname
+from random import Random
+from typing import Final
+
+from partage.log.disk import Buffer
+
+SECTOR = 512
+_FLIPPED_BIT: Final = 0x10  # that flips
+#: What it is called when a disk does something to its program.
+POWER_FAILURE: Final = "power_fails_in_a_write"
+WRITE_LOST: Final = "a_write_is_lost"
+WRITE_TORN: Final = "a_write_is_torn"
+IO_ERRORS: Final = {
+    ("write", errno.EIO): "writes_fail",
+    ("write", errno.ENOSPC): "disk_is_full",
+    ("sync", errno.EIO): "syncs_fail",
+    ("read", errno.EIO): "reads_fail",
+}
+
+
+class PowerLossError(Exception):
+    """The power went out."""
+
+
+class File:
+    """A file: what the running program sees, what would survive, and what is between the two."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()  # as the running program sees it
+        self.synced = bytearray()
+        self.unsynced: list[tuple[int, bytes | None]] = []  # writes, and truncations (None)
+
+    def write(self, position: int, data: bytes) -> None:
+        self.unsynced.append((position, data))
+        _put(self.content, position, data)
+
+    def truncate(self, length: int) -> None:
+        self.unsynced.append((length, None))
+        _cut(self.content, length)
+
+    def sync(self) -> None:
+        """All that was written survives from now on."""
+        for position, data in self.unsynced:
+            if data is None:
+                _cut(self.synced, position)
+            else:
+                _put(self.synced, position, data)
+        self.unsynced = []
+
+    def drop_unsynced(self) -> None:
+        """As Linux does when the device fails: what was to be synced passes for it from now on.
+
+        But that a file was cut is in the file system's journal, and comes with the next sync.
+        """
+        self.unsynced = [change for change in self.unsynced if change[1] is None]
+
+    def flip_bit(self, position: int) -> None:
+        """A bit of a byte is another one, wherever the byte is."""
+        for content in (self.content, self.synced):
+            if position < len(content):
+                content[position] ^= _FLIPPED_BIT
+        self.unsynced = [
+            (start, None if data is None else _flipped(data, position - start))
+            for start, data in self.unsynced
+        ]
+
+    def crash(self, rng: Random, struck: Callable[[str], None]) -> None:
+        survives = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        content, length = self.synced, len(self.content)
+        for position, data in self.unsynced:
+            if data is None:
+                if rng.random() < survives:
+                    _cut(content, position)
+                continue
+            pieces = _sectors(position, data)
+            survivors = [piece for piece in pieces if rng.random() < survives]
+            for start, piece in survivors:
+                _put(content, start, piece)
+            if len(survivors) < len(pieces):
+                struck(WRITE_TORN if survivors else WRITE_LOST)
+        if len(content) < length and rng.random() < survives:
+            content.extend(bytes(length - len(content)))  # the length, but not the bytes
+        self.content, self.synced, self.unsynced = bytearray(content), content, []
+
+
+class Directory:
+    """A directory: its entries, and what they were at each change since its last sync."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, File | Directory] = {}
+        self.unsynced_states: list[dict[str, File | Directory]] = [{}]  # since the last sync
+
+    def record_change(self) -> None:
+        self.unsynced_states.append(dict(self.entries))
+
+    def sync(self) -> None:
+        self.unsynced_states = [dict(self.entries)]
+
+    def crash(self, rng: Random, struck: Callable[[str], None]) -> None:
+        self.entries = dict(rng.choice(self.unsynced_states))
+        self.sync()
+        for entry in self.entries.values():
+            entry.crash(rng, struck)
+
+
+class CrashDisk:
+    """A `partage.log.disk.Disk` in memory, with everything that disks do to programs.
+
+    ``struck`` is told whenever it has done something.
+    """
+
+    def __init__(self) -> None:
+        self.on_fault: Callable[[str], None] = _ignore_fault
+        self.root = Directory()
+        self.operations = 0
+        self.crash_after: int | None = None
+        self.failing_sync_path: str | None = None  # whose next sync fails
+        self.io_errors: dict[str, int] = {}  # error numbers by operation: write, sync, read
+
+    def copy(self) -> CrashDisk:
+        """Another disk with the same on it."""
+        return copy.deepcopy(self)
+
+    def crash(self, rng: Random) -> None:
+        """Lose power, and come back with what survives."""
+        self.root.crash(rng, self.on_fault)
+        self.crash_after = None
+
+    def names(self, directory: str) -> list[str]:
+        found = self._find(directory)
+        return sorted(found.entries) if isinstance(found, Directory) else []
+
+    def size(self, path: str) -> int:
+        return len(self._file(path).content)
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        self._raise_io_error("read")
+        return bytes(self._file(path).content[position : position + length])
+
+    def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+        self._count_operation()
+        self._raise_io_error("write")
+        parent, name = self._parent(path), basename(path)
+        if name not in parent.entries:
+            parent.entries[name] = File()
+            parent.record_change()
+        file = self._file(path)
+        for chunk in chunks:
+            file.write(position, bytes(chunk))
+            position += len(chunk)
+
+    def sync(self, *paths: str) -> None:
+        for path in paths:
+            self._count_operation()
+            if path == self.failing_sync_path:
+                self.failing_sync_path = None
+                self._file(path).drop_unsynced()
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if "sync" in self.io_errors:
+                self._file(path).drop_unsynced()
+                self._raise_io_error("sync")
+            self._file(path).sync()
+
+    def truncate(self, path: str, length: int) -> None:
+        self._count_operation()
+        self._file(path).truncate(length)
+
+    def rename(self, old: str, new: str) -> None:
+        self._count_operation()
+        assert dirname(old) == dirname(new)
+        parent = self._parent(old)
+        if basename(old) not in parent.entries:
+            raise FileNotFoundError(old)
+        parent.entries[basename(new)] = parent.entries.pop(basename(old))
+        parent.record_change()
+
+    def remove(self, path: str) -> None:
+        self._count_operation()
+        parent = self._find(dirname(path))
+        if isinstance(parent, Directory) and basename(path) in parent.entries:
+            del parent.entries[basename(path)]
+            parent.record_change()
+
+    def make_directory(self, path: str) -> None:
+        self._count_operation()
+        parent = self._parent(path)
+        if basename(path) not in parent.entries:
+            parent.entries[basename(path)] = Directory()
+            parent.record_change()
+
+    def sync_directory(self, path: str) -> None:
+        self._count_operation()
+        found = self._find(path)
+        if not isinstance(found, Directory):
+            raise FileNotFoundError(path)
+        found.sync()
+
+    def damage(self, path: str, position: int) -> None:
+        """Flip a bit, as a disk does that is failing."""
+        self._file(path).flip_bit(position)
+
+    def peek(self, path: str, position: int, *, after_crash: bool = False) -> int | None:
+        """A byte as it stands there, or would if power failed now; nothing where there is none."""
+        file = self._find(path)
+        if not isinstance(file, File):
+            return None
+        content = file.synced if after_crash else file.content
+        return content[position] if position < len(content) else None
+
+    def _count_operation(self) -> None:
+        self.operations += 1
+        if self.crash_after is not None:
+            if self.crash_after == 0:
+                self.on_fault(POWER_FAILURE)
+                raise PowerLossError
+            self.crash_after -= 1
+
+    def _raise_io_error(self, operation: str) -> None:
+        code = self.io_errors.get(operation)
+        if code is not None:
+            self.on_fault(IO_ERRORS.get((operation, code), operation))
+            raise OSError(code, os.strerror(code))
+
+    def _find(self, path: str) -> File | Directory | None:
+        found: File | Directory | None = self.root
+        for part in path.split("/") if path else ():
+            found = found.entries.get(part) if isinstance(found, Directory) else None
+        return found
+
+    def _parent(self, path: str) -> Directory:
+        found = self._find(dirname(path))
+        if not isinstance(found, Directory):
+            raise FileNotFoundError(path)
+        return found
+
+    def _file(self, path: str) -> File:
+        found = self._find(path)
+        if not isinstance(found, File):
+            raise FileNotFoundError(path)
+        return found
+
+
+def _ignore_fault(what: str) -> None:
+    """What happens is not counted."""
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    if not 0 <= at < len(data):
+        return data
+    return data[:at] + bytes([data[at] ^ _FLIPPED_BIT]) + data[at + 1 :]
+
+
+def _sectors(position: int, data: bytes) -> list[tuple[int, bytes]]:
+    pieces, at = [], 0
+    while at < len(data):
+        size = SECTOR - (position + at) % SECTOR
+        pieces.append((position + at, data[at : at + size]))
+        at += size
+    return pieces
+
+
+def _put(content: bytearray, position: int, data: bytes) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _cut(content: bytearray, length: int) -> None:
+    del content[length:]
+    content.extend(bytes(length - len(content)))

@@ -1,0 +1,383 @@
+"""A ZooKeeper of a world: sessions that take time, lose their connection, and expire.
+
+`partage.store.memory` has the nodes. Here are the ways to them, on the virtual clock: requests and
+answers take a while, a cut loses them or lets them arrive late, a session ends once its servers
+have not heard of it for its timeout. The client's end is what kazoo is to a broker: it pings,
+notices that nobody answers, connects again, and learns then that its session is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final, TypeVar
+
+from partage.lab.environment.clock import Clock
+from partage.lab.environment.coroutines import SimFuture, WhenAwake
+from partage.store.memory import MemorySession, MemoryZooKeeper
+from partage.store.zookeeper import (
+    ChangeCallback,
+    InDoubtError,
+    Operation,
+    SessionEndedError,
+    ZNode,
+)
+
+T = TypeVar("T")
+
+#: What it is called when the servers do something to a client.
+SESSION_EXPIRED: Final = "a_session_expires"
+TRANSACTION_IN_DOUBT: Final = "a_transaction_is_in_doubt"
+
+_TICK_MS: Final = 100
+_CONNECTS_EVERY_MS: Final = 200
+_LATE_MAX_MS: Final = 3_000
+_REPORT_INTERVAL_MS: Final = 1_000  # half a tick; a session lasts two ticks at least
+
+
+class ZooKeeper:
+    """The servers, seen from their clients; ``struck`` is told what comes of faults."""
+
+    def __init__(self, clock: Clock, rng: Random, delay_max_ms: int) -> None:
+        self.on_fault: Callable[[str], None] = _ignore_fault
+        self.clock = clock
+        self.nodes = MemoryZooKeeper()
+        self._rng = rng
+        self._delay_max_ms = delay_max_ms
+        self._cuts: dict[str, int] = {}
+        self._server_cuts: dict[
+            str, int
+        ] = {}  # until when a client's server is cut off from the leader
+        self._clients: dict[MemorySession, str] = {}
+        self._last_seen_ms: dict[
+            MemorySession, int
+        ] = {}  # when the leader was told of a sign of life
+        self._unreported: set[MemorySession] = set()  # what the clients' servers have not told it
+        self._reported_ms = clock.now_ms
+        self._tick()
+
+    def open_session(self, client: str, timeout_ms: int, when_awake: WhenAwake) -> LabSession:
+        """A session of a client, which its servers know from now on."""
+        inner = self.nodes.connect(timeout_ms)
+        self._clients[inner] = client
+        self._last_seen_ms[inner] = self.clock.now_ms
+        return LabSession(self, client, inner, when_awake)
+
+    def cut(self, client: str, for_ms: int) -> None:
+        """Nothing passes between a client and the servers for a while."""
+        self._cuts[client] = self.clock.now_ms + for_ms
+
+    def cut_server(self, client: str, for_ms: int) -> None:
+        """A client and its server are cut off together from all others: pings are answered, and
+        nothing else is for a while. What the server knows of the client, the leader hears later.
+        """
+        self._server_cuts[client] = self.clock.now_ms + for_ms
+
+    def heal(self) -> None:
+        """Everything passes."""
+        self._cuts.clear()
+        self._server_cuts.clear()
+
+    def cut_for_ms(self, client: str) -> int:
+        """For how long nothing passes from now on; 0 where everything does."""
+        return max(0, self._cuts.get(client, 0) - self.clock.now_ms)
+
+    def server_cut_for_ms(self, client: str) -> int:
+        """For how long a client's server is cut off from now on; 0 where it is not."""
+        return max(0, self._server_cuts.get(client, 0) - self.clock.now_ms)
+
+    def _is_server_cut(self, inner: MemorySession) -> bool:
+        return self.server_cut_for_ms(self._clients[inner]) > 0
+
+    def delay_ms(self) -> int:
+        """How long a packet takes."""
+        return self._rng.randrange(self._delay_max_ms + 1)
+
+    def late_delivery_ms(self) -> int | None:
+        """Of a request whose connection was given up: how late it arrives after all, or never."""
+        return self._rng.randrange(_LATE_MAX_MS) if self._rng.random() < 0.5 else None
+
+    def close_session(self, inner: MemorySession) -> None:
+        """A client has said that it goes: its session ends at once."""
+        self._last_seen_ms.pop(inner, None)
+        self.nodes.expire(inner)
+
+    def touch_session(self, inner: MemorySession) -> bool:
+        """A sign of life; whether the session still lives. A client's server tells the leader of it
+        when that pings, twice a tick, whatever it has asked the leader meanwhile.
+        """
+        if self.nodes.is_alive(inner):
+            self._unreported.add(inner)
+            return True
+        return False
+
+    def reattach_session(self, inner: MemorySession) -> bool:
+        """A client connects again; whether its session still lives, as the leader says."""
+        if self.nodes.is_alive(inner):
+            self._last_seen_ms[inner] = self.clock.now_ms
+            return True
+        return False
+
+    def _tick(self) -> None:
+        now_ms = self.clock.now_ms
+        self.nodes.now_ms = now_ms
+        if now_ms - self._reported_ms >= _REPORT_INTERVAL_MS:
+            self._reported_ms = now_ms
+            for inner in [each for each in self._unreported if not self._is_server_cut(each)]:
+                self._unreported.remove(inner)
+                if inner in self._last_seen_ms:
+                    self._last_seen_ms[inner] = now_ms
+        for inner, heard_ms in list(self._last_seen_ms.items()):
+            if now_ms - heard_ms > inner.timeout_ms:
+                del self._last_seen_ms[inner]
+                self.nodes.expire(inner)
+                self.on_fault(SESSION_EXPIRED)
+        self.clock.call_later(_TICK_MS, self._tick)
+
+
+class LabSession:
+    """A session with it; see `partage.store.zookeeper.Session`.
+
+    ``on_suspended`` is called when the connection is taken for lost, ``on_over`` when it turns out
+    that the session is over.
+    """
+
+    def __init__(
+        self, servers: ZooKeeper, client: str, inner: MemorySession, when_awake: WhenAwake
+    ) -> None:
+        self.on_suspended: Callable[[], None] = _ignore
+        self.on_over: Callable[[], None] = _ignore
+        self.is_closed = False
+        self._servers = servers
+        self._clock = servers.clock
+        self._client = client
+        self._inner = inner
+        self._when_awake = when_awake
+        self._is_connected = True
+        self._connection = 1  # counts them
+        self._answered_ms = self._clock.now_ms
+        self._last_up_ms = 0
+        self._last_down_ms = 0
+        self._open: dict[SimFuture[Any], None] = {}
+        self._connecting: list[SimFuture[None]] = []
+        self._watches: list[ChangeCallback] = []
+        self._ping()
+
+    @property
+    def timeout_ms(self) -> int:
+        """What the servers granted."""
+        return self._inner.timeout_ms
+
+    @property
+    def session_id(self) -> int:
+        """The owner of ephemeral nodes."""
+        return self._inner.session_id
+
+    def abandon(self) -> None:
+        """The client is gone; the servers find out after the timeout."""
+        self.is_closed = True
+
+    def close(self) -> None:
+        """The client goes, and says so to the servers if they can be reached."""
+        servers, inner = self._servers, self._inner
+        if self._is_connected and not self.is_closed:
+            self._last_up_ms = max(self._last_up_ms, self._clock.now_ms + servers.delay_ms())
+
+            def arrive() -> None:
+                if not servers.cut_for_ms(self._client):
+                    servers.close_session(inner)
+
+            self._clock.call_later(self._last_up_ms - self._clock.now_ms, arrive)
+        self.abandon()
+
+    # Packets.
+
+    def _send(
+        self, ask: Callable[[], Coroutine[Any, Any, T]], *, is_ping: bool = False
+    ) -> SimFuture[T]:
+        """Have the servers answer; what is sent is done in order, and answered in order."""
+        moment: SimFuture[T] = SimFuture()
+        self._open[moment] = None
+        clock, servers = self._clock, self._servers
+        self._last_up_ms = max(self._last_up_ms, clock.now_ms + servers.delay_ms())
+
+        connection = self._connection
+
+        def arrive() -> None:
+            closed_ms = servers.cut_for_ms(self._client)
+            if closed_ms:  # sent again until it passes
+                clock.call_later(closed_ms, arrive)
+            elif connection == self._connection:
+                serve()
+            elif (late_ms := servers.late_delivery_ms()) is not None:
+                clock.call_later(late_ms, serve)  # and nobody waits for the answer any more
+
+        def serve() -> None:
+            alone_ms = servers.server_cut_for_ms(self._client)
+            if alone_ms and not is_ping:
+                clock.call_later(alone_ms, serve)
+                return
+            if not alone_ms and not servers.touch_session(self._inner):
+                clock.call_later(servers.delay_ms(), lambda: self._when_awake(self._disconnect))
+                return
+            answer = _run_synchronously(ask())
+            self._last_down_ms = max(self._last_down_ms, clock.now_ms + servers.delay_ms())
+            clock.call_later(self._last_down_ms - clock.now_ms, lambda: leave(answer))
+
+        def leave(answer: Callable[[SimFuture[T]], None]) -> None:
+            closed_ms = servers.cut_for_ms(self._client)
+            if closed_ms:
+                clock.call_later(closed_ms, lambda: leave(answer))
+            else:
+                self._when_awake(lambda: self._complete(moment, answer))
+
+        clock.call_later(self._last_up_ms - clock.now_ms, arrive)
+        return moment
+
+    def _complete(self, moment: SimFuture[T], answer: Callable[[SimFuture[T]], None]) -> None:
+        if moment in self._open and not self.is_closed:
+            del self._open[moment]
+            self._answered_ms = self._clock.now_ms
+            answer(moment)
+
+    def _request(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        if self.is_closed:
+            raise SessionEndedError("the session has expired")
+        if not self._is_connected:
+            raise InDoubtError("there is no connection")
+        return self._send(ask)
+
+    # The connection.
+
+    def _ping(self) -> None:
+        """Three times a timeout; nobody answers for two thirds of it: the connection is lost."""
+        if self.is_closed:
+            return
+        third_ms = self.timeout_ms // 3
+        if self._is_connected:
+            if self._clock.now_ms - self._answered_ms > 2 * third_ms:
+                self._disconnect()
+            else:
+                self._send(self._inner.wait_connected, is_ping=True)
+        self._clock.call_later(third_ms, lambda: self._when_awake(self._ping))
+
+    def _disconnect(self) -> None:
+        if not self._is_connected or self.is_closed:
+            return
+        self._is_connected = False
+        self._connection += 1
+        self.on_suspended()
+        failing, self._open = list(self._open), {}
+        for moment in failing:
+            moment.set_exception(InDoubtError("the connection is lost"))
+        watches, self._watches = self._watches, []
+        for changed in watches:
+            changed()
+        self._connect()
+
+    def _connect(self) -> None:
+        if self.is_closed or self._is_connected:
+            return
+        servers = self._servers
+
+        def arrive() -> None:
+            if not servers.cut_for_ms(self._client) and not servers.server_cut_for_ms(self._client):
+                lives = servers.reattach_session(self._inner)
+                self._clock.call_later(
+                    servers.delay_ms(), lambda: self._when_awake(lambda: self._on_reattached(lives))
+                )
+
+        self._clock.call_later(servers.delay_ms(), arrive)
+        self._clock.call_later(_CONNECTS_EVERY_MS, lambda: self._when_awake(self._connect))
+
+    def _on_reattached(self, lives: bool) -> None:
+        if self.is_closed or self._is_connected:
+            return
+        connecting, self._connecting = self._connecting, []
+        if lives:
+            self._is_connected = True
+            self._answered_ms = self._clock.now_ms
+            for moment in connecting:
+                moment.set_result(None)
+        else:
+            self.is_closed = True
+            for moment in connecting:
+                moment.set_exception(SessionEndedError("the session has expired"))
+            self.on_over()
+
+    # What the stores ask.
+
+    async def transact(self, operations: Sequence[Operation]) -> None:
+        """Do all of it or nothing."""
+        try:
+            await self._request(lambda: self._inner.transact(operations))
+        except InDoubtError:
+            self._servers.on_fault(TRANSACTION_IN_DOUBT)
+            raise
+
+    async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
+        """The node, None where there is none."""
+        told = self._register_watch(changed)
+        return await self._request(lambda: self._inner.read(path, told))
+
+    async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
+        """The nodes, asked for at once, and each as it is when the servers come to it."""
+        asked = [self._request(partial(self._inner.read, path)) for path in paths]
+        return [await node for node in asked]
+
+    async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
+        """The names of the children."""
+        told = self._register_watch(changed)
+        return await self._request(lambda: self._inner.children(path, told))
+
+    async def ping_leader(self) -> None:
+        """Ask the leader."""
+        await self._request(self._inner.ping_leader)
+
+    async def wait_connected(self) -> None:
+        """Return once there is a connection."""
+        if self.is_closed:
+            raise SessionEndedError("the session has expired")
+        if not self._is_connected:
+            moment: SimFuture[None] = SimFuture()
+            self._connecting.append(moment)
+            await moment
+
+    def _register_watch(self, changed: ChangeCallback | None) -> ChangeCallback | None:
+        """What the servers call when something has changed; the client hears of it later."""
+        if changed is None:
+            return None
+        self._watches.append(changed)
+
+        def told() -> None:
+            after_ms = self._servers.delay_ms() + self._servers.cut_for_ms(self._client)
+            self._clock.call_later(after_ms, lambda: self._when_awake(hear))
+
+        def hear() -> None:
+            if changed in self._watches and not self.is_closed:
+                self._watches.remove(changed)
+                changed()
+
+        return told
+
+
+def _run_synchronously(work: Coroutine[Any, Any, T]) -> Callable[[SimFuture[T]], None]:
+    """What the servers answer at once, to be told later."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        given: T = ended.value
+        return lambda moment: moment.set_result(given)
+    except Exception as error:
+        failure = error
+        return lambda moment: moment.set_exception(failure)
+    raise AssertionError("the servers never wait")
+
+
+def _ignore_fault(what: str) -> None:
+    """What happens is not counted."""
+
+
+def _ignore() -> None:
+    """Nobody listens."""

@@ -1,0 +1,242 @@
+"""Liveness checks of a healed world.
+
+- ``peace``: within `Options.liveness_timeout_ms` every consumer that wants to be in a group is a
+  Stable member. Each subscribed partition has one owner, every record was delivered and committed,
+  and no further rebalance occurs.
+- ``restart``: a broker that is killed and restarts (or is replaced) causes no new generation.
+- ``leaving``: after all members left, no request is unanswered and only the offset expiry timers
+  are armed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from partage.coordinator.group import Group
+from partage.coordinator.states import GroupState
+from partage.coordinator.timers import ExpiryTimer
+from partage.lab.clients.consumer import ConsumerProcess
+from partage.lab.clients.rogue_client import MEMBERLESS_GROUP, RogueClient
+from partage.lab.history import Partition, RuleViolationError
+from partage.lab.options import IN_FLIGHT_MAX_MS
+from partage.member.states import MemberState
+from partage.model.errors import ErrorCode
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+_POLL_INTERVAL_MS: Final = 1_000
+_QUIET_MS: Final = 6_000
+_UNLIMITED_MEMBERS: Final = 1_000
+
+
+_STABLE_STATES: Final = (GroupState.EMPTY, GroupState.STABLE)
+
+
+def check_liveness(world: World) -> None:
+    """Heal all faults and check that the world becomes stable and stays stable.
+
+    Raises:
+        RuleViolationError: The world does not become stable in time, or does not stay stable.
+    """
+    world.heal_faults()
+    world.clock.run(IN_FLIGHT_MAX_MS)
+    for producer in world.producers:
+        producer.stop()
+    _wait_until_stable(world)
+    before = _generations(world)
+    world.clock.run(_QUIET_MS)
+    _check_generations_unchanged(world, "peace", before, "though nobody came, went or failed")
+    _check_restart(world, before)
+    _reread_everything(world)
+    _check_shutdown(world)
+
+
+def _wait_until_stable(world: World) -> None:
+    try:
+        _wait_until_none(world, "peace", _liveness_problem, world.options.liveness_timeout_ms)
+    except RuleViolationError:
+        # These states last until the next rebalance (see docs/simulator.md):
+        # - A static member restarts between the two rebalances of a cooperative hand-over. It gets
+        #   its old assignment, so no member joins the second rebalance.
+        # - A leader returns over an old JoinGroup version and does not know that it leads.
+        # - A static member returns with other topics and gets its old assignment.
+        static = [p for p in world.live_processes if p.is_member and p.instance_id is not None]
+        if not static or _membership_problem(world) is not None:
+            raise
+        world.faults["a static group has to be nudged"] += 1
+        for process in static:
+            RogueClient(world, world.rng).remove_static_member(
+                process.group_id, process.instance_id or ""
+            )
+        _wait_until_none(world, "peace", _liveness_problem, world.options.liveness_timeout_ms)
+
+
+def _wait_until_none(world: World, rule: str, unrest: object, patience_ms: int) -> None:
+    assert callable(unrest)
+    for _ in range(0, patience_ms, _POLL_INTERVAL_MS):
+        if unrest(world) is None:
+            return
+        world.clock.run(_POLL_INTERVAL_MS)
+    problem = unrest(world)
+    if problem is not None:
+        raise RuleViolationError(rule, f"{patience_ms} ms after all faults: {problem}")
+
+
+def _check_restart(world: World, before: dict[str, int]) -> None:
+    """Kill a coordinator and check that no group gets a new generation."""
+    coordinator = world.coordinator(next(iter(before), ""))
+    if not before or coordinator is None:
+        return
+    coordinator.die("it is killed, in peace")
+    world.clock.run(_QUIET_MS + world.options.takeover_ms)
+    _check_generations_unchanged(world, "restart", before, "for a broker that was killed")
+    _wait_until_none(world, "restart", _liveness_problem, world.options.liveness_timeout_ms)
+
+
+def _reread_everything(world: World) -> None:
+    """Read all offsets and records once more, for the checkers."""
+    for group_id in dict.fromkeys([*_group_ids(world), MEMBERLESS_GROUP]):
+        RogueClient(world, world.rng).fetch_all_offsets(group_id)
+    world.clock.run(_POLL_INTERVAL_MS)
+    _wait_until_none(world, "restart", _storage_problem, world.options.takeover_ms)
+    storage = world.broker.storage
+    assert storage is not None, "it has come back"
+    for place, partition in storage.partitions.items():
+        if place[0] != OFFSETS_TOPIC:
+            world.append_history(storage.reread_partition(place, partition, world.now_ms))
+
+
+def _storage_problem(world: World) -> str | None:
+    return None if world.broker.storage is not None else "the broker with the topics is away"
+
+
+def _check_shutdown(world: World) -> None:
+    """Let all members leave: half at once, half by draining (after a hand-over)."""
+    for number, process in enumerate(world.live_processes):
+        if number % 2:
+            process.leave()
+        else:
+            process.drain()
+    _wait_until_none(world, "leaving", _leftover_problem, world.options.liveness_timeout_ms)
+
+
+def _loading_problem(world: World) -> str | None:
+    return None if world.groups() is not None else "the groups are not loaded"
+
+
+def _check_generations_unchanged(world: World, rule: str, before: dict[str, int], why: str) -> None:
+    _wait_until_none(world, rule, _loading_problem, world.options.takeover_ms)
+    after = _generations(world)
+    if after != before:
+        raise RuleViolationError(rule, f"generations went from {before} to {after}, {why}")
+
+
+def _generations(world: World) -> dict[str, int]:
+    groups = world.groups() or {}
+    return {name: group.generation for name, group in groups.items() if group.members}
+
+
+def _leftover_problem(world: World) -> str | None:
+    groups = world.groups()
+    if groups is None:
+        return "the groups are not loaded"
+    members = [member for group in groups.values() for member in group.members]
+    if members:
+        return f"{members} are still members"
+    hosts = [host for broker in world.brokers for host in broker.hosts]
+    if unanswered := sum(host.open_ticket_count() for host in hosts):
+        return f"{unanswered} requests are not answered"
+    armed = [key for host in hosts for key in host.driver.timers.armed]
+    timers = [key for key in armed if not isinstance(key, ExpiryTimer)]
+    return f"timers are left: {timers}" if timers else None
+
+
+def _liveness_problem(world: World) -> str | None:
+    """Return a description of the first problem, or None if the world is stable."""
+    problem = _membership_problem(world)
+    if problem is not None:
+        return problem
+    for group_id in _group_ids(world):
+        problem = _assignment_problem(world, group_id) or _consumption_problem(world, group_id)
+        if problem is not None:
+            return f"group {group_id}: {problem}"
+    return None
+
+
+def _group_ids(world: World) -> list[str]:
+    return list(
+        dict.fromkeys([*(world.groups() or {}), *(p.group_id for p in world.live_processes)])
+    )
+
+
+def _membership_problem(world: World) -> str | None:
+    """Return the first consumer or group that is not Stable, whatever its assignment, or None."""
+    groups = world.groups()
+    if groups is None:
+        return "the groups are not loaded"
+    for process in world.live_processes:
+        if process.failure is not None and not _is_final(world, process):
+            return f"{process.name} ended with {process.failure}"
+        if process.failure is None and process.is_subscribed and not process.is_member:
+            return f"{process.name} is out, and nobody has asked it to leave"
+    for group_id in _group_ids(world):
+        problem = _group_membership_problem(world, group_id, groups.get(group_id))
+        if problem is not None:
+            return f"group {group_id}: {problem}"
+    return None
+
+
+def _is_final(world: World, process: ConsumerProcess) -> bool:
+    """True if a member may have failed for good.
+
+    Another member has its instance id, the group is full, or the protocols do not match.
+    """
+    match process.failure:
+        case ErrorCode.FENCED_INSTANCE_ID.name:
+            return process.instance_id is not None
+        case ErrorCode.GROUP_MAX_SIZE_REACHED.name:
+            return world.options.members_max < _UNLIMITED_MEMBERS
+    return process.failure == ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name
+
+
+def _group_membership_problem(world: World, group_id: str, group: Group | None) -> str | None:
+    members = world.members(group_id)
+    known = set() if group is None else set(group.members)
+    believed = {process.core.membership.member_id for process in members}
+    if known != believed:
+        return f"the coordinator has {sorted(known)}, the members are {sorted(believed)}"
+    if group is not None and group.state not in _STABLE_STATES:
+        return f"it is {group.state}"
+    for process in members:
+        state = process.core.membership.state
+        if state is not MemberState.STABLE:
+            return f"{process.name} is {state}"
+        if process.core.deliverable != process.core.owned:
+            return f"{process.name} does not hand out all it owns"
+    return None
+
+
+def _subscribed_partitions(world: World, group_id: str) -> list[Partition]:
+    topics = {topic for process in world.members(group_id) for topic in process.topics}
+    counts = world.partition_counts
+    return sorted((topic, index) for topic in topics for index in range(counts[topic]))
+
+
+def _assignment_problem(world: World, group_id: str) -> str | None:
+    owned = sorted(p for process in world.members(group_id) for p in process.core.owned)
+    wanted = _subscribed_partitions(world, group_id)
+    return None if owned == wanted else f"{owned} are owned, {wanted} are wanted"
+
+
+def _consumption_problem(world: World, group_id: str) -> str | None:
+    for process in world.members(group_id):
+        if not process.poll_loop.has_committed_all(world.end_offset):
+            return f"{process.name} has not read and committed all"
+    seen = world.delivered[group_id]
+    for partition in _subscribed_partitions(world, group_id):
+        missing = set(range(world.end_offset(partition))) - seen[partition]
+        if missing:
+            return f"records {sorted(missing)[:5]} of {partition} were handed to nobody"
+    return None

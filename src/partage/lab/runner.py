@@ -1,0 +1,84 @@
+"""Run one scenario and return its verdict."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from partage.lab.checkers import attach_checkers
+from partage.lab.faults import KINDS
+from partage.lab.history import RuleViolationError
+from partage.lab.liveness import check_liveness
+from partage.lab.options import Scenario, build_scenario
+from partage.lab.world import World
+
+#: The rule name for failed assertions, including those of the state machines.
+INVARIANT = "invariant"
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """Result of a scenario; ``rule`` is None if no rule was broken.
+
+    ``faults`` counts the faults that took effect, by kind. ``met`` and ``met_by_consumers`` count
+    events by the state of the group or consumer (see `partage.lab.coverage`).
+    """
+
+    seed: int
+    rule: str | None = None
+    story: str = ""
+    command: str = ""
+    events: int = 0
+    requests: int = 0
+    generations: int = 0
+    faults: dict[str, int] = {}
+    met: dict[str, int] = {}
+    met_by_consumers: dict[str, int] = {}
+
+
+def draw_scenario(
+    seed: int, kept: tuple[int, ...] | None = None, changes: dict[str, Any] | None = None
+) -> Scenario:
+    """Build the scenario of a seed, with all known faults. See `build_scenario`."""
+    return build_scenario(seed, KINDS, kept, changes)
+
+
+def run_scenario(drawn: Scenario) -> tuple[World, Verdict]:
+    """Run a scenario.
+
+    Returns:
+        The world in its final state, and the verdict.
+    """
+    world = World(drawn)
+    attach_checkers(world.history, world.settings)
+    verdict = Verdict(seed=drawn.seed, command=drawn.rerun_command())
+    try:
+        world.run()
+        check_liveness(world)
+    except RuleViolationError as violation:
+        verdict.rule, verdict.story = violation.rule, violation.description
+    except AssertionError as error:  # an invariant of a state machine, or an assumption of a shell
+        verdict.rule, verdict.story = INVARIANT, f"{error}\n{_traceback_summary(error)}"
+    except Exception as error:  # a bug, which a real broker would log
+        verdict.rule, verdict.story = type(error).__name__, f"{error}\n{_traceback_summary(error)}"
+    _count(world, verdict)
+    return world, verdict
+
+
+def _traceback_summary(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    return " < ".join(
+        f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames[::-1]
+    )
+
+
+def _count(world: World, verdict: Verdict) -> None:
+    verdict.events = world.clock.events
+    verdict.requests = world.requests
+    verdict.generations = len(world.generations)
+    verdict.faults = dict(Counter(world.faults))
+    verdict.met = dict(world.group_coverage)
+    verdict.met_by_consumers = dict(world.consumer_coverage)

@@ -1,0 +1,369 @@
+"""A live group in a world of its own, where something can be tried on it.
+
+The coordinator, the members' cores, the assignors and the wire are those of every world. The
+members are not: they read nothing, for there are no records. They heartbeat, and hear of what they
+own once they are done with what they work on.
+
+It begins as the group was found: its last but one generation is written into the coordinator's
+state, all join, and whoever leads hands out the live assignment instead of asking its assignor.
+From then on everything takes its course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final
+
+from partage.assignors import (
+    Assignor,
+    ConsistentHashing,
+    CooperativeSticky,
+    Range,
+    RoundRobin,
+    Sticky,
+    Topic,
+)
+from partage.bridge.consumer_protocol import AssignmentInput, ConsumerProtocol
+from partage.coordinator.records import GroupRecord
+from partage.coordinator.states import GroupState
+from partage.lab.clients.consumer import ConsumerProcess
+from partage.lab.clients.poll_loop import PollLoop, partitions_by_topic
+from partage.lab.history import HistoryEntry, RequestReceived
+from partage.lab.options import Options, Scenario
+from partage.lab.whatif.handovers import MembershipChange, ReaderChange
+from partage.lab.whatif.live_group import LiveGroup, LiveMember, Partition
+from partage.lab.world import World
+from partage.member import events, outcome
+from partage.member.handler_context import HandlerContext
+from partage.member.states import MemberState
+from partage.member.timers import MemberTimer
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.wire.consumer_protocol import Assignment, ConsumerTopicPartitions, encode_assignment
+from partage.wire.types import Message
+
+#: Those that need nothing of their members or topics that a rehearsal does not have.
+ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
+    each.name: each for each in (Range, RoundRobin, Sticky, CooperativeSticky, ConsistentHashing)
+}
+#: A member is up to so long at work on what it has read, and hears of nothing else.
+PROCESSING_MAX_MS: Final = 500
+_LOAD_MAX_MS: Final = 500
+_POLL_INTERVAL_MS: Final = 250
+_STABLE_TIMEOUT_MS: Final = 60_000
+_NEVER_MS: Final = 1 << 50
+
+
+class _SimulatedWorld(World):
+    """A world that nobody judges, and whose topics nobody stores: only who reads what counts.
+
+    Time in which nothing happens need not be lived through: ``skipped_ms`` counts it.
+    """
+
+    has_invariant_checks: ClassVar[bool] = False
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.timeline: list[ReaderChange] = []
+        self.skipped_ms = 0
+        super().__init__(scenario)
+
+    @property
+    def virtual_now_ms(self) -> int:
+        """The time, with what was skipped."""
+        return self.now_ms + self.skipped_ms
+
+    @property
+    def stored_topics(self) -> dict[str, int]:
+        return {OFFSETS_TOPIC: 1}
+
+    def append_history(self, entry: HistoryEntry) -> None:
+        """Nobody reads the history of a rehearsal."""
+
+    def record_response(self, asked: RequestReceived, message: Message) -> None:
+        """Nor counts its generations."""
+
+    def add_process(self, **made_of: Any) -> ConsumerProcess:
+        process = _SimulatedMember(self, **made_of)
+        self.processes.append(process)
+        return process
+
+
+class _IdlePollLoop(PollLoop):
+    """A user who waits in a poll, and never for records."""
+
+    def on_owned_changed(self, owned: frozenset[Partition]) -> None:
+        """It reads nothing."""
+
+    def poll(self) -> None:
+        process = self._process
+        process.handle(events.Polled(at_ms=process.world.now_ms, is_in_poll=True))
+
+
+class _SimulatedMember(ConsumerProcess):
+    """A member that says what may be read from it."""
+
+    poll_loop_class: ClassVar[type[PollLoop]] = _IdlePollLoop
+    _deliverable: frozenset[Partition] = frozenset()
+
+    def handle(self, event: events.Event) -> None:
+        super().handle(event)
+        self._record_deliverable()
+
+    def crash(self, *, silently: bool) -> None:
+        super().crash(silently=silently)
+        self._record_deliverable()
+
+    def _record_deliverable(self) -> None:
+        deliverable = self.core.deliverable if self.is_alive else frozenset()
+        if deliverable != self._deliverable:
+            self._deliverable = deliverable
+            world = self.world
+            assert isinstance(world, _SimulatedWorld)
+            world.timeline.append(ReaderChange(world.virtual_now_ms, self.name, deliverable))
+
+    def _perform_action(self, action: outcome.Action) -> None:
+        match action:
+            case outcome.WatchTopics():  # topics stay what they are
+                return
+            case outcome.CallListener():
+                self.call_later(self.rng.randrange(PROCESSING_MAX_MS), self._run_listener)
+        super()._perform_action(action)
+
+    def _run_listener(self) -> None:
+        due, self.pending_callback = self.pending_callback, None
+        if due is not None:
+            self.handle(events.CallbackCompleted(at_ms=self.world.now_ms, serial=due.serial))
+
+    def desynchronize_heartbeats(self) -> None:
+        """A long time passes: heartbeats come as seldom as they do at rest, and at any moment."""
+        now_ms, interval_ms = self.world.now_ms, self.world.options.heartbeat_interval_ms
+        turn = HandlerContext(now_ms)
+        for _ in range(interval_ms.bit_length()):
+            self.core.membership.link.schedule_heartbeat(turn)
+        self._arm(MemberTimer.HEARTBEAT, now_ms + self.rng.randrange(interval_ms))
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether it owns what it was given, and nobody is to be told."""
+        core = self.core
+        return (
+            core.membership.state is MemberState.STABLE
+            and core.step is None
+            and self.pending_callback is None
+        )
+
+
+class _LiveAssignment:
+    """The live assignment, to be handed out once; by the names of processes."""
+
+    def __init__(self, shares: Mapping[str, tuple[Partition, ...]]) -> None:
+        self._shares = shares
+        self.was_used = False
+
+    def assignments(self, named: Mapping[str, str]) -> dict[str, bytes]:
+        """What each member is given; ``named`` has the process of each member id."""
+        self.was_used = True
+        return {
+            member_id: encode_assignment(
+                Assignment(
+                    assigned_partitions=[
+                        ConsumerTopicPartitions(topic=topic, partitions=indexes)
+                        for topic, indexes in partitions_by_topic(self._shares[process]).items()
+                    ]
+                )
+            )
+            for member_id, process in named.items()
+        }
+
+
+class _LiveThenAssignor(ConsumerProtocol):
+    """An assignor whose turn comes in the second generation."""
+
+    def __init__(self, assignor: Assignor, opening: _LiveAssignment, world: World) -> None:
+        super().__init__([assignor])
+        self._opening = opening
+        self._world = world
+
+    def assigned(self, assigning: AssignmentInput, topics: Mapping[str, Topic]) -> dict[str, bytes]:
+        if self._opening.was_used:
+            return super().assign(assigning, topics)
+        return self._opening.assignments(
+            {m.member_id: self._process(m.member_id, m.instance_id) for m in assigning.members}
+        )
+
+    def _process(self, member_id: str, instance_id: str | None) -> str:
+        """Who a member is: it may not have heard of its own id yet."""
+        for process in self._world.processes:
+            if process.instance_id == instance_id and (
+                instance_id is not None or member_id.startswith(f"{process.name}-")
+            ):
+                return process.name
+        raise AssertionError(f"no process is {member_id}")
+
+
+class GroupSimulation:
+    """A group in a world, as it was found; ``assignor`` is what its members offer.
+
+    A process has the id of its live member for its name, which its member id begins with, so that
+    assignors see members in their live order.
+    """
+
+    def __init__(self, group: LiveGroup, assignor: str) -> None:
+        self.group = group
+        self.member_by_process: dict[str, str] = {}  # process -> the member whose place it fills
+        self.membership_changes: list[MembershipChange] = []
+        self._assignor = ASSIGNORS[assignor]
+        self._world = _SimulatedWorld(_scenario(group))
+        self._world.partition_counts = group.partition_counts
+        self._live_assignment = _LiveAssignment(
+            {member.member_id: member.assigned for member in group.members}
+        )
+        self._restore_live_group()
+
+    def _restore_live_group(self) -> None:
+        """Let the group become what it was found to be."""
+        world, group = self._world, self.group
+        world.broker.start()
+        world.clock.run(_LOAD_MAX_MS)
+        shard = world.broker.shard
+        assert shard is not None, "an empty disk is loaded at once"
+        if group.generation is not None and group.generation > 1:
+            shard.apply(GroupRecord(group_id=group.name, generation=group.generation - 1))
+        for member in sorted(group.members, key=lambda member: member.member_id != group.leader):
+            self.start_process(member, member.member_id)
+            world.clock.run(10)  # who comes first leads
+        self.wait_until_stable()
+        assert self.owners == group.owners, "a rehearsal begins with the live assignment"
+        assert group.generation in (None, self.generation), "and in the live generation"
+
+    # What there is.
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the world."""
+        return self._world.virtual_now_ms
+
+    @property
+    def timeline(self) -> list[ReaderChange]:
+        """Who read what, from when on."""
+        return self._world.timeline
+
+    @property
+    def generation(self) -> int:
+        """The group's generation."""
+        shard = self._world.broker.shard
+        assert shard is not None, "the broker of a rehearsal does not fail"
+        return shard.groups[self.group.name].generation
+
+    @property
+    def owners(self) -> dict[Partition, str]:
+        """Who owns what, by the live member whose place it fills."""
+        return {
+            p: self.member_by_process[each.name]
+            for each in self.live_processes
+            for p in each.core.owned
+        }
+
+    @property
+    def live_processes(self) -> list[ConsumerProcess]:
+        """The members' processes, in the order in which they began."""
+        return self._world.live_processes
+
+    # What can be done.
+
+    def run(self, for_ms: int) -> None:
+        """Let so much time pass. What is left of it once the group is at rest is skipped."""
+        end_ms = self.now_ms + for_ms
+        while self.now_ms < end_ms:
+            self._world.clock.run(min(_POLL_INTERVAL_MS, end_ms - self.now_ms))
+            if self._is_stable():
+                self._world.skipped_ms += end_ms - self.now_ms
+                self._desynchronize_heartbeats()
+
+    def _desynchronize_heartbeats(self) -> None:
+        for process in self.live_processes:
+            assert isinstance(process, _SimulatedMember)
+            process.desynchronize_heartbeats()
+
+    def mark_membership_change(self, processes: Iterable[str]) -> None:
+        """Note that these processes come or go from now on."""
+        self.membership_changes.append(MembershipChange(self.now_ms, frozenset(processes)))
+
+    def new_member_name(self, client_id: str) -> str:
+        """A name for a process that was not there before, as a coordinator makes member ids."""
+        return f"{client_id}-{self._world.rng.getrandbits(64):016x}"
+
+    def start_process(
+        self, like: LiveMember, name: str, place: str | None = None
+    ) -> ConsumerProcess:
+        """Start a process like a member, in its own or another's place."""
+        self.member_by_process[name] = name if place is None else place
+        return self._world.add_process(
+            name=name,
+            group_id=self.group.name,
+            topics=frozenset(like.topics),
+            embedding=_LiveThenAssignor(self._assignor(), self._live_assignment, self._world),
+            instance_id=like.instance_id,
+        )
+
+    def wait_until_stable(self) -> bool:
+        """Wait until all own what they were given, and heartbeats are spread as they are after a
+        long time; False if that does not come.
+        """
+        group = self.group
+        patience_ms = _STABLE_TIMEOUT_MS + 2 * (
+            group.session_timeout_ms + group.max_poll_interval_ms
+        )
+        for _ in range(0, patience_ms, _POLL_INTERVAL_MS):
+            self._world.clock.run(_POLL_INTERVAL_MS)
+            if self._is_stable():
+                self._desynchronize_heartbeats()
+                return True
+        return False
+
+    def _is_stable(self) -> bool:
+        """Whether the coordinator has exactly those for members that are there, all at work."""
+        alive = self.live_processes
+        shard = self._world.broker.shard
+        found = None if shard is None else shard.groups.get(self.group.name)
+        if found is None:
+            return not alive
+        if set(found.members) != {each.core.membership.member_id for each in alive}:
+            return False
+        if not alive:
+            return found.state is GroupState.EMPTY
+        return found.state is GroupState.STABLE and all(
+            isinstance(each, _SimulatedMember) and each.is_stable for each in alive
+        )
+
+
+def _scenario(group: LiveGroup) -> Scenario:
+    """A world of ordinary speed in which nothing is planned."""
+    options = Options(
+        members=1,
+        static_share=0.0,
+        has_second_group=False,
+        partitions_t=1,
+        partitions_u=1,
+        assignors="cooperative-sticky",
+        version_cap=0,
+        session_timeout_ms=group.session_timeout_ms,
+        rebalance_timeout_ms=group.max_poll_interval_ms,
+        heartbeat_interval_ms=group.heartbeat_interval_ms,
+        max_poll_interval_ms=group.max_poll_interval_ms,
+        poll_interval_ms=PROCESSING_MAX_MS,
+        commits_at_revoke=False,
+        initial_rebalance_delay_ms=3_000,
+        new_member_join_timeout_ms=300_000,
+        members_max=2**31 - 1,
+        offsets_retention_ms=_NEVER_MS,
+        retention_check_ms=_NEVER_MS,
+        segment_bytes=1 << 30,
+        delay_max_ms=2,
+        splits=0.0,
+        disk_delay_ms=2,
+        produce_every_ms=_NEVER_MS,
+        safety_ms=1_000,
+        steps=0,
+        kinds=(),
+    )
+    return Scenario(seed=1, options=options, plan=())

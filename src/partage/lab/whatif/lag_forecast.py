@@ -1,0 +1,187 @@
+"""How far a group falls behind while its partitions change hands.
+
+Each partition grows at its own rate. A member reads so many records a second, of its most delayed
+partitions first; so the lags of its partitions are what they would be if nobody read them, cut off
+at one level, and for the sum of them no partition needs to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from partage.lab.whatif.handovers import ReaderChange
+from partage.lab.whatif.live_group import LivePartition, Partition
+
+#: Between two looks at the sum of all lags, at least.
+_SAMPLE_INTERVAL_MS: Final = 100
+#: So much is looked at after the last change, if the group has caught up by then.
+_TAIL_MS: Final = 10_000
+#: For so long the group may catch up, after the last change.
+_CATCH_UP_MAX_MS: Final = 600_000
+
+
+class LagForecast(msgspec.Struct, kw_only=True):
+    """The lag of a group in records, ``by_second`` from the beginning on.
+
+    ``undisturbed`` is what it would have been had nothing changed hands; ``added`` is by how much
+    it was more at its worst. ``caught_up_ms`` is when it first was no more after that; None if
+    that does not come.
+    """
+
+    by_second: list[int]
+    undisturbed: list[int]
+    peak: int
+    added: int = 0
+    caught_up_ms: int | None = 0
+
+
+class _Reader:
+    """A member: the lags of what it reads, as of ``since_ms``; ``total`` is their sum."""
+
+    def __init__(self, speed: float) -> None:
+        self.lags: dict[Partition, float] = {}
+        self._speed = speed
+        self._since_ms = 0
+        self._total = 0.0
+        self._inflow = 0.0
+
+    def total(self, at_ms: int) -> float:
+        """All its lags together."""
+        grown = (self._inflow - self._speed) * (at_ms - self._since_ms) / 1000
+        return max(0.0, self._total + grown) if self.lags else 0.0
+
+    def update_lags(self, at_ms: int, rates: Mapping[Partition, float]) -> None:
+        """Work out each partition's lag."""
+        total, elapsed_s = self.total(at_ms), (at_ms - self._since_ms) / 1000
+        unread = {p: lag + rates[p] * elapsed_s for p, lag in self.lags.items()}
+        level = _cut_off_level(list(unread.values()), total)
+        self.lags = {p: min(lag, level) for p, lag in unread.items()}
+        self._since_ms = at_ms
+
+    def restart_clock(self, at_ms: int, rates: Mapping[Partition, float]) -> None:
+        """Go on with the lags that are there now."""
+        self._since_ms = at_ms
+        self._total = sum(self.lags.values())
+        self._inflow = sum(rates[p] for p in self.lags)
+
+
+def _cut_off_level(amounts: list[float], total: float) -> float:
+    """The level at which to cut amounts off so that ``total`` is left of them."""
+    left = total
+    amounts.sort()
+    for number, amount in enumerate(amounts):
+        share = left / (len(amounts) - number)
+        if amount >= share:
+            return share
+        left -= amount
+    return max(amounts, default=0.0)
+
+
+class _UnreadPartitions:
+    """The partitions that nobody reads; each grows from what it was when it was left."""
+
+    def __init__(self, rates: Mapping[Partition, float]) -> None:
+        self._rates = rates
+        self._left: dict[Partition, tuple[float, int]] = {}
+        self._at_zero = 0.0  # what their sum would have been at the time 0
+        self._inflow = 0.0
+
+    def add(self, partition: Partition, lag: float, at_ms: int) -> None:
+        self._left[partition] = (lag, at_ms)
+        rate = self._rates[partition]
+        self._inflow += rate
+        self._at_zero += lag - rate * at_ms / 1000
+
+    def remove(self, partition: Partition, at_ms: int) -> float:
+        """A partition's lag; somebody reads it from now on."""
+        lag, since_ms = self._left.pop(partition)
+        rate = self._rates[partition]
+        self._inflow -= rate
+        self._at_zero -= lag - rate * since_ms / 1000
+        return lag + rate * (at_ms - since_ms) / 1000
+
+    def total(self, at_ms: int) -> float:
+        return self._at_zero + self._inflow * at_ms / 1000 if self._left else 0.0
+
+
+class _GroupLag:
+    """All lags at a time, which begins at 0."""
+
+    def __init__(self, partitions: Iterable[LivePartition], speed: float) -> None:
+        self._rates = {(p.topic, p.index): p.rate for p in partitions}
+        self._speed = speed
+        self._waiting = _UnreadPartitions(self._rates)
+        self._readers: dict[str, _Reader] = {}
+        self._reader_of: dict[Partition, _Reader] = {}
+        for p in partitions:
+            self._waiting.add((p.topic, p.index), p.lag, 0)
+
+    def set_partitions(self, process: str, partitions: frozenset[Partition], at_ms: int) -> None:
+        """A process reads these from now on."""
+        reader = self._readers.setdefault(process, _Reader(self._speed))
+        reader.update_lags(at_ms, self._rates)
+        for gone in reader.lags.keys() - partitions:
+            self._waiting.add(gone, reader.lags.pop(gone), at_ms)
+            del self._reader_of[gone]
+        for new in (partitions & self._rates.keys()) - reader.lags.keys():
+            if new in self._reader_of:  # it has not noticed yet that it reads for nothing
+                self._take_from(self._reader_of[new], new, at_ms)
+            reader.lags[new] = self._waiting.remove(new, at_ms)
+            self._reader_of[new] = reader
+        reader.restart_clock(at_ms, self._rates)
+
+    def _take_from(self, reader: _Reader, partition: Partition, at_ms: int) -> None:
+        reader.update_lags(at_ms, self._rates)
+        self._waiting.add(partition, reader.lags.pop(partition), at_ms)
+        reader.restart_clock(at_ms, self._rates)
+
+    def total(self, at_ms: int) -> float:
+        readers = sum(reader.total(at_ms) for reader in self._readers.values())
+        return readers + self._waiting.total(at_ms)
+
+
+def forecast_lag(
+    timeline: Sequence[ReaderChange],
+    partitions: Sequence[LivePartition],
+    speed: float,
+    begin_ms: int,
+    end_ms: int,
+) -> LagForecast:
+    """The group's lag from ``begin_ms`` until it has caught up after ``end_ms``, or does not."""
+    group, undisturbed = (_GroupLag(partitions, speed) for _ in range(2))
+    for change in (change for change in timeline if change.at_ms < begin_ms):
+        group.set_partitions(change.process, change.partitions, 0)
+        undisturbed.set_partitions(change.process, change.partitions, 0)
+    found = LagForecast(by_second=[], undisturbed=[], peak=sum(p.lag for p in partitions))
+    looked_ms = 0
+
+    def look(at_ms: int) -> tuple[int, int]:
+        nonlocal looked_ms
+        looked_ms = at_ms
+        lag, otherwise = round(group.total(at_ms)), round(undisturbed.total(at_ms))
+        found.peak = max(found.peak, lag)
+        if lag - otherwise > found.added:
+            found.added, found.caught_up_ms = lag - otherwise, None
+        elif lag <= otherwise and found.caught_up_ms is None:
+            found.caught_up_ms = at_ms
+        return lag, otherwise
+
+    changes = [change for change in timeline if change.at_ms >= begin_ms]
+    at = 0
+    settled_ms = end_ms - begin_ms
+    for now_ms in range(0, settled_ms + _CATCH_UP_MAX_MS, 1_000):
+        while at < len(changes) and changes[at].at_ms - begin_ms <= now_ms:
+            change_ms = changes[at].at_ms - begin_ms
+            if change_ms - looked_ms >= _SAMPLE_INTERVAL_MS:
+                look(change_ms)
+            group.set_partitions(changes[at].process, changes[at].partitions, change_ms)
+            at += 1
+        lag, otherwise = look(now_ms)
+        found.by_second.append(lag)
+        found.undisturbed.append(otherwise)
+        if now_ms > settled_ms + _TAIL_MS and found.caught_up_ms is not None:
+            break
+    return found

@@ -1,0 +1,191 @@
+"""What would become of a live group if something happened to it, or if it were set up otherwise.
+
+Each event is tried in a rehearsal of its own (`rehearsal`), which begins with the live assignment.
+What comes out is how long partitions stood still, how many changed hands, and how far the group
+fell behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from partage.lab.clients.consumer import ConsumerProcess
+from partage.lab.whatif.group_simulation import GroupSimulation
+from partage.lab.whatif.handovers import measure_handovers
+from partage.lab.whatif.lag_forecast import forecast_lag
+from partage.lab.whatif.live_group import LiveGroup
+
+#: For so long a member is left to leave its group by itself.
+_LEAVE_TIMEOUT_MS: Final = 5_000
+_POLL_INTERVAL_MS: Final = 100
+
+#: Told how much of an event has happened, from 0 to 1.
+ProgressCallback = Callable[[float], None]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be tried: one of `EVENTS`, under one of `ASSIGNORS`.
+
+    ``more`` is how many members join at once, ``away_ms`` how long one that is restarted is away.
+    """
+
+    group: LiveGroup
+    event: str
+    assignor: str
+    more: int = 10
+    away_ms: int = 5_000
+
+
+#: Lets something happen, and says to whom.
+TrialEventFunction = Callable[[GroupSimulation, Trial, ProgressCallback], str]
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes of one event under one assignor; lags are in records.
+
+    ``event`` is one of `EVENTS`, ``detail`` says to whom it happened. ``stood_still_s`` adds up the
+    seconds in which a partition was read by nobody, of all partitions; ``longest_still_s`` is the
+    longest time that one of them was. ``handed_over`` counts how often a partition came to another
+    member, ``shuffled`` those of them where neither member had just come or was going. ``moved``
+    partitions are another member's in the end, ``unread`` ones nobody's. ``settled_s`` is when the
+    last change was; null if the group came to no rest. ``lag_added`` is by how much the lag was
+    more at its worst than it would have been had nothing happened; after ``caught_up_s`` it was no
+    more than that, null if it was not within 10 minutes. ``lags`` has it by second,
+    ``lags_undisturbed`` what it would have been; ``still`` has how many partitions nobody read, on
+    average over each second.
+    """
+
+    event: str
+    detail: str
+    assignor: str
+    session_timeout_ms: int
+    stood_still_s: float
+    longest_still_s: float
+    handed_over: int
+    shuffled: int
+    moved: int
+    unread: int
+    settled_s: float | None
+    rebalances: int
+    lag_peak: int
+    lag_added: int
+    caught_up_s: float | None
+    lags: tuple[int, ...]
+    lags_undisturbed: tuple[int, ...]
+    still: tuple[float, ...]
+
+
+def _rebalance(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+    """Nothing but that the group is assigned anew."""
+    rehearsal.mark_membership_change([])
+    rehearsal.live_processes[0].request_rejoin()
+    return "nobody comes or goes"
+
+
+def _crash_largest(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+    """The member with the most partitions is gone without a word."""
+    lost = max(rehearsal.live_processes, key=lambda process: len(process.core.owned))
+    owned = len(lost.core.owned)
+    rehearsal.mark_membership_change([lost.name])
+    lost.crash(silently=True)
+    return f"{lost.name}, with {owned} partition{'s' * (owned != 1)}"
+
+
+def _restart_all(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+    """Each member ends and comes back, the next one when all are at rest again.
+
+    Of a static member the group is not told that it leaves (KIP-345).
+    """
+    members = rehearsal.group.members
+    there = {process.name: process for process in rehearsal.live_processes}
+    for number, member in enumerate(members):
+        told(number / len(members))
+        name = rehearsal.new_member_name(member.client_id)
+        rehearsal.mark_membership_change([member.member_id, name])
+        process = there[member.member_id]
+        _leave(rehearsal, process)
+        process.crash(silently=False)
+        rehearsal.run(trial.away_ms)
+        rehearsal.start_process(member, name, place=member.member_id)
+        rehearsal.wait_until_stable()
+    return f"each away for {trial.away_ms / 1000:g} s"
+
+
+def _leave(rehearsal: GroupSimulation, process: ConsumerProcess) -> None:
+    process.leave()
+    for _ in range(0, _LEAVE_TIMEOUT_MS, _POLL_INTERVAL_MS):
+        if process.has_left:
+            return
+        rehearsal.run(_POLL_INTERVAL_MS)
+
+
+def _add_members(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+    """So many more members join at once, that subscribe to what most do."""
+    members = rehearsal.group.members
+    topics, _ = Counter(frozenset(member.topics) for member in members).most_common(1)[0]
+    first = next(member for member in members if frozenset(member.topics) == topics)
+    like = msgspec.structs.replace(first, instance_id=None)
+    names = [rehearsal.new_member_name(like.client_id) for _ in range(trial.more)]
+    rehearsal.mark_membership_change(names)
+    for name in names:
+        rehearsal.start_process(like, name)
+    return f"{trial.more} that subscribe to {', '.join(sorted(topics)) or 'nothing'}"
+
+
+#: What can be tried.
+TRIAL_EVENTS: Final[Mapping[str, TrialEventFunction]] = {
+    "rebalance": _rebalance,
+    "lost": _crash_largest,
+    "restart": _restart_all,
+    "more": _add_members,
+}
+
+
+def run_trial(trial: Trial, told: ProgressCallback = lambda done: None) -> TrialResult:
+    """What comes of an event if the group's members offer the assignor.
+
+    Raises:
+        KeyError: there is no such event or assignor.
+    """
+    group, assignor = trial.group, trial.assignor
+    rehearsal = GroupSimulation(group, assignor)
+    generation, begin_ms = rehearsal.generation, rehearsal.now_ms
+    detail = TRIAL_EVENTS[trial.event](rehearsal, trial, told)
+    is_settled = rehearsal.wait_until_stable()
+    timeline = rehearsal.timeline
+    changes = [change.at_ms for change in timeline if change.at_ms >= begin_ms]
+    end_ms = max(changes, default=begin_ms)
+    places = [(p.topic, p.index) for p in group.partitions]
+    course = measure_handovers(
+        timeline,
+        places,
+        rehearsal.member_by_process,
+        rehearsal.membership_changes,
+        begin_ms,
+        end_ms,
+    )
+    behind = forecast_lag(timeline, group.partitions, group.speed, begin_ms, end_ms)
+    return TrialResult(
+        event=trial.event,
+        detail=detail,
+        assignor=assignor,
+        session_timeout_ms=group.session_timeout_ms,
+        stood_still_s=course.unread_ms / 1000,
+        longest_still_s=course.longest_gap_ms / 1000,
+        handed_over=course.handovers,
+        shuffled=course.avoidable_handovers,
+        moved=course.moved,
+        unread=course.unread,
+        settled_s=(end_ms - begin_ms) / 1000 if is_settled else None,
+        rebalances=rehearsal.generation - generation,
+        lag_peak=behind.peak,
+        lag_added=behind.added,
+        caught_up_s=None if behind.caught_up_ms is None else behind.caught_up_ms / 1000,
+        lags=tuple(behind.by_second),
+        lags_undisturbed=tuple(behind.undisturbed),
+        still=tuple(ms / 1000 for ms in course.unread_ms_by_second),
+    )

@@ -1,0 +1,105 @@
+"""``partage lab run`` that does not come to its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import time
+from concurrent.futures.process import BrokenProcessPool
+
+import psutil
+import pytest
+
+from partage.lab.swarm import WorkerKilledError, run_seeds
+from partage.lab.worker_pool import ProcessPool
+from waiting import eventually
+
+from .commands import Commands
+
+MANY = 1_000_000
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_worker_that_is_killed_ends_it_and_its_seeds_are_known() -> None:
+    found = run_seeds(range(MANY), 2)
+    seeds = [next(found).seed]
+    _workers(psutil.Process())[0].kill()
+    with pytest.raises(WorkerKilledError) as killed:
+        seeds.extend(verdict.seed for verdict in found)
+    lost = list(killed.value.seeds)
+    assert 10 <= len(lost) <= 30, "ten to each process, and ten that wait"
+    assert sorted(seeds + lost) == list(range(len(seeds) + len(lost)))
+
+
+def test_of_processes_one_of_which_is_killed_none_is_left() -> None:
+    def wait() -> None:
+        with ProcessPool(2, nothing) as processes:
+            long = processes.submit(time.sleep, 600)
+            processes.submit(os._exit, 9)
+            long.result()
+
+    before = set(multiprocessing.active_children())
+    with pytest.raises(BrokenProcessPool):
+        wait()
+    assert set(multiprocessing.active_children()) == before
+
+
+def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
+    with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
+        eventually(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        _workers(psutil.Process(process.pid))[0].kill()
+        _, said = process.communicate()
+    assert process.returncode == 1
+    assert said.startswith("error: a process that ran worlds was killed (out of memory?); under ")
+    assert "partage lab run --seed-from " in said
+    assert " --jobs 1\n" in said
+    assert "Traceback" not in said
+
+
+def test_nobody_is_left_when_it_is_killed_itself(partage: Commands) -> None:
+    with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
+        eventually(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        workers = _workers(psutil.Process(process.pid))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    eventually(lambda: not any(map(_lives, workers)))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_found_until_ctrl_c_is_told(
+    partage: Commands, jobs: str, number: signal.Signals
+) -> None:
+    """Sent to all of its processes, as a terminal does."""
+    asked = ("lab", "run", "--seeds", str(MANY), "--jobs", jobs)
+    with partage.drawing(*asked) as (process, drawn):
+        eventually(lambda: re.search(r"[1-9][0-9]* of 1,000,000", drawn.text) is not None)
+        os.killpg(process.pid, number)
+        out, _ = process.communicate()
+    assert process.returncode == 130
+    (worlds,) = re.findall(r"error: stopped after ([0-9,]+) of 1,000,000 worlds\r\n", drawn.text)
+    assert f"\n{worlds} worlds, " in out
+    assert "Traceback" not in drawn.text
+
+
+@pytest.mark.parametrize("command", ["run --seeds 2 --jobs 1", "story 1 --everything"])
+def test_who_reads_on_no_longer_is_no_failure(partage: Commands, command: str) -> None:
+    """Exit code 1 is a rule that was broken."""
+    ran = partage.shell(f"python -m partage lab {command} | true", timeout_s=60)
+    assert ran == (0, "", "output closed by its reader\n")
+
+
+def nothing() -> None:
+    """There is nothing to begin with."""
+
+
+def _workers(process: psutil.Process) -> list[psutil.Process]:
+    """The processes that run worlds for this one."""
+    return [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
+
+
+def _lives(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)

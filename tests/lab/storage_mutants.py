@@ -1,0 +1,92 @@
+"""Bugs in what is kept: the log on the disk, and what the store says in it."""
+
+from __future__ import annotations
+
+from .mutant import Mutant
+
+_L = "partage.log"
+
+STORAGE_MUTANTS = (
+    Mutant(
+        "nothing is synced",
+        "partage.log.io",
+        "        disk.sync(*dict.fromkeys(write.path for write in writes))\n"
+        "        sync_directories(",
+        "        sync_directories(",
+    ),
+    Mutant(
+        "names of new files are not synced",
+        "partage.log.io",
+        "        sync_directories(disk, (write.path for write in writes if write.position == 0))\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "damage is cut off like a torn tail",
+        "partage.log.recovery.partition_recovery",
+        "return marker.position if marker.base_offset == segment.base_offset else 0",
+        "return 0",
+    ),
+    Mutant(
+        "a start after a failed sync does not make up for it",
+        "partage.log.recovery.partition_recovery",
+        "        self._rewrite_unacknowledged(scanned)\n",
+        "",
+    ),
+    Mutant(
+        "a torn tail is not cut",
+        "partage.log.recovery.partition_recovery",
+        "                self._truncations.append(truncate_tail(self._disk, segment.path, *fault))\n",
+        "",
+    ),
+    Mutant(
+        "a marker is written before what it says is durable",
+        f"{_L}.partition",
+        "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))",
+        "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))\n"
+        "        writes.append(self.mark_durable(self.end_offset))",
+    ),
+    Mutant(
+        "readers are shown an end that is not durable",
+        f"{_L}.partition",
+        "return self._segments.durable.offset",
+        "return self._segments.end_offset",
+    ),
+    Mutant(
+        "a producer's repetition is appended again",
+        "partage.log.producer_state",
+        "            if duplicate := self._duplicate(batch):\n                return duplicate\n",
+        "            if self._duplicate(batch):\n                continue\n",
+    ),
+    Mutant(
+        "producers are forgotten at a restart",
+        "partage.log.recovery.partition_recovery",
+        "        producers = producers or ProducerStateManager()\n        for base_offset in",
+        "        producers = ProducerStateManager()\n        for base_offset in",
+    ),
+    Mutant(
+        "compaction drops the last value of a key",
+        "partage.log.compaction.cleaner",
+        "self._latest.get(key, offset) > offset",
+        "self._latest.get(key, -1) == offset",
+    ),
+    Mutant(
+        "a replay takes the first value of a key",
+        "partage.store.shard_log",
+        "    last = {key: value for key, value in decode_pairs(blobs) if key is not None}\n"
+        "    shard = Shard(settings, subscribed_topics)",
+        "    last = dict(reversed([p for p in decode_pairs(blobs) if p[0] is not None]))\n"
+        "    shard = Shard(settings, subscribed_topics)",
+    ),
+    Mutant(
+        "the store forgets that a sync is awaited",
+        "partage.store.formats",
+        "        awaiting_sync=record.awaiting_sync,",
+        "        awaiting_sync=False,",
+    ),
+    Mutant(
+        "the store forgets who leads",
+        "partage.store.formats",
+        "leader=held.leader,",
+        "leader=None,",
+    ),
+)

@@ -1,0 +1,135 @@
+"""What ``partage lab`` prints of worlds that break a rule: with a bug planted in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from partage.lab.runner import draw_scenario
+
+#: A bug that needs one broker, and a seed that finds it with three; the one before does not.
+BUG, SEED = "a zombie delivers", 5
+BREAKS = f"seed {SEED} breaks invariant: "
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class CommandOutput(NamedTuple):
+    code: int
+    lines: list[str]
+
+    def after(self, words: str) -> str:
+        """What follows on the one line that begins with these words."""
+        (line,) = (line for line in self.lines if line.startswith(words))
+        return line.removeprefix(words)
+
+    @property
+    def broken(self) -> str:
+        """The rule, what it saw, and where."""
+        at = next(at for at, line in enumerate(self.lines) if line.startswith(BREAKS))
+        return "\n".join(self.lines[at : at + 2])
+
+
+def partage(words: str) -> CommandOutput:
+    """Run a command, as it was printed, with the bug in it."""
+    program, *args = words.split()
+    assert program == "partage"
+    done = planted(BUG, *args)
+    assert "Traceback" not in done.stderr, done.stderr
+    return CommandOutput(done.returncode, done.stdout.splitlines())
+
+
+def planted(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lab.planted", *args]
+    here = Path(__file__).parents[1]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
+
+
+@pytest.fixture(scope="module")
+def found() -> CommandOutput:
+    """What is printed of two worlds, one of which breaks a rule."""
+    return partage(f"partage lab run --seed-from {SEED - 1} --seeds 2 --jobs 1")
+
+
+@pytest.fixture(scope="module")
+def small(found: CommandOutput) -> CommandOutput:
+    """What is printed when that one is made small, by the command that was printed."""
+    return partage(found.after("  make it small: "))
+
+
+def test_a_failure_says_what_there_is_to_know(found: CommandOutput) -> None:
+    assert found.code == 1
+    assert any(line.endswith("; 1 broke a rule") for line in found.lines)
+    assert found.after("  again: ") == f"partage lab run --seed-from {SEED} --seeds 1"
+    assert found.after("  its story: ") == f"partage lab story {SEED}"
+    assert found.after("  make it small: ") == f"partage lab shrink {SEED}"
+
+
+def test_it_says_what_the_world_is_like_and_how_it_ends(found: CommandOutput) -> None:
+    scenario = draw_scenario(SEED)
+    assert scenario.options.brokers == 3
+    shown = found.after(f"seed {SEED}: ").split(", ")
+    shown += [f"{name}=" + found.after(f"{name}=") for name in ("kinds", "cluster_kinds")]
+    texts = dict(each.split("=") for each in shown)
+    assert texts == scenario.option_texts()
+    assert draw_scenario(SEED, None, texts).plan == scenario.plan
+    story = partage(found.after("  its story: ")).lines
+    end = next(at for at, line in enumerate(story) if line.startswith(BREAKS))
+    assert found.lines[-25:] == story[end - 25 : end]
+
+
+def test_the_command_that_is_printed_fails_the_same(found: CommandOutput) -> None:
+    again = partage(found.after("  again: "))
+    assert (again.code, again.broken) == (1, found.broken)
+    for words in ("  again: ", "  its story: ", "  make it small: "):
+        assert again.after(words) == found.after(words)
+
+
+def test_what_is_made_small_fails_the_same(small: CommandOutput) -> None:
+    assert small.code == 0
+    assert "m1 -> 1: JoinGroup" in small.lines[0], "it begins with the story"
+    steps = small.after("steps: ").split(", ")
+    assert len(steps) < len(draw_scenario(SEED).plan) // 4
+    command = small.after("  again: ")
+    assert " --set brokers=1 " in command
+    again = partage(command)
+    assert (again.code, again.broken) == (1, small.broken)
+    assert again.after("  again: ") == command
+
+
+def test_what_was_left_out_and_set_is_in_all_commands(small: CommandOutput) -> None:
+    given = small.after("  again: ").partition(" --seeds 1 ")[2]
+    again = partage(small.after("  again: "))
+    assert again.after("  its story: ") == f"partage lab story {SEED} {given}"
+    assert again.after("  make it small: ") == f"partage lab shrink {SEED} {given}"
+    assert partage(again.after("  make it small: ")).after("  again: ") == small.after("  again: ")
+
+
+def test_json_has_it_too(found: CommandOutput) -> None:
+    printed = partage(found.after("  again: ") + " --json")
+    (failure,) = json.loads("\n".join(printed.lines))["failures"]
+    assert (printed.code, failure["seed"], failure["rule"]) == (1, SEED, "invariant")
+    assert f"{BREAKS}{failure['story']}" == found.broken
+    assert failure["command"] == found.after("  again: ")
+
+
+def test_each_of_several_processes_has_the_bug() -> None:
+    printed = partage(f"partage lab run --seed-from {SEED - 5} --seeds 20 --jobs 2 --json")
+    failures = json.loads("\n".join(printed.lines))["failures"]
+    assert (printed.code, SEED in [failure["seed"] for failure in failures]) == (1, True)
+
+
+def test_a_bug_that_is_none_is_told_and_those_that_there_are() -> None:
+    wrong = planted("a zombie sleeps", "lab", "run")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("there is no bug 'a zombie sleeps'; there are\n  ")
+    assert f"\n  {BUG}\n" in wrong.stderr
+    nothing = planted()
+    assert (nothing.returncode, nothing.stderr[:29]) == (1, "usage: python -m lab.planted ")
+    spread = planted(BUG, "lab", "run", "--spark")
+    assert spread.stderr.endswith("leave out --spark\n")

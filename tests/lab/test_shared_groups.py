@@ -1,0 +1,125 @@
+"""Brokers of a world that share their groups: what goes over to whom, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.lab import history
+from partage.lab.brokers.broker import Broker
+from partage.lab.brokers.cluster_membership import ZK_PATHS
+from partage.lab.brokers.shared_store import SharedStore
+from partage.lab.runner import draw_scenario
+from partage.lab.world import World
+from partage.store.zk_schema import StateDoc, decode
+
+TIMEOUT_MS = 6_000
+
+
+@pytest.fixture
+def world() -> World:
+    """Two brokers with one shard, and a member at work."""
+    return stable_world()
+
+
+def stable_world(**more: int) -> World:
+    changes = {
+        "brokers": 2,
+        "shards": 1,
+        "members": 1,
+        "members_max": 10,
+        "zookeeper_timeout_ms": TIMEOUT_MS,
+        "zookeeper_delay_max_ms": 20,
+    } | more
+    world = World(draw_scenario(7, kept=(), changes=changes))
+    world.run()
+    assert world.members()[0].core.owned
+    return world
+
+
+def coordinator_of(world: World) -> Broker:
+    coordinator = world.coordinator()
+    assert coordinator is not None
+    return coordinator
+
+
+def loads(world: World) -> list[history.ShardLoaded]:
+    return [entry for entry in world.history.entries if isinstance(entry, history.ShardLoaded)]
+
+
+def test_a_broker_that_is_stopped_leaves_its_shards_to_others_at_once(world: World) -> None:
+    stopped, before = coordinator_of(world), len(loads(world))
+    assert stopped.shut_down(within_ms=TIMEOUT_MS)
+    assert stopped.coordinator("g") is None, "it does not send clients to itself"
+    world.clock.run(TIMEOUT_MS // 3)
+    assert coordinator_of(world) is not stopped
+    assert len(loads(world)) == before + 1
+    assert stopped.is_up
+    world.clock.run(TIMEOUT_MS)
+    died = [entry for entry in world.history.entries if isinstance(entry, history.BrokerDied)]
+    assert [entry.cause for entry in died] == ["it is stopped"]
+
+
+def test_a_broker_that_is_killed_has_them_until_its_session_is_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = coordinator_of(world)
+    monkeypatch.setattr(world, "restart_later", lambda broker: None)
+    killed.die("it is killed")
+    world.clock.run(TIMEOUT_MS // 2)
+    assert world.coordinator() is None
+    world.clock.run(TIMEOUT_MS)
+    assert coordinator_of(world) is not killed
+
+
+def test_a_shard_that_fails_is_taken_over_by_its_own_broker(world: World) -> None:
+    coordinator, last = coordinator_of(world), loads(world)[-1]
+    coordinator.host_of("g").reload()
+    assert world.coordinator() is None
+    world.clock.run(TIMEOUT_MS)
+    assert coordinator_of(world) is coordinator
+    assert loads(world)[-1].epoch == last.epoch + 1
+
+
+def test_logs_are_merged_after_as_many_entries_as_the_world_has_it() -> None:
+    assert merged(stable_world(merges_every=1_000)) == 0
+    assert merged(stable_world(merges_every=3)) > 3
+
+
+def merged(world: World) -> int:
+    """How many entries of the log are in parts."""
+    assert world.zookeeper is not None
+    path = ZK_PATHS.state(0)
+    return decode(path, world.zookeeper.nodes.nodes[path].data, StateDoc).first
+
+
+def test_a_log_that_is_found_in_pieces_is_looked_at_again(world: World) -> None:
+    assert world.zookeeper is not None
+    store = coordinator_of(world).hosts[0]._store
+    assert isinstance(store, SharedStore)
+    state = world.zookeeper.nodes.nodes.pop(ZK_PATHS.state(0))
+    loaded: list[object] = []
+    store.load(loaded.append)
+    world.clock.run(TIMEOUT_MS)
+    assert not loaded
+    world.zookeeper.nodes.nodes[ZK_PATHS.state(0)] = state
+    world.clock.run(TIMEOUT_MS)
+    assert len(loaded) == 1
+
+
+def test_a_broker_gives_back_what_it_owns_and_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = stable_world(shards=2)
+    first, second = world.brokers
+    monkeypatch.setattr(world, "restart_later", lambda broker: None)
+    second.die("it is killed")
+    world.clock.run(2 * TIMEOUT_MS)
+    place = first._membership
+    assert place is not None
+    assert sorted(place.owned_logs) == [0, 1]
+    for shard in (0, 1):
+        place._resign(shard)
+    second.start()
+    world.clock.run(TIMEOUT_MS)
+    hosts = [world.active_host(shard) for shard in (0, 1)]
+    assert {host and host.broker.broker_id for host in hosts} == {1, 2}

@@ -11,8 +11,8 @@ import asyncio
 import uvloop
 
 from partage.broker.clock import Clock
-from partage.broker.inbound import Inbound
-from partage.broker.server import Server
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.net.server import Server
 from partage.model.settings import ConnectionLimits
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatResponse
 
@@ -23,7 +23,7 @@ async def serve() -> None:
     server = Server(ConnectionLimits(), Clock())
     host, port = await server.listen("127.0.0.1", 0)
 
-    def beat(inbound: Inbound) -> None:
+    def beat(inbound: InboundRequest) -> None:
         inbound.respond_encoded(yes)
 
     server.serve({HEARTBEAT.key: beat})

@@ -9,7 +9,7 @@ import pytest
 
 from partage.testing import ThreadedBroker
 
-from .raw import Raw
+from .raw_client import RawClient
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def broker(partage_broker: ThreadedBroker) -> ThreadedBroker:
 
 
 @pytest.fixture
-def raw(broker: ThreadedBroker) -> Iterator[Raw]:
-    with Raw(broker.bootstrap_servers) as connected:
+def raw(broker: ThreadedBroker) -> Iterator[RawClient]:
+    with RawClient(broker.bootstrap_servers) as connected:
         yield connected
 
 

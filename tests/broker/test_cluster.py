@@ -25,8 +25,8 @@ from partage.wire.apis.find_coordinator import (
 )
 from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 
-from .asking import metadata
-from .raw import Raw
+from .raw_client import RawClient
+from .requests import metadata
 
 #: librdkafka's own log, which else goes to stderr.
 QUIET: dict[str, Any] = {"logger": logging.getLogger("librdkafka")}
@@ -125,7 +125,7 @@ def producer_id(raw, version=None, **options):
 
 @pytest.mark.parametrize("version", range(INIT_PRODUCER_ID.version_max + 1))
 def test_every_producer_gets_an_id_of_its_own(broker, raw, version):
-    with Raw(broker.bootstrap_servers) as other:
+    with RawClient(broker.bootstrap_servers) as other:
         ids = [producer_id(one, version) for one in (raw, other) for _ in range(10)]
     assert len(set(ids)) == 20
     assert min(ids) >= 0

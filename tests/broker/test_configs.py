@@ -23,8 +23,8 @@ from partage.wire.apis.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-from .asking import batch, create, produce
-from .raw import Raw
+from .raw_client import RawClient
+from .requests import batch, create, produce
 
 TOPIC, BROKER = 2, 4
 
@@ -131,7 +131,7 @@ def test_changes_at_the_same_time_all_hold(broker, raw):
         "file.delete.delay.ms",
     ]
     with ExitStack() as stack:
-        clients = [stack.enter_context(Raw(broker.bootstrap_servers)) for _ in keys]
+        clients = [stack.enter_context(RawClient(broker.bootstrap_servers)) for _ in keys]
         for client, key in zip(clients, keys, strict=True):
             change = AlterableConfig(name=key, config_operation=SET, value="12345")
             resource = AlterConfigsResource(

@@ -19,29 +19,29 @@ from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.produce import PRODUCE
 from waiting import eventually
 
-from .asking import (
-    BY_NAME,
+from .broker_command import running_broker
+from .group_requests import heartbeat_request, join, join_and_sync, join_request
+from .raw_client import RawClient
+from .requests import (
+    LAST_VERSION_BY_NAME,
     batch,
     content,
     create,
-    ends,
     fetch,
-    fetched,
-    fetching,
+    fetch_request,
+    fetch_results,
     metadata,
+    offset_range,
     produce,
-    produced,
-    producing,
+    produce_request,
+    produce_result,
     values,
 )
-from .commands import serving
-from .grouping import beating, join, joining, stable
-from .raw import Raw
 
 
 @pytest.fixture
 def other(broker):
-    with Raw(broker.bootstrap_servers) as connected:
+    with RawClient(broker.bootstrap_servers) as connected:
         yield connected
 
 
@@ -50,10 +50,10 @@ def other(broker):
 
 def test_a_heartbeat_waits_behind_a_parked_join(raw, other):
     """It must not be answered for a generation that the client has asked to leave behind."""
-    mine = stable(raw, "g")
-    (theirs,) = [other.ask(JOIN_GROUP, joining("g"))]
-    other.send(JOIN_GROUP, joining("g", theirs.member_id))  # parked until the first rejoins
-    other.send(HEARTBEAT, beating("g", theirs))
+    mine = join_and_sync(raw, "g")
+    (theirs,) = [other.ask(JOIN_GROUP, join_request("g"))]
+    other.send(JOIN_GROUP, join_request("g", theirs.member_id))  # parked until the first rejoins
+    other.send(HEARTBEAT, heartbeat_request("g", theirs))
     other.send(METADATA, MetadataRequest(topics=None))
     assert other.is_silent()
     join(raw, "g", mine.member_id)
@@ -66,40 +66,40 @@ def test_a_heartbeat_waits_behind_a_parked_join(raw, other):
 def test_answers_of_overlapping_produces_leave_in_order(raw):
     create(raw, "t", 2)
     for n in range(200):
-        raw.send(PRODUCE, producing("t", batch(b"%d" % n), partition=n % 2))
-    offsets = [produced(raw.receive()).base_offset for _ in range(200)]
+        raw.send(PRODUCE, produce_request("t", batch(b"%d" % n), partition=n % 2))
+    offsets = [produce_result(raw.receive()).base_offset for _ in range(200)]
     assert offsets == [n // 2 for n in range(200)]
 
 
 def test_a_produce_that_fails_at_once_is_answered_in_its_turn(raw):
     create(raw, "t")
-    raw.send(PRODUCE, producing("t", batch(b"a")))
-    raw.send(PRODUCE, producing("nothing", batch(b"b")))
-    raw.send(PRODUCE, producing("t", batch(b"c")))
-    assert [produced(raw.receive()).error_code for _ in range(3)] == [0, 3, 0]
+    raw.send(PRODUCE, produce_request("t", batch(b"a")))
+    raw.send(PRODUCE, produce_request("nothing", batch(b"b")))
+    raw.send(PRODUCE, produce_request("t", batch(b"c")))
+    assert [produce_result(raw.receive()).error_code for _ in range(3)] == [0, 3, 0]
 
 
 def test_silence_is_kept_in_its_turn_too(raw):
     create(raw, "t")
     for n in range(30):
-        raw.send(PRODUCE, producing("t", batch(b"x"), acks=0), is_answered=False)
-        raw.send(PRODUCE, producing("t", batch(b"x"), acks=1))
+        raw.send(PRODUCE, produce_request("t", batch(b"x"), acks=0), is_answered=False)
+        raw.send(PRODUCE, produce_request("t", batch(b"x"), acks=1))
         if n % 3 == 0:
             raw.send(API_VERSIONS, ApiVersionsRequest())
     answers = [raw.receive() for _ in range(40)]
-    offsets = [produced(a).base_offset for a in answers if hasattr(a, "responses")]
+    offsets = [produce_result(a).base_offset for a in answers if hasattr(a, "responses")]
     assert offsets == list(range(1, 60, 2))
 
 
 def test_different_requests_in_one_breath(raw):
     create(raw, "t")
     for _ in range(100):
-        raw.send(PRODUCE, producing("t", batch(b"x")))
-        raw.send(FETCH, fetching("t", max_bytes=1), BY_NAME)
+        raw.send(PRODUCE, produce_request("t", batch(b"x")))
+        raw.send(FETCH, fetch_request("t", max_bytes=1), LAST_VERSION_BY_NAME)
         raw.send(METADATA, MetadataRequest(topics=None))
     for n in range(100):
-        assert produced(raw.receive()).base_offset == n
-        (result,) = fetched(raw.receive())
+        assert produce_result(raw.receive()).base_offset == n
+        (result,) = fetch_results(raw.receive())
         assert result.high_watermark == n + 1
         assert raw.receive().topics
 
@@ -109,13 +109,13 @@ def test_different_requests_in_one_breath(raw):
 
 def test_a_request_byte_by_byte(raw, other):
     create(other, "t")
-    frame = raw.frame(PRODUCE, producing("t", batch(b"slow")))
+    frame = raw.frame(PRODUCE, produce_request("t", batch(b"slow")))
     for at in range(len(frame)):
         raw.send_bytes(frame[at : at + 1])
         if at % 50 == 0:
             assert metadata(other, "t").topics
     raw.receive_frame()
-    assert ends(other, "t") == (0, 1)
+    assert offset_range(other, "t") == (0, 1)
 
 
 @pytest.mark.parametrize("step", [1, 7, 63, 1000, 65_536, 300_000])
@@ -124,7 +124,7 @@ def test_requests_cut_anywhere(raw, step):
     create(raw, "t")
     sizes = (10, 100, 65_400, 65_536, 70_000, 10) if step > 50 else (10, 100, 10)
     frames = b"".join(
-        raw.frame(PRODUCE, producing("t", batch(bytes([65 + n]) * size)))
+        raw.frame(PRODUCE, produce_request("t", batch(bytes([65 + n]) * size)))
         for n, size in enumerate(sizes)
     )
     for at in range(0, len(frames), step):
@@ -138,12 +138,12 @@ def test_requests_cut_anywhere(raw, step):
 def test_a_client_far_ahead_of_its_answers_is_paused_and_loses_nothing(raw):
     """Thousands of requests behind one that waits: the broker stops reading, and goes on later."""
     create(raw, "t")
-    raw.send(FETCH, fetching("t", max_wait_ms=700, min_bytes=1), BY_NAME)
+    raw.send(FETCH, fetch_request("t", max_wait_ms=700, min_bytes=1), LAST_VERSION_BY_NAME)
     count = 3000
     frames = [raw.frame(METADATA, MetadataRequest(topics=[])) for _ in range(count)]
     sender = threading.Thread(target=raw.send_bytes, args=(b"".join(frames),))
     sender.start()
-    assert content(*fetched(raw.receive())) == b""
+    assert content(*fetch_results(raw.receive())) == b""
     ids = [struct.unpack_from(">i", raw.receive_frame())[0] for _ in range(count)]
     sender.join()
     assert ids == [int.from_bytes(frame[8:12], "big") for frame in frames]
@@ -153,13 +153,13 @@ def test_a_hundred_produces_overlap_and_no_more(broker, raw, other):
     create(raw, "t")
     broker.run(hold_writer(broker))
     for n in range(150):
-        raw.send(PRODUCE, producing("t", batch(b"%d" % n)))
+        raw.send(PRODUCE, produce_request("t", batch(b"%d" % n)))
     metadata(other, "t")  # the broker has read them by now
     eventually(lambda: broker.run(end_offset(broker)) >= 100)
     assert raw.is_silent()
     assert broker.run(end_offset(broker)) == 100
     broker.run(release_writer(broker))
-    assert [produced(raw.receive()).base_offset for _ in range(150)] == list(range(150))
+    assert [produce_result(raw.receive()).base_offset for _ in range(150)] == list(range(150))
 
 
 async def hold_writer(broker):
@@ -181,13 +181,13 @@ def test_who_does_not_read_is_served_no_further(broker, other):
     for _ in range(16):
         assert not produce(other, "t", batch(b"x" * 450_000)).error_code
     server = broker.broker.server
-    with Raw(broker.bootstrap_servers, receive_buffer_bytes=4096) as lazy:
+    with RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096) as lazy:
         for _ in range(200):  # asks for 2.8 GB
-            lazy.send(FETCH, fetching("t"), BY_NAME)
+            lazy.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
         eventually(lambda: server.unsent_bytes)
         assert produce(other, "t", batch(b"others go on")).error_code == 0
         assert 0 < server.unsent_bytes < 40_000_000
-        first = fetched(lazy.receive())
+        first = fetch_results(lazy.receive())
         assert len(content(*first)) > 14_000_000
     eventually(lambda: server.unsent_bytes == 0)
 
@@ -201,8 +201,10 @@ def test_when_much_is_unsent_fetches_get_less(broker, raw):
         assert not produce(raw, "t", batch(b"x" * 450_000)).error_code
     with ExitStack() as stack:
         for _ in range(8):
-            lazy = stack.enter_context(Raw(broker.bootstrap_servers, receive_buffer_bytes=4096))
-            lazy.send(FETCH, fetching("t"), BY_NAME)
+            lazy = stack.enter_context(
+                RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096)
+            )
+            lazy.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
         eventually(lambda: server.unsent_bytes > limit // 3)  # the system's buffers hold the rest
         assert server.unsent_bytes <= limit
         (result,) = fetch(raw, "t")
@@ -215,11 +217,14 @@ def test_when_much_is_unsent_fetches_get_less(broker, raw):
 
 @pytest.mark.partage_broker({"connections.max.idle.ms": "300"})
 def test_who_says_nothing_is_sent_away_and_who_waits_is_not(broker):
-    with Raw(broker.bootstrap_servers) as idle, Raw(broker.bootstrap_servers) as waiting:
+    with (
+        RawClient(broker.bootstrap_servers) as idle,
+        RawClient(broker.bootstrap_servers) as waiting,
+    ):
         create(waiting, "t")
-        waiting.send(FETCH, fetching("t", max_wait_ms=1500, min_bytes=1), BY_NAME)
+        waiting.send(FETCH, fetch_request("t", max_wait_ms=1500, min_bytes=1), LAST_VERSION_BY_NAME)
         assert idle.is_closed()
-        assert fetched(waiting.receive())
+        assert fetch_results(waiting.receive())
 
 
 def test_a_client_that_stops_sending_still_gets_its_answers(raw):
@@ -237,7 +242,7 @@ def test_a_large_request_that_fails_here_gives_its_room_back(broker, raw, caplog
     server = broker.broker.server
     server.handlers[PRODUCE.key] = failing
     free = server.budget.left
-    raw.send(PRODUCE, producing("t", batch(bytes(100_000))))
+    raw.send(PRODUCE, produce_request("t", batch(bytes(100_000))))
     assert raw.is_closed()
     assert server.budget.left == free
     caplog.clear()
@@ -246,21 +251,21 @@ def test_a_large_request_that_fails_here_gives_its_room_back(broker, raw, caplog
 def test_a_client_that_goes_away_in_the_middle(broker, raw):
     create(raw, "t")
     for cut in (1, 3, 4, 20, 70_000):
-        with Raw(broker.bootstrap_servers) as leaving:
-            frame = leaving.frame(PRODUCE, producing("t", batch(b"x" * 100_000)))
+        with RawClient(broker.bootstrap_servers) as leaving:
+            frame = leaving.frame(PRODUCE, produce_request("t", batch(b"x" * 100_000)))
             leaving.send_bytes(frame[:cut])
             leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    assert ends(raw, "t") == (0, 0)
+    assert offset_range(raw, "t") == (0, 0)
     assert broker.broker.server.budget.left == 256 << 20
 
 
 @pytest.mark.partage_broker({"max.connections": "5"})
 def test_connections_beyond_the_limit(broker, raw, caplog):
-    others = [Raw(broker.bootstrap_servers) for _ in range(4)]
+    others = [RawClient(broker.bootstrap_servers) for _ in range(4)]
     for one in others:
         assert metadata(one).brokers
     for _ in range(3):
-        with Raw(broker.bootstrap_servers) as beyond:
+        with RawClient(broker.bootstrap_servers) as beyond:
             assert beyond.is_closed()
     (line,) = [r for r in caplog.records if "turning connections away" in r.getMessage()]
     assert "max.connections=5" in line.getMessage()
@@ -268,7 +273,7 @@ def test_connections_beyond_the_limit(broker, raw, caplog):
     others.pop().close()
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        with Raw(broker.bootstrap_servers) as again:
+        with RawClient(broker.bootstrap_servers) as again:
             again.send(METADATA, MetadataRequest(topics=[]))
             if not again.is_closed(0.2):
                 break
@@ -280,20 +285,20 @@ def test_connections_beyond_the_limit(broker, raw, caplog):
 
 def test_connections_beyond_what_the_system_allows(tmp_path):
     """The error says which limit it is; nobody who is there already notices."""
-    with serving(tmp_path, descriptors=120) as process:
+    with running_broker(tmp_path, descriptors=120) as process:
         clients = []
         for _ in range(60):
-            client = Raw(process.servers)
+            client = RawClient(process.servers)
             assert metadata(client).brokers
             clients.append(client)
         for _ in range(100):
-            with Raw(process.servers) as beyond:
+            with RawClient(process.servers) as beyond:
                 assert beyond.is_closed()
         create(clients[0], "t", 50)
         for n, client in enumerate(clients):
             assert produce(client, "t", batch(b"x"), partition=n % 50).error_code == 0
             client.close()
-    story = process.story()
+    story = process.log_text()
     (line,) = [text for text in story.splitlines() if "turning connections away" in text]
     assert "60 are open" in line
     assert "120 file descriptors" in line

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from partage.broker.data_directory import DirectoryHeld, DirectoryLock
+from partage.broker.topics.data_directory import DirectoryLock, DirectoryLockedError
 
 
 def test_a_directory_is_held_by_one_until_it_lets_go(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
-    with pytest.raises(DirectoryHeld, match=f"in use by another broker .process {os.getpid()}."):
+    with pytest.raises(
+        DirectoryLockedError, match=f"in use by another broker .process {os.getpid()}."
+    ):
         DirectoryLock(tmp_path)
     lock.release()
     DirectoryLock(tmp_path).release()

@@ -12,20 +12,20 @@ from partage.wire.apis.produce import PRODUCE
 from partage.wire.records.batch import parse_header
 from waiting import eventually
 
-from .asking import (
-    BY_NAME,
+from .raw_client import RawClient
+from .requests import (
+    LAST_VERSION_BY_NAME,
     batch,
     content,
     create,
     delete,
     fetch,
-    fetched,
-    fetching,
+    fetch_request,
+    fetch_results,
     produce,
-    producing,
+    produce_request,
     values,
 )
-from .raw import Raw
 
 LONG_MS = 60_000
 
@@ -38,14 +38,14 @@ def topic(raw):
 @pytest.fixture
 def other(broker):
     """Another client, for what happens while the first one waits."""
-    with Raw(broker.bootstrap_servers) as connected:
+    with RawClient(broker.bootstrap_servers) as connected:
         yield connected
 
 
 def waiting(raw, topic="t", offsets=(0,), **options):
     """Begin a fetch that has to wait."""
     options = {"max_wait_ms": LONG_MS, "min_bytes": 1} | options
-    raw.send(FETCH, fetching(topic, offsets, **options), BY_NAME)
+    raw.send(FETCH, fetch_request(topic, offsets, **options), LAST_VERSION_BY_NAME)
     assert raw.is_silent()
 
 
@@ -64,7 +64,7 @@ def sizes(result):
 @pytest.mark.parametrize("version", range(FETCH.version_min, FETCH.version_max + 1))
 def test_every_version(raw, topic, version):
     produce(raw, "t", batch(b"a", b"b"))
-    (result,) = fetch(raw, "t" if version <= BY_NAME else topic, [1], version=version)
+    (result,) = fetch(raw, "t" if version <= LAST_VERSION_BY_NAME else topic, [1], version=version)
     assert values(result, 1) == [b"b"]
     assert (result.high_watermark, result.last_stable_offset) == (2, 2)
     assert result.log_start_offset == (0 if version >= 5 else -1)
@@ -81,12 +81,12 @@ def test_an_offset_within_a_batch_gives_the_whole_batch(raw, topic):
 def test_a_partition_asked_for_many_times_is_sent_once(raw, topic):
     """As in Kafka the last time counts; else a small request would be a hundred thousand reads."""
     produce(raw, "t", batch(b"a", b"b"), batch(b"c"))
-    request = fetching("t", [0, 0])
+    request = fetch_request("t", [0, 0])
     (asked,) = request.topics
-    again = fetching("t", [2]).topics[0]
+    again = fetch_request("t", [2]).topics[0]
     asked.partitions *= 500
     request.topics.append(again)
-    (answered,) = raw.ask(FETCH, request, BY_NAME).responses
+    (answered,) = raw.ask(FETCH, request, LAST_VERSION_BY_NAME).responses
     assert [p.partition_index for p in answered.partitions] == [0, 1]
     assert values(answered.partitions[0]) == [b"c"]
 
@@ -134,9 +134,9 @@ def test_a_topic_made_anew_has_another_id(raw, topic):
 
 @pytest.mark.parametrize(("epoch", "error"), [(-1, 0), (0, 0), (1, 75)])
 def test_the_leaders_epoch(raw, topic, epoch, error):
-    request = fetching("t")
+    request = fetch_request("t")
     request.topics[0].partitions[0].current_leader_epoch = epoch
-    (result,) = fetched(raw.ask(FETCH, request, 11))
+    (result,) = fetch_results(raw.ask(FETCH, request, 11))
     assert result.error_code == error
 
 
@@ -146,7 +146,7 @@ def test_the_leaders_epoch(raw, topic, epoch, error):
 @pytest.mark.parametrize("version", [4, 11, 14])
 def test_no_follower_is_served(raw, topic, version):
     """CVE-2018-1288: a client that poses as a replica would read what is not durable yet."""
-    request = fetching(topic if version > BY_NAME else "t", replica_id=2)
+    request = fetch_request(topic if version > LAST_VERSION_BY_NAME else "t", replica_id=2)
     answer = raw.ask(FETCH, request, version)
     if version >= 7:
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -154,7 +154,7 @@ def test_no_follower_is_served(raw, topic, version):
 
 
 def test_no_follower_is_served_in_new_versions_either(raw, topic):
-    request = fetching(topic, replica_state=FetchReplicaState(replica_id=0, replica_epoch=1))
+    request = fetch_request(topic, replica_state=FetchReplicaState(replica_id=0, replica_epoch=1))
     answer = raw.ask(FETCH, request)
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert answer.responses == []
@@ -165,11 +165,11 @@ def test_no_follower_is_served_in_new_versions_either(raw, topic):
 )
 def test_sessions_are_not_kept(raw, topic, session_id, epoch, error):
     produce(raw, "t", batch(b"a"))
-    request = fetching(topic, session_id=session_id, session_epoch=epoch)
+    request = fetch_request(topic, session_id=session_id, session_epoch=epoch)
     answer = raw.ask(FETCH, request)
     assert (answer.error_code, answer.session_id) == (error, 0)
     if not error:
-        assert values(*fetched(answer)) == [b"a"]
+        assert values(*fetch_results(answer)) == [b"a"]
 
 
 # How much.
@@ -245,7 +245,7 @@ def test_nothing_to_wait_for(raw, topic, options):
 def test_a_waiting_fetch_ends_with_the_first_record(raw, other, topic):
     waiting(raw, offsets=[0, 0, 0])
     produce(other, "t", batch(b"a"), partition=1)
-    assert values(fetched(raw.receive())[1]) == [b"a"]
+    assert values(fetch_results(raw.receive())[1]) == [b"a"]
 
 
 def test_it_ends_exactly_when_there_is_enough(raw, other, topic):
@@ -255,20 +255,20 @@ def test_it_ends_exactly_when_there_is_enough(raw, other, topic):
     produce(other, "t", batch(b"b"), partition=1)
     assert raw.is_silent()
     produce(other, "t", batch(b"c"), partition=2)
-    assert [values(r) for r in fetched(raw.receive())] == [[b"a"], [b"b"], [b"c"]]
+    assert [values(r) for r in fetch_results(raw.receive())] == [[b"a"], [b"b"], [b"c"]]
 
 
 def test_what_is_there_already_counts(raw, other, topic):
     produce(other, "t", batch(b"a"))
     waiting(raw, min_bytes=len(batch(b"a")) + 1)
     produce(other, "t", batch(b"b"))
-    assert values(*fetched(raw.receive())) == [b"a", b"b"]
+    assert values(*fetch_results(raw.receive())) == [b"a", b"b"]
 
 
 def test_when_time_is_up_it_takes_what_is_there(raw, other, topic):
     waiting(raw, min_bytes=1 << 20, max_wait_ms=300)
     produce(other, "t", batch(b"a"))
-    assert values(*fetched(raw.receive())) == [b"a"]
+    assert values(*fetch_results(raw.receive())) == [b"a"]
 
 
 def test_an_answer_that_is_full_is_not_waited_for(raw, topic):
@@ -296,26 +296,28 @@ def test_records_elsewhere_wake_nobody(raw, other, topic):
 def test_a_topic_deleted_while_somebody_waits(raw, other, topic):
     waiting(raw)
     delete(other, "t")
-    (result,) = fetched(raw.receive())
+    (result,) = fetch_results(raw.receive())
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_topic_deleted_while_somebody_waits_for_its_id(raw, other, topic):
-    raw.send(FETCH, fetching(topic, max_wait_ms=LONG_MS, min_bytes=1))
+    raw.send(FETCH, fetch_request(topic, max_wait_ms=LONG_MS, min_bytes=1))
     assert raw.is_silent()
     delete(other, "t")
-    (result,) = fetched(raw.receive())
+    (result,) = fetch_results(raw.receive())
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_many_wait_and_all_are_served(broker, raw, topic):
-    clients = [Raw(broker.bootstrap_servers) for _ in range(50)]
+    clients = [RawClient(broker.bootstrap_servers) for _ in range(50)]
     for client in clients:
-        client.send(FETCH, fetching("t", max_wait_ms=LONG_MS, min_bytes=1), BY_NAME)
+        client.send(
+            FETCH, fetch_request("t", max_wait_ms=LONG_MS, min_bytes=1), LAST_VERSION_BY_NAME
+        )
     assert clients[-1].is_silent()
     produce(raw, "t", batch(b"a"))
     for client in clients:
-        assert values(*fetched(client.receive())) == [b"a"]
+        assert values(*fetch_results(client.receive())) == [b"a"]
         client.close()
 
 
@@ -323,8 +325,10 @@ def test_who_goes_away_is_not_waited_on(broker, raw, topic):
     """Else clients that ask for a day and leave would pile up."""
     watched = broker.run(watchers(broker))
     for _ in range(5):
-        with Raw(broker.bootstrap_servers) as leaving:
-            leaving.send(FETCH, fetching("t", max_wait_ms=2**31 - 1, min_bytes=1), BY_NAME)
+        with RawClient(broker.bootstrap_servers) as leaving:
+            leaving.send(
+                FETCH, fetch_request("t", max_wait_ms=2**31 - 1, min_bytes=1), LAST_VERSION_BY_NAME
+            )
             assert leaving.is_silent(0.01)
     eventually(lambda: broker.run(watchers(broker)) == watched)
 
@@ -337,10 +341,10 @@ async def watchers(broker) -> int:
 
 def test_a_produce_and_its_fetch_in_one_breath(raw, topic):
     """A fetch behind a produce is served after it, and finds its records."""
-    raw.send(PRODUCE, producing("t", batch(b"a")))
-    raw.send(FETCH, fetching("t"), BY_NAME)
+    raw.send(PRODUCE, produce_request("t", batch(b"a")))
+    raw.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
     raw.receive()
-    assert values(*fetched(raw.receive())) == [b"a"]
+    assert values(*fetch_results(raw.receive())) == [b"a"]
 
 
 def test_thousands_of_empty_partitions_are_looked_at_quickly(raw):

@@ -10,19 +10,19 @@ import time
 from partage.model.errors import ErrorCode
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 
-from .asking import batch, create, fetch, list_offset, produce, values
-from .commands import serving
-from .grouping import (
-    beat,
+from .broker_command import running_broker
+from .group_requests import (
     commit,
-    committed_errors,
-    committing,
-    described,
-    offsets,
-    once_loaded,
-    stable,
+    commit_errors,
+    commit_request,
+    describe_group,
+    describe_when_loaded,
+    fetch_offsets,
+    heartbeat,
+    join_and_sync,
 )
-from .raw import Raw
+from .raw_client import RawClient
+from .requests import batch, create, fetch, list_offset, produce, values
 
 FILE_BYTES_MAX = 4 << 20
 
@@ -30,7 +30,10 @@ FILE_BYTES_MAX = 4 << 20
 def test_producers_are_told_and_what_they_were_promised_is_kept(tmp_path):
     data = tmp_path / "data"
     value, acked = b"x" * 300_000, 0
-    with serving(data, file_bytes_max=FILE_BYTES_MAX) as broker, Raw(broker.servers) as raw:
+    with (
+        running_broker(data, file_bytes_max=FILE_BYTES_MAX) as broker,
+        RawClient(broker.servers) as raw,
+    ):
         create(raw, "t", 2)
         while (answer := produce(raw, "t", batch(value))).error_code == 0:
             acked += 1
@@ -39,18 +42,18 @@ def test_producers_are_told_and_what_they_were_promised_is_kept(tmp_path):
         for result in (produce(raw, "t", batch(b"y")), *fetch(raw, "t"), list_offset(raw, "t")):
             assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(raw, "t", batch(b"elsewhere"), partition=1).error_code == 0
-        assert "t-0 is offline, writing it failed" in broker.story()
+        assert "t-0 is offline, writing it failed" in broker.log_text()
         # What is torn is cut off when it is opened again, and so a small batch has room.
         assert soon_produced(raw, b"y") == acked
-        assert "t-0 is open again" in broker.story()
+        assert "t-0 is open again" in broker.log_text()
         assert values(*fetch(raw, "t")) == [value] * acked + [b"y"]
         assert broker.end() == 0
-    with serving(data) as broker, Raw(broker.servers) as raw:
+    with running_broker(data) as broker, RawClient(broker.servers) as raw:
         assert values(*fetch(raw, "t")) == [value] * acked + [b"y"]
         assert produce(raw, "t", batch(value)).base_offset == acked + 1
 
 
-def soon_produced(raw: Raw, value: bytes) -> int:
+def soon_produced(raw: RawClient, value: bytes) -> int:
     """The offset of a record that is sent until the partition takes it."""
     deadline = time.monotonic() + 30
     while (answer := produce(raw, "t", batch(value))).error_code:
@@ -62,27 +65,30 @@ def soon_produced(raw: Raw, value: bytes) -> int:
 
 def test_a_group_whose_commit_does_not_fit_is_loaded_again(tmp_path):
     data, note = tmp_path / "data", "m" * 4096
-    with serving(data, file_bytes_max=FILE_BYTES_MAX) as broker, Raw(broker.servers) as raw:
+    with (
+        running_broker(data, file_bytes_max=FILE_BYTES_MAX) as broker,
+        RawClient(broker.servers) as raw,
+    ):
         create(raw, "t", 100)
-        joined = stable(raw, "g")
-        before = described(raw, "g")
+        joined = join_and_sync(raw, "g")
+        before = describe_group(raw, "g")
 
         def commit_all(offset: int) -> set[int]:
             everywhere = dict.fromkeys(range(100), offset)
-            request = committing("g", "t", everywhere, joined, metadata=note)
-            return set(committed_errors(raw.ask(OFFSET_COMMIT, request)))
+            request = commit_request("g", "t", everywhere, joined, metadata=note)
+            return set(commit_errors(raw.request(OFFSET_COMMIT, request)))
 
         acked = 0
         while (codes := commit_all(acked + 1)) == {0}:
             acked += 1
         assert acked > 2
         assert codes == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        assert "is loaded again" in broker.story()
-        assert once_loaded(raw, "g") == before
-        assert beat(raw, "g", joined) == 0
-        assert offsets(raw, "g") == dict.fromkeys((("t", n) for n in range(100)), acked)
+        assert "is loaded again" in broker.log_text()
+        assert describe_when_loaded(raw, "g") == before
+        assert heartbeat(raw, "g", joined) == 0
+        assert fetch_offsets(raw, "g") == dict.fromkeys((("t", n) for n in range(100)), acked)
         assert broker.end() == 0
-    with serving(data) as broker, Raw(broker.servers) as raw:
-        assert once_loaded(raw, "g") == before
-        assert offsets(raw, "g")["t", 99] == acked
+    with running_broker(data) as broker, RawClient(broker.servers) as raw:
+        assert describe_when_loaded(raw, "g") == before
+        assert fetch_offsets(raw, "g")["t", 99] == acked
         assert commit(raw, "g", "t", 7, joined=joined) == 0

@@ -17,11 +17,11 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from partage.broker import group_events
-from partage.broker import lag as lag_sampling
-from partage.broker.group_events import GroupEvents
-from partage.broker.lag import LagSampling
-from partage.broker.shard_host import ShardHost
+from partage.broker.coordination import group_events_writer
+from partage.broker.coordination import lag_sampler as lag_sampling
+from partage.broker.coordination.group_events_writer import GroupEventsWriter
+from partage.broker.coordination.lag_sampler import LagSampler
+from partage.broker.coordination.shard_host import ShardHost
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
@@ -31,11 +31,11 @@ from partage.testing import BrokerProcess, ThreadedBroker
 from partage.wire.apis.join_group import JOIN_GROUP
 from waiting import eventually
 
-from . import grouping
-from .asking import batch, create, metadata, produce
-from .kept import Told, ask
-from .raw import Raw
-from .test_shard_host import Alone
+from . import group_requests
+from .raw_client import RawClient
+from .requests import batch, create, metadata, produce
+from .shard_requests import RecordingPublisher, ask
+from .test_shard_host import HostFixture
 
 DEADLINE_S = 60
 SHORT_S = 0.000_123
@@ -82,9 +82,9 @@ def named(events: Sequence[GroupEventRecord]) -> list[str]:
 
 
 @on
-def test_the_life_of_a_group(told: ThreadedBroker, raw: Raw) -> None:
-    joined = grouping.stable(raw, "g")
-    assert grouping.leave(raw, "g", joined.member_id) == 0
+def test_the_life_of_a_group(told: ThreadedBroker, raw: RawClient) -> None:
+    joined = group_requests.join_and_sync(raw, "g")
+    assert group_requests.leave(raw, "g", joined.member_id) == 0
     events = read(told.bootstrap_servers, until("emptied"))
     assert named(events) == [
         "joined",
@@ -108,29 +108,29 @@ def test_the_life_of_a_group(told: ThreadedBroker, raw: Raw) -> None:
 
 @on
 def test_the_topic_is_internal_and_there_when_it_is_asked_for(
-    told: ThreadedBroker, raw: Raw
+    told: ThreadedBroker, raw: RawClient
 ) -> None:
     (topic,) = metadata(raw, TOPIC, may_create=True).topics
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 1)
-    configs = told.broker.hosted.topic(TOPIC)
+    configs = told.broker.log_manager.topic(TOPIC)
     assert configs is not None
     assert configs.topic.configs["retention.ms"] == str(7 * 24 * 3600 * 1000)
 
 
-def test_switched_off_there_is_no_topic(partage_broker: ThreadedBroker, raw: Raw) -> None:
+def test_switched_off_there_is_no_topic(partage_broker: ThreadedBroker, raw: RawClient) -> None:
     assert partage_broker.broker.group_events is None
-    grouping.stable(raw, "g")
+    group_requests.join_and_sync(raw, "g")
     (topic,) = metadata(raw, TOPIC, may_create=True).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert partage_broker.broker.hosted.topic(TOPIC) is None
+    assert partage_broker.broker.log_manager.topic(TOPIC) is None
 
 
 @on
-def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: Raw) -> None:
+def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: RawClient) -> None:
     create(raw, "t")
-    grouping.stable(raw, "g")
+    group_requests.join_and_sync(raw, "g")
     for _ in range(30):
-        assert grouping.commit(raw, "g", "t", 5) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert group_requests.commit(raw, "g", "t", 5) == ErrorCode.UNKNOWN_MEMBER_ID
 
     def is_enough(events: list[GroupEventRecord]) -> bool:
         return sum(e.count for e in events if e.event == "commit refused") >= 30
@@ -145,7 +145,7 @@ def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: Threaded
     """What is counted together is of one epoch."""
 
     async def write() -> None:
-        events = GroupEvents(told.broker.hosted, None, 7)
+        events = GroupEventsWriter(told.broker.log_manager, None, 7)
         for epoch in (4, 4, 6, 4, 6):
             refused = GroupEvent(
                 at_ms=1,
@@ -156,7 +156,7 @@ def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: Threaded
             )
             events.publish(refused, epoch)
         events.publish(LagSample(at_ms=1, group_id="g", generation=1, lag={"t": {0: 1}}), 6)
-        events.lose(2)
+        events.count_dropped(2)
         await events.close()
 
     told.run(write())
@@ -170,20 +170,20 @@ def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: Threaded
 
 
 @on
-def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: Raw) -> None:
+def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: RawClient) -> None:
     """Neither with commits that are refused, nor by being behind."""
     metadata(raw, TOPIC, may_create=True)
-    joined = grouping.stable(raw, "g")
-    assert grouping.commit(raw, "g", TOPIC, 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert grouping.commit(raw, "g", TOPIC, 1, joined=joined) == 0
-    assert grouping.leave(raw, "g", joined.member_id) == 0
+    joined = group_requests.join_and_sync(raw, "g")
+    assert group_requests.commit(raw, "g", TOPIC, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group_requests.commit(raw, "g", TOPIC, 1, joined=joined) == 0
+    assert group_requests.leave(raw, "g", joined.member_id) == 0
     events = read(told.bootstrap_servers, until("emptied"))
     assert "commit refused" not in named(events)
 
     async def sampled() -> list[GroupEventRecord]:
         broker = told.broker
-        sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
-        await sampling.go_round()
+        sampling = LagSampler(broker.coordinator.hosts, broker.log_manager, broker._clock, 0)
+        await sampling.sample_once()
         grouped = GroupEvent(
             at_ms=1, group_id="last", event_type=GroupEventType.EMPTIED, generation=1
         )
@@ -196,28 +196,28 @@ def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: Raw) -
 
 
 @on
-def test_lag_is_told_when_it_changes(told: ThreadedBroker, raw: Raw) -> None:
+def test_lag_is_told_when_it_changes(told: ThreadedBroker, raw: RawClient) -> None:
     create(raw, "t", partitions=2)
     assert not produce(raw, "t", batch(*[b"x"] * 10)).error_code
-    assert grouping.commit(raw, "g", "t", 4) == 0
+    assert group_requests.commit(raw, "g", "t", 4) == 0
     broker = told.broker
-    sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
-    told.run(sampling.go_round())
-    told.run(sampling.go_round())
-    assert grouping.commit(raw, "g", "t", 10) == 0
-    told.run(sampling.go_round())
+    sampling = LagSampler(broker.coordinator.hosts, broker.log_manager, broker._clock, 0)
+    told.run(sampling.sample_once())
+    told.run(sampling.sample_once())
+    assert group_requests.commit(raw, "g", "t", 10) == 0
+    told.run(sampling.sample_once())
     events = read(told.bootstrap_servers, until("lag", 2))
     assert [event.lag for event in events] == [{"t": {0: 6}}, {"t": {0: 0}}]
 
 
 @on
-def test_lag_never_falls_below_nothing(told: ThreadedBroker, raw: Raw) -> None:
+def test_lag_never_falls_below_nothing(told: ThreadedBroker, raw: RawClient) -> None:
     """Anybody may commit any offset."""
     create(raw, "t")
-    assert grouping.commit(raw, "g", "t", 1_000_000) == 0
+    assert group_requests.commit(raw, "g", "t", 1_000_000) == 0
     broker = told.broker
-    sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
-    told.run(sampling.go_round())
+    sampling = LagSampler(broker.coordinator.hosts, broker.log_manager, broker._clock, 0)
+    told.run(sampling.sample_once())
     (event,) = read(told.bootstrap_servers, until("lag"))
     assert event.lag == {"t": {0: 0}}
 
@@ -241,10 +241,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch, of: ModuleType) -> list[float]:
 def test_large_events_leave_turns_to_others(
     told: ThreadedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = pauses(monkeypatch, group_events)
+    made = pauses(monkeypatch, group_events_writer)
 
     async def write() -> None:
-        events = GroupEvents(told.broker.hosted)
+        events = GroupEventsWriter(told.broker.log_manager)
         lag = {"t": dict.fromkeys(range(5_000), 10**6)}
         for number in range(50):
             events.publish(LagSample(at_ms=number, group_id="g", generation=1, lag=lag))
@@ -259,11 +259,11 @@ def test_large_events_leave_turns_to_others(
 
 @on
 def test_the_lag_of_a_large_group_leaves_turns_to_others(
-    told: ThreadedBroker, raw: Raw, monkeypatch: pytest.MonkeyPatch
+    told: ThreadedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = pauses(monkeypatch, lag_sampling)
     create(raw, "t")
-    assert grouping.commit(raw, "g", "t", 0) == 0
+    assert group_requests.commit(raw, "g", "t", 0) == 0
     broker = told.broker
 
     async def go_round() -> None:
@@ -271,8 +271,8 @@ def test_the_lag_of_a_large_group_leaves_turns_to_others(
         assert shard is not None
         committed = shard.offsets["g"]["t", 0]
         shard.offsets["g"] |= {("t", n): committed for n in range(1, 50_000)}
-        sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
-        await sampling.go_round()
+        sampling = LagSampler(broker.coordinator.hosts, broker.log_manager, broker._clock, 0)
+        await sampling.sample_once()
 
     told.run(go_round())
     assert len(made) >= 25
@@ -281,9 +281,9 @@ def test_the_lag_of_a_large_group_leaves_turns_to_others(
 
 
 @on
-def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: Raw) -> None:
+def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: RawClient) -> None:
     async def storm() -> None:
-        events = GroupEvents(told.broker.hosted, weight_max=10)
+        events = GroupEventsWriter(told.broker.log_manager, weight_max=10)
         for number in range(25):
             events.publish(
                 GroupEvent(
@@ -292,7 +292,7 @@ def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: Raw) ->
             )
         assert events.dropped == 15
         await events.close()
-        events = GroupEvents(told.broker.hosted, weight_max=0)
+        events = GroupEventsWriter(told.broker.log_manager, weight_max=0)
         events.publish(
             GroupEvent(at_ms=0, group_id="g", event_type=GroupEventType.EMPTIED, generation=0)
         )
@@ -310,26 +310,26 @@ def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: Raw) ->
 
 @on
 def test_a_topic_that_fails_costs_events_and_nothing_else(
-    told: ThreadedBroker, raw: Raw, monkeypatch: pytest.MonkeyPatch
+    told: ThreadedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grouping.stable(raw, "before")
+    group_requests.join_and_sync(raw, "before")
     read(told.bootstrap_servers, until("assigned"))
     events = told.broker.group_events
     assert events is not None
-    partition = told.broker.hosted.partition(TOPIC, 0)
+    partition = told.broker.log_manager.partition(TOPIC, 0)
     assert partition is not None
     partition.failure, partition.error = OSError("full"), ErrorCode.KAFKA_STORAGE_ERROR
-    grouping.stable(raw, "meanwhile")
+    group_requests.join_and_sync(raw, "meanwhile")
     eventually(lambda: events.dropped >= 4)
     partition.failure, partition.error = None, ErrorCode.NONE
-    grouping.stable(raw, "after")
+    group_requests.join_and_sync(raw, "after")
     found = read(told.bootstrap_servers, until("assigned", 2))
     assert {event.group_id for event in found} == {"before", "after", ""}
     assert [event.count for event in found if event.event == "dropped"] == [4]
 
 
-def join(alone: Alone, group: str = "g") -> asyncio.Future[Any]:
-    request = grouping.joining(group)
+def join(alone: HostFixture, group: str = "g") -> asyncio.Future[Any]:
+    request = group_requests.join_request(group)
     return ask(alone.host, JOIN_GROUP, 3, request, alone.clock.now_ms(), drawn_id="1")
 
 
@@ -337,7 +337,7 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
     """At each event the generation it speaks of is in the shard's log, and durable."""
 
     async def scenario() -> None:
-        alone = await Alone().open()
+        alone = await HostFixture().open()
         has_generation = asyncio.Event()
 
         def check(each: GroupEvent | LagSample) -> None:
@@ -345,10 +345,10 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
             stored.resume(0)
             group = stored.groups.get(each.group_id)
             assert each.generation == (0 if group is None else group.generation)
-            if len(told.told) == 2:
+            if len(told.published) == 2:
                 has_generation.set()
 
-        told = Told(check)
+        told = RecordingPublisher(check)
         groups = GroupSettings(initial_rebalance_delay_ms=0)
         alone.host = ShardHost(
             "", alone.store, groups, alone.clock, lambda notice: None, None, told
@@ -357,18 +357,18 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
         join(alone)
         async with asyncio.timeout(DEADLINE_S):
             await has_generation.wait()
-        assert told.happened == ["joined", "rebalance started", "generation started"]
+        assert told.event_types == ["joined", "rebalance started", "generation started"]
         join(alone, "other")
-        assert told.happened[3:] == ["joined", "rebalance started"]
-        alone.host.end_session("g", "client-1")
-        assert len(told.told) == 5, "the record is not stored yet"
+        assert told.event_types[3:] == ["joined", "rebalance started"]
+        alone.host.expire_session("g", "client-1")
+        assert len(told.published) == 5, "the record is not stored yet"
         alone.host.unload()
-        assert len(told.told) == 5, "what was dropped has not happened"
+        assert len(told.published) == 5, "what was dropped has not happened"
         alone.host.load()
-        await alone.host.loaded()
-        assert told.happened[5:] == ["loaded"]
+        await alone.host.wait_loaded()
+        assert told.event_types[5:] == ["loaded"]
         assert set(told.epochs) == {None}
-        assert not told.lost
+        assert not told.dropped
         alone.host.close()
 
     asyncio.run(scenario())
@@ -378,17 +378,17 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
 def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads(is_killed: bool) -> None:
     with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as process:
         servers = process.bootstrap_servers
-        with Raw(servers) as raw:
-            joined = grouping.stable(raw, "g")
+        with RawClient(servers) as raw:
+            joined = group_requests.join_and_sync(raw, "g")
             if is_killed:  # which may cost the events of the last moment
                 read(servers, until("assigned"))
                 process.kill()
             else:
                 process.stop()
         process.start()
-        with Raw(servers) as raw:
-            grouping.once_loaded(raw, "g")
-            assert grouping.beat(raw, "g", joined) == 0
+        with RawClient(servers) as raw:
+            group_requests.describe_when_loaded(raw, "g")
+            assert group_requests.heartbeat(raw, "g", joined) == 0
         events = read(servers, until("loaded"))
     assert named(events) == [
         "joined",
@@ -403,12 +403,12 @@ def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads(is_killed
 
 
 @on
-def test_its_retention_is_the_administrators(told: ThreadedBroker, raw: Raw) -> None:
+def test_its_retention_is_the_administrators(told: ThreadedBroker, raw: RawClient) -> None:
     metadata(raw, TOPIC, may_create=True)
     admin = AdminClient({"bootstrap.servers": told.bootstrap_servers})
     change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[change])
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
-    topic = told.broker.hosted.topic(TOPIC)
+    topic = told.broker.log_manager.topic(TOPIC)
     assert topic is not None
     assert topic.topic.configs["retention.ms"] == "3600000"

@@ -22,27 +22,27 @@ from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, Offse
 from partage.wire.apis.sync_group import SYNC_GROUP
 from waiting import eventually
 
-from .asking import create
-from .grouping import (
-    beat,
+from .group_requests import (
     commit,
-    committed_errors,
-    committing,
-    described,
+    commit_errors,
+    commit_request,
+    describe_group,
+    fetch_offsets,
+    heartbeat,
     join,
-    joining,
+    join_and_sync,
+    join_request,
     leave,
-    offsets,
-    stable,
     sync,
-    syncing,
+    sync_request,
 )
-from .raw import Raw
+from .raw_client import RawClient
+from .requests import create
 
 
 @pytest.fixture
 def other(broker):
-    with Raw(broker.bootstrap_servers) as connected:
+    with RawClient(broker.bootstrap_servers) as connected:
         yield connected
 
 
@@ -56,63 +56,67 @@ def topic(raw):
 
 
 def test_two_members_share_and_one_leaves(raw, other):
-    first = stable(raw, "g")
-    second = other.ask(JOIN_GROUP, joining("g"))
-    other.send(JOIN_GROUP, joining("g", second.member_id))
-    eventually(lambda: beat(raw, "g", first) == ErrorCode.REBALANCE_IN_PROGRESS)
+    first = join_and_sync(raw, "g")
+    second = other.ask(JOIN_GROUP, join_request("g"))
+    other.send(JOIN_GROUP, join_request("g", second.member_id))
+    eventually(lambda: heartbeat(raw, "g", first) == ErrorCode.REBALANCE_IN_PROGRESS)
     leader = join(raw, "g", first.member_id)
     follower = other.receive()
     assert leader.generation_id == follower.generation_id == 2
     assert {m.member_id for m in leader.members} == {leader.member_id, follower.member_id}
     assert follower.members == []
-    other.send(SYNC_GROUP, syncing("g", follower, {}))
+    other.send(SYNC_GROUP, sync_request("g", follower, {}))
     assert other.is_silent()
     shares = {leader.member_id: b"one", follower.member_id: b"two"}
     assert sync(raw, "g", leader, shares) == b"one"
     assert other.receive().assignment == b"two"
-    group = described(raw, "g")
+    group = describe_group(raw, "g")
     assert (group.group_state, group.protocol_data) == ("Stable", "p")
     assert {m.member_assignment for m in group.members} == {b"one", b"two"}
     assert {m.client_host for m in group.members} == {"/127.0.0.1"}
     assert leave(other, "g", follower.member_id) == 0
-    assert beat(raw, "g", leader) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert heartbeat(raw, "g", leader) == ErrorCode.REBALANCE_IN_PROGRESS
     assert join(raw, "g", leader.member_id).generation_id == 3
 
 
 def test_a_dead_members_place_is_given_to_others(broker, raw):
-    mine = stable(raw, "g")
-    with Raw(broker.bootstrap_servers) as dying:
-        theirs = dying.ask(JOIN_GROUP, joining("g", session_timeout_ms=1000))
+    mine = join_and_sync(raw, "g")
+    with RawClient(broker.bootstrap_servers) as dying:
+        theirs = dying.request(JOIN_GROUP, join_request("g", session_timeout_ms=1000))
         options = {"session_timeout_ms": 1000, "rebalance_timeout_ms": 1000}
-        dying.send(JOIN_GROUP, joining("g", theirs.member_id, **options))
+        dying.send(JOIN_GROUP, join_request("g", theirs.member_id, **options))
         again = join(raw, "g", mine.member_id)
         dying.receive()
         sync(raw, "g", again, {again.member_id: b"all"})
-    eventually(lambda: beat(raw, "g", again) == ErrorCode.REBALANCE_IN_PROGRESS)
+    eventually(lambda: heartbeat(raw, "g", again) == ErrorCode.REBALANCE_IN_PROGRESS)
     assert [m.member_id for m in join(raw, "g", again.member_id).members] == [mine.member_id]
 
 
 def test_offsets_of_a_group_of_members(raw, topic):
-    joined = stable(raw, "g")
+    joined = join_and_sync(raw, "g")
     assert commit(raw, "g", topic, 5, joined=joined) == 0
-    assert offsets(raw, "g") == {("t", 0): 5}
-    assert offsets(raw, "g", {"t": [0, 1], "u": [0]}) == {("t", 0): 5, ("t", 1): -1, ("u", 0): -1}
+    assert fetch_offsets(raw, "g") == {("t", 0): 5}
+    assert fetch_offsets(raw, "g", {"t": [0, 1], "u": [0]}) == {
+        ("t", 0): 5,
+        ("t", 1): -1,
+        ("u", 0): -1,
+    }
     assert commit(raw, "g", topic, 6) == ErrorCode.UNKNOWN_MEMBER_ID
     joined.generation_id += 1
     assert commit(raw, "g", topic, 6, joined=joined) == ErrorCode.ILLEGAL_GENERATION
-    assert offsets(raw, "g") == {("t", 0): 5}
+    assert fetch_offsets(raw, "g") == {("t", 0): 5}
 
 
 def test_commits_for_partitions_that_are_not_there(raw, topic):
-    answer = raw.ask(OFFSET_COMMIT, committing("g", topic, {0: 1, 3: 1, -1: 1, 2: 5}))
-    assert committed_errors(answer) == [0, 3, 3, 0]
+    answer = raw.ask(OFFSET_COMMIT, commit_request("g", topic, {0: 1, 3: 1, -1: 1, 2: 5}))
+    assert commit_errors(answer) == [0, 3, 3, 0]
     assert commit(raw, "g", "nothing", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert offsets(raw, "g") == {("t", 0): 1, ("t", 2): 5}
+    assert fetch_offsets(raw, "g") == {("t", 0): 1, ("t", 2): 5}
 
 
 def test_deleted_groups_and_their_offsets_are_gone(raw, topic):
     commit(raw, "g", topic, 5)
-    joined = stable(raw, "busy")
+    joined = join_and_sync(raw, "busy")
     request = DeleteGroupsRequest(groups_names=["g", "busy", "nothing"])
     results = raw.ask(DELETE_GROUPS, request).results
     assert [(r.group_id, r.error_code) for r in results] == [
@@ -120,15 +124,15 @@ def test_deleted_groups_and_their_offsets_are_gone(raw, topic):
         ("busy", 68),
         ("nothing", 69),
     ]
-    assert offsets(raw, "g") == {}
-    assert beat(raw, "busy", joined) == 0
+    assert fetch_offsets(raw, "g") == {}
+    assert heartbeat(raw, "busy", joined) == 0
 
 
 def test_groups_of_all_shards_are_listed(raw, topic):
     names = [f"group-{n}" for n in range(30)]
     for name in names:
         commit(raw, name, topic, 1)
-    stable(raw, "live")
+    join_and_sync(raw, "live")
     listed = raw.ask(LIST_GROUPS, ListGroupsRequest()).groups
     assert sorted(g.group_id for g in listed) == sorted([*names, "live"])
     (only,) = raw.ask(LIST_GROUPS, ListGroupsRequest(states_filter=["STABLE"])).groups
@@ -173,7 +177,7 @@ def test_a_request_about_many_groups_holds_up_nobody():
         coordinator = broker.coordinator
         around = BrokerContext(shard_count=coordinator.shard_count, has_partition=lambda *_: True)
         call = Heard(6, DescribeGroupsRequest(groups=names), "c", "/host", 0)
-        coordinator.serve(call, call.start(API_ADAPTERS[DESCRIBE_GROUPS.key], around))
+        coordinator.handle(call, call.start(API_ADAPTERS[DESCRIBE_GROUPS.key], around))
         turns = 0
         while call.body is None:
             await asyncio.sleep(0)
@@ -191,88 +195,88 @@ def test_a_request_about_many_groups_holds_up_nobody():
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 99, 1_800_001, 2**31 - 1])
 def test_session_timeouts_out_of_bounds(raw, timeout_ms):
-    answer = raw.ask(JOIN_GROUP, joining("g", session_timeout_ms=timeout_ms))
+    answer = raw.ask(JOIN_GROUP, join_request("g", session_timeout_ms=timeout_ms))
     assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize("version", [0, 1, 9])
 def test_any_rebalance_timeout(raw, timeout_ms, version):
-    joined = raw.ask(JOIN_GROUP, joining("g", rebalance_timeout_ms=timeout_ms), version)
+    joined = raw.ask(JOIN_GROUP, join_request("g", rebalance_timeout_ms=timeout_ms), version)
     if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        request = joining("g", joined.member_id, rebalance_timeout_ms=timeout_ms)
+        request = join_request("g", joined.member_id, rebalance_timeout_ms=timeout_ms)
         joined = raw.ask(JOIN_GROUP, request, version)
     assert joined.error_code == 0
     assert leave(raw, "g", joined.member_id) in (0, 25)  # 25: it had no time to sync
-    stable(raw, "g")
+    join_and_sync(raw, "g")
 
 
 def test_an_empty_group_id(raw, topic):
     invalid = ErrorCode.INVALID_GROUP_ID
-    joined = stable(raw, "g")
-    assert raw.ask(JOIN_GROUP, joining("")).error_code == invalid
-    assert raw.ask(SYNC_GROUP, syncing("", joined, {})).error_code == invalid
-    assert beat(raw, "", joined) == invalid
+    joined = join_and_sync(raw, "g")
+    assert raw.ask(JOIN_GROUP, join_request("")).error_code == invalid
+    assert raw.ask(SYNC_GROUP, sync_request("", joined, {})).error_code == invalid
+    assert heartbeat(raw, "", joined) == invalid
     leaving = LeaveGroupRequest(group_id="", members=[LeaveGroupMember(member_id="m")])
     assert raw.ask(LEAVE_GROUP, leaving).error_code == invalid
     assert raw.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[""])).results[0].error_code
     assert commit(raw, "", topic, 1) == 0  # as Kafka, for clients of old that had no group
-    assert offsets(raw, "") == {("t", 0): 1}
+    assert fetch_offsets(raw, "") == {("t", 0): 1}
 
 
 @pytest.mark.parametrize("size", [1_000, 32_767])
 def test_long_names_of_all_kinds(broker, topic, size):
     """As long as the protocol can say: whatever has to be made of them must still fit."""
-    with Raw(broker.bootstrap_servers, client_id="c" * size) as raw:
+    with RawClient(broker.bootstrap_servers, client_id="c" * size) as raw:
         group = "g" * size
         options = {
             "protocol_type": "y" * size,
             "protocols": [JoinGroupProtocol(name="p" * size, metadata=b"m" * 100_000)],
         }
-        joined = stable(raw, group, **options)
+        joined = join_and_sync(raw, group, **options)
         assert len(joined.member_id) < 300
-        assert described(raw, group).members[0].client_id == "c" * size
+        assert describe_group(raw, group).members[0].client_id == "c" * size
         assert commit(raw, group, topic, 5, joined=joined) == 0
         assert leave(raw, group, joined.member_id) == 0
-        static = stable(raw, group, group_instance_id="i" * size, **options)
+        static = join_and_sync(raw, group, group_instance_id="i" * size, **options)
         assert static.generation_id > joined.generation_id
-        assert offsets(raw, group) == {("t", 0): 5}
+        assert fetch_offsets(raw, group) == {("t", 0): 5}
 
 
 def test_names_in_any_script(raw, topic):
     for group in ("größe", "群組", "\N{GRINNING FACE}", "a\0b", " "):
-        joined = stable(raw, group, group_instance_id=group)
+        joined = join_and_sync(raw, group, group_instance_id=group)
         assert commit(raw, group, topic, 1, joined=joined) == 0
-        assert described(raw, group).members[0].group_instance_id == group
+        assert describe_group(raw, group).members[0].group_instance_id == group
 
 
 def test_metadata_of_commits(raw, topic):
     assert commit(raw, "g", topic, 1, metadata="x" * 4096) == 0
     assert commit(raw, "g", topic, 2, metadata="x" * 4097) == 12
-    assert offsets(raw, "g") == {("t", 0): 1}
+    assert fetch_offsets(raw, "g") == {("t", 0): 1}
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize("retention_ms", [-1, 0, 60_000, 2**62, 2**63 - 1])
 def test_any_retention_of_an_old_client(raw, topic, version, retention_ms):
-    request = committing("g", topic, {0: 7})
+    request = commit_request("g", topic, {0: 7})
     request.retention_time_ms = retention_ms
-    assert committed_errors(raw.ask(OFFSET_COMMIT, request, version)) == [0]
-    assert offsets(raw, "g") == {("t", 0): 7}
+    assert commit_errors(raw.ask(OFFSET_COMMIT, request, version)) == [0]
+    assert fetch_offsets(raw, "g") == {("t", 0): 7}
 
 
 @pytest.mark.parametrize("offset", [0, 2**63 - 1, -1, -(2**63)])
 def test_any_offset(raw, topic, offset):
     """Kafka looks at no offset; what it means is for the group to know."""
     assert commit(raw, "g", topic, offset) == 0
-    assert offsets(raw, "g", {"t": [0]}) == {("t", 0): offset}
+    assert fetch_offsets(raw, "g", {"t": [0]}) == {("t", 0): offset}
 
 
 @pytest.mark.partage_broker({"group.max.size": "1"})
 def test_a_full_group(raw, other):
-    joined = stable(raw, "g")
-    assert other.ask(JOIN_GROUP, joining("g")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert beat(raw, "g", joined) == 0
-    stable(other, "g2")
+    joined = join_and_sync(raw, "g")
+    assert other.ask(JOIN_GROUP, join_request("g")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert heartbeat(raw, "g", joined) == 0
+    join_and_sync(other, "g2")
     assert leave(raw, "g", joined.member_id) == 0
-    stable(other, "g")
+    join_and_sync(other, "g")

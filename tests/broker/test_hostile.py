@@ -26,22 +26,22 @@ from partage.wire.apis.produce import PRODUCE
 from partage.wire.primitives import encode_uvarint
 from waiting import eventually
 
-from .asking import (
-    BY_NAME,
+from .group_requests import join_request
+from .peak_memory import PeakMemory
+from .raw_client import RawClient
+from .requests import (
+    LAST_VERSION_BY_NAME,
     batch,
     create,
-    ends,
     fetch,
-    fetching,
+    fetch_request,
     metadata,
+    offset_range,
     produce,
-    produced,
-    producing,
+    produce_request,
+    produce_result,
     values,
 )
-from .grouping import joining
-from .peak import Peak
-from .raw import Raw
 
 HUGE = b"\xff\xff\xff\xff\x07"  # 2**31 - 1 as a varint
 MB = 1 << 20
@@ -49,7 +49,7 @@ MB = 1 << 20
 
 @pytest.fixture
 def hostile(broker):
-    with Raw(broker.bootstrap_servers) as connected:
+    with RawClient(broker.bootstrap_servers) as connected:
         yield connected
 
 
@@ -73,7 +73,7 @@ def framed(request: bytes) -> bytes:
     return struct.pack(">i", len(request)) + request
 
 
-def is_unharmed(raw: Raw) -> bool:
+def is_unharmed(raw: RawClient) -> bool:
     began = time.monotonic()
     assert metadata(raw).brokers
     return time.monotonic() - began < 2
@@ -85,7 +85,7 @@ def is_unharmed(raw: Raw) -> bool:
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 100 * MB + 1, 2**31 - 1])
 def test_a_length_that_cannot_be(hostile, raw, lines, size):
     """CVE-2022-34917: what is claimed must not be allocated."""
-    with Peak() as peak:
+    with PeakMemory() as peak:
         hostile.send_bytes(struct.pack(">i", size))
         assert hostile.is_closed()
     assert peak.bytes < MB
@@ -103,8 +103,8 @@ def test_another_protocol(hostile, lines, text):
 
 def test_large_claims_cost_what_has_arrived(broker, raw):
     """CVE-2022-34917 again, by clients that claim 100 MB each and send little of it."""
-    clients = [Raw(broker.bootstrap_servers) for _ in range(20)]
-    with Peak() as peak:
+    clients = [RawClient(broker.bootstrap_servers) for _ in range(20)]
+    with PeakMemory() as peak:
         for client in clients:
             client.send_bytes(struct.pack(">i", 100 * MB) + header(0, 9) + bytes(1000))
         assert is_unharmed(raw)
@@ -120,19 +120,19 @@ def test_all_large_requests_together_have_a_limit(broker, raw):
     """Those that do not fit are not read on until others are done; small ones go on."""
     create(raw, "t")
     budget = broker.broker.server.budget
-    clients = [Raw(broker.bootstrap_servers) for _ in range(6)]
+    clients = [RawClient(broker.bootstrap_servers) for _ in range(6)]
     # Two frames nearly whole take most of it, four more cannot even begin.
     for client in clients:
         client.send_bytes(struct.pack(">i", 3_900_000) + header(3, 1) + bytes(3_000_000))
         is_unharmed(raw)
     assert budget.is_short
     assert 0 <= budget.left < 3_900_000
-    with Raw(broker.bootstrap_servers) as late:
-        late.send(PRODUCE, producing("t", batch(b"x" * 450_000)))
+    with RawClient(broker.bootstrap_servers) as late:
+        late.send(PRODUCE, produce_request("t", batch(b"x" * 450_000)))
         assert late.is_silent()
         for client in clients:
             client.close()
-        assert produced(late.receive()).base_offset == 0
+        assert produce_result(late.receive()).base_offset == 0
     eventually(lambda: (budget.left, budget.is_short) == (8_000_000, False))
 
 
@@ -143,9 +143,9 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
     """All begin at the same time, and no two fit together once they have grown."""
     create(raw, "t")
     budget = broker.broker.server.budget
-    clients = [Raw(broker.bootstrap_servers, timeout_s=20) for _ in range(12)]
+    clients = [RawClient(broker.bootstrap_servers, timeout_s=20) for _ in range(12)]
     batches = [batch(bytes([65 + n]) * 450_000) for n in range(4)]
-    frames = [c.frame(PRODUCE, producing("t", *batches)) for c in clients]
+    frames = [c.frame(PRODUCE, produce_request("t", *batches)) for c in clients]
     senders = [
         threading.Thread(target=client.send_bytes, args=(frame,))
         for client, frame in zip(clients, frames, strict=True)
@@ -157,7 +157,7 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
         client.close()
     for sender in senders:
         sender.join()
-    assert ends(raw, "t") == (0, 48)
+    assert offset_range(raw, "t") == (0, 48)
     eventually(lambda: (budget.left, budget.is_short) == (8_000_000, False))
 
 
@@ -172,19 +172,21 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
 def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sent):
     """The whole budget for a request behind a fetch that nothing ends, partly or wholly sent."""
     create(raw, "t")
-    keeper = Raw(broker.bootstrap_servers)
-    keeper.send(FETCH, fetching("t", max_wait_ms=2**31 - 1, min_bytes=1 << 30), BY_NAME)
+    keeper = RawClient(broker.bootstrap_servers)
+    keeper.send(
+        FETCH, fetch_request("t", max_wait_ms=2**31 - 1, min_bytes=1 << 30), LAST_VERSION_BY_NAME
+    )
     frame = struct.pack(">i", 2_000_000) + header(PRODUCE.key, PRODUCE.version_max)
     keeper.send_bytes(frame + bytes(4 + sent - len(frame)))
     eventually(lambda: broker.broker.server.budget.left == 0)
-    with Raw(broker.bootstrap_servers) as other:
+    with RawClient(broker.bootstrap_servers) as other:
         assert produce(other, "t", batch(b"x" * 100_000)).base_offset == 0
     assert keeper.is_closed()
     keeper.close()
 
 
 def test_large_groups_requests_have_a_lower_limit(hostile, lines):
-    request = joining("g", "m" * 1000)
+    request = join_request("g", "m" * 1000)
     request.protocols[0].metadata = bytes(17 * MB)
     hostile.send(JOIN_GROUP, request)
     assert hostile.is_closed()
@@ -236,7 +238,7 @@ def test_tags_in_a_header(hostile, raw, lines, count):
     request = struct.pack(">hhih", 12, 4, 1, 0) + count + b"\x00\x00" * 2_000_000
     hostile.send_bytes(framed(API_REQUEST))  # the first one compiles what it needs
     hostile.receive_frame()
-    with Peak() as peak:
+    with PeakMemory() as peak:
         hostile.send_bytes(framed(request))
         assert hostile.is_closed()
     assert peak.bytes < 3 * len(request) + MB
@@ -288,7 +290,7 @@ GROUP = b"\x02g"
 def test_a_body_that_is_not_what_it_says(hostile, raw, lines, api, version, body):
     """CVE-2026-111108 and the like: counts, lengths and varints are checked before all else."""
     hostile.ask(API_VERSIONS, ApiVersionsRequest())
-    with Peak() as peak:
+    with PeakMemory() as peak:
         hostile.send_bytes(
             framed(header(api.key, version, flexible=api.is_flexible(version)) + body)
         )
@@ -303,7 +305,7 @@ def test_a_frame_of_zeros_or_ones(broker, raw, api):
     """Whatever comes of it, somebody else is served, and nothing inside the broker fails."""
     for filling in (b"\x00", b"\x01", b"\xff", b"\x7f"):
         for version in (api.version_min, api.version_max):
-            with Raw(broker.bootstrap_servers) as other:
+            with RawClient(broker.bootstrap_servers) as other:
                 start = header(api.key, version, flexible=api.is_flexible(version))
                 other.send_bytes(framed(start + filling * 200))
                 other.is_closed(0.01)
@@ -314,7 +316,7 @@ def test_structures_cost_no_more_than_a_request_may(hostile, raw):
     """Six bytes on the wire can be 400 in memory: a 6 MB request once took 430 MB."""
     head = header(0, 8) + struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t"
     frame = framed(head + struct.pack(">i", 700_000) + struct.pack(">ii", 0, -1) * 700_000)
-    with Peak() as peak:
+    with PeakMemory() as peak:
         hostile.send_bytes(frame)
         assert hostile.is_closed()
     assert peak.bytes < 3 * len(frame) + MB
@@ -327,7 +329,7 @@ def test_a_flood_of_requests_with_many_structures(broker, raw):
     count = 1_900
     body = struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t" + struct.pack(">i", count)
     frame = framed(header(0, 8) + body + (struct.pack(">ii", 9, 61) + bytes(61)) * count)
-    with Raw(broker.bootstrap_servers) as hostile, Peak() as peak:
+    with RawClient(broker.bootstrap_servers) as hostile, PeakMemory() as peak:
         for _ in range(15):
             hostile.send_bytes(frame)
             if not hostile.is_silent(0.001):
@@ -343,7 +345,10 @@ def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
         produce(raw, "t", batch(b"x" * 450_000))
     body = struct.pack(">iiiibiii", -1, 0, 0, 1 << 30, 0, 0, -1, 1) + b"\x00\x01t"
     body += struct.pack(">iiiqqi", 1, 0, -1, 0, -1, 1 << 30) + bytes(4) + b"\x00\x00"
-    with Raw(broker.bootstrap_servers, receive_buffer_bytes=4096) as hostile, Peak() as peak:
+    with (
+        RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096) as hostile,
+        PeakMemory() as peak,
+    ):
         hostile.send_bytes(framed(header(1, 11) + body) * 2000)
         assert is_unharmed(raw)
     assert peak.bytes < 40 * MB
@@ -355,7 +360,7 @@ def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
 def test_a_malformed_request_harms_no_other(broker, raw, hostile):
     """Not those of the same client before it either."""
     create(raw, "t")
-    good = hostile.frame(PRODUCE, producing("t", batch(b"kept")))
+    good = hostile.frame(PRODUCE, produce_request("t", batch(b"kept")))
     hostile.send_bytes(good + framed(header(3, 1) + struct.pack(">i", 99)))
     hostile.is_closed()
     assert values(*fetch(raw, "t")) == [b"kept"]
@@ -364,7 +369,7 @@ def test_a_malformed_request_harms_no_other(broker, raw, hostile):
 def test_hundreds_of_hostile_clients(broker, raw, lines):
     create(raw, "t")
     for n in range(300):
-        with Raw(broker.bootstrap_servers) as one:
+        with RawClient(broker.bootstrap_servers) as one:
             one.send_bytes(framed(header(n % 70, n % 9) + bytes(n)))
     for n in range(50):
         raw.ask(METADATA, MetadataRequest(topics=[]))

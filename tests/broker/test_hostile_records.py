@@ -10,8 +10,8 @@ from crc32c import crc32c
 from partage.wire.records.batch import Compression
 from partage.wire.records.compression import compress
 
-from .asking import batch, create, ends, produce
-from .peak import Peak
+from .peak_memory import PeakMemory
+from .requests import batch, create, offset_range, produce
 
 MB = 1 << 20
 BOMB = 16 * MB
@@ -23,7 +23,7 @@ def test_a_decompression_bomb_is_not_unpacked(raw, codec):
     create(raw, "t")
     packed = compress(codec, bytes(BOMB))
     made = wrapped(packed, codec)
-    with Peak() as peak:
+    with PeakMemory() as peak:
         assert produce(raw, "t", made).error_code == 0
     assert peak.bytes < 4 * len(made) + 2 * MB
 
@@ -33,11 +33,11 @@ def test_nor_where_keys_have_to_be_looked_at(raw, codec):
     """A compacted topic looks into its records: within limits, and what is no record is refused."""
     create(raw, "table", cleanup_policy="compact")
     made = wrapped(compress(codec, bytes(BOMB)), codec)
-    with Peak() as peak:
+    with PeakMemory() as peak:
         assert produce(raw, "table", made).error_code in (10, 87)
     assert peak.bytes < 4 * BOMB
     assert produce(raw, "table", batch(b"k", compression=codec)).error_code == 0
-    assert ends(raw, "table") == (0, 1)
+    assert offset_range(raw, "table") == (0, 1)
 
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
@@ -46,7 +46,7 @@ def test_what_cannot_be_unpacked(raw, codec, payload):
     """CVE-2023-34455: lengths inside the codecs' own framing."""
     create(raw, "table", cleanup_policy="compact")
     assert produce(raw, "table", wrapped(payload, codec)).error_code == 87
-    assert ends(raw, "table") == (0, 0)
+    assert offset_range(raw, "table") == (0, 0)
 
 
 def wrapped(payload: bytes, codec: int) -> bytes:

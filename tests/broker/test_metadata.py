@@ -9,7 +9,7 @@ import pytest
 from partage.model.errors import ErrorCode
 from partage.wire.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 
-from .asking import create, metadata
+from .requests import create, metadata
 
 
 def ask(raw, topics, version=None, **options):

@@ -30,7 +30,7 @@ from partage.wire.apis.offset_for_leader_epoch import (
 )
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
-from .asking import NOW_MS, batch, create, ends, fetch, list_offset, produce, values
+from .requests import NOW_MS, batch, create, fetch, list_offset, offset_range, produce, values
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_partition_asked_for_twice(raw):
 
 def test_an_empty_partition(raw):
     create(raw, "empty")
-    assert ends(raw, "empty") == (0, 0)
+    assert offset_range(raw, "empty") == (0, 0)
     for time_ms in (MAX_TIMESTAMP, NOW_MS):
         found = list_offset(raw, "empty", time_ms)
         assert (found.offset, found.timestamp_ms) == (-1, -1)
@@ -154,7 +154,7 @@ def delete_records(raw, topic, offset, partition=0, version=2):
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_partition_begins_later(raw, topic, version):
     assert delete_records(raw, topic, 2, version=version) == (0, 2)
-    assert ends(raw, topic) == (2, 5)
+    assert offset_range(raw, topic) == (2, 5)
     (before,) = fetch(raw, topic, [1])
     assert before.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     (result,) = fetch(raw, topic, [2])
@@ -165,7 +165,7 @@ def test_a_partition_begins_later(raw, topic, version):
 
 def test_everything_up_to_the_end(raw, topic):
     assert delete_records(raw, topic, -1) == (0, 5)
-    assert ends(raw, topic) == (5, 5)
+    assert offset_range(raw, topic) == (5, 5)
     assert produce(raw, topic, batch(b"a")).base_offset == 5
 
 
@@ -182,13 +182,13 @@ def test_of_a_partition_named_twice_the_last_offset_counts(raw, topic):
     ).topics
     ((code, low),) = [(p.error_code, p.low_watermark) for p in answered.partitions]
     assert (code, low) == (0, 2)
-    assert ends(raw, topic) == (2, 5)
+    assert offset_range(raw, topic) == (2, 5)
 
 
 @pytest.mark.parametrize("offset", [6, -2])
 def test_beyond_the_end(raw, topic, offset):
     assert delete_records(raw, topic, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-    assert ends(raw, topic) == (0, 5)
+    assert offset_range(raw, topic) == (0, 5)
 
 
 def test_where_records_cannot_be_deleted(raw, topic):

@@ -13,20 +13,20 @@ from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest,
 from partage.wire.records.batch import CRC_FROM, Compression
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
-from .asking import (
+from .raw_client import RawClient
+from .requests import (
     NOW_MS,
     batch,
     content,
     create,
-    ends,
     fetch,
     list_offset,
+    offset_range,
     produce,
-    produced,
-    producing,
+    produce_request,
+    produce_result,
     values,
 )
-from .raw import Raw
 
 VERSIONS = range(PRODUCE.version_min, PRODUCE.version_max + 1)
 
@@ -59,19 +59,19 @@ def test_every_version_tells_where_the_records_went(raw, topic, version, acks):
 
 
 def test_without_acks_nothing_is_answered_and_everything_stored(raw, topic):
-    raw.send(PRODUCE, producing(topic, batch(b"a"), acks=0), is_answered=False)
-    raw.send(PRODUCE, producing(topic, batch(b"b"), acks=0), is_answered=False)
+    raw.send(PRODUCE, produce_request(topic, batch(b"a"), acks=0), is_answered=False)
+    raw.send(PRODUCE, produce_request(topic, batch(b"b"), acks=0), is_answered=False)
     assert produce(raw, topic, batch(b"c"), acks=1).base_offset == 2
     assert values(*fetch(raw, topic)) == [b"a", b"b", b"c"]
 
 
 def test_several_batches_for_one_partition(raw, topic):
     assert produce(raw, topic, batch(b"a", b"b"), batch(b"c")).base_offset == 0
-    assert ends(raw, topic) == (0, 3)
+    assert offset_range(raw, topic) == (0, 3)
 
 
 def test_several_partitions_are_answered_one_by_one(raw, topic):
-    request = producing(topic, batch(b"a"))
+    request = produce_request(topic, batch(b"a"))
     request.topic_data[0].partition_data += [
         ProducePartition(index=1, records=[batch(b"b")]),
         ProducePartition(index=2, records=[batch(b"c")]),
@@ -129,11 +129,11 @@ def test_a_topic_may_carry_the_brokers_time(raw):
 
 def refused(raw, *batches, topic="t", **options):
     """The error of a Produce that must change nothing."""
-    before = ends(raw, topic)
+    before = offset_range(raw, topic)
     result = produce(raw, topic, *batches, **options)
     assert result.base_offset == -1
     assert result.error_message
-    assert ends(raw, topic) == before
+    assert offset_range(raw, topic) == before
     return ErrorCode(result.error_code)
 
 
@@ -192,9 +192,9 @@ def test_other_formats(raw, topic, magic):
 
 def test_no_records(raw, topic):
     assert refused(raw, b"") is ErrorCode.INVALID_RECORD
-    request = producing(topic)
+    request = produce_request(topic)
     request.topic_data[0].partition_data[0].records = None
-    assert produced(raw.ask(PRODUCE, request)).error_code == ErrorCode.INVALID_RECORD
+    assert produce_result(raw.ask(PRODUCE, request)).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_control_batches(raw, topic):
@@ -243,14 +243,14 @@ def test_one_bad_batch_keeps_the_good_one_before_it_out(raw, topic):
 
 def test_a_failure_without_acks_closes_the_connection(broker, raw, topic):
     """The only way to tell a producer that does not listen."""
-    with Raw(broker.bootstrap_servers) as other:
-        other.send(PRODUCE, producing("nothing", batch(b"a"), acks=0), is_answered=False)
+    with RawClient(broker.bootstrap_servers) as other:
+        other.send(PRODUCE, produce_request("nothing", batch(b"a"), acks=0), is_answered=False)
         assert other.is_closed()
-    with Raw(broker.bootstrap_servers) as other:
+    with RawClient(broker.bootstrap_servers) as other:
         damaged = changed(batch(b"a"), 70, b"?")
-        other.send(PRODUCE, producing(topic, damaged, acks=0), is_answered=False)
+        other.send(PRODUCE, produce_request(topic, damaged, acks=0), is_answered=False)
         assert other.is_closed()
-    assert ends(raw, topic) == (0, 0)
+    assert offset_range(raw, topic) == (0, 0)
 
 
 # Idempotent producers.
@@ -275,9 +275,9 @@ def test_a_repetition_in_the_same_breath_waits_for_the_first(raw, topic, produce
     """The first one may not be on disk yet: its repetition must not be acknowledged sooner."""
     made = numbered(producer, 0, b"a")
     for _ in range(3):
-        raw.send(PRODUCE, producing(topic, made))
-    assert [produced(raw.receive()).base_offset for _ in range(3)] == [0, 0, 0]
-    assert ends(raw, topic) == (0, 1)
+        raw.send(PRODUCE, produce_request(topic, made))
+    assert [produce_result(raw.receive()).base_offset for _ in range(3)] == [0, 0, 0]
+    assert offset_range(raw, topic) == (0, 1)
 
 
 def test_five_batches_are_remembered(raw, topic, producer):

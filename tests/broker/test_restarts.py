@@ -23,10 +23,19 @@ from partage.wire.apis.describe_configs import (
 )
 from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 
-from .asking import batch, create, delete, ends, fetch, metadata, produce, values
-from .commands import run, serving
-from .grouping import beat, commit, described, join, offsets, once_loaded, stable, sync
-from .raw import Raw
+from .broker_command import run_partage, running_broker
+from .group_requests import (
+    commit,
+    describe_group,
+    describe_when_loaded,
+    fetch_offsets,
+    heartbeat,
+    join,
+    join_and_sync,
+    sync,
+)
+from .raw_client import RawClient
+from .requests import batch, create, delete, fetch, metadata, offset_range, produce, values
 
 FIRST_SEGMENT = "t-0/00000000000000000000.log"
 
@@ -37,8 +46,8 @@ def process(partage_broker_process: BrokerProcess) -> BrokerProcess:
 
 
 @contextmanager
-def connected(process: BrokerProcess) -> Iterator[Raw]:
-    with Raw(process.bootstrap_servers) as raw:
+def connected(process: BrokerProcess) -> Iterator[RawClient]:
+    with RawClient(process.bootstrap_servers) as raw:
         yield raw
 
 
@@ -53,14 +62,14 @@ def restart(process: BrokerProcess) -> None:
 def test_a_stable_group_goes_on_without_a_rebalance(process):
     with connected(process) as raw:
         create(raw, "t")
-        joined = stable(raw, "g")
+        joined = join_and_sync(raw, "g")
         assert commit(raw, "g", "t", 42, joined=joined, metadata="here") == 0
-        before = described(raw, "g")
+        before = describe_group(raw, "g")
     restart(process)
     with connected(process) as raw:
-        assert once_loaded(raw, "g") == before
-        assert beat(raw, "g", joined) == 0
-        assert offsets(raw, "g") == {("t", 0): 42}
+        assert describe_when_loaded(raw, "g") == before
+        assert heartbeat(raw, "g", joined) == 0
+        assert fetch_offsets(raw, "g") == {("t", 0): 42}
         assert before.group_state == "Stable"
         assert commit(raw, "g", "t", 43, joined=joined) == 0
 
@@ -70,22 +79,22 @@ def test_a_group_that_awaited_its_sync_still_does(process):
         joined = join(raw, "g")
     restart(process)
     with connected(process) as raw:
-        assert once_loaded(raw, "g").group_state == "CompletingRebalance"
+        assert describe_when_loaded(raw, "g").group_state == "CompletingRebalance"
         assert sync(raw, "g", joined, {joined.member_id: b"all"}) == b"all"
-        assert beat(raw, "g", joined) == 0
+        assert heartbeat(raw, "g", joined) == 0
 
 
 def test_a_static_member_comes_back_to_its_place(process):
     with connected(process) as raw:
-        joined = stable(raw, "g", group_instance_id="one")
+        joined = join_and_sync(raw, "g", group_instance_id="one")
     restart(process)
     with connected(process) as raw:
-        assert once_loaded(raw, "g").group_state == "Stable"
+        assert describe_when_loaded(raw, "g").group_state == "Stable"
         again = join(raw, "g", group_instance_id="one")
         assert again.generation_id == joined.generation_id
         assert again.member_id != joined.member_id
-        assert beat(raw, "g", again) == 0
-        assert beat(raw, "g", joined) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert heartbeat(raw, "g", again) == 0
+        assert heartbeat(raw, "g", joined) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_deleted_topics_and_their_offsets_stay_away(process):
@@ -101,10 +110,10 @@ def test_deleted_topics_and_their_offsets_stay_away(process):
         (topic,) = [t for t in metadata(raw).topics if not t.is_internal]
         assert (topic.name, topic.topic_id, len(topic.partitions)) == ("t", topic_id, 3)
         assert config(raw, "t", "retention.ms") == "7000"
-        assert once_loaded(raw, "left").group_state == "Empty"
-        assert offsets(raw, "left") == {("t", 0): 7}
+        assert describe_when_loaded(raw, "left").group_state == "Empty"
+        assert fetch_offsets(raw, "left") == {("t", 0): 7}
         create(raw, "other")
-        assert ends(raw, "other") == (0, 0)
+        assert offset_range(raw, "other") == (0, 0)
 
 
 # Records.
@@ -118,7 +127,7 @@ def test_records_and_what_was_deleted_of_them(process):
         delete_records(raw, "t", 2)
     restart(process)
     with connected(process) as raw:
-        assert ends(raw, "t") == (2, 5)
+        assert offset_range(raw, "t") == (2, 5)
         (result,) = fetch(raw, "t", [2])
         assert values(result, 2) == [b"2", b"3", b"4"]
         assert produce(raw, "t", batch(b"5")).base_offset == 5
@@ -128,7 +137,7 @@ def test_a_producer_that_asks_again_after_the_crash_writes_nothing_twice(process
     with connected(process) as raw:
         create(raw, "t")
         init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        first = raw.ask(INIT_PRODUCER_ID, init).producer_id
+        first = raw.request(INIT_PRODUCER_ID, init).producer_id
         mine = {"producer_id": first, "producer_epoch": 0}
         for n in range(3):
             assert produce(raw, "t", batch(b"%d" % n, base_sequence=n, **mine)).base_offset == n
@@ -138,7 +147,7 @@ def test_a_producer_that_asks_again_after_the_crash_writes_nothing_twice(process
         gap = produce(raw, "t", batch(b"4", base_sequence=4, **mine))
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert produce(raw, "t", batch(b"3", base_sequence=3, **mine)).base_offset == 3
-        assert raw.ask(INIT_PRODUCER_ID, init).producer_id > first
+        assert raw.request(INIT_PRODUCER_ID, init).producer_id > first
 
 
 # Files.
@@ -155,7 +164,7 @@ def test_a_torn_tail_is_cut_and_kept(process):
         file.write(batch(b"torn")[:-1])
     process.start()
     with connected(process) as raw:
-        assert ends(raw, "t") == (0, 1)
+        assert offset_range(raw, "t") == (0, 1)
         assert produce(raw, "t", batch(b"next")).base_offset == 1
     assert (process.data_dir / f"{FIRST_SEGMENT}.torn-{size}").exists()
     assert f"cut {len(batch(b'torn')) - 1} bytes at {size}" in process.log_path.read_text()
@@ -179,7 +188,7 @@ def test_a_damaged_middle_is_refused_and_the_advice_works(process):
     assert f"{FIRST_SEGMENT} is damaged at byte {size // 3}" in story
     advice = shlex.split(story.rpartition(": partage ")[2])
     assert advice[:2] == ["log", "cut"]
-    done = run(*advice)
+    done = run_partage(*advice)
     assert done.returncode == 0, done.stderr
     assert f"cut {size - size // 3} bytes at {size // 3}, kept in" in done.stdout
 
@@ -195,7 +204,7 @@ def test_what_cannot_be_cut(process):
         produce(raw, "t", batch(b"0"))
 
     def why_not(path, position):
-        ran = run("log", "cut", path, "--at", str(position), "--data-dir", process.data_dir)
+        ran = run_partage("log", "cut", path, "--at", str(position), "--data-dir", process.data_dir)
         assert (ran.returncode, ran.stdout) == (1, "")
         (line,) = ran.stderr.splitlines()
         return line
@@ -212,7 +221,7 @@ def test_what_cannot_be_cut(process):
 
 
 def test_no_directory_is_made_to_cut_in(tmp_path):
-    ran = run("log", "cut", FIRST_SEGMENT, "--at", "0", "--data-dir", tmp_path / "none")
+    ran = run_partage("log", "cut", FIRST_SEGMENT, "--at", "0", "--data-dir", tmp_path / "none")
     assert ran.returncode == 1
     assert "no such data directory" in ran.stderr
     assert not (tmp_path / "none").exists()
@@ -222,25 +231,25 @@ def test_no_directory_is_made_to_cut_in(tmp_path):
     ("name", "content"), [("meta.json", "{"), ("topics.json", "{}"), ("producer-ids.json", "")]
 )
 def test_small_files_that_are_not_what_was_written(tmp_path, name, content):
-    with serving(tmp_path / "data") as broker:
+    with running_broker(tmp_path / "data") as broker:
         broker.end()
     (tmp_path / "data" / name).write_text(content)
-    ran = run("broker", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data")
+    ran = run_partage("broker", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data")
     assert ran.returncode == 1
     (line,) = ran.stderr.splitlines()
     assert f"{name} cannot be read: " in line
     assert "Restore it from a copy" in line
 
 
-def delete_records(raw: Raw, topic: str, offset: int) -> None:
+def delete_records(raw: RawClient, topic: str, offset: int) -> None:
     asked = DeleteRecordsPartition(partition_index=0, offset=offset)
     topics = [DeleteRecordsTopic(name=topic, partitions=[asked])]
-    raw.ask(DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    raw.request(DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout_ms=1000))
 
 
-def config(raw: Raw, topic: str, name: str) -> str | None:
+def config(raw: RawClient, topic: str, name: str) -> str | None:
     resource = DescribeConfigsResource(
         resource_type=2, resource_name=topic, configuration_keys=[name]
     )
-    (result,) = raw.ask(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource])).results
+    (result,) = raw.request(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource])).results
     return result.configs[0].value

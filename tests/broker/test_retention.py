@@ -6,22 +6,22 @@ import time
 
 import pytest
 
-from .asking import batch, create, ends, fetch, produce, values
+from .requests import batch, create, fetch, offset_range, produce, values
 
 pytestmark = pytest.mark.partage_broker({"log.retention.check.interval.ms": "10"})
 
 
 def until_begins_at(raw, topic, offset):
     give_up = time.monotonic() + 20
-    while ends(raw, topic)[0] != offset:
-        assert time.monotonic() < give_up, ends(raw, topic)
+    while offset_range(raw, topic)[0] != offset:
+        assert time.monotonic() < give_up, offset_range(raw, topic)
 
 
 def test_records_too_old_go(raw):
     create(raw, "t", retention_ms="1000")  # those of the test are of last year
     produce(raw, "t", batch(b"old"))
     until_begins_at(raw, "t", 1)
-    assert ends(raw, "t") == (1, 1)
+    assert offset_range(raw, "t") == (1, 1)
     assert produce(raw, "t", batch(b"next")).base_offset == 1
 
 

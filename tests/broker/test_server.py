@@ -8,7 +8,7 @@ import socket
 from contextlib import ExitStack
 
 from partage.broker.clock import Clock
-from partage.broker.server import Server
+from partage.broker.net.server import Server
 from partage.model.settings import ConnectionLimits
 
 

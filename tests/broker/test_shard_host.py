@@ -7,12 +7,12 @@ import logging
 
 import pytest
 
-from partage.broker import shard_host
 from partage.broker.clock import Clock
-from partage.broker.hosted import Hosted
-from partage.broker.shard_host import ShardHost
-from partage.broker.shard_store import ShardStore
-from partage.broker.writer import Writer
+from partage.broker.coordination import shard_host
+from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.coordination.state_store import LocalStore
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.log_writer import LogWriter
 from partage.coordinator.events import TopicsDeleted
 from partage.coordinator.records import (
     GroupRecord,
@@ -32,7 +32,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchRequest,
 )
 
-from .kept import ask
+from .shard_requests import ask
 
 #: A generation whose protocol nobody chose: it can be read, but not lived in.
 IMPOSSIBLE = GroupRecord(
@@ -57,17 +57,17 @@ def committed(topic: str) -> OffsetRecord:
     return OffsetRecord(group_id="g", topic=topic, partition=0, offset=5, commit_ms=0)
 
 
-class Alone:
+class HostFixture:
     """One shard with its log, and nothing else of a broker."""
 
-    async def open(self) -> Alone:
+    async def open(self) -> HostFixture:
         self.clock = Clock()
         disk = MemoryDisk()
-        writer = Writer(disk, sync=False, inline=True)
+        writer = LogWriter(disk, sync=False, inline=True)
         settings = BrokerSettings(offsets_partitions=1)
-        hosted = Hosted(disk, writer, self.clock, settings, self.is_fatal)
+        hosted = LogManager(disk, writer, self.clock, settings, self.is_fatal)
         await hosted.open()
-        self.store = ShardStore(hosted, disk, 0)
+        self.store = LocalStore(hosted, disk, 0)
         groups = GroupSettings()
         self.host = ShardHost("the shard", self.store, groups, self.clock, lambda notice: None)
         return self
@@ -91,7 +91,7 @@ class Alone:
         return result
 
 
-class Listening(logging.Handler):
+class CapturingHandler(logging.Handler):
     """Waits for a line of the log."""
 
     def __init__(self, text: str) -> None:
@@ -118,15 +118,15 @@ def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
     monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)
 
     async def scenario() -> None:
-        alone = await Alone().open()
+        alone = await HostFixture().open()
         await alone.stored(committed("t"), committed("gone"), IMPOSSIBLE)
         alone.host.load()
         alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"gone"})))
-        await Listening("loading the shard failed, trying again").heard()
+        await CapturingHandler("loading the shard failed, trying again").heard()
         loading = await alone.offsets()
         assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await alone.stored(GroupTombstone(group_id="impossible"))
-        await asyncio.wait_for(alone.host.loaded(), 10)
+        await asyncio.wait_for(alone.host.wait_loaded(), 10)
         loaded = await alone.offsets()
         assert loaded.error_code == ErrorCode.NONE
         assert [topic.name for topic in loaded.topics] == ["t"]
@@ -140,15 +140,15 @@ def test_offsets_of_topics_that_are_gone_are_forgotten_at_a_start() -> None:
     """Their broker died when it had deleted a topic, and had not told the groups yet."""
 
     async def scenario() -> None:
-        alone = await Alone().open()
+        alone = await HostFixture().open()
         await alone.stored(committed("t"), committed("gone"))
         alone.host.load(frozenset({"t", "other"}))
-        await asyncio.wait_for(alone.host.loaded(), 10)
+        await asyncio.wait_for(alone.host.wait_loaded(), 10)
         assert [topic.name for topic in (await alone.offsets()).topics] == ["t"]
         alone.host.close()
         again = ShardHost("", alone.store, GroupSettings(), alone.clock, lambda notice: None)
         again.load()
-        await asyncio.wait_for(again.loaded(), 10)
+        await asyncio.wait_for(again.wait_loaded(), 10)
         alone.host = again
         assert [topic.name for topic in (await alone.offsets()).topics] == ["t"]
         again.close()
@@ -162,12 +162,12 @@ def test_who_waits_until_it_is_stored_waits_through_loading_and_failures(
     monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)
 
     async def scenario() -> None:
-        alone = await Alone().open()
+        alone = await HostFixture().open()
         await alone.stored(committed("t"), committed("gone"), committed("later"))
         alone.host.load()
         alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"gone"})))
         alone.host.unload()
-        waiting = asyncio.create_task(alone.host.stored())
+        waiting = asyncio.create_task(alone.host.wait_durable())
         await asyncio.sleep(0)
         assert not waiting.done()
         alone.host.load()
@@ -175,15 +175,15 @@ def test_who_waits_until_it_is_stored_waits_through_loading_and_failures(
         alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"later"})))
         alone.host.unload()  # before it was stored; it is done again
         alone.host.load()
-        await asyncio.wait_for(alone.host.stored(), 60)
+        await asyncio.wait_for(alone.host.wait_durable(), 60)
         again = ShardHost("", alone.store, GroupSettings(), alone.clock, lambda notice: None)
         again.load()
-        await asyncio.wait_for(again.loaded(), 60)
+        await asyncio.wait_for(again.wait_loaded(), 60)
         alone.host.close()
         alone.host = again
         assert [topic.name for topic in (await alone.offsets()).topics] == ["t"]
         again.resign()
-        await asyncio.wait_for(again.stored(), 60)
+        await asyncio.wait_for(again.wait_durable(), 60)
         again.close()
 
     asyncio.run(scenario())

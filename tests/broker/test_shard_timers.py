@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from partage.broker.clock import Clock
-from partage.broker.shard_host import ShardHost
+from partage.broker.coordination.shard_host import ShardHost
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.model.settings import GroupSettings
 
-from .test_shard_host import Alone
+from .test_shard_host import HostFixture
 
 
 def silent(**sessions_ms: int) -> GroupRecord:
@@ -39,7 +39,7 @@ def silent(**sessions_ms: int) -> GroupRecord:
     )
 
 
-class TurnedClock(Clock):
+class ManualClock(Clock):
     """A clock that can be put forward."""
 
     ahead_ms = 0
@@ -48,30 +48,30 @@ class TurnedClock(Clock):
         return super().now_ms() + self.ahead_ms
 
 
-class TurnedLoop(asyncio.SelectorEventLoop):
+class ManualLoop(asyncio.SelectorEventLoop):
     """A loop that goes by such a clock."""
 
-    clock: TurnedClock
+    clock: ManualClock
 
     def time(self) -> float:
         return super().time() + self.clock.ahead_ms / 1000
 
 
-class Turning:
+class TimerFixture:
     """A shard of silent members, and its loop's time; who has been expired."""
 
-    def __init__(self, clock: TurnedClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.may_answer = True
         self._gone: list[GroupEvent] = []
 
     async def open(self, saved: GroupRecord) -> None:
-        alone = await Alone().open()
+        alone = await HostFixture().open()
         await alone.stored(saved)
         setattr(alone.store, "may_answer", lambda: self.may_answer)  # noqa: B010 - its class says always
         self.host = ShardHost("busy", alone.store, GroupSettings(), self.clock, self._gone.append)
         self.host.load()
-        await asyncio.wait_for(self.host.loaded(), 10)
+        await asyncio.wait_for(self.host.wait_loaded(), 10)
 
     async def turn(self, ahead_ms: int, turns: int = 1) -> None:
         """Turns of the loop, the first of which has taken so long."""
@@ -84,17 +84,17 @@ class Turning:
         return [n.member_id for n in self._gone if n.event_type is GroupEventType.EXPIRED]
 
 
-def turning(scenario: Callable[[Turning], Coroutine[None, None, None]]) -> None:
+def run_scenario(scenario: Callable[[TimerFixture], Coroutine[None, None, None]]) -> None:
     """Run it on a loop whose time can be put forward."""
-    clock = TurnedClock()
+    clock = ManualClock()
 
-    def made() -> TurnedLoop:
-        loop = TurnedLoop()
+    def made() -> ManualLoop:
+        loop = ManualLoop()
         loop.clock = clock
         return loop
 
     async def run() -> None:
-        shard = Turning(clock)
+        shard = TimerFixture(clock)
         await scenario(shard)
         shard.host.close()
 
@@ -106,19 +106,19 @@ def turning(scenario: Callable[[Turning], Coroutine[None, None, None]]) -> None:
 def test_however_long_turns_take_the_silent_are_taken_for_dead(turn_ms: int) -> None:
     """How long the loop reads what has arrived is no standstill, after which timers wait."""
 
-    async def scenario(shard: Turning) -> None:
+    async def scenario(shard: TimerFixture) -> None:
         await shard.open(silent(m=1_000))
         for _ in range(60):
             await shard.turn(turn_ms)
         assert shard.expired == ["m"]
 
-    turning(scenario)
+    run_scenario(scenario)
 
 
 def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
     """Those who fell due in the first have been; it stands still no longer than it rested."""
 
-    async def scenario(shard: Turning) -> None:
+    async def scenario(shard: TimerFixture) -> None:
         await shard.open(silent(m=1_000, n=5_000))
         await shard.turn(3_000, turns=9)
         assert shard.expired == [], "it rests for two seconds"
@@ -127,20 +127,20 @@ def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
         await shard.turn(2_000, turns=9)
         assert shard.expired == ["m", "n"]
 
-    turning(scenario)
+    run_scenario(scenario)
 
 
 def test_who_falls_due_while_nobody_can_be_answered_is_waited_for() -> None:
     """Nobody is told anything, and so sends nothing: for as long as that took it is waited."""
 
-    async def scenario(shard: Turning) -> None:
+    async def scenario(shard: TimerFixture) -> None:
         await shard.open(silent(m=1_000))
         shard.may_answer = False
         for _ in range(30):
             await shard.turn(100, turns=4)
         assert shard.expired == []
         shard.may_answer = True
-        shard.host.settle()
+        shard.host.flush()
         for _ in range(18):
             await shard.turn(100, turns=4)
         assert shard.expired == []
@@ -148,4 +148,4 @@ def test_who_falls_due_while_nobody_can_be_answered_is_waited_for() -> None:
             await shard.turn(100, turns=4)
         assert shard.expired == ["m"]
 
-    turning(scenario)
+    run_scenario(scenario)

@@ -20,21 +20,21 @@ from partage.wire.apis.create_topics import (
 from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsTopic
 from partage.wire.apis.produce import PRODUCE
 
-from .asking import (
+from .group_requests import commit, fetch_offsets, heartbeat, join_and_sync
+from .raw_client import RawClient
+from .requests import (
     batch,
+    creatable_topic,
     create,
-    creating,
     delete,
-    ends,
     fetch,
     metadata,
+    offset_range,
     produce,
-    produced,
-    producing,
+    produce_request,
+    produce_result,
     values,
 )
-from .grouping import beat, commit, offsets, stable
-from .raw import Raw
 
 
 def ask_to_create(raw, *topics, version=None, **options):
@@ -51,7 +51,7 @@ def names(raw):
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_every_version_creates(raw, version):
-    (result,) = ask_to_create(raw, creating("t", 3, retention_ms="1000"), version=version)
+    (result,) = ask_to_create(raw, creatable_topic("t", 3, retention_ms="1000"), version=version)
     assert (result.name, result.error_code) == ("t", 0)
     assert result.num_partitions == (3 if version >= 5 else -1)
     assert result.replication_factor == (1 if version >= 5 else -1)
@@ -66,7 +66,7 @@ def test_every_version_creates(raw, version):
 
 def test_only_to_see_whether_it_could_be_done(raw):
     create(raw, "there")
-    wanted = [creating("t", 2), creating("there"), creating("bad/name")]
+    wanted = [creatable_topic("t", 2), creatable_topic("there"), creatable_topic("bad/name")]
     results = ask_to_create(raw, *wanted, validate_only=True)
     assert [r.error_code for r in results] == [0, 36, 17]
     assert results[0].num_partitions == 2
@@ -93,7 +93,7 @@ def test_only_to_see_whether_it_could_be_done(raw):
 def test_what_cannot_be_created(raw, wanted, error):
     create(raw, "there")
     create(raw, "a_b")
-    topic = creating("t")
+    topic = creatable_topic("t")
     for field, value in wanted.items():
         setattr(topic, field, value)
     (result,) = ask_to_create(raw, topic)
@@ -104,21 +104,25 @@ def test_what_cannot_be_created(raw, wanted, error):
 
 @pytest.mark.parametrize("configs", [{"no.such": "1"}, {"retention.ms": "x"}, {"segment.ms": None}])
 def test_configs_that_cannot_be(raw, configs):
-    topic = creating("t", **configs)
+    topic = creatable_topic("t", **configs)
     (result,) = ask_to_create(raw, topic)
     assert result.error_code == ErrorCode.INVALID_CONFIG
     assert next(iter(configs)) in result.error_message
 
 
 def test_the_same_topic_twice_in_a_request_is_made_not_at_all(raw):
-    results = ask_to_create(raw, creating("t"), creating("u"), creating("t", 2))
+    results = ask_to_create(
+        raw, creatable_topic("t"), creatable_topic("u"), creatable_topic("t", 2)
+    )
     assert [r.error_code for r in results] == [42, 0, 42]
     assert names(raw) == {"u"}
 
 
 def test_thousands_of_names_in_a_request(raw):
     """Nothing in it may take the square of their number."""
-    results = ask_to_create(raw, *(creating(f"t{n}") for n in range(2000)), validate_only=True)
+    results = ask_to_create(
+        raw, *(creatable_topic(f"t{n}") for n in range(2000)), validate_only=True
+    )
     assert {r.error_code for r in results} == {0}
 
 
@@ -133,7 +137,7 @@ def test_thousands_of_names_in_a_request(raw):
     ],
 )
 def test_assignments_by_hand(raw, partitions, error):
-    topic = creating("t", -1)
+    topic = creatable_topic("t", -1)
     topic.assignments = [
         CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
         for index, brokers in partitions.items()
@@ -146,7 +150,7 @@ def test_assignments_by_hand(raw, partitions, error):
 
 @pytest.mark.partage_broker({"num.partitions": "4", "log.retention.ms": "5000"})
 def test_the_brokers_own_numbers(raw):
-    (result,) = ask_to_create(raw, creating("t", -1))
+    (result,) = ask_to_create(raw, creatable_topic("t", -1))
     assert result.num_partitions == 4
     configs = {c.name: (c.value, c.config_source) for c in result.configs}
     assert configs["retention.ms"] == ("5000", 4)
@@ -192,7 +196,7 @@ def test_a_topic_made_anew_is_empty(raw):
     delete(raw, "t")
     assert produce(raw, "t", batch(b"x")).error_code == 3
     create(raw, "t")
-    assert ends(raw, "t") == (0, 0)
+    assert offset_range(raw, "t") == (0, 0)
     made = batch(b"new", producer_id=1, producer_epoch=0, base_sequence=0)
     assert produce(raw, "t", made).base_offset == 0
     assert values(*fetch(raw, "t")) == [b"new"]
@@ -201,28 +205,28 @@ def test_a_topic_made_anew_is_empty(raw):
 def test_a_commit_to_a_topic_made_anew_stays(broker, raw):
     """The groups forget the old one before there can be a new one, however many go with it."""
     going = [f"t{n}" for n in range(60)]
-    assert not any(t.error_code for t in ask_to_create(raw, *map(creating, going)))
+    assert not any(t.error_code for t in ask_to_create(raw, *map(creatable_topic, going)))
     wanted = [DeleteTopicsTopic(name=name) for name in going]
     raw.send(DELETE_TOPICS, DeleteTopicsRequest(topics=wanted, timeout_ms=30_000))
-    with Raw(broker.bootstrap_servers) as other:
+    with RawClient(broker.bootstrap_servers) as other:
         deadline = time.monotonic() + 30
-        while ask_to_create(other, creating("t0"))[0].error_code:
+        while ask_to_create(other, creatable_topic("t0"))[0].error_code:
             assert time.monotonic() < deadline
         assert commit(other, "g", "t0", 5) == 0
         assert {t.error_code for t in raw.receive().responses} == {0}
-        assert offsets(other, "g") == {("t0", 0): 5}
+        assert fetch_offsets(other, "g") == {("t0", 0): 5}
 
 
 def test_deleted_while_somebody_produces(broker, raw):
     """Each request is stored or refused, and the connection stays."""
     create(raw, "t")
-    with Raw(broker.bootstrap_servers) as other:
+    with RawClient(broker.bootstrap_servers) as other:
         for n in range(50):
-            other.send(PRODUCE, producing("t", batch(b"%d" % n)))
+            other.send(PRODUCE, produce_request("t", batch(b"%d" % n)))
         delete(raw, "t")
         for n in range(50):
-            other.send(PRODUCE, producing("t", batch(b"%d" % n)))
-        results = [produced(other.receive()) for _ in range(100)]
+            other.send(PRODUCE, produce_request("t", batch(b"%d" % n)))
+        results = [produce_result(other.receive()) for _ in range(100)]
     taken = [r for r in results if not r.error_code]
     assert [r.base_offset for r in taken] == list(range(len(taken)))
     assert {r.error_code for r in results[len(taken) :]} == {3}
@@ -231,15 +235,15 @@ def test_deleted_while_somebody_produces(broker, raw):
 def test_what_groups_had_committed_goes_with_the_topic(raw):
     create(raw, "t", 2)
     create(raw, "kept")
-    joined = stable(raw, "g", protocol_type="consumer")
+    joined = join_and_sync(raw, "g", protocol_type="consumer")
     assert commit(raw, "g", "t", 5, joined=joined) == 0
     assert commit(raw, "g", "kept", 6, joined=joined) == 0
     assert commit(raw, "simple", "t", 7) == 0
     delete(raw, "t")
     create(raw, "t", 2)
-    assert offsets(raw, "g") == {("kept", 0): 6}
-    assert offsets(raw, "simple", {"t": [0]}) == {("t", 0): -1}
-    assert beat(raw, "g", joined) == 0
+    assert fetch_offsets(raw, "g") == {("kept", 0): 6}
+    assert fetch_offsets(raw, "simple", {"t": [0]}) == {("t", 0): -1}
+    assert heartbeat(raw, "g", joined) == 0
 
 
 # CreatePartitions.

@@ -178,7 +178,7 @@ def test_a_leader_that_moves_is_followed():
             broker.peers = [other]
             before, _ = await cluster.leader(T0)
             broker.leader_id = 2
-            cluster.forget("t")
+            cluster.invalidate_topic("t")
             after, _ = await cluster.leader(T0)
             addresses = broker.address, other.address
             cluster.close()
@@ -217,7 +217,7 @@ class TestUnreachable:
             await cluster.topics(["t"])
             closings = [CLOSE, CLOSE, None]
             broker.script = lambda asked: closings.pop(0) if closings else None
-            cluster.forget("t")
+            cluster.invalidate_topic("t")
             return list(await cluster.topics(["t"]))
 
         assert run(main) == ["t"]

@@ -63,7 +63,7 @@ def test_items_are_pulled_one_ahead(loop):
             begun.append(n)
             yield n
 
-    pulled = loop.pulled(source())
+    pulled = loop.iterate(source())
     assert next(pulled) == 0
     loop.call(asyncio.sleep(0))
     loop.call(asyncio.sleep(0))
@@ -76,7 +76,7 @@ def test_an_error_comes_after_what_was_before_it(loop):
         yield 1
         raise ValueError("then")
 
-    pulled = loop.pulled(source())
+    pulled = loop.iterate(source())
     assert next(pulled) == 1
     with pytest.raises(ValueError, match="then"):
         next(pulled)
@@ -93,7 +93,7 @@ def test_leaving_early_ends_the_source(loop):
         finally:
             ended.set()
 
-    pulled = loop.pulled(source())
+    pulled = loop.iterate(source())
     assert next(pulled) == 1
     pulled.close()
     assert ended.wait(5)

@@ -42,7 +42,7 @@ def member(servers, metadata, group_id="crew", protocol_type="crew", **options):
 
 async def standing_of(a_member, fits):
     """The first standing whose state is as wanted."""
-    async for standing in a_member.standings():
+    async for standing in a_member.assignments():
         if fits(standing.state):
             return standing
     raise AssertionError("standings go on for ever")
@@ -337,9 +337,9 @@ def test_a_listener_cannot_wait_for_the_end_of_its_membership(servers):
     async def main():
         members.append(member(servers, 1, listener=Closing()))
         async with members[0] as one:
-            first = await one.standing()
+            first = await one.assignment()
             one.rejoin("for a test")
-            await one.standing(after=first.generation)
+            await one.assignment(after=first.generation)
 
     run(main())
     assert refused == ["close() waits for the listener, so a listener must not await it"] * 2

@@ -74,7 +74,7 @@ def test_a_large_answer_takes_few_turns(run, monkeypatch):
     async def main():
         async with ScriptedBroker(in_pieces(HELD)) as broker:
             few = await turns_of(broker)
-            monkeypatch.setattr(receive_low_watermark, "KEEPS_ROOM", False)
+            monkeypatch.setattr(receive_low_watermark, "IS_RCVLOWAT_SAFE", False)
             return few, await turns_of(broker)
 
     (held, few), (same, many) = run(main())

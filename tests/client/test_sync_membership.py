@@ -59,9 +59,9 @@ def test_a_listener_cannot_close_the_membership_that_calls_it(servers):
     members.append(Membership(servers, "crew", "crew", 1, listener=Closing(), **QUICK))
     with members[0] as one:
         made.set()
-        first = one.standing()
+        first = one.assignment()
         one.rejoin("for a test")
-        one.standing(after=first.generation)
+        one.assignment(after=first.generation)
     assert refused
     assert not one._thread._thread.is_alive()
 

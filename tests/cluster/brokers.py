@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from broker.raw import RawClient
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.raw import Raw
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from waiting import PATIENCE_S, eventually
 
-from .ensemble import free_ports
+from .zookeeper_ensemble import free_ports
 
 SESSION_MS = 2_000
 OVERRIDES = {
@@ -69,19 +69,19 @@ class ClusterBroker:
                 env={**os.environ, **self.environment},
             )
 
-    def ready(self) -> None:
+    def wait_ready(self) -> None:
         """Return once it serves."""
         assert self._process is not None
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
-        assert line, self.story()
+        assert line, self.log_text()
         self.address = line
 
     def start(self) -> None:
         self.launch()
-        self.ready()
+        self.wait_ready()
 
-    def refused(self) -> str:
+    def start_refused(self) -> str:
         """Start it, and return what it said when it ended instead of serving."""
         done = subprocess.run(
             self.command(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -104,7 +104,7 @@ class ClusterBroker:
     def stop(self) -> None:
         """End it cleanly."""
         self.send(signal.SIGTERM)
-        assert self.wait() == 0, self.story()
+        assert self.wait() == 0, self.log_text()
 
     def wait(self) -> int:
         process = self._process
@@ -115,7 +115,7 @@ class ClusterBroker:
         self._process = None
         return code
 
-    def story(self) -> str:
+    def log_text(self) -> str:
         return f"broker {self.broker_id}: {self.log.read_text()}"
 
 
@@ -135,7 +135,7 @@ def brokers(
         for broker in made.values():
             broker.launch()
         for broker in made.values():
-            broker.ready()
+            broker.wait_ready()
         eventually(lambda: know_each_other(made))
         yield made
     finally:
@@ -150,9 +150,9 @@ def know_each_other(running: Mapping[int, ClusterBroker]) -> bool:
     everybody = DescribeClusterRequest(include_cluster_authorized_operations=False)
     groups = FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(40)])
     for broker in running.values():
-        with Raw(broker.address, timeout_s=PATIENCE_S) as raw:
-            shown = {each.broker_id for each in raw.ask(DESCRIBE_CLUSTER, everybody).brokers}
-            found = {each.node_id for each in raw.ask(FIND_COORDINATOR, groups).coordinators}
+        with RawClient(broker.address, timeout_s=PATIENCE_S) as raw:
+            shown = {each.broker_id for each in raw.request(DESCRIBE_CLUSTER, everybody).brokers}
+            found = {each.node_id for each in raw.request(FIND_COORDINATOR, groups).coordinators}
         if not (running.keys() <= shown and running.keys() <= found and -1 not in found):
             return False
     return True

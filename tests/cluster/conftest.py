@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .ensemble import Ensemble, ensemble
+from .zookeeper_ensemble import Ensemble, ensemble
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from broker.raw import RawClient
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from broker.raw import Raw
 from console.commands import Commands, records
 from partage import sync
 from partage.console.common import offsets as looked_up
@@ -26,7 +26,7 @@ from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinator
 from waiting import PATIENCE_S, eventually
 
 from .brokers import ClusterBroker, brokers, create, know_each_other
-from .ensemble import Ensemble, ensemble
+from .zookeeper_ensemble import Ensemble, ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
@@ -45,7 +45,7 @@ def out_of_reach(
     directory = tmp_path_factory.mktemp("out-of-reach")
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))
-        with brokers(directory, zookeeper.servers_at, "/tests/out-of-reach") as running:
+        with brokers(directory, zookeeper.connect_string, "/tests/out-of-reach") as running:
             running[2].stop()
             running[2].advertised = f"127.0.0.1:{held.getsockname()[1]}"
             running[2].start()
@@ -58,7 +58,7 @@ def out_of_reach(
 def departed(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The second is down, and the first knows it: what the second had has no leader."""
     directory = tmp_path_factory.mktemp("departed")
-    with brokers(directory, zookeeper.servers_at, "/tests/departed") as running:
+    with brokers(directory, zookeeper.connect_string, "/tests/departed") as running:
         prepare(running, "readers")
         running[2].kill()
         client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
@@ -96,9 +96,9 @@ def told(running: Cluster) -> Commands:
 def group_of(running: Cluster, broker_id: int) -> str:
     """A group that this broker coordinates."""
     names = [f"g{number}" for number in range(40)]
-    with Raw(running[1].address, timeout_s=PATIENCE_S) as raw:
+    with RawClient(running[1].address, timeout_s=PATIENCE_S) as raw:
         asked = FindCoordinatorRequest(coordinator_keys=names)
-        found = raw.ask(FIND_COORDINATOR, asked).coordinators
+        found = raw.request(FIND_COORDINATOR, asked).coordinators
     return next(each.key for each in found if each.node_id == broker_id)
 
 
@@ -182,7 +182,7 @@ def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
     """It tells of what it knows, and agrees to nothing; what was asked may happen later."""
     with (
         ensemble(tmp_path / "zookeeper") as zookeeper,
-        brokers(tmp_path / "broker", zookeeper.servers_at, "/p", ids=(1,)) as running,
+        brokers(tmp_path / "broker", zookeeper.connect_string, "/p", ids=(1,)) as running,
     ):
         partage = told(running)
         partage("topics", "create", "-t", "t")

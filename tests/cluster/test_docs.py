@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from .brokers import PATIENCE_S
-from .ensemble import Ensemble, free_ports
+from .zookeeper_ensemble import Ensemble, free_ports
 
 pytestmark = [
     pytest.mark.interop,
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_page(zookeeper: Ensemble, tmp_path: Path) -> None:
-    text = PAGE.read_text().replace("127.0.0.1:2181", zookeeper.servers_at)
+    text = PAGE.read_text().replace("127.0.0.1:2181", zookeeper.connect_string)
     first, second = free_ports(2)
     text = text.replace("127.0.0.1:9092", f"127.0.0.1:{first}")
     text = text.replace("127.0.0.1:9093", f"127.0.0.1:{second}")

@@ -9,18 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from broker.grouping import commit_request
+from broker.raw import RawClient
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.grouping import committing
-from broker.raw import Raw
 from partage import sync
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.store.zookeeper import Delete
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from waiting import eventually
 
-from .asking import GroupClient, error_of, group_of
 from .brokers import (
     PATIENCE_S,
     SESSION_MS,
@@ -30,8 +29,9 @@ from .brokers import (
     create,
     know_each_other,
 )
-from .ensemble import Ensemble
-from .members import SOON, Members, Supplied, described
+from .group_client import GroupClient, client_coordinated_by, error_of
+from .group_members import FAST_RECONNECT, ConsumerPair, SuppliedConsumerPair, describe_group
+from .zookeeper_ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
@@ -41,7 +41,7 @@ Cluster = dict[int, ClusterBroker]
 @pytest.fixture(scope="module")
 def cluster(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("failover")
-    with brokers(directory, zookeeper.servers_at, "/tests/failover", ids=(1, 2, 3)) as running:
+    with brokers(directory, zookeeper.connect_string, "/tests/failover", ids=(1, 2, 3)) as running:
         create(running, "t", [1])
         yield running
 
@@ -57,11 +57,11 @@ def all_up(cluster: Cluster) -> None:
 
 def test_a_killed_coordinators_group_goes_on(cluster: Cluster) -> None:
     """Same generation, same member, same offsets."""
-    group = group_of(cluster, 2, "killed{}".format)
-    joined = group.stable()
+    group = client_coordinated_by(cluster, 2, "killed{}".format)
+    joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
     cluster[2].kill()
-    assert group.beat(joined) == 0
+    assert group.heartbeat(joined) == 0
     assert group.committed("t") == 42
     assert group.commit("t", 43, joined) == 0
     assert group.sync(joined, None).assignment == b"all"
@@ -71,37 +71,37 @@ def test_a_killed_coordinators_group_goes_on(cluster: Cluster) -> None:
 
 def test_one_that_ends_hands_over_without_waiting(cluster: Cluster) -> None:
     """The session need not run out: the groups have moved before the process has ended."""
-    group = group_of(cluster, 2, "ended{}".format)
-    joined = group.stable()
+    group = client_coordinated_by(cluster, 2, "ended{}".format)
+    joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
     cluster[2].stop()
-    assert group.beat(joined) == 0
+    assert group.heartbeat(joined) == 0
     assert group.committed("t") == 42
     group.close()
 
 
 def test_one_that_comes_again_at_once_is_not_waited_for(cluster: Cluster) -> None:
     """Its registration is its own: the data directory says so."""
-    group = group_of(cluster, 2, "again{}".format)
-    joined = group.stable()
+    group = client_coordinated_by(cluster, 2, "again{}".format)
+    joined = group.join_and_sync()
     cluster[2].kill()
     cluster[2].start()
-    assert group.beat(joined) == 0
+    assert group.heartbeat(joined) == 0
     assert group.commit("t", 1, joined) == 0
     group.close()
 
 
 def test_one_that_was_stopped_never_writes(cluster: Cluster) -> None:
     """It wakes up and finds commits in its sockets; what it believes of itself is out of date."""
-    group = group_of(cluster, 2, "stopped{}".format)
-    joined = group.stable()
+    group = client_coordinated_by(cluster, 2, "stopped{}".format)
+    joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
-    stale = [Raw(cluster[2].address, timeout_s=PATIENCE_S) for _ in range(5)]
+    stale = [RawClient(cluster[2].address, timeout_s=PATIENCE_S) for _ in range(5)]
     cluster[2].send(signal.SIGSTOP)
     for number, raw in enumerate(stale):
-        raw.send(OFFSET_COMMIT, committing(group.group, "t", {0: number}, joined))
+        raw.send(OFFSET_COMMIT, commit_request(group.group, "t", {0: number}, joined))
     other = GroupClient([cluster[1], cluster[3]], group.group)
-    assert other.beat(joined) == 0
+    assert other.heartbeat(joined) == 0
     assert other.committed("t") == 42
     assert other.commit("t", 50, joined) == 0
     cluster[2].send(signal.SIGCONT)
@@ -109,7 +109,7 @@ def test_one_that_was_stopped_never_writes(cluster: Cluster) -> None:
         assert error_of(raw.receive()) == 16
         raw.close()
     assert other.committed("t") == 50
-    assert other.beat(joined) == 0
+    assert other.heartbeat(joined) == 0
     group.close()
     other.close()
 
@@ -154,7 +154,7 @@ def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
     )
     assert "going" not in shown.topics
     assert len(shown.topics["growing"].partitions) == 2
-    reader = Consumer({"bootstrap.servers": bootstrap(cluster), "group.id": "r", **SOON})
+    reader = Consumer({"bootstrap.servers": bootstrap(cluster), "group.id": "r", **FAST_RECONNECT})
     assert reader.get_watermark_offsets(TopicPartition("growing", 0), PATIENCE_S) == (0, 1)
     reader.close()
 
@@ -166,19 +166,19 @@ def test_real_members_go_on_without_a_rebalance(cluster: Cluster, number: signal
     """Their partitions are on other brokers, so that reading, too, goes on."""
     topic = f"flights{int(number)}"
     create(cluster, topic, [1, 3, 1, 3])
-    group = group_of(cluster, 2, f"real{int(number)}-{{}}".format).group
-    members = Supplied(cluster, group, topic, partitions=4)
+    group = client_coordinated_by(cluster, 2, f"real{int(number)}-{{}}".format).group
+    members = SuppliedConsumerPair(cluster, group, topic, partitions=4)
     try:
-        members.share()
+        members.wait_shared()
         assigned = members.assigned
-        before = described(cluster[1], group)
+        before = describe_group(cluster[1], group)
         cluster[2].send(number)
         if number is signal.SIGKILL:
             cluster[2].wait()
-        members.go_on()
+        members.wait_commits()
         eventually(lambda: GroupClient([cluster[1], cluster[3]], group).find()[0] != 2)
-        members.go_on()
-        after = described(cluster[1], group)
+        members.wait_commits()
+        after = describe_group(cluster[1], group)
         assert after.coordinator.id in (1, 3)
         assert {m.member_id for m in after.members} == {m.member_id for m in before.members}
         assert assigned == members.assigned
@@ -193,17 +193,17 @@ def test_zookeeper_goes_and_comes_back(
     zookeeper: Ensemble, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Without it no group is answered, for nobody knows who has it; with it they go on."""
-    group = group_of(cluster, 1, "silent{}".format)
-    joined = group.stable()
+    group = client_coordinated_by(cluster, 1, "silent{}".format)
+    joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
     server = zookeeper.leader
     server.signal(signal.SIGSTOP)
     try:
         time.sleep(SESSION_MS / 1000 * 1.2)
-        with Raw(cluster[1].address, timeout_s=PATIENCE_S) as raw:
-            raw.send(OFFSET_COMMIT, committing(group.group, "t", {0: 43}, joined))
+        with RawClient(cluster[1].address, timeout_s=PATIENCE_S) as raw:
+            raw.send(OFFSET_COMMIT, commit_request(group.group, "t", {0: 43}, joined))
             assert raw.is_silent(1.0)
-            producer = Producer({"bootstrap.servers": bootstrap(cluster), **SOON})
+            producer = Producer({"bootstrap.servers": bootstrap(cluster), **FAST_RECONNECT})
             producer.produce("t", b"records go on", partition=0)
             assert producer.flush(PATIENCE_S) == 0
             server.signal(signal.SIGCONT)
@@ -212,22 +212,22 @@ def test_zookeeper_goes_and_comes_back(
         server.signal(signal.SIGCONT)
     assert group.commit("t", 44, joined) == 0
     assert group.committed("t") == 44
-    assert group.beat(joined) == 0
+    assert group.heartbeat(joined) == 0
     group.close()
 
 
 @pytest.mark.interop
 def test_zookeeper_is_killed_and_started_again(zookeeper: Ensemble, cluster: Cluster) -> None:
-    group = group_of(cluster, 3, "restarted{}".format)
-    joined = group.stable()
+    group = client_coordinated_by(cluster, 3, "restarted{}".format)
+    joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
     server = zookeeper.leader
     server.kill()
     server.start()
-    zookeeper.ready()
+    zookeeper.wait_ready()
     assert group.commit("t", 43, joined) == 0
     assert group.committed("t") == 43
-    assert group.beat(joined) == 0
+    assert group.heartbeat(joined) == 0
     group.close()
 
 
@@ -237,7 +237,7 @@ def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kin
     topic = f"whole-{kind}"
     create(cluster, topic, [1, 2, 3])
     servers = bootstrap(cluster)
-    producer = Producer({"bootstrap.servers": servers, **SOON})
+    producer = Producer({"bootstrap.servers": servers, **FAST_RECONNECT})
     for partition in range(3):
         producer.produce(topic, b"x", partition=partition)
     assert producer.flush(PATIENCE_S) == 0
@@ -258,7 +258,7 @@ def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kin
             cluster[2].start()
             eventually(lambda: reads({0, 1, 2}))
         return
-    options = {"group.id": group.group, "auto.offset.reset": "earliest", **SOON}
+    options = {"group.id": group.group, "auto.offset.reset": "earliest", **FAST_RECONNECT}
     theirs = Consumer({"bootstrap.servers": servers, **options})
     theirs.subscribe([topic])
 
@@ -277,18 +277,18 @@ def test_a_registration_that_was_removed_is_made_again(
     zookeeper: Ensemble, cluster: Cluster
 ) -> None:
     """By an administrator, say: the broker is up, and so it says it again."""
-    group = group_of(cluster, 3, "removed{}".format)
-    joined = group.stable()
+    group = client_coordinated_by(cluster, 3, "removed{}".format)
+    joined = group.join_and_sync()
 
     async def remove() -> None:
-        session = await KazooSession.begin(zookeeper.servers_at, 10_000, PATIENCE_S)
+        session = await KazooSession.begin(zookeeper.connect_string, 10_000, PATIENCE_S)
         await session.transact([Delete("/tests/failover/brokers/3")])
         while await session.read("/tests/failover/brokers/3") is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await session.end()
 
     asyncio.run(remove())
-    assert group.beat(joined) == 0
+    assert group.heartbeat(joined) == 0
     assert group.commit("t", 5, joined) == 0
     assert cluster[3].is_running
     group.close()
@@ -300,8 +300,10 @@ def test_brokers_that_are_restarted_one_after_the_other_are_not_noticed(cluster:
     create(cluster, "rolling", [1, 2, 3])
     servers = bootstrap(cluster)
     # Or a record that was not acknowledged in time would be there twice.
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **SOON})
-    members = Members(servers, "rolling", "rolling")
+    producer = Producer(
+        {"bootstrap.servers": servers, "enable.idempotence": True, **FAST_RECONNECT}
+    )
+    members = ConsumerPair(servers, "rolling", "rolling")
     sent = 0
 
     def reads_all() -> bool:

@@ -9,14 +9,14 @@ import pytest
 
 from partage.store.shard_log import shard_of
 
-from .asking import GroupClient
 from .brokers import OVERRIDES, ClusterBroker, brokers
-from .dying import POINTS
-from .ensemble import Ensemble
+from .crashing_broker import CRASH_POINTS
+from .group_client import GroupClient
+from .zookeeper_ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
 
-BEFORE_GENERATION, AFTER_GENERATION, BEFORE_SYNC, AFTER_SYNC = POINTS
+BEFORE_GENERATION, AFTER_GENERATION, BEFORE_SYNC, AFTER_SYNC = CRASH_POINTS
 SHARDS = int(OVERRIDES["offsets.topic.num.partitions"])
 #: In the first shard, which the first broker keeps when another comes.
 GROUP = next(name for n in range(100) if not shard_of(name := f"victim{n}", SHARDS))
@@ -31,7 +31,7 @@ GENERATIONS = {
 }
 
 
-class Dying(ClusterBroker):
+class CrashingBroker(ClusterBroker):
     """A broker that dies at a point."""
 
     point = ""
@@ -58,15 +58,15 @@ def test_the_coordinator_fails(
     zookeeper: Ensemble, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-    path = f"/tests/point{POINTS.index(point)}"
-    state = f"zookeeper://{zookeeper.servers_at}{path}"
-    dying = Dying(1, tmp_path / "broker1", state, {})
+    path = f"/tests/point{CRASH_POINTS.index(point)}"
+    state = f"zookeeper://{zookeeper.connect_string}{path}"
+    dying = CrashingBroker(1, tmp_path / "broker1", state, {})
     dying.point = point
     dying.launch()
     try:
-        dying.ready()
+        dying.wait_ready()
         with (
-            brokers(tmp_path, zookeeper.servers_at, path, ids=(2,)) as others,
+            brokers(tmp_path, zookeeper.connect_string, path, ids=(2,)) as others,
             GroupClient([dying, *others.values()], GROUP) as client,
         ):
             play(point, dying, client)
@@ -75,7 +75,7 @@ def test_the_coordinator_fails(
             dying.kill()
 
 
-def play(point: str, dying: Dying, client: GroupClient) -> None:
+def play(point: str, dying: CrashingBroker, client: GroupClient) -> None:
     assert client.find()[0] == 1
     joined = client.join(session_timeout_ms=60_000)
     assert joined.error_code == 0
@@ -89,5 +89,5 @@ def play(point: str, dying: Dying, client: GroupClient) -> None:
     assert client.find()[0] == 2
     assert synced.error_code == 0
     assert synced.assignment == b"all"
-    assert client.beat(joined) == 0
+    assert client.heartbeat(joined) == 0
     assert joined.generation_id == GENERATIONS[point]

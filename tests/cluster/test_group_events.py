@@ -16,11 +16,11 @@ from partage.pipelines.rebalances import online_partitions
 from partage.pipelines.rebalances.job import RebalancesOptions, rebalances
 from waiting import eventually
 
-from .asking import GroupClient, group_of
 from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers, know_each_other
-from .ensemble import Ensemble
-from .members import SOON
-from .telling import of_group, placed, read
+from .group_client import GroupClient, client_coordinated_by
+from .group_events_reader import group_events, partition_leaders, read_events
+from .group_members import FAST_RECONNECT
+from .zookeeper_ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
@@ -30,11 +30,11 @@ Cluster = dict[int, ClusterBroker]
 @pytest.fixture
 def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[Cluster]:
     overrides = {"partage.group.events.lag.interval.ms": "100"}
-    with brokers(tmp_path / "data", zookeeper.servers_at, path, overrides=overrides) as running:
+    with brokers(tmp_path / "data", zookeeper.connect_string, path, overrides=overrides) as running:
         yield running
 
 
-class Member:
+class DirectMember:
     """A consumer that is not ours, polled when somebody waits."""
 
     def __init__(self, servers: str, group: str, topic: str) -> None:
@@ -46,7 +46,7 @@ class Member:
                 "auto.offset.reset": "earliest",
                 "heartbeat.interval.ms": 200,
                 "socket.timeout.ms": 3000,
-                **SOON,
+                **FAST_RECONNECT,
             }
         )
         self._consumer.subscribe([topic])
@@ -100,20 +100,20 @@ def test_after_a_failover_the_events_of_all_brokers_are_one_history(
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     topic = NewTopic("flights", 2, replica_assignment=[[1], [2]])
     client.create_topics([topic], request_timeout=30)["flights"].result(PATIENCE_S)
-    producer = Producer({"bootstrap.servers": servers, **SOON})
+    producer = Producer({"bootstrap.servers": servers, **FAST_RECONNECT})
     for partition in (0, 1):
         for _ in range(10):
             producer.produce("flights", b"x", partition=partition)
     assert producer.flush(PATIENCE_S) == 0
-    eventually(lambda: sorted(placed(cluster).values()) == [1, 2])
+    eventually(lambda: sorted(partition_leaders(cluster).values()) == [1, 2])
 
-    group = group_of(cluster, 1, "tower{}".format).group
-    member = Member(servers, group, "flights")
+    group = client_coordinated_by(cluster, 1, "tower{}".format).group
+    member = DirectMember(servers, group, "flights")
     member.wait(lambda: member.count == 2)
     assert member.commit("flights", {0: 3, 1: 4})
 
     def lags(of: Cluster) -> list[Any]:
-        return [event.lag for event in of_group(read(of), group) if event.lag]
+        return [event.lag for event in group_events(read_events(of), group) if event.lag]
 
     member.wait(lambda: {"flights": {0: 7, 1: 6}} in lags(cluster))
 
@@ -143,7 +143,7 @@ def test_after_a_failover_the_events_of_all_brokers_are_one_history(
     else:
         cluster[1].send(signal.SIGCONT)
     member.wait(lambda: know_each_other(cluster))
-    told = of_group(read(cluster), group)
+    told = group_events(read_events(cluster), group)
     epochs = [event.epoch for event in told]
     assert epochs == sorted(epochs, key=lambda epoch: epoch or 0)
     assert None not in epochs

@@ -14,7 +14,7 @@ from kazoo.security import make_digest_acl
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.store.zookeeper import Check, Create, RefusedError, SessionEndedError
 
-from .ensemble import Ensemble
+from .zookeeper_ensemble import Ensemble
 
 WITHIN_S = 60
 
@@ -56,7 +56,7 @@ def test_a_session_that_ends_within_a_transaction_is_over(monkeypatch: pytest.Mo
 @pytest.fixture
 def admin(zookeeper: Ensemble) -> Iterator[KazooClient]:
     """Another client, who is an administrator; in the end the root is open to all again."""
-    client = KazooClient(zookeeper.servers_at)
+    client = KazooClient(zookeeper.connect_string)
     client.start(60)
     client.add_auth("digest", "admin:secret")
     acl, _ = client.get_acls("/")
@@ -84,7 +84,7 @@ def test_to_reach_the_servers_takes_a_quorum(
         return int(admin.create(f"{path}/{name}", include_data=True)[1].czxid)
 
     async def scenario() -> tuple[int, int]:
-        session = await KazooSession.begin(zookeeper.servers_at, 30_000, 60)
+        session = await KazooSession.begin(zookeeper.connect_string, 30_000, 60)
         try:
             if not is_open:
                 with pytest.raises(RefusedError):

@@ -9,9 +9,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from broker.grouping import (
+    describe_group,
+    describe_when_loaded,
+    heartbeat_request,
+    join_request,
+    sync_request,
+)
+from broker.raw import RawClient
 
-from broker.grouping import beating, described, joining, once_loaded, syncing
-from broker.raw import Raw
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.store.zk_schema import ZkPaths
 from partage.wire.apis.heartbeat import HEARTBEAT
@@ -19,9 +25,9 @@ from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGrou
 from partage.wire.apis.sync_group import SYNC_GROUP
 from waiting import eventually
 
-from .asking import GroupClient
 from .brokers import PATIENCE_S, brokers
-from .ensemble import Ensemble
+from .group_client import GroupClient
+from .zookeeper_ensemble import Ensemble
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
@@ -39,12 +45,12 @@ OVERRIDES = {
 
 
 @contextmanager
-def connections(address: str, count: int) -> Iterator[list[Raw]]:
+def connections(address: str, count: int) -> Iterator[list[RawClient]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(Raw(address, timeout_s=PATIENCE_S)) for _ in range(count)]
+        yield [stack.enter_context(RawClient(address, timeout_s=PATIENCE_S)) for _ in range(count)]
 
 
-def all_joined(members: Sequence[Raw], group: str) -> list[JoinGroupResponse]:
+def all_joined(members: Sequence[RawClient], group: str) -> list[JoinGroupResponse]:
     """One generation with all of them, each with metadata of its own."""
     chance = random.Random(MEMBERS)
     options = [
@@ -56,31 +62,31 @@ def all_joined(members: Sequence[Raw], group: str) -> list[JoinGroupResponse]:
         for _ in members
     ]
     for raw, own in zip(members, options, strict=True):
-        raw.send(JOIN_GROUP, joining(group, **own))
+        raw.send(JOIN_GROUP, join_request(group, **own))
     given = [raw.receive() for raw in members]
     assert {each.error_code for each in given} == {79}
     for raw, own, each in zip(members, options, given, strict=True):
-        raw.send(JOIN_GROUP, joining(group, each.member_id, **own))
+        raw.send(JOIN_GROUP, join_request(group, each.member_id, **own))
     joined = [raw.receive() for raw in members]
     assert {(each.error_code, each.generation_id) for each in joined} == {(0, 1)}
     return joined
 
 
-def assign(members: Sequence[Raw], group: str, joined: Sequence[JoinGroupResponse]) -> None:
+def assign(members: Sequence[RawClient], group: str, joined: Sequence[JoinGroupResponse]) -> None:
     """The leader assigns, and everybody learns what is its own."""
     (leader,) = [each for each in joined if each.members]
     assert len(leader.members) == len(joined)
     shares = {each.member_id: each.member_id.encode() for each in joined}
     for raw, each in zip(members, joined, strict=True):
-        raw.send(SYNC_GROUP, syncing(group, each, shares if each is leader else {}))
+        raw.send(SYNC_GROUP, sync_request(group, each, shares if each is leader else {}))
     for raw, each in zip(members, joined, strict=True):
         assert raw.receive().assignment == shares[each.member_id]
 
 
-def beats(raw: Raw, group: str, joined: Sequence[JoinGroupResponse]) -> set[int]:
+def beats(raw: RawClient, group: str, joined: Sequence[JoinGroupResponse]) -> set[int]:
     """What becomes of a heartbeat of each of them, through one connection."""
     for each in joined:
-        raw.send(HEARTBEAT, beating(group, each))
+        raw.send(HEARTBEAT, heartbeat_request(group, each))
     return {raw.receive().error_code for _ in joined}
 
 
@@ -104,7 +110,7 @@ def bytes_in_chunks(servers: str) -> int:
 def test_five_thousand_members_keep_their_generation_when_their_coordinator_is_killed(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:
-    servers = zookeeper.servers_at
+    servers = zookeeper.connect_string
     with (
         brokers(tmp_path, servers, PATH, ids=(1, 2), overrides=OVERRIDES) as cluster,
         GroupClient(list(cluster.values()), "large") as asking,
@@ -113,12 +119,12 @@ def test_five_thousand_members_keep_their_generation_when_their_coordinator_is_k
         with connections(address, MEMBERS) as members:
             joined = all_joined(members, "large")
             assign(members, "large", joined)
-            before = described(members[0], "large")
+            before = describe_group(members[0], "large")
         assert bytes_in_chunks(servers) > PACKET_BYTES
         cluster[owner].kill()
         eventually(lambda: asking.find()[0] != owner)
-        with Raw(asking.coordinator(), timeout_s=PATIENCE_S) as raw:
-            after = once_loaded(raw, "large")
+        with RawClient(asking.coordinator(), timeout_s=PATIENCE_S) as raw:
+            after = describe_when_loaded(raw, "large")
             assert (after.error_code, after.group_state, len(after.members)) == (
                 0,
                 "Stable",

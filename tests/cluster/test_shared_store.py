@@ -6,15 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from broker.grouping import commit_request, join_request, sync_request
+from broker.kept import ask
 from store.zoo import BrokerStores
 
-from broker.grouping import committing, joining, syncing
-from broker.kept import ask
 from partage.broker.clock import Clock
-from partage.broker.cluster import writing
+from partage.broker.cluster import session_writer
+from partage.broker.cluster.session_writer import SessionWriter
 from partage.broker.cluster.shared_store import SharedStore
-from partage.broker.cluster.writing import Writing
-from partage.broker.shard_host import ShardHost
+from partage.broker.coordination.shard_host import ShardHost
 from partage.model.settings import GroupSettings
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
@@ -25,13 +25,13 @@ from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.sync_group import SYNC_GROUP
 
-from .asking import error_of
+from .group_client import error_of
 
 SETTINGS = GroupSettings(initial_rebalance_delay_ms=0)
 WITHIN_S = 30
 
 
-class Holder:
+class StoreFixture:
     """What a store needs of a cluster: one shard, and a lease to be turned on and off."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Holder:
         self.retaken = 0
         self.host: ShardHost
 
-    async def open(self, zoo: MemoryZooKeeper | None = None, broker_id: int = 1) -> Holder:
+    async def open(self, zoo: MemoryZooKeeper | None = None, broker_id: int = 1) -> StoreFixture:
         self.zoo = zoo or MemoryZooKeeper()
         self.player = await BrokerStores(self.zoo, broker_id).register()
         self.other = await BrokerStores(self.zoo, broker_id + 1).register()
         loop = asyncio.get_running_loop()
-        self.writing = Writing(self.player.session, loop.create_task, self.fatal)
+        self.writing = SessionWriter(self.player.session, loop.create_task, self.fatal)
         self.clock = Clock()
         self.store = SharedStore(self, 0)
         self.host = ShardHost("the shard", self.store, SETTINGS, self.clock, lambda notice: None)
@@ -55,24 +55,24 @@ class Holder:
     def fatal(error: BaseException) -> None:
         raise error
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         self.store.log = await self.player.acquire()
         self.host.load()
-        await asyncio.wait_for(self.host.loaded(), WITHIN_S)
+        await asyncio.wait_for(self.host.wait_loaded(), WITHIN_S)
 
     # What the store asks.
 
     def append(self, log: SharedLog, batch: bytes, written: WriteCallback) -> None:
         self.writing.append(log, batch, written)
 
-    def deposed(self, log: SharedLog) -> None:
+    def on_deposed(self, log: SharedLog) -> None:
         self.store.log = None
         self.host.resign()
 
     def may_answer(self) -> bool:
         return self.has_lease
 
-    async def retake(self, shard: int) -> SharedLog:
+    async def reacquire(self, shard: int) -> SharedLog:
         self.retaken += 1
         return await self.player.acquire(shard)
 
@@ -82,7 +82,7 @@ class Holder:
         return ask(self.host, api, version, message, self.clock.now_ms())
 
     def commit(self, offset: int) -> asyncio.Future[Any]:
-        return self.ask(OFFSET_COMMIT, 8, committing("g", "t", {0: offset}))
+        return self.ask(OFFSET_COMMIT, 8, commit_request("g", "t", {0: offset}))
 
     async def answer(self, offset: int) -> int:
         return error_of(await asyncio.wait_for(self.commit(offset), WITHIN_S))
@@ -98,9 +98,9 @@ class Holder:
 
 def test_only_who_has_the_shard_answers() -> None:
     async def scenario() -> None:
-        holder = await Holder().open()
+        holder = await StoreFixture().open()
         assert await holder.answer(1) == 16
-        await holder.take()
+        await holder.acquire()
         assert await holder.answer(2) == 0
         await holder.is_stored(2)
         holder.host.close()
@@ -110,11 +110,11 @@ def test_only_who_has_the_shard_answers() -> None:
 
 def test_what_comes_within_a_tick_shares_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits of one turn of the loop are an entry; those of several turns share a write."""
-    monkeypatch.setattr(writing, "_TICK_S", 0.3)
+    monkeypatch.setattr(session_writer, "_TICK_S", 0.3)
 
     async def scenario() -> None:
-        holder = await Holder().open()
-        await holder.take()
+        holder = await StoreFixture().open()
+        await holder.acquire()
         before = len(holder.zoo.history)
         waiting = []
         for offset in range(20):
@@ -132,8 +132,8 @@ def test_what_comes_within_a_tick_shares_a_transaction(monkeypatch: pytest.Monke
 
 def test_without_a_lease_what_is_stored_is_not_answered_until_it_is_renewed() -> None:
     async def scenario() -> None:
-        holder = await Holder().open()
-        await holder.take()
+        holder = await StoreFixture().open()
+        await holder.acquire()
         holder.has_lease = False
         waiting = holder.commit(3)
         await holder.is_stored(3)
@@ -141,7 +141,7 @@ def test_without_a_lease_what_is_stored_is_not_answered_until_it_is_renewed() ->
             await asyncio.sleep(0)
         assert not waiting.done()
         holder.has_lease = True
-        holder.host.settle()
+        holder.host.flush()
         assert error_of(await asyncio.wait_for(waiting, WITHIN_S)) == 0
         holder.host.close()
 
@@ -150,12 +150,12 @@ def test_without_a_lease_what_is_stored_is_not_answered_until_it_is_renewed() ->
 
 def test_who_lost_the_shard_in_silence_takes_back_what_it_was_about_to_say() -> None:
     async def scenario() -> None:
-        holder = await Holder().open()
-        await holder.take()
+        holder = await StoreFixture().open()
+        await holder.acquire()
         holder.has_lease = False
         waiting = holder.commit(3)
         await holder.is_stored(3)
-        holder.deposed(await holder.other.acquire())
+        holder.on_deposed(await holder.other.acquire())
         assert error_of(await asyncio.wait_for(waiting, WITHIN_S)) == 16
         holder.host.close()
 
@@ -164,8 +164,8 @@ def test_who_lost_the_shard_in_silence_takes_back_what_it_was_about_to_say() -> 
 
 def test_who_was_deposed_learns_it_by_writing() -> None:
     async def scenario() -> None:
-        holder = await Holder().open()
-        await holder.take()
+        holder = await StoreFixture().open()
+        await holder.acquire()
         assert await holder.answer(1) == 0
         log = await holder.other.acquire()
         assert await holder.answer(2) == 16
@@ -181,13 +181,13 @@ def test_after_a_failure_it_begins_under_another_epoch() -> None:
     """What is still on its way of what was dropped is refused."""
 
     async def scenario() -> None:
-        holder = await Holder().open()
-        await holder.take()
+        holder = await StoreFixture().open()
+        await holder.acquire()
         assert await holder.answer(1) == 0
         first = holder.store.log
         holder.host.unload()
         holder.host.load()
-        await asyncio.wait_for(holder.host.loaded(), WITHIN_S)
+        await asyncio.wait_for(holder.host.wait_loaded(), WITHIN_S)
         assert holder.retaken == 1
         assert first is not None
         assert holder.store.log is not None
@@ -201,8 +201,8 @@ def test_after_a_failure_it_begins_under_another_epoch() -> None:
 
 def test_many_commits_are_merged_and_found_again() -> None:
     async def scenario() -> None:
-        holder = await Holder().open()
-        await holder.take()
+        holder = await StoreFixture().open()
+        await holder.acquire()
         for offset in range(200):
             assert await holder.answer(offset) == 0
         entries = await holder.player.session.children("/a/cluster/shards/0/log")
@@ -216,7 +216,7 @@ def test_many_commits_are_merged_and_found_again() -> None:
 # The four points of "Handling Coordinator Failures", by faults to order.
 
 
-class Victim(Holder):
+class CrashingStore(StoreFixture):
     """A coordinator that dies at a transaction to come: with it, or when it has been done."""
 
     def die(self, when: str) -> None:
@@ -230,17 +230,17 @@ class Victim(Holder):
         setattr(self.player.session, when, dying)
 
 
-async def join(holder: Holder, member_id: str = "") -> JoinGroupResponse:
+async def join(holder: StoreFixture, member_id: str = "") -> JoinGroupResponse:
     answer: JoinGroupResponse = await asyncio.wait_for(joins(holder, member_id), WITHIN_S)
     return answer
 
 
-def joins(holder: Holder, member_id: str) -> asyncio.Future[Any]:
-    return holder.ask(JOIN_GROUP, 9, joining("g", member_id, session_timeout_ms=300_000))
+def joins(holder: StoreFixture, member_id: str) -> asyncio.Future[Any]:
+    return holder.ask(JOIN_GROUP, 9, join_request("g", member_id, session_timeout_ms=300_000))
 
 
-def sync(holder: Holder, member: JoinGroupResponse) -> asyncio.Future[Any]:
-    return holder.ask(SYNC_GROUP, 5, syncing("g", member, {member.member_id: b"all"}))
+def sync(holder: StoreFixture, member: JoinGroupResponse) -> asyncio.Future[Any]:
+    return holder.ask(SYNC_GROUP, 5, sync_request("g", member, {member.member_id: b"all"}))
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_the_four_points_of_failure(what: str, when: str, generation: int) -> No
     """Nobody has an answer of the one that died; what the next one knows is what was stored."""
 
     async def scenario() -> None:
-        victim = Victim()
+        victim = CrashingStore()
         await victim.open()
-        await victim.take()
+        await victim.acquire()
         member_id = (await join(victim)).member_id  # given out, and nothing stored
         if what == "sync":
             member = await join(victim, member_id)
@@ -266,8 +266,8 @@ def test_the_four_points_of_failure(what: str, when: str, generation: int) -> No
         asked = sync(victim, member) if what == "sync" else joins(victim, member_id)
         await asyncio.wait_for(victim.is_dead.wait(), WITHIN_S)
         assert not asked.done()
-        heir = await Holder().open(victim.zoo, 5)
-        await heir.take()
+        heir = await StoreFixture().open(victim.zoo, 5)
+        await heir.acquire()
         if what == "generation":
             member = await join(heir, member_id)
             assert member.error_code == (25 if when == "before" else 0)

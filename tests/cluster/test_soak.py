@@ -14,17 +14,17 @@ import time
 from pathlib import Path
 
 import pytest
+from broker.grouping import commit_request
+from broker.raw import RawClient
 
-from broker.grouping import committing
-from broker.raw import Raw
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from waiting import eventually
 
-from .asking import GroupClient, error_of
 from .brokers import PATIENCE_S, brokers, create, know_each_other
-from .ensemble import Ensemble
-from .telling import of_group, read
-from .watched import FAILOVERS, GROUPS, LATE_S, Cluster, Group, figures
+from .group_client import GroupClient, error_of
+from .group_events_reader import group_events, read_events
+from .soak_groups import FAILOVERS, GROUPS, TAKEOVER_MAX_S, Cluster, WatchedGroup, summary
+from .zookeeper_ensemble import Ensemble
 
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(3600)]
 
@@ -38,9 +38,9 @@ def test_failovers(
 ) -> None:
     times_s: list[float] = []
     path = f"/soak/{number.name.lower()}"
-    with brokers(tmp_path, zookeeper.servers_at, path, ids=(1, 2, 3)) as cluster:
+    with brokers(tmp_path, zookeeper.connect_string, path, ids=(1, 2, 3)) as cluster:
         create(cluster, "t", [1])
-        groups = [Group(cluster, f"g{n}") for n in range(GROUPS)]
+        groups = [WatchedGroup(cluster, f"g{n}") for n in range(GROUPS)]
         for each in groups:
             each.commit()
         for turn in range(FAILOVERS):
@@ -54,15 +54,15 @@ def test_failovers(
         told = sum(takeovers_told(cluster, each.client.group) for each in groups)
         assert told >= FAILOVERS // 2
     with capsys.disabled():
-        print(f"\n{figures(f'failovers by {number.name}', times_s)}")
-    assert [took_s for took_s in times_s if took_s > LATE_S] == []
+        print(f"\n{summary(f'failovers by {number.name}', times_s)}")
+    assert [took_s for took_s in times_s if took_s > TAKEOVER_MAX_S] == []
 
 
 def takeovers_told(cluster: Cluster, group: str) -> int:
     """How many of its coordinators have told that they loaded a group, in which nothing happened
     since it was formed.
     """
-    told = [event for event in of_group(read(cluster), group) if event.event != "lag"]
+    told = [event for event in group_events(read_events(cluster), group) if event.event != "lag"]
     tellers: dict[int | None, int | None] = {}
     assert [event.epoch or 0 for event in told] == sorted(event.epoch or 0 for event in told)
     for event in told:
@@ -73,16 +73,16 @@ def takeovers_told(cluster: Cluster, group: str) -> int:
     return len(after)
 
 
-def failed_over(cluster: Cluster, group: Group, number: signal.Signals) -> float:
+def failed_over(cluster: Cluster, group: WatchedGroup, number: signal.Signals) -> float:
     """One failover; the time until a commit was acknowledged by another broker."""
     owner, address = group.client.find()
     others = [broker for n, broker in cluster.items() if n != owner]
     is_stopped = number is signal.SIGSTOP
-    stale = [Raw(address, timeout_s=PATIENCE_S) for _ in range(3 if is_stopped else 0)]
+    stale = [RawClient(address, timeout_s=PATIENCE_S) for _ in range(3 if is_stopped else 0)]
     began = time.monotonic()
     cluster[owner].send(number)
     for raw in stale:
-        raw.send(OFFSET_COMMIT, committing(group.client.group, "t", {0: 0}, group.joined))
+        raw.send(OFFSET_COMMIT, commit_request(group.client.group, "t", {0: 0}, group.joined))
     group.client.close()
     with GroupClient(others, group.client.group) as elsewhere:
         eventually(lambda: elsewhere.find()[0] != owner)

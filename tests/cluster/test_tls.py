@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from client.authority import Authority
-from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
-from partage.broker.cluster.tls import BadTls, TlsHandler, context_of
-from partage.broker.overrides import with_overrides
+
+from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
+from partage.broker.cluster.tls import KazooTlsHandler, ZooKeeperTlsError, ssl_context
+from partage.broker.overrides import apply_overrides
 from partage.model.settings import BrokerSettings
 from partage.store.zookeeper import Create
 from waiting import PATIENCE_S
 
-from .asking import GroupClient
 from .brokers import ClusterBroker, brokers
-from .ensemble import ensemble, free_ports
+from .group_client import GroupClient
+from .zookeeper_ensemble import ensemble, free_ports
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
 
@@ -32,7 +32,7 @@ OWN = "zookeeper.ssl.keystore.location"
 
 
 @dataclass
-class Secure:
+class TlsEnsemble:
     """A server; ``overrides`` are those of a broker that may speak with it."""
 
     port: int
@@ -44,7 +44,7 @@ class Secure:
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsEnsemble]:
     files = tmp_path_factory.mktemp("certificates")
     authority = Authority(files)
     server = authority.issue("server", "127.0.0.1").in_one_file()
@@ -62,34 +62,34 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     ]
     overrides = {ENABLE: "true", TRUSTED: str(authority.certificate), OWN: str(broker.certificate)}
     with ensemble(tmp_path_factory.mktemp("secure") / "data", more=lines):
-        yield Secure(port, overrides)
+        yield TlsEnsemble(port, overrides)
 
 
 def context(overrides: dict[str, str]) -> ssl.SSLContext | None:
-    return context_of(with_overrides(BrokerSettings(), overrides))
+    return ssl_context(apply_overrides(BrokerSettings(), overrides))
 
 
 def refusal(servers: str, overrides: dict[str, str]) -> str:
     """Why nobody is reached."""
 
     async def trying() -> str:
-        with pytest.raises(Unreachable) as refused:
+        with pytest.raises(ZooKeeperUnreachableError) as refused:
             await KazooSession.begin(servers, 10_000, 3, context(overrides))
         return str(refused.value)
 
     return asyncio.run(trying())
 
 
-def test_brokers_reach_a_zookeeper_over_tls(secure: Secure, tmp_path: Path) -> None:
+def test_brokers_reach_a_zookeeper_over_tls(secure: TlsEnsemble, tmp_path: Path) -> None:
     with (
         brokers(tmp_path, secure.servers, "/secure", overrides=secure.overrides) as running,
         GroupClient(list(running.values()), "g") as group,
     ):
-        joined = group.stable()
+        joined = group.join_and_sync()
         for _ in range(20):
-            assert group.beat(joined) == 0
+            assert group.heartbeat(joined) == 0
         running[group.find()[0]].stop()
-        assert group.beat(joined) == 0
+        assert group.heartbeat(joined) == 0
 
 
 def test_what_openssl_has_read_already_can_be_read(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_openssl_has_read_already_can_be_read(tmp_path: Path) -> None:
     assert client is not None
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor() as threads:
         serving = threads.submit(accept, listening, issued.server())
-        handler = TlsHandler(client)
+        handler = KazooTlsHandler(client)
         made = handler.create_connection(listening.getsockname(), "127.0.0.1", PATIENCE_S)
         with made as connection, serving.result() as served:
             served.sendall(b"firstsecond")
@@ -116,7 +116,7 @@ def accept(listening: socket.socket, server: ssl.SSLContext) -> ssl.SSLSocket:
     return server.wrap_socket(accepted, server_side=True)
 
 
-def test_many_answers_at_once_are_all_read(secure: Secure) -> None:
+def test_many_answers_at_once_are_all_read(secure: TlsEnsemble) -> None:
     async def playing() -> int:
         session = await KazooSession.begin(
             secure.servers, 60_000, PATIENCE_S, context(secure.overrides)
@@ -131,19 +131,21 @@ def test_many_answers_at_once_are_all_read(secure: Secure) -> None:
     assert asyncio.run(playing()) == 3_000
 
 
-def test_a_server_of_another_authority_is_not_spoken_to(secure: Secure, tmp_path: Path) -> None:
+def test_a_server_of_another_authority_is_not_spoken_to(
+    secure: TlsEnsemble, tmp_path: Path
+) -> None:
     other = Authority(tmp_path, "other").certificate
     said = refusal(secure.servers, {**secure.overrides, TRUSTED: str(other)})
     assert f"no ZooKeeper answers at {secure.servers} over TLS (" in said
     assert "certificate" in said
 
 
-def test_a_server_under_another_name_is_not_spoken_to(secure: Secure) -> None:
+def test_a_server_under_another_name_is_not_spoken_to(secure: TlsEnsemble) -> None:
     said = refusal(f"localhost:{secure.port}", secure.overrides)
     assert "certificate is not valid for 'localhost'" in said
 
 
-def test_who_shows_no_certificate_is_not_spoken_to(secure: Secure) -> None:
+def test_who_shows_no_certificate_is_not_spoken_to(secure: TlsEnsemble) -> None:
     shown_none = {name: value for name, value in secure.overrides.items() if name != OWN}
     assert "no ZooKeeper answers" in refusal(secure.servers, shown_none)
 
@@ -165,20 +167,22 @@ def test_files_that_cannot_be_used_are_told(
     path = tmp_path / "file.jks"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(BadTls, match=f"{name}={path}: {why}"):
+    with pytest.raises(ZooKeeperTlsError, match=f"{name}={path}: {why}"):
         context({ENABLE: "true", name: str(path)})
-    with pytest.raises(BadTls, match=f"need {ENABLE}=true too"):
+    with pytest.raises(ZooKeeperTlsError, match=f"need {ENABLE}=true too"):
         context({name: str(path)})
 
 
 def test_a_key_that_needs_a_password_is_refused(tmp_path: Path) -> None:
     """And nobody is asked for it at a terminal."""
     issued = Authority(tmp_path).issue("broker", password="secret").in_one_file()
-    with pytest.raises(BadTls, match="it does not hold a bare key and its certificate in PEM"):
+    with pytest.raises(
+        ZooKeeperTlsError, match="it does not hold a bare key and its certificate in PEM"
+    ):
         context({ENABLE: "true", OWN: str(issued.certificate)})
 
 
 def test_a_broker_says_what_is_wrong(tmp_path: Path) -> None:
     overrides = {ENABLE: "true", TRUSTED: "no"}
     broker = ClusterBroker(1, tmp_path / "b", "zookeeper://127.0.0.1:1/p", overrides)
-    assert f"{TRUSTED}=no: No such file" in broker.refused()
+    assert f"{TRUSTED}=no: No such file" in broker.start_refused()

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from store.zoo import PATHS, SHARDS, BrokerStores, committed, made, run
 
-from partage.broker.cluster import cluster
-from partage.broker.cluster.shared_changes import SharedChanges
-from partage.broker.topic_changes import waited_until_s
+from partage.broker.cluster import cluster_membership
+from partage.broker.cluster.cluster_topic_admin import ClusterTopicAdmin
+from partage.broker.topics.topic_admin import request_deadline_s
 from partage.coordinator.records import OffsetRecord
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -18,12 +18,12 @@ from partage.store.shard_log import shard_of
 from partage.store.zk_schema import GROUPS_SUFFIX, AppliedDoc, BrokerDoc, TopicsDoc, decode, encode
 from partage.store.zookeeper import Delete, Operation, SetData
 
-from .test_place import WITHIN_S, Place, until, with_place
+from .test_cluster_membership import WITHIN_S, MembershipFixture, run_scenario, until
 
 
 def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed() -> None:
-    async def scenario(place: Place) -> None:
-        changes = SharedChanges(place.cluster, place.hosted)
+    async def scenario(place: MembershipFixture) -> None:
+        changes = ClusterTopicAdmin(place.cluster, place.hosted)
         await changes.create("t", 1, {}, [])
         host = await place.owns()
         commit = OffsetRecord(group_id="g", topic="t", partition=0, offset=5, commit_ms=0)
@@ -46,13 +46,13 @@ def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed()
         assert place.zoo.nodes[PATHS.applied_by(1)].version == applied + 1
         assert len(await place.player.session.children(PATHS.log(shard))) == 1
 
-    with_place(scenario)
+    run_scenario(scenario)
 
 
 def test_who_came_just_before_a_change_is_waited_for() -> None:
     """Though this broker has not looked since: whoever came may do as the topics said before."""
 
-    async def scenario(place: Place) -> None:
+    async def scenario(place: MembershipFixture) -> None:
         is_free = asyncio.Event()
 
         async def look_later(what: Sequence[Operation] | str) -> None:
@@ -62,7 +62,7 @@ def test_who_came_just_before_a_change_is_waited_for() -> None:
         place.session.before = look_later
         two = await BrokerStores(place.zoo, 2).register()
         changing = asyncio.create_task(
-            SharedChanges(place.cluster, place.hosted).create("t", 1, {}, [1])
+            ClusterTopicAdmin(place.cluster, place.hosted).create("t", 1, {}, [1])
         )
         await place.turns()
         assert not changing.done()
@@ -71,17 +71,17 @@ def test_who_came_just_before_a_change_is_waited_for() -> None:
         assert not isinstance(await changing, Refusal)
         is_free.set()
 
-    with_place(scenario)
+    run_scenario(scenario)
 
 
-async def killed_with_a_commit(place: Place) -> BrokerStores:
+async def killed_with_a_commit(place: MembershipFixture) -> BrokerStores:
     """Broker 2, whose session lasts on; g, whose shard it had, has committed 5 of topic t."""
-    await SharedChanges(place.cluster, place.hosted).create("t", 1, {}, [1])
+    await ClusterTopicAdmin(place.cluster, place.hosted).create("t", 1, {}, [1])
     await place.owns()
     two = await BrokerStores(place.zoo, 2).register()
     shard = shard_of("g", SHARDS)
     assert await two.store(await two.acquire(shard), committed(5)) == [None]
-    await until(lambda: not place.cluster.holds(shard))
+    await until(lambda: not place.cluster.owns(shard))
     return two
 
 
@@ -91,11 +91,11 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
     """The dead broker's shard is taken over when its session is over, and the topic's name must not
     stand for another topic by then.
     """
-    monkeypatch.setattr(cluster, "_APPLIED_WITHIN_S", 0.01)
+    monkeypatch.setattr(cluster_membership, "_APPLIED_WITHIN_S", 0.01)
 
-    async def scenario(place: Place) -> None:
+    async def scenario(place: MembershipFixture) -> None:
         two = await killed_with_a_commit(place)
-        changes = SharedChanges(place.cluster, place.hosted)
+        changes = ClusterTopicAdmin(place.cluster, place.hosted)
         assert not isinstance(await changes.delete("t"), Refusal)
         making = asyncio.create_task(changes.create("t", 1, {}, [1]))
         await asyncio.sleep(0.3)  # it is asked again each tenth of a second
@@ -106,19 +106,21 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
         assert host.shard.offsets.get("g", {}) == {}
         assert await place.player.session.children(PATHS.tombstones) == []
 
-    with_place(scenario)
+    run_scenario(scenario)
 
 
 def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who deleted the topic could not wait for that."""
-    monkeypatch.setattr(cluster, "_APPLIED_WITHIN_S", 0.01)
-    monkeypatch.setattr(cluster, "_LOOKED_EVERY_S", 0.05)
+    monkeypatch.setattr(cluster_membership, "_APPLIED_WITHIN_S", 0.01)
+    monkeypatch.setattr(cluster_membership, "_LOOKED_EVERY_S", 0.05)
 
-    async def scenario(place: Place) -> None:
+    async def scenario(place: MembershipFixture) -> None:
         two = await killed_with_a_commit(place)
-        assert not isinstance(await SharedChanges(place.cluster, place.hosted).delete("t"), Refusal)
+        assert not isinstance(
+            await ClusterTopicAdmin(place.cluster, place.hosted).delete("t"), Refusal
+        )
         session = place.player.session
         assert any(
             name.endswith(GROUPS_SUFFIX) for name in await session.children(PATHS.tombstones)
@@ -128,69 +130,69 @@ def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
             while await session.children(PATHS.tombstones):  # noqa: ASYNC110 - it is far away
                 await asyncio.sleep(0.01)
 
-    with_place(scenario)
+    run_scenario(scenario)
 
 
 def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would take commits for the new one, and forget them when it follows the deletion."""
-    monkeypatch.setattr(cluster, "_APPLIED_WITHIN_S", 0.01)
+    monkeypatch.setattr(cluster_membership, "_APPLIED_WITHIN_S", 0.01)
 
-    async def scenario(place: Place) -> None:
+    async def scenario(place: MembershipFixture) -> None:
         two = await killed_with_a_commit(place)
         await two.refresh()
         await two.roster.acquire(two.roster.plan_changes()[0])
-        changes = SharedChanges(place.cluster, place.hosted)
+        changes = ClusterTopicAdmin(place.cluster, place.hosted)
         assert not isinstance(await changes.delete("t"), Refusal)
-        refused = await changes.create("t", 1, {}, [1], waited_until_s(0))
+        refused = await changes.create("t", 1, {}, [1], request_deadline_s(0))
         assert isinstance(refused, Refusal)
         assert refused.code is ErrorCode.REQUEST_TIMED_OUT
         assert "t was deleted" in refused.message
         await two.topics.refresh()
         version = two.topics.version
         await two.topics.publish_applied(AppliedDoc(value=version, forgot=version))
-        assert isinstance(await changes.create("t", 1, {}, [1], waited_until_s(0)), Refusal)
+        assert isinstance(await changes.create("t", 1, {}, [1], request_deadline_s(0)), Refusal)
         epochs = {shard: two.roster.shards[shard].epoch for shard in two.roster.owned()}
         told = AppliedDoc(value=version, forgot=version, shards=epochs)
         await two.topics.publish_applied(told)
         assert not isinstance(await changes.create("t", 1, {}, [1]), Refusal)
 
-    with_place(scenario)
+    run_scenario(scenario)
 
 
 def test_shards_are_taken_over_while_topics_are_followed() -> None:
-    async def scenario(place: Place) -> None:
+    async def scenario(place: MembershipFixture) -> None:
         two = await BrokerStores(place.zoo, 2).register()
-        await until(lambda: not all(place.cluster.holds(shard) for shard in range(SHARDS)))
+        await until(lambda: not all(place.cluster.owns(shard) for shard in range(SHARDS)))
         place.disk.occupy()
         try:
             await two.topics.put("t", made("11" * 16, 1), "n")
             assert await asyncio.to_thread(place.disk.asked.wait, WITHIN_S)
             place.zoo.expire(two.session)
-            await until(lambda: all(place.cluster.holds(shard) for shard in range(SHARDS)))
+            await until(lambda: all(place.cluster.owns(shard) for shard in range(SHARDS)))
             assert place.hosted.topic("t") is None
         finally:
             place.disk.free()
         await until(lambda: place.hosted.topic("t"))
 
-    with_place(scenario)
+    run_scenario(scenario)
 
 
 def test_who_cannot_follow_the_topics_ends_with_the_reason() -> None:
-    async def scenario(place: Place) -> None:
+    async def scenario(place: MembershipFixture) -> None:
         two = await BrokerStores(place.zoo, 2).register()
         await two.topics.put("t", made("11" * 16, 2), "n1")
         await until(lambda: place.hosted.topic("t"))
         touch = SetData(PATHS.topics, encode(TopicsDoc(recent=("t",), nonces=("n2",))))
         await two.session.transact([touch, SetData(PATHS.topic("t"), b"what is this?")])
         assert "topics/t in ZooKeeper cannot be read" in str(await place.fatal)
-        assert not any(place.cluster.holds(shard) for shard in range(SHARDS))
+        assert not any(place.cluster.owns(shard) for shard in range(SHARDS))
 
-    with_place(scenario)
+    run_scenario(scenario)
 
 
-async def topics_are_read_later(place: Place) -> asyncio.Event:
+async def topics_are_read_later(place: MembershipFixture) -> asyncio.Event:
     """What broker 1 may read the topics after, and so follow them."""
     is_free = asyncio.Event()
 
@@ -202,19 +204,19 @@ async def topics_are_read_later(place: Place) -> asyncio.Event:
     return is_free
 
 
-def is_registered(place: Place) -> bool:
+def is_registered(place: MembershipFixture) -> bool:
     return PATHS.broker(1) in place.zoo.nodes
 
 
-def is_ready(place: Place) -> bool:
+def is_ready(place: MembershipFixture) -> bool:
     return decode(PATHS.broker(1), place.zoo.nodes[PATHS.broker(1)].data, BrokerDoc).is_ready
 
 
 def test_a_broker_that_comes_is_ready_when_it_has_followed_the_topics() -> None:
     async def played() -> None:
-        place = Place()
+        place = MembershipFixture()
         is_free = await topics_are_read_later(place)
-        coming = asyncio.create_task(place.come())
+        coming = asyncio.create_task(place.start())
         await until(lambda: hasattr(place, "cluster") and is_registered(place))
         await place.turns()
         assert not is_ready(place)
@@ -231,7 +233,7 @@ def test_a_broker_that_comes_is_ready_when_it_has_followed_the_topics() -> None:
 def test_who_registers_anew_takes_nothing_before_it_has_followed() -> None:
     """While it was not registered, nobody waited for it: a name may be another topic's."""
 
-    async def scenario(place: Place) -> None:
+    async def scenario(place: MembershipFixture) -> None:
         await place.owns()
         shard = PATHS.shard(shard_of("g", SHARDS))
         taken = place.zoo.nodes[shard].version
@@ -247,4 +249,4 @@ def test_who_registers_anew_takes_nothing_before_it_has_followed() -> None:
         assert is_ready(place)
         await place.owns()
 
-    with_place(scenario)
+    run_scenario(scenario)

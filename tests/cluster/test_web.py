@@ -14,11 +14,11 @@ from partage.store.shard_log import shard_of
 from waiting import eventually
 from web.served import Served
 
-from .asking import GroupClient, group_of
 from .brokers import OVERRIDES, PATIENCE_S, ClusterBroker, bootstrap, brokers
-from .ensemble import Ensemble
-from .members import SOON
-from .telling import placed
+from .group_client import GroupClient, client_coordinated_by
+from .group_events_reader import partition_leaders
+from .group_members import FAST_RECONNECT
+from .zookeeper_ensemble import Ensemble
 
 SHARDS = int(OVERRIDES["offsets.topic.num.partitions"])
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 @pytest.fixture
 def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[dict[int, ClusterBroker]]:
-    with brokers(tmp_path / "data", zookeeper.servers_at, path) as running:
+    with brokers(tmp_path / "data", zookeeper.connect_string, path) as running:
         yield running
 
 
@@ -39,10 +39,10 @@ def test_a_group_changes_hands_and_its_timeline_is_whole_again(
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     topic = NewTopic("flights", 1, replica_assignment=[[2]])
     client.create_topics([topic], request_timeout=30)["flights"].result(PATIENCE_S)
-    eventually(lambda: sorted(placed(cluster).values()) == [1, 2])
-    group = group_of(cluster, 1, "tower{}".format).group
+    eventually(lambda: sorted(partition_leaders(cluster).values()) == [1, 2])
+    group = client_coordinated_by(cluster, 1, "tower{}".format).group
     settings = {"bootstrap.servers": servers, "group.id": group, "heartbeat.interval.ms": 200}
-    with closing(Consumer({**settings, **SOON})) as member:
+    with closing(Consumer({**settings, **FAST_RECONNECT})) as member:
         member.subscribe(["flights"])
 
         def has(partitions: int) -> bool:
@@ -79,7 +79,7 @@ def test_a_group_moves_between_brokers_of_which_none_has_died(
     coordinated = GroupClient([cluster[2]], group)
     eventually(lambda: coordinated.find()[0] == 2)
     settings = {"bootstrap.servers": servers, "group.id": group, "heartbeat.interval.ms": 200}
-    with closing(Consumer({**settings, **SOON})) as member:
+    with closing(Consumer({**settings, **FAST_RECONNECT})) as member:
         member.subscribe(["flights"])
 
         def has(partitions: int) -> bool:

@@ -1,4 +1,4 @@
-"""Running ``partage`` in this process, or as one of its own where pipes and signals matter."""
+"""Runners of ``partage``: in this process, or as a separate process for pipes and signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from partage.console.common.options import BOOTSTRAP_VARIABLE
 
 
 class Ran(NamedTuple):
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Ran(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The one document on stdout."""
+        """The JSON document on stdout."""
         return json.loads(self.out)
 
     @property
@@ -36,7 +36,7 @@ class Ran(NamedTuple):
 
 
 class Drawn:
-    """What is drawn on a terminal: it is read all along, or whoever draws would have to wait."""
+    """Output on a terminal, read continuously so that the writer never blocks."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
@@ -45,29 +45,29 @@ class Drawn:
         self._reading.start()
 
     def _read(self) -> None:
-        with suppress(OSError):  # nobody is left to draw
+        with suppress(OSError):  # The writer closed the terminal.
             while chunk := os.read(self._terminal, 1 << 16):
                 self._content += chunk
 
     @property
     def text(self) -> str:
-        """As much as there is by now."""
+        """Output so far."""
         return self._content.decode(errors="replace")
 
     def end(self) -> None:
-        """Return once all of it is there."""
+        """Wait for the end of the output."""
         self._reading.join()
         os.close(self._terminal)
 
 
 class Commands:
-    """The command line against one broker."""
+    """Command line for one broker."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
 
     def __call__(self, *args: object, stdin: str | bytes = b"", code: int = 0) -> Ran:
-        """Run in this process; the exit code has to be ``code``."""
+        """Run in this process, and check the exit code."""
         runner = CliRunner(env={BOOTSTRAP_VARIABLE: self.bootstrap_servers})
         result = runner.invoke(app, [str(arg) for arg in args], input=stdin, prog_name="partage")
         out = result.stdout_bytes.decode("utf-8", "surrogateescape")
@@ -78,7 +78,7 @@ class Commands:
         return ran
 
     def fails(self, *args: object, stdin: str = "", code: int = 1) -> str:
-        """Run what must fail; its one line of error, with nothing on stdout."""
+        """Run a failing command. Return its error line, and check that stdout is empty."""
         ran = self(*args, stdin=stdin, code=code)
         assert not ran.out
         lines = ran.err.splitlines()
@@ -87,11 +87,11 @@ class Commands:
         return lines[0].removeprefix("error: ")
 
     def lines(self, topic: str, *options: object) -> list[str]:
-        """The values of a topic, sorted."""
+        """Return the values of a topic, sorted."""
         return sorted(self("consume", "-t", topic, "-e", *options).lines)
 
     def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
-        """Start a process, with pipes."""
+        """Start a process with pipes."""
         return subprocess.Popen(
             [sys.executable, "-m", "partage", *args],
             env=self.env,
@@ -104,7 +104,7 @@ class Commands:
 
     @contextmanager
     def drawing(self, *args: str) -> Iterator[tuple[subprocess.Popen[str], Drawn]]:
-        """Start a process whose stderr is a terminal, in a session of its own."""
+        """Start a process in a new session, with a terminal as its stderr."""
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [sys.executable, "-m", "partage", *args],
@@ -121,7 +121,7 @@ class Commands:
         drawn.end()
 
     def shell(self, line: str, timeout_s: float = 20) -> Ran:
-        """Run a line as a shell does, with ``partage`` on the path."""
+        """Run a shell line with ``partage`` on the path."""
         path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {line}"],
@@ -140,5 +140,5 @@ class Commands:
 
 
 def records(values: Sequence[str]) -> str:
-    """Lines for ``produce``."""
+    """Return lines for ``produce``."""
     return "".join(f"{value}\n" for value in values)

@@ -1,4 +1,4 @@
-"""A broker for the whole directory, as users start one; each test has topics of its own."""
+"""One broker process for all tests of this directory; each test uses separate topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Nothing here may hang, on a busy machine neither."""
+    """Limit each test to 60 s, also on a busy machine."""
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.timeout(60))
@@ -26,9 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[str]:
-    """Where ``partage broker --ephemeral`` listens.
+    """Return the address of a ``partage broker --ephemeral``.
 
-    PARTAGE_TEST_BOOTSTRAP_SERVER names another to test against, such as Apache Kafka, with
+    PARTAGE_TEST_BOOTSTRAP_SERVER names another broker to test against, such as Apache Kafka with
     auto.create.topics.enable=false and group.initial.rebalance.delay.ms=0.
     """
     if elsewhere := os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER"):
@@ -52,18 +52,18 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture
 def partage(broker: str) -> Commands:
-    """The command line against that broker."""
+    """Return the command line for this broker."""
     return Commands(broker)
 
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test has."""
+    """Return a unique name."""
     return f"n{next(_numbers)}"
 
 
 @pytest.fixture
 def topic(partage: Commands, name: str) -> str:
-    """A topic of four partitions."""
+    """Create a topic with four partitions."""
     partage("topics", "create", "--topic", name, "--partitions", 4)
     return name

@@ -1,4 +1,4 @@
-"""A member that says of itself what it is told to, such as a Connect worker does."""
+"""A group member with arbitrary protocol type and metadata, such as a Connect worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION = 2
 
 
 class GenericMember(closing[socket.socket]):
-    """Joins alone, leads, and assigns bytes to itself; gone when it is left."""
+    """Joins a group as its only member and leader, and assigns bytes to itself."""
 
     def __init__(
         self,

@@ -19,9 +19,9 @@ from .commands import Commands, records
 
 @pytest.fixture(scope="module")
 def flights(broker: str) -> str:
-    """A topic with five records in partition 0, keyed and with a header, and one in partition 1."""
+    """A topic with five records with key and header in partition 0, and one in partition 1."""
     partage, topic = Commands(broker), "flights-to-read"
-    # Their times are long ago, and Apache Kafka would delete them half a minute after it started.
+    # Apache Kafka would delete records with such old timestamps half a minute after its start.
     partage("topics", "create", "-t", topic, "-p", 4, "--config", "retention.ms=-1")
     lines = [
         {"value": f"v{n}", "key": f"k{n}", "headers": {"h": str(n)}, "partition": 0, "timestamp": 9}
@@ -175,7 +175,7 @@ def test_signals_commit_and_leave_the_group(
 
 
 def test_a_group_shows_records_as_without_one(partage: Commands, flights: str, name: str) -> None:
-    """Whichever client reads: keys, headers, times, nulls."""
+    """Keys, headers, timestamps and nulls look the same with either client."""
     for number, options in enumerate([["--json"], ["-f", "%t %p %o %T %h %k/%K %s/%S\n"]]):
         group = ["--group", f"{name}-{number}", "--from-beginning"]
         alone = partage("consume", "-t", flights, "-e", *options).lines
@@ -223,7 +223,7 @@ def test_an_assignor_that_librdkafka_does_not_know(
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky", "sticky"])
 def test_any_group_is_joined(partage: Commands, flights: str, name: str, strategy: str) -> None:
-    """Of members that go by other assignors than our own default."""
+    """The other members use assignors that are not our default."""
     if strategy == "sticky":
         other: Any = Consumer(
             partage.bootstrap_servers, group_id=name, partition_assignment_strategy=[strategy]
@@ -260,7 +260,7 @@ def test_any_group_is_joined(partage: Commands, flights: str, name: str, strateg
 def test_until_the_end_of_what_others_have_to_give_up_first(
     partage: Commands, topic: str, name: str
 ) -> None:
-    """Cooperative members hand over one generation later."""
+    """Cooperative members hand over partitions one generation later."""
     lines = [json.dumps({"value": f"{n}", "partition": n}) for n in range(4)]
     partage("produce", "-t", topic, "--format", "json", stdin=records(lines))
     with Consumer(partage.bootstrap_servers, group_id=name, enable_auto_commit=False) as other:
@@ -278,7 +278,7 @@ def test_until_the_end_of_what_others_have_to_give_up_first(
 
 
 def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) -> None:
-    # More than a pipe holds.
+    # More than the buffer of a pipe.
     partage("produce", "-t", topic, stdin=records([f"{n:0100}" for n in range(3000)]))
     ran = partage.shell(f"partage consume -t {topic} -e | head -2")
     assert ran.code == 0

@@ -1,4 +1,4 @@
-"""Whatever goes wrong: one line on stderr, an exit code, in time."""
+"""Errors: one line on stderr, an exit code, and no hanging."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def mute() -> Iterator[str]:
-    """An address where connections are taken and nothing is said."""
+    """An address that accepts connections and never sends a response."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -116,7 +116,7 @@ def test_a_reader_that_is_gone_already(partage: Commands) -> None:
 
 
 def test_a_refused_login(partage: Commands, tmp_path: Path) -> None:
-    # Our broker asks for no login; a client that insists on TLS is not understood.
+    # The broker has no TLS, so a client with TLS fails.
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SSL\n")
     error = partage.fails("topics", "list", "--command-config", config, "--timeout-ms", 500)

@@ -15,7 +15,7 @@ from .generic_member import GenericMember
 
 
 class Group:
-    """Members of one group, which share a topic evenly once they are `settled`."""
+    """Members of one group that share a topic evenly after each `join`."""
 
     def __init__(self, servers: str, group: str, topic: str, partitions: int) -> None:
         self._settings = {"bootstrap.servers": servers, "group.id": group}
@@ -37,7 +37,7 @@ class Group:
 
 @pytest.fixture
 def group(broker: str, topic: str) -> Iterator[Group]:
-    """On a topic of four partitions; it has the topic's name."""
+    """A group on a topic with four partitions; it has the topic's name."""
     with ExitStack() as stack:
         made = Group(broker, topic, topic, 4)
         yield made
@@ -53,7 +53,7 @@ def test_what_stayed_and_what_moved(partage: Commands, topic: str, group: Group)
     clients = {each["member_id"]: each["client_id"] for each in told["members"]}
     owned = {each["client_id"]: each["owned"] for each in told["members"]}
     (kept,) = owned["first"]
-    assert len(kept["partitions"]) == 2  # it has revoked the others already
+    assert len(kept["partitions"]) == 2  # The others are already revoked.
     assert owned["second"] == []
     stays = {
         each["partition"]: clients[each["member_ids"][0]]
@@ -78,7 +78,7 @@ def test_as_a_table(partage: Commands, topic: str, group: Group) -> None:
 
 
 def test_who_led(partage: Commands, topic: str, group: Group) -> None:
-    """The first who came, until it leaves."""
+    """The first member leads until it leaves."""
     group.join("range", "first")
     group.join("range", "second")
     assert leader(partage, topic) == "first"

@@ -1,4 +1,4 @@
-"""The forms of records, without a broker."""
+"""Parsing and formatting of records, lines and start positions, without a broker."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from .generic_member import GenericMember
 
 
 class Readers(NamedTuple):
-    """A group of two, one of them static, and the topic it reads."""
+    """A group with two members, one of them static, and its topic."""
 
     group: str
     topic: str
@@ -266,7 +266,7 @@ def test_what_does_not_work(partage: Commands, options: list[str], says: str, co
 def test_metadata_as_long_as_it_may_be_hides_no_group(
     partage: Commands, topic: str, name: str
 ) -> None:
-    """librdkafka reads on where such metadata ends: it is not asked."""
+    """librdkafka reads beyond the end of such metadata, so it is not used."""
     groups = [f"{name}-long-{number}" for number in range(10)]
     for group in groups:
         with sync.Consumer(partage.bootstrap_servers, group_id=group) as member:
@@ -284,7 +284,9 @@ def test_metadata_as_long_as_it_may_be_hides_no_group(
 def test_offsets_by_librdkafka_where_only_that_gets_in(
     partage: Commands, readers: Readers, property_: str
 ) -> None:
-    """It has more ways to be secure than our client, and puts up with some that do nothing."""
+    """librdkafka supports more security properties than our client, and ignores some without
+    effect.
+    """
     assert client_options(dict([property_.split("=")]), 1_000) is None
     described = partage("groups", "describe", "-g", readers.group, "-J", "-X", property_).json
     again = partage("groups", "describe", "-g", readers.group, "-J").json

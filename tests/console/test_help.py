@@ -1,4 +1,4 @@
-"""What the help promises is so."""
+"""Examples and JSON keys in ``--help`` are correct."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ COMMANDS = [
 
 
 def examples(partage: Commands, command: list[str]) -> list[str]:
-    """The lines under "Examples:"."""
+    """Return the lines under "Examples:"."""
     text = partage(*command, "--help").out
     block = text.split("Examples:\n")[1].split("\n\n")[0]
     return [line.strip() for line in block.splitlines()]
 
 
 def pipeline(partage: Commands, line: str) -> Ran:
-    """Run a line as a shell would, our own commands in this process."""
+    """Run a shell line, with our commands in this process."""
     done = Ran(0, "", "")
     for stage in line.split(" | "):
         command, *arguments = shlex.split(stage)
@@ -80,7 +80,7 @@ def test_the_examples_work(
     Path("flights.jsonl").write_text('{"key":"JFK","value":"delayed"}\n' * 10)
     partage("topics", "create", "-t", "copy")
     ran = 0
-    # In this order each finds what it needs, as in a first session with the command.
+    # In this order each example finds its input, as in a first session.
     for command in COMMANDS:
         if command == ["consume"]:
             partage("produce", "-t", "flights", "-p", 0, stdin="in partition 0\n")
@@ -147,7 +147,7 @@ def test_the_examples_work(
     ],
 )
 def test_the_keys_of_the_json_stay(document: type[msgspec.Struct], words: str) -> None:
-    """Programs read these: add keys, and change none."""
+    """Programs depend on these keys: keys may be added, but not changed."""
     assert json_help(document) == f"--json prints {words}"
 
 

@@ -1,4 +1,4 @@
-"""librdkafka's properties in our words: what is said of security must not become less."""
+"""Translation of librdkafka properties; security settings must not be weakened."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .commands import Commands, records
 
 
 def consumed(partage: Commands, topic: str) -> list[dict[str, Any]]:
-    """The records of a topic, by value."""
+    """Return the records of a topic, sorted by value."""
     lines = partage("consume", "-t", topic, "-e", "--json").lines
     found = [json.loads(line) for line in lines]
     return sorted(found, key=lambda record: (record["value"] or "", record["key"] or ""))
@@ -196,7 +196,7 @@ def test_records_that_the_broker_refuses_are_named(partage: Commands, name: str)
 
 @pytest.fixture(scope="module")
 def unread(broker: str) -> str:
-    """A topic of four partitions that nothing is sent to."""
+    """An empty topic with four partitions."""
     Commands(broker)("topics", "create", "-t", "unread", "-p", 4)
     return "unread"
 

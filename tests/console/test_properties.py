@@ -1,4 +1,4 @@
-"""Java properties in librdkafka's words."""
+"""Translation of Java properties into librdkafka properties."""
 
 from __future__ import annotations
 

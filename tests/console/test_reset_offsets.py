@@ -22,7 +22,7 @@ RESET = ("groups", "reset-offsets")
 
 @pytest.fixture
 def group(partage: Commands, topic: str) -> str:
-    """A group that has read to the end of two partitions, of five records each."""
+    """A group that has committed the end of two partitions with five records each."""
     for partition in (0, 1):
         partage("produce", "-t", topic, "-p", partition, stdin=records(list("abcde")))
     partage("consume", "-t", topic, "--group", f"g-{topic}", "--from-beginning", "-e")
@@ -35,7 +35,7 @@ def committed(partage: Commands, group: str) -> dict[int, int]:
 
 
 def planned(partage: Commands, group: str, *options: object) -> dict[int, int]:
-    """What a dry run would do."""
+    """Return the new offsets of a dry run."""
     ran = partage(*RESET, "-g", group, *options, "--json").json
     assert not ran["executed"]
     (only,) = ran["groups"]

@@ -1,4 +1,4 @@
-"""``--watch``: the same again and again, until Ctrl-C."""
+"""``--watch``: repeated output until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_on_a_terminal_it_stays_in_its_place(partage: Commands, topic: str) -> N
     seen = b""
     while seen.count(f"group {group} has no members".encode()) < 3:
         seen += os.read(ours, 1 << 16)
-    assert b"\x1b[1A" in seen  # the cursor goes up, to draw over what was there
+    assert b"\x1b[1A" in seen  # The cursor moves up to redraw.
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     os.close(ours)

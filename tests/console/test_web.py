@@ -1,4 +1,4 @@
-"""``partage web``: the command around the page. The page itself: ``tests/web``."""
+"""The command ``partage web``. Tests of the page are in ``tests/web``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .commands import Commands, records
 
 
 def get(url: str, path: str = "") -> str:
-    """A page, as a browser asks for it."""
+    """Request a page as a browser does."""
     found = re.fullmatch(r"http://(.*):(\d+)/", url)
     assert found is not None, url
     connection = http.client.HTTPConnection(found[1].strip("[]"), int(found[2]), timeout=60)

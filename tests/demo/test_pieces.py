@@ -1,4 +1,4 @@
-"""The demo's pieces; the whole is run by ``make demo``."""
+"""Parts of the demo; ``make demo`` runs all of it."""
 
 import itertools
 import json

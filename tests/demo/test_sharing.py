@@ -1,4 +1,4 @@
-"""What the demo does around its applications; the whole is run by ``make demo``."""
+"""Loader, timeline and applications of the demo; ``make demo`` runs all of it."""
 
 import threading
 from collections import Counter
@@ -56,7 +56,7 @@ class TestPaced:
         assert [next(found).timestamp_ms for _ in range(500)] == list(range(1000, 1500))
         reader.start()
         reader.join(0.05)
-        assert reader.is_alive()  # it waits for what is not released
+        assert reader.is_alive()  # It waits for the release.
         paced.hurry()
         reader.join(30)
         assert [row.timestamp_ms for row in came] == list(range(3000))
@@ -129,7 +129,7 @@ class TestResult:
 
 
 def test_an_application_that_fails_is_told(partage_broker, tmp_path, monkeypatch):
-    """Without a Java that runs, an application ends at once and says so."""
+    """Without a working Java, an application ends immediately with an error."""
     monkeypatch.setenv("PARTAGE_JAVA", "nowhere")
     servers = partage_broker.bootstrap_servers
     with Applications(servers, "g", PARTITIONS, tmp_path) as running:

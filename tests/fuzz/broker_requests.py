@@ -14,8 +14,8 @@ import psutil
 
 from fuzz.targets import Faults, frames
 from partage.broker.broker import Broker
-from partage.broker.connection import Connection
-from partage.broker.overrides import with_overrides
+from partage.broker.net.connection import Connection
+from partage.broker.overrides import apply_overrides
 from partage.log.memory_disk import MemoryDisk
 from partage.model.settings import BrokerSettings
 from partage.testing.broker import TEST_OVERRIDES
@@ -62,7 +62,7 @@ class BrokerRequests:
         if self._cases % _CASES_A_BROKER == 0:
             self.stop()
             self._broker = self._loop.run_until_complete(_started())
-            self._room = self._broker.server.budget.left
+            self._room = self._broker.server.memory_pool.available_bytes
         self._cases += 1
         begin = time.process_time()  # this process may have to wait, or be stopped
         outcomes = self._loop.run_until_complete(self._all_exchanged(frames(rng)))
@@ -103,7 +103,9 @@ class BrokerRequests:
         assert not server.connections, f"{len(server.connections)} connections are left"
         assert not server.unsent_bytes
         self._loop.run_until_complete(self._broker.stop())
-        assert server.budget.left == self._room, "a request's room was not given back"
+        assert server.memory_pool.available_bytes == self._room, (
+            "a request's room was not given back"
+        )
         self._broker = None
         grown_to = psutil.Process().memory_info().rss
         if self._begin_bytes is None:
@@ -113,9 +115,9 @@ class BrokerRequests:
 
 
 async def _started() -> Broker:
-    settings = with_overrides(BrokerSettings(), TEST_OVERRIDES)
+    settings = apply_overrides(BrokerSettings(), TEST_OVERRIDES)
     broker = await Broker.start(MemoryDisk(), settings, host="127.0.0.1", port=0)
-    await broker.hosted.create("topic-1", 2, {})
+    await broker.log_manager.create("topic-1", 2, {})
     return broker
 
 

@@ -12,11 +12,11 @@ from random import Random
 from typing import Final, Protocol
 
 import psutil
+from broker.asking import batch, create, fetch, metadata, produce, produce_request, values
+from broker.raw import RawClient
 from wire.arbitrary import CASES, random_message
 from wire.records.making import log, marker, sealed_log
 
-from broker.asking import batch, create, fetch, metadata, produce, producing, values
-from broker.raw import Raw
 from fuzz.damage import damaged, reframed
 from partage.coordinator.records import (
     GroupRecord,
@@ -169,7 +169,7 @@ class Frames:
         self._faults: list[str] = []
         self._cases = 0
         self._kept = [b"%d" % n for n in range(10)]
-        with Raw(self._servers) as raw:
+        with RawClient(self._servers) as raw:
             create(raw, "kept")
             create(raw, "topic-1", 2)
             produce(raw, "kept", batch(*self._kept))
@@ -210,7 +210,7 @@ class Frames:
                 return "waits"
 
     def _check(self) -> None:
-        with Raw(self._servers, timeout_s=30) as raw:
+        with RawClient(self._servers, timeout_s=30) as raw:
             assert metadata(raw, "kept").topics[0].error_code == 0
             assert values(*fetch(raw, "kept")) == self._kept
         growth = psutil.Process().memory_info().rss - self._memory
@@ -244,7 +244,9 @@ def request(rng: Random) -> bytes:
     if rng.random() < 0.25:
         case = rng.choice([c for c in _REQUESTS if c.api is PRODUCE])
         blob = sealed_log(batches.damaged(rng, log(rng, rng.choice((1, 1, 2)))))
-        message = producing("topic-1", blob, partition=rng.randrange(3), acks=rng.choice((0, 1)))
+        message = produce_request(
+            "topic-1", blob, partition=rng.randrange(3), acks=rng.choice((0, 1))
+        )
     else:
         case = rng.choice(_REQUESTS)
         message = random_message(case, rng)

@@ -93,12 +93,12 @@ def test_a_compacted_log_keeps_what_stands_before_the_cut() -> None:
 @pytest.mark.parametrize(
     ("path", "position", "why"),
     [
-        (FIRST, SIZE + 1, "that is where to cut"),
-        (FIRST, 99 * SIZE, "bytes, not"),
-        (FIRST, -1, "bytes, not"),
-        (FIRST + "x", 0, "no segment file"),
-        ("topics.json", 0, "no segment file"),
-        ("../flights-0/00000000000000000000.log", 0, "no segment file"),
+        (FIRST, SIZE + 1, "Truncate it at byte"),
+        (FIRST, 99 * SIZE, "is outside"),
+        (FIRST, -1, "is outside"),
+        (FIRST + "x", 0, "does not exist"),
+        ("topics.json", 0, "does not exist"),
+        ("../flights-0/00000000000000000000.log", 0, "does not exist"),
         (f"other-0/{FIRST.rpartition('/')[2]}", 0, "no topic"),
     ],
 )

@@ -177,7 +177,7 @@ class ScenarioRunner:
                 return f"fails: {error.name} ({reason})"
             case outcome.DecodeAssignment():
                 return ""
-        return {"FindCoordinator": "FindCoordinator", "Disconnect": "disconnects", "Left": "left"}[
+        return {"FindCoordinator": "FindCoordinator", "Disconnect": "disconnects", "LeftGroup": "left"}[
             type(action).__name__
         ]
 

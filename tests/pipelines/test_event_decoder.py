@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from partage.pipelines.rebalances.event_decoder import decode_event
+from partage.pipelines.rebalances.event_decoder import parse_event
 from partage.pipelines.rebalances.tables import TopicAnalysis, make_table
 from partage.store.group_events import decode_event, encode_event
 

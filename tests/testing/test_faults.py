@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(90)
 QUICK = {"heartbeat_interval_ms": 20, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
 
 
-class Told(RebalanceListener):
+class RecordingListener(RebalanceListener):
     def __init__(self):
         self.calls = []
 
@@ -48,7 +48,7 @@ def faults(partage_broker):
 
 @pytest.fixture
 def told():
-    return Told()
+    return RecordingListener()
 
 
 @pytest.fixture

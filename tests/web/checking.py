@@ -1,4 +1,4 @@
-"""Whether a page is well-formed: a parser that knows what HTML lets one leave out, and no more."""
+"""Parser that fails on HTML that is not well-formed, except for void elements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 _VOID = {"link", "meta", "input", "br"}
-#: What a page of ours may hold; anything else has come in from elsewhere.
+#: Elements that our pages use; any other element is injected.
 _KNOWN = _VOID | {
     *("html", "head", "title", "noscript", "script", "body", "header", "main", "nav", "div", "p"),
     *("h1", "h2", "a", "span", "time", "bdi", "dl", "dt", "dd", "button", "form", "label"),
@@ -16,7 +16,7 @@ _KNOWN = _VOID | {
 
 
 class Page(HTMLParser):
-    """A page that was read; reading fails where it is not well-formed."""
+    """A parsed page. Parsing fails if the page is not well-formed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -32,11 +32,11 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All that can be read on it."""
+        """Visible text of the page."""
         return " ".join(" ".join(self.texts).split())
 
     def row(self, beginning: str) -> list[str]:
-        """The cells of the table row that begins so."""
+        """Return the cells of the table row with this first cell."""
         (found,) = [row for row in self.rows if row[0] == beginning]
         return found
 
@@ -74,5 +74,5 @@ class Page(HTMLParser):
 
 
 def drawing(svg: str) -> ElementTree.Element:
-    """A picture that was read as XML."""
+    """Parse a chart as XML."""
     return ElementTree.fromstring(svg)

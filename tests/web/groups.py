@@ -1,4 +1,4 @@
-"""Groups in few words: ``group("g", a="0-1", b="2")`` has members with partitions of topic t."""
+"""Builders of groups: ``group("g", a="0-1", b="2")`` has members with partitions of topic t."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def numbers(text: str) -> list[int]:
 
 
 def member(name: str, owned: str = "", **fields: object) -> MemberDescription:
-    """A member; one whose name begins with ``static`` has it for its instance id."""
+    """Return a member; a name that begins with ``static`` is also its instance id."""
     given: dict[str, Any] = {
         "member_id": f"{name}-id",
         "group_instance_id": name if name.startswith("static") else None,
@@ -38,7 +38,7 @@ def member(name: str, owned: str = "", **fields: object) -> MemberDescription:
 
 
 def group(name: str = "g", state: str = "", lag: int = 0, **owned: str) -> GroupDescription:
-    """A group, Stable if it has members and Empty if it has none; all its lag is in t-0."""
+    """Return a group, Stable with members and Empty without; its lag is in t-0."""
     return with_members(name, [member(each, of) for each, of in owned.items()], state, lag)
 
 

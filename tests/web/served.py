@@ -1,4 +1,4 @@
-"""The page on a real socket, in a thread of this process, and what a browser would ask of it."""
+"""The page on a real socket in a thread of this process, with an HTTP client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .checking import Page
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 
 class Served:
-    """``partage web`` for a cluster, without its command; a context manager."""
+    """``partage web`` for a cluster, without the command; a context manager."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Served:
         assert not self._thread.is_alive()
 
     def get(self, path: str, *, method: str = "GET", host: str | None = None) -> Answer:
-        """Ask for a page."""
+        """Request a page."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, headers={"Host": host} if host else {})
@@ -84,7 +84,7 @@ class Served:
             connection.close()
 
     def until(self, path: str, *words: str) -> Page:
-        """The page once it says all this."""
+        """Wait until the page contains all these words, and return it."""
         found: list[Page] = []
 
         def says() -> bool:

@@ -1,4 +1,4 @@
-"""The page over a real socket, with a real broker in this process and real members."""
+"""The page over a real socket, with a real broker and real members."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.timeout(120)
 
 _numbers = count(1)
 
-#: A static member does not leave when it is closed: its session ends.
+#: A static member does not leave when it is closed; its session expires.
 STATIC = {"group.instance.id": "static-1", "session.timeout.ms": 1_000}
 
 
 class Site(NamedTuple):
-    """A broker, and the page that shows it."""
+    """A broker and its page."""
 
     broker: ThreadedBroker
     page: Served
@@ -41,7 +41,7 @@ class Site(NamedTuple):
         return self.broker.bootstrap_servers
 
     def topic(self, partitions: int = 4) -> str:
-        """A topic with ten records in each partition."""
+        """Create a topic with ten records in each partition."""
         name = f"t{next(_numbers)}"
         self.broker.create_topic(name, partitions)
         producer = Producer({"bootstrap.servers": self.servers})
@@ -52,7 +52,7 @@ class Site(NamedTuple):
         return name
 
     def commit(self, group: str, topic: str, offset: int, partitions: int = 4) -> None:
-        """A group without members that has read so far."""
+        """Create a group without members, with these committed offsets."""
         places = [TopicPartition(topic, number, offset) for number in range(partitions)]
         admin = AdminClient({"bootstrap.servers": self.servers})
         asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])
@@ -60,7 +60,7 @@ class Site(NamedTuple):
             answer.result(30)
 
     def member(self, group: str, topic: str, client_id: str, **settings: object) -> Consumer:
-        """A member; it has to be polled."""
+        """Create a member, which the test must poll."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -77,7 +77,7 @@ class Site(NamedTuple):
 
 
 def have(*members: Consumer, partitions: list[int]) -> None:
-    """Poll until the members have so many partitions each."""
+    """Poll until the members own these numbers of partitions."""
 
     def settled() -> bool:
         for each in members:
@@ -96,13 +96,13 @@ def site_of(events: str) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def telling() -> Iterator[Site]:
-    """A broker that tells what happens in its groups."""
+    """A broker that writes group events."""
     yield from site_of("true")
 
 
 @pytest.fixture(scope="module")
 def silent() -> Iterator[Site]:
-    """One that does not, as Apache Kafka's."""
+    """A broker without group events, like Apache Kafka."""
     yield from site_of("false")
 
 
@@ -133,7 +133,7 @@ def test_members_lag_and_what_the_commands_say(telling: Site) -> None:
 
 
 def test_a_coordinator_that_tells(telling: Site) -> None:
-    """Why it rebalanced is on the page, exactly, also what was before the page began."""
+    """The page shows the exact causes, including those from before its start."""
     topic, group = telling.topic(), "told"
     first = telling.member(group, topic, "stays")
     with closing(first):
@@ -254,7 +254,7 @@ def test_health(silent: Site) -> None:
 
 
 class Gated:
-    """A source whose looks are counted, and wait to be let through from the second on."""
+    """A source that counts its polls and blocks from the second poll on."""
 
     def __init__(self) -> None:
         self.looks = 0

@@ -1,4 +1,4 @@
-"""Who may ask, and what browsers are told."""
+"""Accepted requests, and security headers of responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers send is text on a page, whatever it is."""
+"""Text from untrusted clients stays text on a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from partage.web.markup import Markup, concatenate, element, escape_invisible
 
-#: What tries to be more than text, among anything else.
+#: Text that tries to be markup, among other text.
 HOSTILE = st.text() | st.lists(
     st.sampled_from(
         ["<script>", "</td>", '"', "'", "&", "&lt;", ">", "-->", "<!--", "\x00", "a", "\u202e"]
@@ -20,7 +20,7 @@ HOSTILE = st.text() | st.lists(
 
 
 class Read(HTMLParser):
-    """The tags and texts of a page."""
+    """Tags and texts of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

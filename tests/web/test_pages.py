@@ -1,4 +1,4 @@
-"""Pages as text: what they say, and that nobody else can say anything on them."""
+"""Content of the pages, including text from untrusted clients."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_very_many_partitions_and_members_are_cut() -> None:
 @settings(max_examples=60)
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_what_strangers_send_is_text(name: str, client: str, host: str) -> None:
-    """Also as a client's id, a host, a rack, a topic, and where it is looked for."""
+    """Also as a client id, a host, a rack, an instance id, and a search."""
     name = name.encode(errors="replace").decode()
     one = member("m", "0", client_id=client, host=host, rack=host, group_instance_id=name or None)
     watched = watched_with(with_members(name, [one]))

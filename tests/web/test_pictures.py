@@ -1,4 +1,4 @@
-"""Pictures: well-formed, within their frame, and the same in words."""
+"""Charts: well-formed, within their frame, with the same content as text."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_rebalance_is_named_by_its_number_and_cause() -> None:
     assert said[0] is not None
     assert said[0].endswith("member joined, took 500 ms")
     labels = [each.findtext("text") for each in groups]
-    # The second is too near to the first to have one.
+    # The second rebalance is too near to the first one for a label.
     assert labels == ["1 member joined", None, "3 member left"]
     assert said[2] is not None
     assert said[2].endswith("under way")

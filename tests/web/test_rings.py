@@ -1,4 +1,4 @@
-"""Numbers over time."""
+"""Numbers over time in bounded memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_clock_that_goes_back_adds_nothing() -> None:
 
 
 def test_it_is_fine_lately_and_coarse_before() -> None:
-    """Two hours, a sample each second, with one high one in the first minute of them."""
+    """Two hours with a sample per second, and a peak in the first minute."""
     lags = LagHistory()
     for second in range(7_200):
         lags.add(second * 1_000, 500 if second == 30 else 3)

@@ -1,4 +1,4 @@
-"""What is seen of a group by looking at it now and then."""
+"""Timeline of a group from polling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .groups import group, member, with_members
 
 
 def seen(*looks: GroupDescription) -> PolledTimeline:
-    """Looks, 2 s apart, the first at 0."""
+    """Add groups 2 s apart, the first at 0."""
     sampled = PolledTimeline()
     for place, look in enumerate(looks):
         sampled.add(place * 2_000, look)
@@ -26,7 +26,7 @@ def seen(*looks: GroupDescription) -> PolledTimeline:
 
 
 def spans(sampled: PolledTimeline) -> list[tuple[int, str, int, int | None]]:
-    """Partition, member, from, to."""
+    """Return partition, member, start and end of each interval."""
     return sorted(
         (span.partition, span.member.removesuffix("-id"), span.from_ms, span.to_ms)
         for span in sampled.timeline().spans
@@ -54,7 +54,8 @@ def test_what_moves_between_two_looks() -> None:
 
 
 def test_while_it_rebalances_nobody_tells_who_has_what() -> None:
-    """DescribeGroups gives no assignment then: what is the same afterwards was so all the time."""
+    """DescribeGroups returns no assignment then; an unchanged owner counts as owner all the time.
+    """
     sampled = seen(
         group(a="0-1", b="2"),
         group("g", "PreparingRebalance", a="", b="", c=""),
@@ -94,7 +95,7 @@ def test_a_static_member_comes_back_under_another_id() -> None:
 
 
 def test_several_may_have_one_partition() -> None:
-    """As the replicas of a redundant group do."""
+    """As in a group with replicas."""
     sampled = seen(group(a="0", b="0"), group(a="0", b="0"))
     assert spans(sampled) == [(0, "a", 0, None), (0, "b", 0, None)]
 
@@ -117,7 +118,7 @@ LOOKS = st.lists(
 
 @given(LOOKS)
 def test_what_must_hold(looks: list[tuple[dict[str, str], str]]) -> None:
-    """A member has a partition once at a time; what is open at the end is what was seen last."""
+    """Intervals of a member do not overlap; open intervals are those of the last description."""
     groups = [
         with_members("g", [member(name) for name in of], state if of else "")
         if state
@@ -154,7 +155,7 @@ def owners(members: list[MemberDescription]) -> set[tuple[int, str]]:
 
 
 def test_what_is_kept_does_not_grow() -> None:
-    """A group that never comes to rest, with ever new members."""
+    """A group that rebalances all the time, with new members."""
     sampled = PolledTimeline()
     for n in range(SPANS_MAX):
         sampled.add(n, group(**{f"m{n}": "0-3"}))

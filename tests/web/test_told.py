@@ -1,4 +1,4 @@
-"""What a coordinator has told of a group."""
+"""Timeline of a group from events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_who_had_what_and_why_it_moved() -> None:
 
 
 def test_of_several_brokers_the_epochs_say_what_was_first() -> None:
-    """The first broker's last events come after what the second one has told already."""
+    """The last events of the first broker arrive after events of the second broker."""
     first = list(events(f"broker 1 epoch 4\n{STORY}"))
     second = list(
         events(
@@ -106,7 +106,7 @@ EVENTS = st.builds(
 
 @given(st.lists(EVENTS, max_size=20))
 def test_whatever_is_told_is_borne(given_events: list[GroupEventRecord]) -> None:
-    """A topic takes what anybody writes."""
+    """Any client can write to the topic."""
     timeline = told(*given_events).timeline()
     if timeline is not None:
         assert {span.member for span in timeline.spans} <= timeline.members.keys()

@@ -1,4 +1,4 @@
-"""Thousands of groups: looked for, ordered, and shown by the page."""
+"""Search, order and pages of thousands of groups."""
 
 from __future__ import annotations
 

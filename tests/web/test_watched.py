@@ -1,4 +1,4 @@
-"""All groups of a cluster, as they were at the last look."""
+"""Groups of a cluster and their history."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
     late = watched.history("a")
     assert late is not None
     assert [point.at_ms for point in late.lags.since(0)] == [400_000]
-    # Or sooner, if others need its room.
+    # Or earlier, if other groups need the room.
     monkeypatch.setattr(module, "GROUP_HISTORIES_MAX", 2)
     watched.add(look(500_000, group("b"), group("c")))
     watched.add(look(501_000, group("a"), group("b")))
@@ -80,7 +80,7 @@ def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_since_when() -> None:
-    """Of what was so when the page began nobody knows since when, unless the coordinator tells."""
+    """The start of a state from before the page is unknown, unless an event reports it."""
     watched = ClusterHistory()
     watched.add(look(1_000, group("old", m="0")))
     watched.add(look(2_000, group("old", m="0"), group("new")))

@@ -1,4 +1,4 @@
-"""One who looks, for all."""
+"""Polling for all browsers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_slow_cluster_is_asked_less(interval: float, took: float, pause: float
 
 
 class Script:
-    """A source that does one thing after the other, and then no more."""
+    """A source with scripted polls."""
 
     def __init__(self, *steps: Callable[[], ClusterSnapshot]) -> None:
         self._steps = list(steps)
@@ -50,7 +50,7 @@ def well() -> ClusterSnapshot:
 def watched_through(
     *steps: Callable[[], ClusterSnapshot],
 ) -> tuple[ClusterHistory, list[str | None], list[float]]:
-    """What is known after these looks, what each failed with, and the pauses between."""
+    """Return the history after these polls, the failure after each, and the pauses."""
     watched, failures, pauses = ClusterHistory(), [], []
 
     async def run() -> None:

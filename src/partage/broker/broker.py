@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 from partage.bridge.api_adapter import BrokerContext
 from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
-from partage.broker.apis.fetch import Fetching
+from partage.broker.apis.fetch import FetchHandler
 from partage.broker.apis.groups import group_handlers
-from partage.broker.apis.produce import Producing
+from partage.broker.apis.produce import ProduceHandler
 from partage.broker.clock import Clock
-from partage.broker.cluster.address import StateAddress
-from partage.broker.cluster.ends import NeighbourEnds
-from partage.broker.cluster.joining import (
-    as_one_of_several,
-    changes_of,
-    enter_cluster,
-    join_cluster,
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_view import ClusterView, SingleBrokerView
+from partage.broker.cluster.facade import (
+    connect_to_cluster,
+    create_topic_admin,
+    start_in_cluster,
+    with_cluster_limits,
 )
-from partage.broker.coordinator import Coordinator, log_notice
-from partage.broker.data_directory import cluster_id_of
-from partage.broker.disk import RealDisk
-from partage.broker.group_events import GroupEvents
-from partage.broker.hosted import Hosted
-from partage.broker.housekeeping import Housekeeping
-from partage.broker.inbound import Handler, Inbound
-from partage.broker.lag import Elsewhere, LagSampling
-from partage.broker.neighbours import Alone, Neighbours
-from partage.broker.node import Node
-from partage.broker.producer_ids import ProducerIds
-from partage.broker.reads import Reads
-from partage.broker.server import Server
-from partage.broker.shard_host import ShardHost
-from partage.broker.shard_store import ShardStore, StateStore
-from partage.broker.topic_changes import LocalChanges, TopicChanges
-from partage.broker.writer import Writer
+from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
+from partage.broker.cluster.state_address import StateAddress
+from partage.broker.coordination.group_coordinator import GroupCoordinator, log_group_event
+from partage.broker.coordination.group_events_writer import GroupEventsWriter
+from partage.broker.coordination.lag_sampler import LagSampler, RemoteEndOffsets
+from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.coordination.state_store import LocalStore, StateStore
+from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.broker.net.server import Server
+from partage.broker.topics.data_directory import load_cluster_id
+from partage.broker.topics.log_maintenance import LogMaintenance
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.log_reader import LogReader
+from partage.broker.topics.log_writer import LogWriter
+from partage.broker.topics.producer_ids import ProducerIdManager
+from partage.broker.topics.real_disk import RealDisk
+from partage.broker.topics.topic_admin import LocalTopicAdmin, TopicAdmin
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
@@ -59,16 +59,16 @@ from partage.wire.apis.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from partage.wire.apis.produce import PRODUCE
 
 if TYPE_CHECKING:
-    from partage.broker.cluster.cluster import Cluster
+    from partage.broker.cluster.cluster_membership import ClusterMembership
 
 log = logging.getLogger(__name__)
 
-_LOADED_AT_A_TIME: Final = 4
+_LOADER_THREADS: Final = 4
 
-AsyncHandler = Callable[[Inbound], Coroutine[Any, Any, None]]
+AsyncHandler = Callable[[InboundRequest], Coroutine[Any, Any, None]]
 
 
-class CannotListen(OSError):
+class ListenError(OSError):
     """The address is in use, or not this machine's."""
 
 
@@ -83,32 +83,32 @@ class Broker:
         self, disk: Disk, settings: BrokerSettings, state: StateAddress | None = None
     ) -> None:
         if state is not None:
-            settings = as_one_of_several(settings)
+            settings = with_cluster_limits(settings)
         self.address = ("", 0)
-        self.cluster: Cluster | None = None
-        self._state = state
+        self.cluster: ClusterMembership | None = None
+        self._state_address = state
         self._disk = disk
         self._settings = settings
         self._clock = Clock()
         self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         in_memory = not isinstance(disk, RealDisk)
-        self._writer = Writer(
+        self._writer = LogWriter(
             disk, sync=settings.is_fsync_enabled and not in_memory, inline=in_memory
         )
-        self.hosted = Hosted(
+        self.log_manager = LogManager(
             disk,
             self._writer,
             self._clock,
             settings,
-            self._is_fatal,
+            self._on_fatal,
             keeps_offsets=state is None,
         )
-        self._housekeeping = Housekeeping(self.hosted, disk, self._clock)
-        self.group_events: GroupEvents | None = None
+        self._maintenance = LogMaintenance(self.log_manager, disk, self._clock)
+        self.group_events: GroupEventsWriter | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # In the loop's own pool a fetch that has to wait for the device, or a new topic, would wait
         # until the last of many shards is loaded.
-        self._loaders = ThreadPoolExecutor(_LOADED_AT_A_TIME, "partage-load")
+        self._loaders = ThreadPoolExecutor(_LOADER_THREADS, "partage-load")
 
     @classmethod
     async def start(
@@ -126,9 +126,9 @@ class Broker:
         With ``state`` it is one of several brokers, whose groups and topics are agreed on there.
 
         Raises:
-            CannotJoin: it cannot be one of them; the message says why, and what to do.
+            ClusterJoinError: it cannot be one of them; the message says why, and what to do.
             DamagedFileError, DamagedLogError: acknowledged bytes are missing or changed.
-            CannotListen: the address is in use, or not this machine's.
+            ListenError: the address is in use, or not this machine's.
             OSError: the disk fails.
         """
         broker = cls(disk, settings, state)
@@ -138,60 +138,60 @@ class Broker:
         except BaseException:
             if broker.cluster is not None:
                 await broker.cluster.leave()
-            broker.hosted.give_up()
+            broker.log_manager.cancel_loading()
             broker._loaders.shutdown(wait=False, cancel_futures=True)
             await broker._writer.close()
             raise
         return broker
 
     async def _open(self) -> None:
-        if self._state is None:
-            await self._open_alone()
+        if self._state_address is None:
+            await self._open_local()
         else:
-            await self._open_in_cluster(self._state)
+            await self._open_in_cluster(self._state_address)
 
     async def _open_in_cluster(self, state: StateAddress) -> None:
-        cluster = await join_cluster(state, self._disk, self._settings, self._is_fatal)
+        cluster = await connect_to_cluster(state, self._disk, self._settings, self._on_fatal)
         self.cluster = cluster
         self._cluster_id = cluster.cluster_id
-        await self.hosted.open()
-        changes, place = changes_of(cluster, self.hosted)
-        self._changes: TopicChanges = changes
+        await self.log_manager.open()
+        changes, place = create_topic_admin(cluster, self.log_manager)
+        self._topic_admin: TopicAdmin = changes
         if self._settings.group_events:
-            self.group_events = GroupEvents(self.hosted, place, self._settings.node_id)
-        self.coordinator = Coordinator(
-            [self._host(f"shard {n}", store) for n, store in enumerate(cluster.stores)]
+            self.group_events = GroupEventsWriter(self.log_manager, place, self._settings.node_id)
+        self.coordinator = GroupCoordinator(
+            [self._create_host(f"shard {n}", store) for n, store in enumerate(cluster.stores)]
         )
 
-    async def _open_alone(self) -> None:
-        self._cluster_id = await asyncio.to_thread(cluster_id_of, self._disk)
-        self._producer_ids = await asyncio.to_thread(ProducerIds, self._disk)
-        await self.hosted.open()
-        offsets_topic = self.hosted.topic(OFFSETS_TOPIC)
+    async def _open_local(self) -> None:
+        self._cluster_id = await asyncio.to_thread(load_cluster_id, self._disk)
+        self._producer_ids = await asyncio.to_thread(ProducerIdManager, self._disk)
+        await self.log_manager.open()
+        offsets_topic = self.log_manager.topic(OFFSETS_TOPIC)
         assert offsets_topic is not None
         if self._settings.group_events:
-            self.group_events = GroupEvents(self.hosted)
-        topics = frozenset(topic.name for topic in self.hosted.topics())
-        hosts = [self._host_shard(n, topics) for n in range(offsets_topic.partition_count)]
-        self.coordinator = Coordinator(hosts)
-        self._changes = LocalChanges(self.hosted, self.coordinator)
+            self.group_events = GroupEventsWriter(self.log_manager)
+        topics = frozenset(topic.name for topic in self.log_manager.topics())
+        hosts = [self._create_local_host(n, topics) for n in range(offsets_topic.partition_count)]
+        self.coordinator = GroupCoordinator(hosts)
+        self._topic_admin = LocalTopicAdmin(self.log_manager, self.coordinator)
 
-    def _host_shard(self, index: int, topics: frozenset[str]) -> ShardHost:
-        store = ShardStore(self.hosted, self._disk, index)
-        host = self._host(f"{OFFSETS_TOPIC}-{index}", store)
+    def _create_local_host(self, index: int, topics: frozenset[str]) -> ShardHost:
+        store = LocalStore(self.log_manager, self._disk, index)
+        host = self._create_host(f"{OFFSETS_TOPIC}-{index}", store)
         if store.is_empty:
             host.start_empty()
         else:
             host.load(topics)
         return host
 
-    def _host(self, name: str, store: StateStore) -> ShardHost:
+    def _create_host(self, name: str, store: StateStore) -> ShardHost:
         return ShardHost(
             name,
             store,
             self._settings.groups,
             self._clock,
-            log_notice,
+            log_group_event,
             self._loaders,
             self.group_events,
         )
@@ -202,40 +202,40 @@ class Broker:
         try:
             self.address = await self.server.listen(host, port)
         except OSError as error:
-            raise CannotListen(str(error)) from None
-        self.node = Node(
+            raise ListenError(str(error)) from None
+        self.node = BrokerNode(
             node_id=self._settings.node_id,
             host=(advertised or self.address)[0],
             port=(advertised or self.address)[1],
             cluster_id=self._cluster_id,
             rack=self._settings.rack,
         )
-        neighbours: Neighbours = Alone(self.node)
-        elsewhere: Elsewhere | None = None
+        neighbours: ClusterView = SingleBrokerView(self.node)
+        elsewhere: RemoteEndOffsets | None = None
         if self.cluster is not None:
-            neighbours, self._producer_ids = await enter_cluster(
-                self.cluster, self.node, self.hosted, self.coordinator
+            neighbours, self._producer_ids = await start_in_cluster(
+                self.cluster, self.node, self.log_manager, self.coordinator
             )
-            elsewhere = NeighbourEnds(self.hosted, neighbours)
+            elsewhere = PeerEndOffsets(self.log_manager, neighbours)
             if self.group_events is not None:
                 self.group_events.prepare()
         self.server.serve(self._handlers(neighbours))
-        self._housekeeping.start()
+        self._maintenance.start()
         interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
-        self._lag = LagSampling(
-            self.coordinator.hosts, self.hosted, self._clock, interval_ms, elsewhere
+        self._lag_sampler = LagSampler(
+            self.coordinator.hosts, self.log_manager, self._clock, interval_ms, elsewhere
         )
-        self._lag.start()
+        self._lag_sampler.start()
 
-    async def loaded(self) -> None:
+    async def wait_loaded(self) -> None:
         """Return once every group is loaded; requests for others are served before."""
-        await self.coordinator.loaded()
+        await self.coordinator.wait_loaded()
 
-    async def failed(self) -> BaseException:
+    async def wait_failed(self) -> BaseException:
         """Return only if the broker cannot go on: the reason. It must be stopped then."""
         return await asyncio.shield(self._fatal)
 
-    def _is_fatal(self, error: BaseException) -> None:
+    def _on_fatal(self, error: BaseException) -> None:
         if not self._fatal.done():
             self._fatal.set_result(error)
 
@@ -244,43 +244,43 @@ class Broker:
         if self.cluster is not None:  # first: others take its groups over meanwhile
             await self.cluster.leave()
         await self.server.close()
-        await self._housekeeping.close()
+        await self._maintenance.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._lag.close()
+        await self._lag_sampler.close()
         self.coordinator.close()
         if self.group_events is not None:
             await self.group_events.close()
         self._loaders.shutdown(wait=False, cancel_futures=True)
         await self._writer.close()
         if not self._fatal.done():
-            await self.hosted.close()
+            await self.log_manager.close()
 
     # Handlers.
 
-    def _handlers(self, neighbours: Neighbours) -> dict[int, Handler]:
-        hosted, changes = self.hosted, self._changes
-        reads = Reads(self._disk)
+    def _handlers(self, neighbours: ClusterView) -> dict[int, Handler]:
+        hosted, changes = self.log_manager, self._topic_admin
+        reads = LogReader(self._disk)
         surroundings = BrokerContext(
             shard_count=self.coordinator.shard_count, has_partition=hosted.has_partition
         )
         handlers: dict[int, Handler] = {
-            PRODUCE.key: lambda inbound: Producing(inbound, hosted).run(),
-            FETCH.key: lambda inbound: Fetching(inbound, hosted, reads).run(),
-            LIST_OFFSETS.key: self._spawning(lambda i: offsets.list_offsets(i, hosted, reads)),
-            METADATA.key: self._spawning(
+            PRODUCE.key: lambda inbound: ProduceHandler(inbound, hosted).run(),
+            FETCH.key: lambda inbound: FetchHandler(inbound, hosted, reads).run(),
+            LIST_OFFSETS.key: self._as_task(lambda i: offsets.list_offsets(i, hosted, reads)),
+            METADATA.key: self._as_task(
                 lambda i: metadata.metadata(i, hosted, neighbours, changes)
             ),
             FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, neighbours),
             API_VERSIONS.key: lambda inbound: cluster.api_versions(
                 inbound, self.server.apis.values()
             ),
-            CREATE_TOPICS.key: self._spawning(
+            CREATE_TOPICS.key: self._as_task(
                 lambda i: topics.create_topics(i, hosted, neighbours, changes)
             ),
-            DELETE_TOPICS.key: self._spawning(lambda i: topics.delete_topics(i, hosted, changes)),
-            CREATE_PARTITIONS.key: self._spawning(
+            DELETE_TOPICS.key: self._as_task(lambda i: topics.delete_topics(i, hosted, changes)),
+            CREATE_PARTITIONS.key: self._as_task(
                 lambda i: topics.create_partitions(i, hosted, neighbours, changes)
             ),
             DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, hosted),
@@ -291,15 +291,15 @@ class Broker:
                 inbound, hosted
             ),
             DESCRIBE_CONFIGS.key: lambda inbound: configs.describe(inbound, hosted, self.node),
-            INCREMENTAL_ALTER_CONFIGS.key: self._spawning(lambda i: configs.alter(i, changes)),
+            INCREMENTAL_ALTER_CONFIGS.key: self._as_task(lambda i: configs.alter(i, changes)),
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, neighbours),
         }
         return handlers | group_handlers(self.coordinator, surroundings)
 
-    def _spawning(self, handler: AsyncHandler) -> Handler:
+    def _as_task(self, handler: AsyncHandler) -> Handler:
         """A handler that runs as a task, for what has to wait."""
 
-        def handle(inbound: Inbound) -> None:
+        def handle(inbound: InboundRequest) -> None:
             task = asyncio.get_running_loop().create_task(self._run(handler, inbound))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -307,7 +307,7 @@ class Broker:
         return handle
 
     @staticmethod
-    async def _run(handler: AsyncHandler, inbound: Inbound) -> None:
+    async def _run(handler: AsyncHandler, inbound: InboundRequest) -> None:
         try:
             await handler(inbound)
         except Exception:  # a fault of ours: this client loses its connection, nobody else anything

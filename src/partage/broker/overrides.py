@@ -21,15 +21,15 @@ from partage.model.settings import (
 _TOPIC_DEFAULTS = {key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name}
 
 
-class BadOverride(ValueError):
+class OverrideError(ValueError):
     """A setting that is not known, or a value that it cannot have."""
 
 
-def with_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> BrokerSettings:
+def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> BrokerSettings:
     """The settings with these changed.
 
     Raises:
-        BadOverride: it says which setting, what is wrong, and for an unknown one what was meant.
+        OverrideError: it says which setting, what is wrong, and for an unknown one what was meant.
     """
     for name, text in overrides.items():
         settings = _with(settings, name, text)
@@ -38,14 +38,14 @@ def with_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> Br
         settings.groups.session_timeout_max_ms,
     )
     if shortest > longest:
-        raise BadOverride(
+        raise OverrideError(
             f"group.min.session.timeout.ms is {shortest}, and group.max.session.timeout.ms only "
             f"{longest}"
         )
     return settings
 
 
-def known_names() -> list[str]:
+def setting_names() -> list[str]:
     """Every name that can be overridden, sorted."""
     return sorted([*KAFKA_NAMES, *KAFKA_NAMES_SCALED, *_TOPIC_DEFAULTS])
 
@@ -63,28 +63,28 @@ def _with(settings: BrokerSettings, name: str, text: str) -> BrokerSettings:
         try:
             parse_value(CONFIG_KEYS[topic_name], text)
         except ValueError as error:
-            raise BadOverride(f"{name}={text}: {error}") from None
+            raise OverrideError(f"{name}={text}: {error}") from None
         defaults = {**settings.topic_defaults, topic_name: text}
         return msgspec.structs.replace(settings, topic_defaults=defaults)
-    near = difflib.get_close_matches(name, known_names(), n=1)
+    near = difflib.get_close_matches(name, setting_names(), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise BadOverride(f"{name} is not a setting of this broker{hint}")
+    raise OverrideError(f"{name} is not a setting of this broker{hint}")
 
 
 def _value(settings: BrokerSettings, part: str | None, field: str, name: str, text: str) -> Any:
     current = getattr(settings if part is None else getattr(settings, part), field)
     if isinstance(current, bool):
         if text.lower() not in ("true", "false"):
-            raise BadOverride(f"{name}={text}: must be true or false")
+            raise OverrideError(f"{name}={text}: must be true or false")
         return text.lower() == "true"
     if isinstance(current, int):
         try:
             value = int(text)
         except ValueError:
-            raise BadOverride(f"{name}={text}: not a whole number") from None
+            raise OverrideError(f"{name}={text}: not a whole number") from None
         least, most = RANGES.get(name, (0, INT32_MAX))
         if not least <= value <= most:
-            raise BadOverride(f"{name}={text}: must be from {least} to {most}")
+            raise OverrideError(f"{name}={text}: must be from {least} to {most}")
         return value
     return text
 

@@ -19,9 +19,9 @@ class DamagedLogError(Exception):
         self.position = position
         self.fault = fault
         super().__init__(
-            f"{path} is damaged at byte {position}: {fault}. Records here were acknowledged. "
-            f"Restore the file from a copy, or give up what follows and cut it there: "
-            f"partage log cut {path} --at {position}"
+            f"{path} is damaged at byte {position}: {fault}. Acknowledged records are affected. "
+            f"Restore the file from a copy, or truncate the log there, which loses all later "
+            f"records: partage log cut {path} --at {position}"
         )
 
 

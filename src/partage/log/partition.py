@@ -205,7 +205,7 @@ class PartitionLog:
         if not self.log_start_offset <= offset <= self.end_offset:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not from {self.log_start_offset} to {self.end_offset}",
+                f"offset {offset} is not between {self.log_start_offset} and {self.end_offset}",
             )
         slices, room = list[Slice](), bytes_max
         if offset >= self.high_watermark:
@@ -267,12 +267,12 @@ class PartitionLog:
             ``compact``.
         """
         if self.config.compacts and not self.config.deletes:
-            return Refusal(ErrorCode.POLICY_VIOLATION, "records of compacted topics stay")
+            return Refusal(ErrorCode.POLICY_VIOLATION, "records of a topic with cleanup.policy=compact cannot be deleted")
         offset = self.high_watermark if before == HIGH_WATERMARK else before
         if not 0 <= offset <= self.high_watermark:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not from 0 to the high watermark, {self.high_watermark}",
+                f"offset {offset} is not between 0 and the high watermark, {self.high_watermark}",
             )
         self.log_start_offset = max(self.log_start_offset, offset)
         return self._step()

@@ -185,17 +185,17 @@ def _last_sequence_of(batch: BatchHeader) -> int:
 
 def _check_sequence(batch: BatchHeader, epoch: int, last: int) -> Refusal | None:
     """Check a batch of a producer whose last batch had this epoch and sequence."""
-    who = f"producer {batch.producer_id}"
+    producer = f"producer {batch.producer_id}"
     if batch.producer_epoch < epoch:
         return Refusal(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"{who} has epoch {batch.producer_epoch}, and {epoch} has been seen",
+            f"{producer} has epoch {batch.producer_epoch}, but epoch {epoch} is known",
         )
     expected = _sequence_after(last, 1) if batch.producer_epoch == epoch else 0
     if batch.base_sequence != expected:
         return Refusal(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"{who} sent sequence {batch.base_sequence} where {expected} was due",
+            f"{producer} sent sequence {batch.base_sequence}, expected {expected}",
         )
     return None
 

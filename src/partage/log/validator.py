@@ -55,11 +55,11 @@ def validate_batches(
         batches.append(ValidatedBatch(header, content))
         at += header.size
     if not batches:
-        return Refusal(ErrorCode.INVALID_RECORD, "there is no record batch")
+        return Refusal(ErrorCode.INVALID_RECORD, "the request has no record batch")
     if at > config.segment_bytes:
         return Refusal(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{at} bytes do not fit a segment of {config.segment_bytes}",
+            f"{at} bytes exceed the segment size, segment.bytes={config.segment_bytes}",
         )
     return batches
 
@@ -93,14 +93,14 @@ def _check(
     if from_client and header.size > config.max_message_bytes:
         return Refusal(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record batch of {header.size} bytes is above the limit of "
-            f"{config.max_message_bytes}",
+            f"a record batch of {header.size} bytes exceeds the limit, "
+            f"max.message.bytes={config.max_message_bytes}",
         )
     try:
         if from_client:
             _check_client(header, content, needs_keys=config.compacts)
         elif header.crc != checksum(content, 0, header.size):
-            raise CorruptBatchError("a record batch does not match its checksum")
+            raise CorruptBatchError("the record batch does not match its checksum")
     except CorruptBatchError as error:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
     except MalformedError as error:
@@ -113,12 +113,12 @@ def _check(
 def _check_client(header: BatchHeader, content: memoryview, *, needs_keys: bool) -> None:
     validate_batch(content, 0, header)
     if needs_keys and any(key is None for key, _ in decode_pairs(content, verify_crc=False)):
-        raise MalformedError("a record without a key cannot go to a compacted topic")
+        raise MalformedError("a compacted topic does not accept a record without a key")
 
 
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:
     if header.is_log_append_time:
-        return Refusal(ErrorCode.INVALID_TIMESTAMP, "a producer cannot set the broker's time")
+        return Refusal(ErrorCode.INVALID_TIMESTAMP, "a producer must not send a batch with timestamp type LogAppendTime")
     first, last = header.base_timestamp_ms, header.max_timestamp_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -126,6 +126,6 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal
     if too_early or last > latest:
         return Refusal(
             ErrorCode.INVALID_TIMESTAMP,
-            f"a timestamp of {first if too_early else last} is not from {earliest} to {latest}",
+            f"timestamp {first if too_early else last} is not between {earliest} and {latest}",
         )
     return None

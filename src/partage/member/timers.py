@@ -60,7 +60,7 @@ TIMERS: tuple[MemberTimerFacts, ...] = (
     MemberTimerFacts(
         MemberTimer.REQUEST,
         "JoinGroup or SyncGroup is sent",
-        "the longer of rebalance and session timeout and {parked_lapse_ms}, at least "
+        "the longer of rebalance and session timeout and {parked_request_grace_ms}, at least "
         "{request_timeout_ms}",
         "the member looks up the coordinator again, and rejoins",
     ),

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from partage.broker.broker import Broker
-from partage.broker.overrides import with_overrides
+from partage.broker.overrides import apply_overrides
 from partage.log.memory_disk import MemoryDisk
 from partage.log.results import Refusal
 from partage.model.settings import BrokerSettings
@@ -39,7 +39,7 @@ class ThreadedBroker:
     """
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        self._settings = with_overrides(BrokerSettings(), {**TEST_OVERRIDES, **(overrides or {})})
+        self._settings = apply_overrides(BrokerSettings(), {**TEST_OVERRIDES, **(overrides or {})})
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="partage-broker", daemon=True)
         self._broker: Broker | None = None
@@ -68,7 +68,7 @@ class ThreadedBroker:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """Create a topic; ``ValueError`` where it cannot be."""
-        created = self.run(self.broker.hosted.create(name, partitions, {}))
+        created = self.run(self.broker.log_manager.create(name, partitions, {}))
         if isinstance(created, Refusal):
             raise ValueError(f"topic {name} is not created: {created.message}")
 

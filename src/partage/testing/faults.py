@@ -9,16 +9,23 @@ from typing import Protocol, TypeVar
 
 from partage.bridge import API_ADAPTERS
 from partage.broker.broker import Broker
-from partage.broker.inbound import Inbound
+from partage.broker.net.inbound_request import InboundRequest
 from partage.model.errors import ErrorCode
-from partage.testing.gates import Gates, Held, Rule, api_key, refusing, rewriting
+from partage.testing.request_interceptor import (
+    FaultRule,
+    HeldResponse,
+    RequestInterceptor,
+    api_key,
+    respond_with_error,
+    rewrite_response,
+)
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
 from partage.wire.apis.metadata import METADATA, MetadataResponse
 
 T = TypeVar("T")
 
 
-class Runs(Protocol):
+class LoopRunner(Protocol):
     """Runs a function on the broker's loop and waits for what it returns."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
@@ -31,12 +38,12 @@ class Faults:
     ``client_id`` restricts a fault to one client, by its ``client.id``.
     """
 
-    def __init__(self, broker: Broker, run: Runs) -> None:
+    def __init__(self, broker: Broker, run: LoopRunner) -> None:
         self._broker = broker
         self._run = run
-        self._gates = Gates()
-        self._coordinator_rules: list[Rule] = []
-        broker.server.intercept(self._gates.wrap)
+        self._interceptor = RequestInterceptor()
+        self._coordinator_rules: list[FaultRule] = []
+        broker.server.intercept(self._interceptor.wrap)
 
     # Members.
 
@@ -83,18 +90,18 @@ class Faults:
             if member_id in (None, member) and client_id in (None, client)
         ]
         if len(found) == 1:
-            self._broker.coordinator.host_of(group_id).end_session(group_id, found[0])
+            self._broker.coordinator.host_of(group_id).expire_session(group_id, found[0])
         return found
 
     # Requests.
 
-    def hold(self, api: str, *, client_id: str | None = None) -> Held:
+    def hold(self, api: str, *, client_id: str | None = None) -> HeldResponse:
         """Hold the response to the next request of an API, until it is released.
 
         The request is served. What the same connection asks next waits behind it, as always.
         """
-        held = Held(self._run)
-        self._add(Rule(api_key(api), client_id, held.take))
+        held = HeldResponse(self._run)
+        self._add(FaultRule(api_key(api), client_id, held.intercept))
         return held
 
     def fail(
@@ -105,26 +112,28 @@ class Faults:
         Of the APIs of groups, and of Produce, they have no effect; others are served before.
         """
         code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
-        self._add(Rule(api_key(api), client_id, refusing(code), times))
+        self._add(FaultRule(api_key(api), client_id, respond_with_error(code), times))
 
-    def _add(self, *rules: Rule) -> None:
-        self._run(lambda: self._gates.rules.extend(rules))
+    def _add(self, *rules: FaultRule) -> None:
+        self._run(lambda: self._interceptor.rules.extend(rules))
 
-    def _remove(self, *rules: Rule) -> None:
+    def _remove(self, *rules: FaultRule) -> None:
         self._run(
-            lambda: self._gates.rules.__setitem__(
-                slice(None), [each for each in self._gates.rules if each not in rules]
+            lambda: self._interceptor.rules.__setitem__(
+                slice(None), [each for each in self._interceptor.rules if each not in rules]
             )
         )
 
     @property
     def pending(self) -> int:
         """How many requests are still to be held or to fail."""
-        return self._run(lambda: sum(each.left or 0 for each in self._gates.rules))
+        return self._run(lambda: sum(each.remaining or 0 for each in self._interceptor.rules))
 
     def clear(self) -> None:
         """Forget what was ordered and has not happened; a coordinator that was killed stays so."""
-        self._run(lambda: self._gates.rules.__setitem__(slice(None), list(self._coordinator_rules)))
+        self._run(
+            lambda: self._interceptor.rules.__setitem__(slice(None), list(self._coordinator_rules))
+        )
 
     # Connections.
 
@@ -135,7 +144,7 @@ class Faults:
             meant = [
                 each
                 for each in self._broker.server.connections
-                if client_id is None or self._gates.clients.get(each) == client_id
+                if client_id is None or self._interceptor.clients.get(each) == client_id
             ]
             for each in meant:
                 each.abort()
@@ -153,13 +162,13 @@ class Faults:
         """
         if self._coordinator_rules:
             raise RuntimeError("the coordinator is dead already")
-        away = refusing(ErrorCode.NOT_COORDINATOR)
-        self._coordinator_rules = [Rule(key, None, away, None) for key in API_ADAPTERS]
-        nobody = refusing(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._coordinator_rules.append(Rule(FIND_COORDINATOR.key, None, nobody, None))
+        away = respond_with_error(ErrorCode.NOT_COORDINATOR)
+        self._coordinator_rules = [FaultRule(key, None, away, None) for key in API_ADAPTERS]
+        nobody = respond_with_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._coordinator_rules.append(FaultRule(FIND_COORDINATOR.key, None, nobody, None))
 
         def killing() -> None:
-            self._gates.rules[:0] = self._coordinator_rules
+            self._interceptor.rules[:0] = self._coordinator_rules
             for host in self._broker.coordinator.hosts:
                 host.unload()
 
@@ -172,7 +181,9 @@ class Faults:
             raise RuntimeError("the coordinator is not dead")
 
         def reviving() -> None:
-            self._gates.rules[:] = [each for each in self._gates.rules if each not in rules]
+            self._interceptor.rules[:] = [
+                each for each in self._interceptor.rules if each not in rules
+            ]
             for host in self._broker.coordinator.hosts:
                 host.load()
 
@@ -193,8 +204,10 @@ class Faults:
     def metadata_unavailable(self, *, client_id: str | None = None) -> Iterator[None]:
         """Tell clients that no topic has a leader (LEADER_NOT_AVAILABLE)."""
         error = ErrorCode.LEADER_NOT_AVAILABLE
-        rule = Rule(METADATA.key, client_id, rewriting(lambda _, told: _leaderless(told, error)))
-        rule.left = None
+        rule = FaultRule(
+            METADATA.key, client_id, rewrite_response(lambda _, told: _without_leaders(told, error))
+        )
+        rule.remaining = None
         self._add(rule)
         try:
             yield
@@ -205,12 +218,14 @@ class Faults:
     def stale_metadata(self, *, client_id: str | None = None) -> Iterator[None]:
         """Hide the topics and partitions that come from now on."""
         then = self._run(
-            lambda: {each.name: each.partition_count for each in self._broker.hosted.topics()}
+            lambda: {each.name: each.partition_count for each in self._broker.log_manager.topics()}
         )
-        rule = Rule(
-            METADATA.key, client_id, rewriting(lambda asked, told: _as_of(asked, told, then))
+        rule = FaultRule(
+            METADATA.key,
+            client_id,
+            rewrite_response(lambda asked, told: _restricted_to(asked, told, then)),
         )
-        rule.left = None
+        rule.remaining = None
         self._add(rule)
         try:
             yield
@@ -218,13 +233,15 @@ class Faults:
             self._remove(rule)
 
 
-def _leaderless(told: MetadataResponse, error: ErrorCode) -> MetadataResponse:
+def _without_leaders(told: MetadataResponse, error: ErrorCode) -> MetadataResponse:
     for topic in told.topics:
         topic.error_code, topic.partitions = error, []
     return told
 
 
-def _as_of(asked: Inbound, told: MetadataResponse, then: dict[str, int]) -> MetadataResponse:
+def _restricted_to(
+    asked: InboundRequest, told: MetadataResponse, then: dict[str, int]
+) -> MetadataResponse:
     """Without the topics and partitions that have come since."""
     if asked.message.topics is None:
         told.topics = [each for each in told.topics if each.name in then]

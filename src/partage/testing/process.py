@@ -30,7 +30,7 @@ class BrokerProcess:
         overrides: Mapping[str, str] | None = None,
         sync: str = "disk",
     ) -> None:
-        self._is_ours = data_dir is None
+        self._is_temporary = data_dir is None
         self.data_dir = data_dir or Path(tempfile.mkdtemp(prefix="partage-"))
         self.log_path = self.data_dir / "broker.log"
         self._overrides = dict(overrides or {})
@@ -100,7 +100,7 @@ class BrokerProcess:
         """End it, however it is, and take its temporary directory away."""
         if self._process is not None:
             self.kill()
-        if self._is_ours:
+        if self._is_temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -13,7 +13,7 @@ from partage.client.consumer import CommitFailedError, OffsetAndMetadata
 from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
 from partage.sync import Consumer
-from partage.testing.gates import Held, Rule, api_key, refusing
+from partage.testing.request_interceptor import FaultRule, HeldResponse, api_key, respond_with_error
 
 from .conftest import PARTITIONS
 from .test_group_members import EVERYTHING, shared, until
@@ -160,10 +160,10 @@ def member(servers, topic):
 
 def refused_later(faults, error, client_id):
     """Have this client's next commit refused, without effect, but its answer held."""
-    held, refuse = Held(faults._run), refusing(ErrorCode[error])
+    held, refuse = HeldResponse(faults._run), respond_with_error(ErrorCode[error])
     commits = api_key("OffsetCommit")
-    refused = partial(held.take, handler=lambda served: refuse(served, None))
-    faults._add(Rule(commits, client_id, lambda inbound, _: refused(inbound)))
+    refused = partial(held.intercept, handler=lambda served: refuse(served, None))
+    faults._add(FaultRule(commits, client_id, lambda inbound, _: refused(inbound)))
     return held
 
 

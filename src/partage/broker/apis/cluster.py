@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from partage.broker.inbound import Inbound
-from partage.broker.neighbours import Neighbours
+from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.net.inbound_request import InboundRequest
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
 from partage.wire.apis.api_versions import ApiVersionRange, ApiVersionsResponse
@@ -18,11 +18,11 @@ from partage.wire.apis.find_coordinator import (
     FindCoordinatorResult,
 )
 
-_BETWEEN = "no broker has this group at the moment; another one takes it over"
-_NOT_HERE = "this broker coordinates consumer groups, and nothing else"
+_NO_COORDINATOR = "no broker has this group at the moment; another one takes it over"
+_GROUPS_ONLY = "this broker coordinates consumer groups, and nothing else"
 
 
-def api_versions(inbound: Inbound, apis: Iterable[AnyApi]) -> None:
+def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
     """What is spoken here; to a version that is not, error 35 in the shape of v0 (KIP-511)."""
     is_unknown = inbound.message is None
     inbound.respond(
@@ -38,7 +38,7 @@ def api_versions(inbound: Inbound, apis: Iterable[AnyApi]) -> None:
     )
 
 
-def describe_cluster(inbound: Inbound, neighbours: Neighbours) -> None:
+def describe_cluster(inbound: InboundRequest, neighbours: ClusterView) -> None:
     """The brokers that are up; the controller is one of them."""
     inbound.respond(
         DescribeClusterResponse(
@@ -55,7 +55,7 @@ def describe_cluster(inbound: Inbound, neighbours: Neighbours) -> None:
     )
 
 
-def find_coordinator(inbound: Inbound, neighbours: Neighbours) -> None:
+def find_coordinator(inbound: InboundRequest, neighbours: ClusterView) -> None:
     """Every group has its broker; nobody coordinates transactions or share groups."""
     request: FindCoordinatorRequest = inbound.message
     keys = request.coordinator_keys if inbound.version >= 4 else [request.key]
@@ -75,7 +75,7 @@ def find_coordinator(inbound: Inbound, neighbours: Neighbours) -> None:
     )
 
 
-def _coordinator(key: str, key_type: int, neighbours: Neighbours) -> FindCoordinatorResult:
+def _coordinator(key: str, key_type: int, neighbours: ClusterView) -> FindCoordinatorResult:
     if key_type != GROUP:
         # Of all errors this is the one at which transactional producers of all clients give up
         # at once; others they take for a passing trouble and try again without end.
@@ -83,10 +83,10 @@ def _coordinator(key: str, key_type: int, neighbours: Neighbours) -> FindCoordin
         error = ErrorCode.INVALID_REQUEST
         if is_transaction:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _nobody(key, error, _NOT_HERE)
+        return _no_coordinator(key, error, _GROUPS_ONLY)
     node = neighbours.coordinator(key)
     if node is None:
-        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _BETWEEN)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
     return FindCoordinatorResult(
         key=key,
         node_id=node.node_id,
@@ -97,7 +97,7 @@ def _coordinator(key: str, key_type: int, neighbours: Neighbours) -> FindCoordin
     )
 
 
-def _nobody(key: str, error: ErrorCode, message: str) -> FindCoordinatorResult:
+def _no_coordinator(key: str, error: ErrorCode, message: str) -> FindCoordinatorResult:
     return FindCoordinatorResult(
         key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
     )

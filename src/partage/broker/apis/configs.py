@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from partage.broker.hosted import Hosted
-from partage.broker.inbound import Inbound
-from partage.broker.node import Node
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.overrides import current_values
-from partage.broker.topic_changes import TopicChanges
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.topic_admin import TopicAdmin
 from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigType
 from partage.log.catalogue.topic_config import ConfigEntry, ConfigSource, describe_configs
 from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
@@ -39,7 +39,7 @@ _BROKER = 4
 _NO_SUCH_TOPIC = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
 
 
-def describe(inbound: Inbound, hosted: Hosted, node: Node) -> None:
+def describe(inbound: InboundRequest, hosted: LogManager, node: BrokerNode) -> None:
     """The configs of each resource."""
     request: DescribeConfigsRequest = inbound.message
     # Each resource once, however often it is asked for: a name is small, what it names is not.
@@ -47,7 +47,7 @@ def describe(inbound: Inbound, hosted: Hosted, node: Node) -> None:
     inbound.respond(
         DescribeConfigsResponse(
             results=[
-                _described(
+                _describe_resource(
                     resource, hosted, node, request.include_synonyms, request.include_documentation
                 )
                 for resource in resources.values()
@@ -56,8 +56,8 @@ def describe(inbound: Inbound, hosted: Hosted, node: Node) -> None:
     )
 
 
-def _described(
-    asked: DescribeConfigsResource, hosted: Hosted, node: Node, synonyms: bool, docs: bool
+def _describe_resource(
+    asked: DescribeConfigsResource, hosted: LogManager, node: BrokerNode, synonyms: bool, docs: bool
 ) -> DescribeConfigsResult:
     entries = _entries(asked, hosted, node, synonyms, docs)
     if isinstance(entries, Refusal):
@@ -78,7 +78,7 @@ def _described(
 
 
 def _entries(
-    asked: DescribeConfigsResource, hosted: Hosted, node: Node, synonyms: bool, docs: bool
+    asked: DescribeConfigsResource, hosted: LogManager, node: BrokerNode, synonyms: bool, docs: bool
 ) -> Iterable[DescribeConfigsEntry] | Refusal:
     if asked.resource_type == _BROKER:
         if asked.resource_name not in ("", str(node.node_id)):
@@ -136,12 +136,12 @@ def _broker_entry(name: str, value: str) -> DescribeConfigsEntry:
     )
 
 
-async def alter(inbound: Inbound, changes: TopicChanges) -> None:
+async def alter(inbound: InboundRequest, changes: TopicAdmin) -> None:
     """Change single configs of topics; a broker's are set when it starts."""
     request: IncrementalAlterConfigsRequest = inbound.message
     results = []
     for resource in request.resources:
-        refusal = await _alter(resource, changes, request.validate_only)
+        refusal = await _alter_resource(resource, changes, request.validate_only)
         results.append(
             AlterConfigsResult(
                 error_code=ErrorCode.NONE if refusal is None else refusal.code,
@@ -153,8 +153,8 @@ async def alter(inbound: Inbound, changes: TopicChanges) -> None:
     inbound.respond(IncrementalAlterConfigsResponse(responses=results))
 
 
-async def _alter(
-    asked: AlterConfigsResource, changes: TopicChanges, validate_only: bool
+async def _alter_resource(
+    asked: AlterConfigsResource, changes: TopicAdmin, validate_only: bool
 ) -> Refusal | None:
     if asked.resource_type != _TOPIC:
         return Refusal(

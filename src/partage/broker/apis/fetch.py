@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from partage.broker.hosted import Hosted
-from partage.broker.inbound import Inbound
-from partage.broker.partition import Partition
-from partage.broker.reads import Reads
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.log_reader import LogReader
+from partage.broker.topics.partition import Partition
 from partage.log.errors import DamagedLogError
 from partage.log.results import Refusal, Slice
 from partage.model.errors import ErrorCode
@@ -27,90 +27,96 @@ from partage.wire.types import Buffer
 log = logging.getLogger(__name__)
 
 _NO_SESSION = 0
-_SESSION_BEGINS = 0
-_SESSION_ENDS = -1
+_INITIAL_EPOCH = 0
+_FINAL_EPOCH = -1
 
 
-class _Wanted(NamedTuple):
+class _RequestedPartition(NamedTuple):
     """One partition of the request."""
 
     asked: FetchPartition
     partition: Partition | Refusal
 
 
-class _Found(NamedTuple):
+class _LocatedPartition(NamedTuple):
     """What there is to send of one partition."""
 
-    wanted: _Wanted
+    requested: _RequestedPartition
     slices: list[Slice]
     error: ErrorCode
 
 
-class Fetching:
+class FetchHandler:
     """One Fetch request until there is enough to send, or its time is up.
 
     Fetch sessions (KIP-227) are not kept: every request states all its partitions, and is told
     so by session id 0.
     """
 
-    def __init__(self, inbound: Inbound, hosted: Hosted, reads: Reads) -> None:
+    def __init__(self, inbound: InboundRequest, hosted: LogManager, reads: LogReader) -> None:
         self._inbound = inbound
         self._request: FetchRequest = inbound.message
-        self._reads = reads
+        self._log_reader = reads
         self._bytes_max = min(
             self._request.max_bytes,
             hosted.settings.fetch_bytes_max,
-            inbound.connection.sendable_bytes,
+            inbound.connection.response_bytes_max,
         )
         self._loop = asyncio.get_running_loop()
         self._topics = [
-            (topic, list(self._resolve(topic, hosted))) for topic in _once_each(self._request)
+            (topic, list(self._resolve(topic, hosted))) for topic in _deduplicated(self._request)
         ]
-        self._short = 0
+        self._missing_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self) -> None:
         """Send what there is, or wait."""
-        refused = self._refused()
+        refused = self._session_error()
         if refused:
             self._inbound.respond(FetchResponse(error_code=refused, responses=[]))
             return
-        found = self._find()
-        self._short = min(self._request.min_bytes, self._bytes_max) - _bytes_in(found)
-        if self._short <= 0 or self._request.max_wait_ms <= 0 or any(f.error for f in found):
+        found = self._locate_all()
+        self._missing_bytes = min(self._request.min_bytes, self._bytes_max) - _located_bytes(found)
+        if (
+            self._missing_bytes <= 0
+            or self._request.max_wait_ms <= 0
+            or any(f.error for f in found)
+        ):
             self._send(found)
             return
         for partition in self._partitions():
-            partition.watch(self)
+            partition.add_listener(self)
         self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._end_wait)
-        self._inbound.connection.when_lost = self._stop_waiting
+        self._inbound.connection.on_lost = self._stop_waiting
 
-    def _refused(self) -> ErrorCode:
+    def _session_error(self) -> ErrorCode:
         request = self._request
         if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
             # A follower's fetch reads beyond the high watermark (CVE-2018-1288): there are none.
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        begins_one = request.session_id == _NO_SESSION and request.session_epoch == _SESSION_BEGINS
-        if request.session_epoch != _SESSION_ENDS and not begins_one:
+        begins_one = request.session_id == _NO_SESSION and request.session_epoch == _INITIAL_EPOCH
+        if request.session_epoch != _FINAL_EPOCH and not begins_one:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return ErrorCode.NONE
 
-    def _resolve(self, topic: FetchTopic, hosted: Hosted) -> Iterator[_Wanted]:
+    def _resolve(self, topic: FetchTopic, hosted: LogManager) -> Iterator[_RequestedPartition]:
         name = topic.topic
         if self._inbound.version >= 13:
             known = hosted.topic_by_id(topic.topic_id)
             if known is None:
                 unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-                yield from (_Wanted(asked, unknown) for asked in topic.partitions)
+                yield from (_RequestedPartition(asked, unknown) for asked in topic.partitions)
                 return
             name = known.name
         for asked in topic.partitions:
             partition = hosted.partition(name, asked.partition)
             if partition is not None:
-                yield _Wanted(asked, partition)
+                yield _RequestedPartition(asked, partition)
                 continue
-            code = hosted.missing(name, asked.partition)
-            yield _Wanted(asked, Refusal(code, f"there is no {name}-{asked.partition} here"))
+            code = hosted.missing_partition_error(name, asked.partition)
+            yield _RequestedPartition(
+                asked, Refusal(code, f"there is no {name}-{asked.partition} here")
+            )
 
     def _partitions(self) -> Iterator[Partition]:
         for _, wanted in self._topics:
@@ -120,46 +126,48 @@ class Fetching:
 
     # Waiting.
 
-    def grew(self, byte_count: int) -> None:
+    def on_partition_changed(self, byte_count: int) -> None:
         """A partition has more; the wait is over when all together have enough."""
-        self._short -= byte_count
-        if self._short <= 0 or not byte_count:
+        self._missing_bytes -= byte_count
+        if self._missing_bytes <= 0 or not byte_count:
             self._end_wait()
 
     def _end_wait(self) -> None:
-        self._inbound.connection.when_lost = None
+        self._inbound.connection.on_lost = None
         self._stop_waiting()
-        self._send(self._find())
+        self._send(self._locate_all())
 
     def _stop_waiting(self) -> None:
         for partition in self._partitions():
-            partition.unwatch(self)
+            partition.remove_listener(self)
         if self._timer is not None:
             self._timer.cancel()
 
     # Sending.
 
-    def _find(self) -> list[_Found]:
+    def _locate_all(self) -> list[_LocatedPartition]:
         """What to read of each partition, within the limits of the request (KIP-74)."""
         left, nothing_yet = self._bytes_max, True
-        found: list[_Found] = []
+        found: list[_LocatedPartition] = []
         for _, wanted in self._topics:
             for one in wanted:
                 located = self._locate(one, left, whole_first=nothing_yet)
                 if isinstance(located, ErrorCode):
-                    found.append(_Found(one, [], located))
+                    found.append(_LocatedPartition(one, [], located))
                     continue
                 if located:
                     nothing_yet = False
                     left -= sum(part.length for part in located)
-                found.append(_Found(one, located, ErrorCode.NONE))
+                found.append(_LocatedPartition(one, located, ErrorCode.NONE))
         return found
 
-    def _locate(self, wanted: _Wanted, left: int, *, whole_first: bool) -> list[Slice] | ErrorCode:
+    def _locate(
+        self, wanted: _RequestedPartition, left: int, *, whole_first: bool
+    ) -> list[Slice] | ErrorCode:
         asked, partition = wanted
         if isinstance(partition, Refusal):
             return partition.code
-        error = partition.error or epoch_error(asked.current_leader_epoch)
+        error = partition.error or leader_epoch_error(asked.current_leader_epoch)
         if error:
             is_by_id = self._inbound.version >= 13
             is_gone = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -172,23 +180,23 @@ class Fetching:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return located.code if isinstance(located, Refusal) else located
 
-    def _send(self, found: list[_Found], *, is_second_try: bool = False) -> None:
+    def _send(self, found: list[_LocatedPartition], *, is_second_try: bool = False) -> None:
         slices = [part for one in found for part in one.slices]
 
         def then(contents: list[Buffer | None]) -> None:
             if None in contents and not is_second_try:
                 # A segment was removed or compacted since it was located: look again, once.
-                self._send(self._find(), is_second_try=True)
+                self._send(self._locate_all(), is_second_try=True)
             else:
                 self._respond(found, contents)
 
-        contents = self._reads.at_once(slices)
+        contents = self._log_reader.read_cached(slices)
         if contents is not None:
             then(contents)
         else:
-            self._reads.in_background(slices, then)
+            self._log_reader.read_in_thread(slices, then)
 
-    def _respond(self, found: list[_Found], contents: list[Buffer | None]) -> None:
+    def _respond(self, found: list[_LocatedPartition], contents: list[Buffer | None]) -> None:
         """Answer with what was read; a slice that is damaged fails its partition alone."""
         read = iter(contents)
         results = iter([self._result(one, [next(read) for _ in one.slices]) for one in found])
@@ -206,8 +214,8 @@ class Fetching:
         )
 
     @staticmethod
-    def _result(found: _Found, buffers: list[Buffer | None]) -> FetchPartitionResult:
-        asked, partition = found.wanted
+    def _result(found: _LocatedPartition, buffers: list[Buffer | None]) -> FetchPartitionResult:
+        asked, partition = found.requested
         error = found.error
         records: list[Buffer] = [b for b in buffers if b is not None]
         if len(records) < len(buffers):
@@ -227,7 +235,7 @@ class Fetching:
         )
 
 
-def _once_each(request: FetchRequest) -> list[FetchTopic]:
+def _deduplicated(request: FetchRequest) -> list[FetchTopic]:
     """Each partition once, however often it is asked for: as in Kafka the last time counts."""
     topics: dict[tuple[str, bytes], dict[int, FetchPartition]] = {}
     for topic in request.topics:
@@ -239,11 +247,11 @@ def _once_each(request: FetchRequest) -> list[FetchTopic]:
     ]
 
 
-def _bytes_in(found: list[_Found]) -> int:
+def _located_bytes(found: list[_LocatedPartition]) -> int:
     return sum(part.length for one in found for part in one.slices)
 
 
-def epoch_error(claimed: int) -> ErrorCode:
+def leader_epoch_error(claimed: int) -> ErrorCode:
     """Whether a client's idea of the leader's epoch fits ours, which is 0 for good (KIP-320)."""
     if claimed > 0:
         return ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -6,9 +6,9 @@ from typing import Any
 
 from partage.bridge import API_ADAPTERS, ApiAdapter
 from partage.bridge.api_adapter import BrokerContext
-from partage.broker.coordinator import Coordinator
+from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.ids import fresh_id
-from partage.broker.inbound import Handler, Inbound
+from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.model.errors import ErrorCode
 from partage.wire.apis.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
@@ -17,18 +17,20 @@ from partage.wire.apis.consumer_group_heartbeat import (
 from partage.wire.apis.join_group import JOIN_GROUP
 
 
-def group_handlers(coordinator: Coordinator, surroundings: BrokerContext) -> dict[int, Handler]:
+def group_handlers(
+    coordinator: GroupCoordinator, surroundings: BrokerContext
+) -> dict[int, Handler]:
     """A handler for each API of the bridge."""
 
     def handler_of(exchange: ApiAdapter[Any, Any]) -> Handler:
-        def handle(inbound: Inbound) -> None:
-            coordinator.serve(inbound, inbound.start(exchange, surroundings))
+        def handle(inbound: InboundRequest) -> None:
+            coordinator.handle(inbound, inbound.start(exchange, surroundings))
 
         return handle
 
-    def join_group(inbound: Inbound) -> None:
+    def join_group(inbound: InboundRequest) -> None:
         exchange = API_ADAPTERS[JOIN_GROUP.key]
-        coordinator.serve(inbound, inbound.start(exchange, surroundings, fresh_id()))
+        coordinator.handle(inbound, inbound.start(exchange, surroundings, fresh_id()))
 
     return {
         **{key: handler_of(exchange) for key, exchange in API_ADAPTERS.items()},
@@ -37,7 +39,7 @@ def group_handlers(coordinator: Coordinator, surroundings: BrokerContext) -> dic
     }
 
 
-def _refuse_consumer_protocol(inbound: Inbound) -> None:
+def _refuse_consumer_protocol(inbound: InboundRequest) -> None:
     """Kafka's answer where the protocol of KIP-848 is switched off.
 
     The API is offered for the sake of this answer alone: librdkafka, if it does not find it, goes

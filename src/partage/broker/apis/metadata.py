@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partage.broker.hosted import Hosted, HostedTopic
-from partage.broker.inbound import Inbound
-from partage.broker.neighbours import Neighbours
-from partage.broker.topic_changes import TopicChanges
+from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.topics.log_manager import LocalTopic, LogManager
+from partage.broker.topics.topic_admin import TopicAdmin
 from partage.log.catalogue.topic_catalogue import TopicDefinition
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -24,22 +24,22 @@ _ANSWERS_WITHOUT_NAME = 12
 
 
 async def metadata(
-    inbound: Inbound, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges
+    inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
 ) -> None:
     """Describe the topics asked for; a missing one is created if client and broker both wish."""
     request: MetadataRequest = inbound.message
     everything = request.topics is None or (inbound.version == 0 and not request.topics)
     topics: list[MetadataTopic] = []
     if everything:
-        topics = [_described(topic, neighbours) for topic in hosted.topics()]
+        topics = [_describe(topic, neighbours) for topic in hosted.topics()]
     else:
         # Each topic once, however often it is asked for: a name is small, what it names is not.
         for asked in {(t.name, t.topic_id): t for t in request.topics or ()}.values():
             if asked.name is None and inbound.version < _ANSWERS_WITHOUT_NAME:
-                topics.append(_refused(ErrorCode.INVALID_REQUEST))
+                topics.append(_error_response(ErrorCode.INVALID_REQUEST))
             else:
                 may_create = changes if request.allow_auto_topic_creation else None
-                topics.append(await _one(asked, hosted, neighbours, may_create))
+                topics.append(await _describe_requested(asked, hosted, neighbours, may_create))
     inbound.respond(
         MetadataResponse(
             brokers=[
@@ -53,37 +53,37 @@ async def metadata(
     )
 
 
-async def _one(
+async def _describe_requested(
     asked: MetadataRequestTopic,
-    hosted: Hosted,
-    neighbours: Neighbours,
-    may_create: TopicChanges | None,
+    hosted: LogManager,
+    neighbours: ClusterView,
+    may_create: TopicAdmin | None,
 ) -> MetadataTopic:
     if asked.name is None:
         known = hosted.topic_by_id(asked.topic_id)
         if known is not None:
-            return _described(known, neighbours)
+            return _describe(known, neighbours)
         return MetadataTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=[]
         )
     topic = hosted.topic(asked.name)
     if topic is not None:
-        return _described(topic, neighbours)
+        return _describe(topic, neighbours)
     if may_create is not None and hosted.settings.auto_create_topics:
-        created = await may_create.create_missing(asked.name)
+        created = await may_create.auto_create(asked.name)
         if not isinstance(created, Refusal):
-            return _described(created, neighbours)
+            return _describe(created, neighbours)
         return MetadataTopic(error_code=created.code, name=asked.name, partitions=[])
     refusal = hosted.check_name(asked.name)
     error = refusal.code if refusal else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataTopic(error_code=error, name=asked.name, partitions=[])
 
 
-def _refused(error: ErrorCode) -> MetadataTopic:
+def _error_response(error: ErrorCode) -> MetadataTopic:
     return MetadataTopic(error_code=error, name="", partitions=[])
 
 
-def _described(topic: HostedTopic, neighbours: Neighbours) -> MetadataTopic:
+def _describe(topic: LocalTopic, neighbours: ClusterView) -> MetadataTopic:
     return MetadataTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -93,14 +93,14 @@ def _described(topic: HostedTopic, neighbours: Neighbours) -> MetadataTopic:
     )
 
 
-def _partitions(topic: TopicDefinition, neighbours: Neighbours) -> Iterator[MetadataPartition]:
+def _partitions(topic: TopicDefinition, neighbours: ClusterView) -> Iterator[MetadataPartition]:
     """Every partition is led by the broker that holds it, with nobody following.
 
     One whose broker is down has no leader, and stays listed: an assignor must not take the topic
     for smaller than it is.
     """
     for index in range(topic.partition_count):
-        holder = neighbours.holder(topic, index)
+        holder = neighbours.broker_of(topic, index)
         is_up = neighbours.is_up(holder)
         yield MetadataPartition(
             error_code=ErrorCode.NONE if is_up else ErrorCode.LEADER_NOT_AVAILABLE,

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from partage.broker.apis.fetch import epoch_error
-from partage.broker.hosted import Hosted
-from partage.broker.inbound import Inbound
-from partage.broker.partition import Partition
-from partage.broker.reads import Reads
+from partage.broker.apis.fetch import leader_epoch_error
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.log_reader import LogReader
+from partage.broker.topics.partition import Partition
 from partage.log.results import Refusal
 from partage.log.segments.timestamp_lookup import TimestampAndOffset, TimestampLookup
 from partage.model.errors import ErrorCode
@@ -46,45 +46,55 @@ log = logging.getLogger(__name__)
 
 _LEADER_EPOCH = 0
 #: The version since which each value is known that is no time; others below zero mean nothing.
-_SINCE: Final = {EARLIEST: 1, LATEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-_NEVER: Final = 1 << 15
+_VERSION_MIN: Final = {
+    EARLIEST: 1,
+    LATEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+}
+_NO_VERSION: Final = 1 << 15
 
 
-class _Sought(NamedTuple):
+class _PendingLookup(NamedTuple):
     """A time to be looked up, None for the largest, and the result that is to say where it is."""
 
     partition: Partition
     timestamp_ms: int | None
     result: ListOffsetsPartitionResult
 
-    def search(self) -> TimestampLookup:
+    def lookup(self) -> TimestampLookup:
         return self.partition.log.timestamp_lookup(self.timestamp_ms)
 
 
-async def list_offsets(inbound: Inbound, hosted: Hosted, reads: Reads) -> None:
+async def list_offsets(inbound: InboundRequest, hosted: LogManager, reads: LogReader) -> None:
     """Offsets by time, or one of the ends."""
     request: ListOffsetsRequest = inbound.message
     places = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
     times_asked = Counter(places)
-    sought: list[_Sought] = []
+    sought: list[_PendingLookup] = []
 
     def listed(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
         # As in Kafka, and a hundred thousand searches in one partition would take their time.
         if times_asked[topic, asked.partition_index] > 1:
-            return _listed(asked, ErrorCode.INVALID_REQUEST)
-        if asked.timestamp_ms < 0 and inbound.version < _SINCE.get(asked.timestamp_ms, _NEVER):
-            return _listed(asked, ErrorCode.UNSUPPORTED_VERSION)
+            return _result(asked, ErrorCode.INVALID_REQUEST)
+        if asked.timestamp_ms < 0 and inbound.version < _VERSION_MIN.get(
+            asked.timestamp_ms, _NO_VERSION
+        ):
+            return _result(asked, ErrorCode.UNSUPPORTED_VERSION)
         partition = hosted.partition(topic, asked.partition_index)
         if partition is None:
-            return _listed(asked, hosted.missing(topic, asked.partition_index))
-        error = _error(partition, asked.current_leader_epoch)
+            return _result(asked, hosted.missing_partition_error(topic, asked.partition_index))
+        error = _partition_error(partition, asked.current_leader_epoch)
         if error:
-            return _listed(asked, error)
-        end = _end(partition, asked.timestamp_ms)
-        result = _listed(asked, ErrorCode.NONE, -1 if end is None else end)
+            return _result(asked, error)
+        end = _known_offset(partition, asked.timestamp_ms)
+        result = _result(asked, ErrorCode.NONE, -1 if end is None else end)
         if end is None:
             is_largest = asked.timestamp_ms == MAX_TIMESTAMP
-            sought.append(_Sought(partition, None if is_largest else asked.timestamp_ms, result))
+            sought.append(
+                _PendingLookup(partition, None if is_largest else asked.timestamp_ms, result)
+            )
         return result
 
     response = ListOffsetsResponse(
@@ -101,10 +111,12 @@ async def list_offsets(inbound: Inbound, hosted: Hosted, reads: Reads) -> None:
     inbound.respond(response)
 
 
-async def _look_up(sought: list[_Sought], reads: Reads, *, is_last: bool) -> list[_Sought]:
+async def _look_up(
+    sought: list[_PendingLookup], reads: LogReader, *, is_last: bool
+) -> list[_PendingLookup]:
     """Fill in what is found; what has to be looked up again."""
     again = []
-    found = await reads.searched([one.search() for one in sought]) if sought else []
+    found = await reads.look_up_timestamps([one.lookup() for one in sought]) if sought else []
     for one, at in zip(sought, found, strict=True):
         if isinstance(at, TimestampAndOffset):
             one.result.offset, one.result.timestamp_ms = at
@@ -117,7 +129,7 @@ async def _look_up(sought: list[_Sought], reads: Reads, *, is_last: bool) -> lis
     return again
 
 
-def _listed(
+def _result(
     asked: ListOffsetsPartition, error: ErrorCode, offset: int = -1
 ) -> ListOffsetsPartitionResult:
     return ListOffsetsPartitionResult(
@@ -128,7 +140,7 @@ def _listed(
     )
 
 
-def _end(partition: Partition, timestamp_ms: int) -> int | None:
+def _known_offset(partition: Partition, timestamp_ms: int) -> int | None:
     """The offset that is meant by what is no time; None where it has to be looked up."""
     if timestamp_ms == LATEST:
         return partition.log.high_watermark
@@ -139,11 +151,11 @@ def _end(partition: Partition, timestamp_ms: int) -> int | None:
     return None
 
 
-def _error(partition: Partition, claimed_epoch: int) -> ErrorCode:
-    return partition.error or epoch_error(claimed_epoch)
+def _partition_error(partition: Partition, claimed_epoch: int) -> ErrorCode:
+    return partition.error or leader_epoch_error(claimed_epoch)
 
 
-def offset_for_leader_epoch(inbound: Inbound, hosted: Hosted) -> None:
+def offset_for_leader_epoch(inbound: InboundRequest, hosted: LogManager) -> None:
     """Where an epoch ends; there is only ever one here."""
     request: OffsetForLeaderEpochRequest = inbound.message
     inbound.respond(
@@ -151,7 +163,9 @@ def offset_for_leader_epoch(inbound: Inbound, hosted: Hosted) -> None:
             topics=[
                 OffsetForLeaderTopicResult(
                     topic=topic.topic,
-                    partitions=[_epoch_end(topic.topic, p, hosted) for p in topic.partitions],
+                    partitions=[
+                        _epoch_end_result(topic.topic, p, hosted) for p in topic.partitions
+                    ],
                 )
                 for topic in request.topics
             ]
@@ -159,14 +173,14 @@ def offset_for_leader_epoch(inbound: Inbound, hosted: Hosted) -> None:
     )
 
 
-def _epoch_end(
-    topic: str, asked: OffsetForLeaderPartition, hosted: Hosted
+def _epoch_end_result(
+    topic: str, asked: OffsetForLeaderPartition, hosted: LogManager
 ) -> OffsetForLeaderPartitionResult:
     partition = hosted.partition(topic, asked.partition)
     if partition is None:
-        error = hosted.missing(topic, asked.partition)
+        error = hosted.missing_partition_error(topic, asked.partition)
     else:
-        error = _error(partition, asked.current_leader_epoch)
+        error = _partition_error(partition, asked.current_leader_epoch)
     result = OffsetForLeaderPartitionResult(error_code=error, partition=asked.partition)
     if partition is not None and not error:
         end = partition.log.end_offset_for_epoch(asked.leader_epoch)
@@ -174,18 +188,18 @@ def _epoch_end(
     return result
 
 
-def delete_records(inbound: Inbound, hosted: Hosted) -> None:
+def delete_records(inbound: InboundRequest, hosted: LogManager) -> None:
     """Let partitions begin later; answered when that is durable."""
-    _Deleting(inbound, hosted).run()
+    _DeleteRecordsHandler(inbound, hosted).run()
 
 
-class _Deleting:
+class _DeleteRecordsHandler:
     """One DeleteRecords request until all its partitions are done."""
 
-    def __init__(self, inbound: Inbound, hosted: Hosted) -> None:
+    def __init__(self, inbound: InboundRequest, hosted: LogManager) -> None:
         self._inbound = inbound
-        self._hosted = hosted
-        self._missing = 1
+        self._log_manager = hosted
+        self._pending_count = 1
 
     def run(self) -> None:
         request: DeleteRecordsRequest = self._inbound.message
@@ -202,18 +216,20 @@ class _Deleting:
                 for name, partitions in topics.items()
             ]
         )
-        self._one_less()
+        self._complete_one()
 
     def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         result = DeleteRecordsPartitionResult(
             partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
         )
-        partition = self._hosted.partition(topic, asked.partition_index)
+        partition = self._log_manager.partition(topic, asked.partition_index)
         if partition is None:
-            result.error_code = self._hosted.missing(topic, asked.partition_index)
+            result.error_code = self._log_manager.missing_partition_error(
+                topic, asked.partition_index
+            )
         else:
-            result.error_code = _error(partition, -1)
-        if self._hosted.is_internal(topic):
+            result.error_code = _partition_error(partition, -1)
+        if self._log_manager.is_internal(topic):
             result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
         if partition is None or result.error_code:
             return result
@@ -221,9 +237,9 @@ class _Deleting:
         if isinstance(step, Refusal):
             result.error_code = step.code
             return result
-        self._missing += 1
+        self._pending_count += 1
         result.low_watermark = partition.log.log_start_offset
-        self._hosted.perform(step, self._done(result))
+        self._log_manager.submit_step(step, self._done(result))
         return result
 
     def _done(self, result: DeleteRecordsPartitionResult) -> Callable[[OSError | None], None]:
@@ -231,11 +247,11 @@ class _Deleting:
             if error is not None:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 result.low_watermark = -1
-            self._one_less()
+            self._complete_one()
 
         return done
 
-    def _one_less(self) -> None:
-        self._missing -= 1
-        if not self._missing:
+    def _complete_one(self) -> None:
+        self._pending_count -= 1
+        if not self._pending_count:
             self._inbound.respond(self._response)

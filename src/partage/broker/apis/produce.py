@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partage.broker.hosted import Hosted
-from partage.broker.inbound import Inbound
-from partage.broker.partition import Partition
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.partition import Partition
 from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
 from partage.log.results import AppendResult, Refusal
 from partage.model.errors import ErrorCode
@@ -19,7 +19,7 @@ from partage.wire.apis.produce import (
 _ACKS = (-1, 0, 1)
 
 
-class Producing:
+class ProduceHandler:
     """One Produce request until all its partitions are durable.
 
     One broker is all in-sync replicas, so acks 1 and -1 mean the same. With acks 0 nobody waits
@@ -27,11 +27,11 @@ class Producing:
     producer can be ahead of the disk.
     """
 
-    def __init__(self, inbound: Inbound, hosted: Hosted) -> None:
+    def __init__(self, inbound: InboundRequest, hosted: LogManager) -> None:
         self._inbound = inbound
-        self._hosted = hosted
+        self._log_manager = hosted
         self._request: ProduceRequest = inbound.message
-        self._missing = 1
+        self._pending_count = 1
         self._has_error = False
 
     def run(self) -> None:
@@ -44,7 +44,7 @@ class Producing:
             for topic in self._request.topic_data
         ]
         self._response = ProduceResponse(responses=results)
-        self._one_less()
+        self._complete_one()
 
     def _append(self, topic: str, wanted: ProducePartition) -> ProducePartitionResult:
         result = ProducePartitionResult(
@@ -61,12 +61,12 @@ class Producing:
             def done(error: ErrorCode) -> None:
                 if error:
                     self._fail(result, Refusal(error, "the records could not be written"))
-                self._one_less()
+                self._complete_one()
 
-            self._missing += 1
-            outcome = partition.append(wanted.records[0], done, at_ms=self._hosted.wall_ms())
+            self._pending_count += 1
+            outcome = partition.append(wanted.records[0], done, at_ms=self._log_manager.wall_ms())
             if isinstance(outcome, Refusal):
-                self._missing -= 1
+                self._pending_count -= 1
         if isinstance(outcome, Refusal):
             self._fail(result, outcome)
         else:
@@ -82,12 +82,15 @@ class Producing:
             return Refusal(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered"
             )
-        if self._hosted.is_internal(topic):
+        if self._log_manager.is_internal(topic):
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
-        partition = self._hosted.partition(topic, index)
+        partition = self._log_manager.partition(topic, index)
         if partition is None:
             name = f"{topic[:TOPIC_NAME_MAX]}-{index}"
-            return Refusal(self._hosted.missing(topic, index), f"there is no partition {name} here")
+            return Refusal(
+                self._log_manager.missing_partition_error(topic, index),
+                f"there is no partition {name} here",
+            )
         return partition
 
     def _fail(self, result: ProducePartitionResult, refusal: Refusal) -> None:
@@ -96,14 +99,14 @@ class Producing:
         result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
         result.error_message = refusal.message
 
-    def _one_less(self) -> None:
-        self._missing -= 1
-        if self._missing:
+    def _complete_one(self) -> None:
+        self._pending_count -= 1
+        if self._pending_count:
             return
         if self._request.acks:
             self._inbound.respond(self._response)
             return
-        self._inbound.stay_silent()
+        self._inbound.complete_without_response()
         if self._has_error:
             # The only way to tell a producer that does not listen, and Kafka's way.
-            self._inbound.connection.refuse("a Produce with acks 0 failed")
+            self._inbound.connection.close_for_error("a Produce with acks 0 failed")

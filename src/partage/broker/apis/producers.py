@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from partage.broker.inbound import Inbound
-from partage.broker.producer_ids import ProducerIds
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.topics.producer_ids import ProducerIdManager
 from partage.model.errors import ErrorCode
 from partage.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-def init_producer_id(inbound: Inbound, ids: ProducerIds) -> None:
+def init_producer_id(inbound: InboundRequest, ids: ProducerIdManager) -> None:
     """A fresh id at epoch 0; a transactional producer is told that there are no transactions."""
     request: InitProducerIdRequest = inbound.message
     if request.transactional_id is not None:

@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from partage.broker.hosted import Hosted, HostedTopic
-from partage.broker.inbound import Inbound
-from partage.broker.neighbours import Neighbours
-from partage.broker.topic_changes import TopicChanges, waited_until_s
+from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.topics.log_manager import LocalTopic, LogManager
+from partage.broker.topics.topic_admin import TopicAdmin, request_deadline_s
 from partage.log.catalogue.topic_config import ConfigEntry, describe_configs
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -33,22 +33,22 @@ from partage.wire.apis.delete_topics import (
     DeleteTopicsTopic,
 )
 
-_THE_BROKERS_OWN = -1  # for a number that the broker is to choose
+_BROKER_DEFAULT = -1  # for a number that the broker is to choose
 _REPLICAS = 1
-_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
+_DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
 
 
 async def create_topics(
-    inbound: Inbound, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges
+    inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
 ) -> None:
     """Create topics, or see whether they could be; all together wait as long as the client does."""
     request: CreateTopicsRequest = inbound.message
-    until_s = waited_until_s(request.timeout_ms)
-    repeated = _repeated(topic.name for topic in request.topics)
+    until_s = request_deadline_s(request.timeout_ms)
+    repeated = _duplicates(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
         if topic.name in repeated:
-            results.append(_not_created(topic.name, _TWICE))
+            results.append(_not_created(topic.name, _DUPLICATE_TOPIC))
         else:
             may_change = None if request.validate_only else changes
             results.append(await _create(topic, hosted, neighbours, may_change, until_s))
@@ -58,18 +58,18 @@ async def create_topics(
 
 async def _create(
     asked: CreatableTopic,
-    hosted: Hosted,
-    neighbours: Neighbours,
-    changes: TopicChanges | None,
+    hosted: LogManager,
+    neighbours: ClusterView,
+    changes: TopicAdmin | None,
     until_s: float,
 ) -> CreateTopicsResult:
-    refusal = await _refusal(asked, neighbours)
+    refusal = await _check_replication(asked, neighbours)
     if refusal is not None:
         return _not_created(asked.name, refusal)
     count = asked.num_partitions
     if asked.assignments:
         count = len(asked.assignments)
-    elif count == _THE_BROKERS_OWN:
+    elif count == _BROKER_DEFAULT:
         count = hosted.settings.partitions_default
     configs = {config.name: config.value for config in asked.configs}
     refusal = hosted.check_create(asked.name, count, configs)
@@ -92,12 +92,10 @@ async def _create(
     return _created(created, hosted)
 
 
-async def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | None:
+async def _check_replication(asked: CreatableTopic, neighbours: ClusterView) -> Refusal | None:
     """What no broker here does: replicas beside the one that holds a partition."""
     if asked.assignments:
-        if asked.num_partitions != _THE_BROKERS_OWN or (
-            asked.replication_factor != _THE_BROKERS_OWN
-        ):
+        if asked.num_partitions != _BROKER_DEFAULT or (asked.replication_factor != _BROKER_DEFAULT):
             return Refusal(
                 ErrorCode.INVALID_REQUEST, "with assignments, both numbers have to be -1"
             )
@@ -109,7 +107,7 @@ async def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | N
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "partitions count from 0, and each has one broker that is up for its replicas",
             )
-    elif asked.replication_factor not in (_THE_BROKERS_OWN, _REPLICAS):
+    elif asked.replication_factor not in (_BROKER_DEFAULT, _REPLICAS):
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {asked.replication_factor}: partitions are not replicated here, "
@@ -118,7 +116,7 @@ async def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | N
     return None
 
 
-async def _is_one_broker_each(assigned: list[list[int]], neighbours: Neighbours) -> bool:
+async def _is_one_broker_each(assigned: list[list[int]], neighbours: ClusterView) -> bool:
     return all(len(brokers) == 1 for brokers in assigned) and await neighbours.are_up(
         {broker for (broker,) in assigned}
     )
@@ -128,7 +126,7 @@ def _not_created(name: str, refusal: Refusal) -> CreateTopicsResult:
     return CreateTopicsResult(name=name, error_code=refusal.code, error_message=refusal.message)
 
 
-def _created(made: HostedTopic, hosted: Hosted) -> CreateTopicsResult:
+def _created(made: LocalTopic, hosted: LogManager) -> CreateTopicsResult:
     return CreateTopicsResult(
         name=made.name,
         topic_id=made.topic.topic_id,
@@ -139,7 +137,7 @@ def _created(made: HostedTopic, hosted: Hosted) -> CreateTopicsResult:
     )
 
 
-def _configs(own: Mapping[str, str], hosted: Hosted) -> list[CreatedTopicConfig]:
+def _configs(own: Mapping[str, str], hosted: LogManager) -> list[CreatedTopicConfig]:
     return [_config(entry) for entry in describe_configs(own, hosted.settings.topic_defaults)]
 
 
@@ -153,12 +151,12 @@ def _config(entry: ConfigEntry) -> CreatedTopicConfig:
     )
 
 
-async def delete_topics(inbound: Inbound, hosted: Hosted, changes: TopicChanges) -> None:
+async def delete_topics(inbound: InboundRequest, hosted: LogManager, changes: TopicAdmin) -> None:
     """Delete topics; the groups have forgotten them when it is answered."""
     request: DeleteTopicsRequest = inbound.message
     asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
     results = [await _delete(topic, hosted, changes) for topic in asked]
-    await changes.forgotten()
+    await changes.wait_offsets_deleted()
     inbound.respond(DeleteTopicsResponse(responses=results))
 
 
@@ -167,7 +165,7 @@ def _by_name(names: list[str]) -> list[DeleteTopicsTopic]:
 
 
 async def _delete(
-    asked: DeleteTopicsTopic, hosted: Hosted, changes: TopicChanges
+    asked: DeleteTopicsTopic, hosted: LogManager, changes: TopicAdmin
 ) -> DeleteTopicsResult:
     name = asked.name
     if name is None:
@@ -184,35 +182,35 @@ async def _delete(
 
 
 async def create_partitions(
-    inbound: Inbound, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges
+    inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
 ) -> None:
     """Give topics more partitions, or see whether they could have them."""
     request: CreatePartitionsRequest = inbound.message
-    repeated = _repeated(topic.name for topic in request.topics)
+    repeated = _duplicates(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
         if topic.name in repeated:
-            results.append(_not_grown(topic.name, _TWICE))
+            results.append(_not_grown(topic.name, _DUPLICATE_TOPIC))
         else:
             may_change = None if request.validate_only else changes
-            results.append(await _grow(topic, hosted, neighbours, may_change))
+            results.append(await _create_partitions(topic, hosted, neighbours, may_change))
     inbound.respond(CreatePartitionsResponse(results=results))
 
 
-async def _grow(
+async def _create_partitions(
     asked: CreatePartitionsTopic,
-    hosted: Hosted,
-    neighbours: Neighbours,
-    changes: TopicChanges | None,
+    hosted: LogManager,
+    neighbours: ClusterView,
+    changes: TopicAdmin | None,
 ) -> CreatePartitionsResult:
-    refusal = hosted.check_partitions(asked.name, asked.count)
+    refusal = hosted.check_add_partitions(asked.name, asked.count)
     if refusal is None and hosted.is_internal(asked.name):
         refusal = Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{asked.name} keeps its partitions: they say where each group is",
         )
     if refusal is None and asked.assignments is not None:
-        refusal = await _refused_assignments(asked, hosted, neighbours)
+        refusal = await _check_assignments(asked, hosted, neighbours)
     if refusal is None and changes is not None:
         brokers = [broker for each in asked.assignments or () for broker in each.broker_ids]
         grown = await changes.add_partitions(asked.name, asked.count, brokers)
@@ -222,8 +220,8 @@ async def _grow(
     return CreatePartitionsResult(name=asked.name, error_code=ErrorCode.NONE)
 
 
-async def _refused_assignments(
-    asked: CreatePartitionsTopic, hosted: Hosted, neighbours: Neighbours
+async def _check_assignments(
+    asked: CreatePartitionsTopic, hosted: LogManager, neighbours: ClusterView
 ) -> Refusal | None:
     topic, assignments = hosted.topic(asked.name), asked.assignments or []
     added = asked.count - (topic.partition_count if topic else 0)
@@ -241,5 +239,5 @@ def _not_grown(name: str, refusal: Refusal) -> CreatePartitionsResult:
     return CreatePartitionsResult(name=name, error_code=refusal.code, error_message=refusal.message)
 
 
-def _repeated(names: Iterable[str]) -> set[str]:
+def _duplicates(names: Iterable[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}

@@ -31,8 +31,8 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.serialization import Connect
 
-from partage.broker.cluster.leasing import boot_ms
-from partage.broker.cluster.tls import TlsHandler
+from partage.broker.cluster.lease_renewal import boot_ms
+from partage.broker.cluster.tls import KazooTlsHandler
 from partage.store.zookeeper import (
     ChangeCallback,
     Check,
@@ -51,13 +51,13 @@ from partage.store.zookeeper import (
 T = TypeVar("T")
 
 _RETRY: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.1}
-_WHY: Final = {
+_REFUSAL_REASONS: Final = {
     NodeExistsError: RefusalReason.EXISTS,
     NoNodeError: RefusalReason.MISSING,
     BadVersionError: RefusalReason.VERSION,
     NotEmptyError: RefusalReason.CHILDREN,
 }
-_ANY: Final = -1  # version
+_ANY_VERSION: Final = -1  # version
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ _quiet = logging.getLogger(f"{__name__}.kazoo")
 _quiet.setLevel(logging.CRITICAL)  # what matters of it is said here, in words of ours
 
 
-class Unreachable(OSError):
+class ZooKeeperUnreachableError(OSError):
     """No server of the ensemble answers."""
 
 
@@ -76,19 +76,19 @@ class KazooSession:
     """
 
     def __init__(self, hosts: str, timeout_ms: int, context: ssl.SSLContext | None = None) -> None:
-        self.on_suspended: Callable[[], None] = _nothing
-        self.on_connected: Callable[[], None] = _nothing
-        self.on_over: Callable[[], None] = _nothing
+        self.on_suspended: Callable[[], None] = _no_op
+        self.on_connected: Callable[[], None] = _no_op
+        self.on_ended: Callable[[], None] = _no_op
         #: Before it began, by `boot_ms`.
-        self.begun_ms = boot_ms()
-        self._asked_ms = timeout_ms
-        self._granted_ms: int | None = None
+        self.started_ms = boot_ms()
+        self._requested_timeout_ms = timeout_ms
+        self._granted_timeout_ms: int | None = None
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
-        self._open: set[asyncio.Future[Any]] = set()  # answers that somebody waits for
+        self._pending: set[asyncio.Future[Any]] = set()  # answers that somebody waits for
         self._watches: dict[ChangeCallback, Callable[[Any], None]] = {}  # the same for the same
-        self._is_over = False  # set in kazoo's thread, before it can begin another session
-        self._tls = None if context is None else TlsHandler(context)
+        self._is_ended = False  # set in kazoo's thread, before it can begin another session
+        self._tls = None if context is None else KazooTlsHandler(context)
         self._client = KazooClient(
             hosts,
             timeout=timeout_ms / 1000,
@@ -97,10 +97,10 @@ class KazooSession:
             handler=self._tls,
             use_ssl=context is not None,
         )
-        self._client.add_listener(self._listen)
-        self._note_granted_timeout()
+        self._client.add_listener(self._on_kazoo_state)
+        self._capture_granted_timeout()
 
-    def _note_granted_timeout(self) -> None:
+    def _capture_granted_timeout(self) -> None:
         """Have the timeout that the servers grant noted: kazoo keeps it to itself."""
         connection = self._client._connection
         invoke = connection._invoke
@@ -108,7 +108,7 @@ class KazooSession:
         def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
             result = invoke(timeout, request, xid)
             if isinstance(request, Connect) and result and result[0].time_out > 0:
-                self._granted_ms = result[0].time_out
+                self._granted_timeout_ms = result[0].time_out
             return result
 
         connection._invoke = noting
@@ -128,7 +128,7 @@ class KazooSession:
         except TimeoutError:
             await session.end()
             fault = "" if session._tls is None else session._tls.fault
-            raise Unreachable(
+            raise ZooKeeperUnreachableError(
                 f"no ZooKeeper answers at {hosts}{f' over TLS ({fault})' if fault else ''}; start "
                 "it, or correct --state"
             ) from None
@@ -139,12 +139,12 @@ class KazooSession:
 
     async def end(self) -> None:
         """Close the session: its ephemeral nodes go at once, if a server can be reached."""
-        self._is_over = True
-        self.on_over = self.on_suspended = self.on_connected = _nothing
+        self._is_ended = True
+        self.on_ended = self.on_suspended = self.on_connected = _no_op
         self._connected.set()
         with contextlib.suppress(Exception):
             await asyncio.to_thread(self._stop)
-        self._give_up()
+        self._fail_pending()
 
     def _stop(self) -> None:
         self._client.stop()
@@ -152,30 +152,30 @@ class KazooSession:
 
     # What kazoo tells, in a thread of its own.
 
-    def _listen(self, state: str) -> None:
+    def _on_kazoo_state(self, state: str) -> None:
         if state == KazooState.LOST:
-            self._is_over = True
+            self._is_ended = True
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._changed, state)
+            self._loop.call_soon_threadsafe(self._on_state_changed, state)
 
-    def _changed(self, state: str) -> None:
-        if state == KazooState.CONNECTED and not self._is_over:
+    def _on_state_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED and not self._is_ended:
             self._connected.set()
             self.on_connected()
-        elif state == KazooState.SUSPENDED and not self._is_over:
+        elif state == KazooState.SUSPENDED and not self._is_ended:
             self._connected.clear()
             self.on_suspended()
-        elif self._is_over:
-            self._give_up()
-            on_over, self.on_over = self.on_over, _nothing
+        elif self._is_ended:
+            self._fail_pending()
+            on_over, self.on_ended = self.on_ended, _no_op
             on_over()
 
-    def _give_up(self) -> None:
+    def _fail_pending(self) -> None:
         """Nobody need wait any more. What is asked while kazoo takes its threads down, or changes
         its queues for those of a next session, it may never answer.
         """
         self._connected.set()
-        open_, self._open = self._open, set()
+        open_, self._pending = self._pending, set()
         for answer in open_:
             if not answer.done():
                 answer.set_exception(SessionExpiredError("the ZooKeeper session is over"))
@@ -185,7 +185,7 @@ class KazooSession:
     @property
     def timeout_ms(self) -> int:
         """What the servers have granted."""
-        return self._granted_ms or self._asked_ms
+        return self._granted_timeout_ms or self._requested_timeout_ms
 
     @property
     def session_id(self) -> int:
@@ -199,7 +199,7 @@ class KazooSession:
         self._check()
 
     def _check(self) -> None:
-        if self._is_over:
+        if self._is_ended:
             raise SessionEndedError("the ZooKeeper session is over")
 
     async def transact(self, operations: Sequence[Operation]) -> None:
@@ -218,12 +218,12 @@ class KazooSession:
                     transaction.set_data(operation.path, operation.data, operation.version)
                 case Delete():
                     transaction.delete(operation.path, operation.version)
-        results = await self._asked(transaction.commit_async)
+        results = await self._request(transaction.commit_async)
         for position, result in enumerate(results):
             if isinstance(result, SessionExpiredError):
                 raise SessionEndedError("the ZooKeeper session is over")
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
-                why = _WHY.get(type(result), RefusalReason.OTHER)
+                why = _REFUSAL_REASONS.get(type(result), RefusalReason.OTHER)
                 path = operations[position].path
                 raise RefusedError(position, why, f"{path}: {why.value}: {type(result).__name__}")
 
@@ -231,14 +231,14 @@ class KazooSession:
         """The node, None where there is none."""
         watch = self._watch(changed)
         try:
-            data, stat = await self._asked(partial(self._client.get_async, path, watch=watch))
+            data, stat = await self._request(partial(self._client.get_async, path, watch=watch))
         except RefusedError as refused:
             if refused.reason is not RefusalReason.MISSING:
                 raise
             if watch is None:
                 return None
             # To hear of it when it comes, ask whether it is there.
-            if await self._asked(partial(self._client.exists_async, path, watch=watch)) is None:
+            if await self._request(partial(self._client.exists_async, path, watch=watch)) is None:
                 return None
             return await self.read(path)
         return ZNode(
@@ -256,7 +256,7 @@ class KazooSession:
         """The names of the children."""
         watch = self._watch(changed)
         try:
-            names = await self._asked(partial(self._client.get_children_async, path, watch=watch))
+            names = await self._request(partial(self._client.get_children_async, path, watch=watch))
         except RefusedError as refused:
             if refused.reason is not RefusalReason.MISSING:
                 raise
@@ -272,7 +272,7 @@ class KazooSession:
         need not be ours to read.
         """
         with contextlib.suppress(RefusedError):
-            await self.transact([Check("/", _ANY)])
+            await self.transact([Check("/", _ANY_VERSION)])
 
     def _watch(self, changed: ChangeCallback | None) -> Callable[[Any], None] | None:
         if changed is None:
@@ -287,26 +287,26 @@ class KazooSession:
         self._watches[changed] = told
         return told
 
-    async def _asked(self, ask: Callable[[], Any]) -> Any:
+    async def _request(self, ask: Callable[[], Any]) -> Any:
         """Ask in kazoo's way; the answer, or the fault in ours."""
         self._check()
         answer: asyncio.Future[Any] = self._loop.create_future()
 
         def answered(result: Any) -> None:
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_settle, answer, result)
+                self._loop.call_soon_threadsafe(_set_result, answer, result)
 
-        self._open.add(answer)
+        self._pending.add(answer)
         try:
             ask().rawlink(answered)
             return await answer
         except KazooException as error:
-            raise _fault(error) from None
+            raise _to_store_error(error) from None
         finally:
-            self._open.discard(answer)
+            self._pending.discard(answer)
 
 
-def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+def _set_result(answer: asyncio.Future[Any], result: Any) -> None:
     if answer.done():  # nobody waits any more
         return
     if result.exception is not None:
@@ -315,14 +315,14 @@ def _settle(answer: asyncio.Future[Any], result: Any) -> None:
         answer.set_result(result.value)
 
 
-def _fault(error: KazooException) -> StoreError:
+def _to_store_error(error: KazooException) -> StoreError:
     if isinstance(error, SessionExpiredError):  # the client's being closed among them
         return SessionEndedError(str(error) or "the ZooKeeper session is over")
     if isinstance(error, ConnectionLoss | OperationTimeoutError | SessionMovedError):
         return InDoubtError(str(error) or "the connection to ZooKeeper was lost")
-    why = _WHY.get(type(error), RefusalReason.OTHER)
+    why = _REFUSAL_REASONS.get(type(error), RefusalReason.OTHER)
     return RefusedError(0, why, f"{why.value}: {type(error).__name__} {error}".rstrip())
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """Nobody listens."""

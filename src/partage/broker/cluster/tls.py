@@ -15,19 +15,21 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from partage.model.settings import BrokerSettings
 
 
-class BadTls(Exception):
+class ZooKeeperTlsError(Exception):
     """The settings ``zookeeper.ssl.*`` cannot be; the message says which, and why."""
 
 
-def context_of(settings: BrokerSettings) -> ssl.SSLContext | None:
+def ssl_context(settings: BrokerSettings) -> ssl.SSLContext | None:
     """The context of connections to ZooKeeper; None if they are not to be encrypted.
 
-    Raises `BadTls`.
+    Raises `ZooKeeperTlsError`.
     """
     trusted, own = settings.zookeeper_truststore, settings.zookeeper_keystore
     if not settings.zookeeper_tls:
         if trusted or own:
-            raise BadTls("files for TLS to ZooKeeper need zookeeper.ssl.client.enable=true too")
+            raise ZooKeeperTlsError(
+                "files for TLS to ZooKeeper need zookeeper.ssl.client.enable=true too"
+            )
         return None
     try:
         context = ssl.create_default_context(cafile=trusted)
@@ -42,15 +44,15 @@ def context_of(settings: BrokerSettings) -> ssl.SSLContext | None:
     return context
 
 
-def _bad_file(which: str, path: str | None, error: OSError) -> BadTls:
+def _bad_file(which: str, path: str | None, error: OSError) -> ZooKeeperTlsError:
     why = error.strerror or str(error)
     if isinstance(error, ssl.SSLError):
         what = "certificates" if which == "truststore" else "a bare key and its certificate"
         why = f"it does not hold {what} in PEM"
-    return BadTls(f"zookeeper.ssl.{which}.location={path}: {why}")
+    return ZooKeeperTlsError(f"zookeeper.ssl.{which}.location={path}: {why}")
 
 
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+class KazooTlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Makes kazoo's connections; ``fault`` is what was wrong with TLS the last time."""
 
     def __init__(self, context: ssl.SSLContext) -> None:

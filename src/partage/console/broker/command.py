@@ -15,12 +15,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from partage.broker.broker import Broker, CannotListen
-from partage.broker.cluster.address import BadState, StateAddress, parse_state
-from partage.broker.cluster.joining import CannotJoin
-from partage.broker.data_directory import DirectoryHeld, DirectoryLock
-from partage.broker.disk import RealDisk
-from partage.broker.overrides import BadOverride, with_overrides
+from partage.broker.broker import Broker, ListenError
+from partage.broker.cluster.facade import ClusterJoinError
+from partage.broker.cluster.state_address import StateAddress, StateAddressError, parse_state
+from partage.broker.overrides import OverrideError, apply_overrides
+from partage.broker.topics.data_directory import DirectoryLock, DirectoryLockedError
+from partage.broker.topics.real_disk import RealDisk
 from partage.console.common.addresses import (
     AddressParseError,
     format_address,
@@ -97,16 +97,16 @@ def run(
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     try:
         host, port = parse_address(listen)
-        settings = with_overrides(BrokerSettings(), parse_pairs(override or [], "--override"))
+        settings = apply_overrides(BrokerSettings(), parse_pairs(override or [], "--override"))
         settings = msgspec.structs.replace(settings, is_fsync_enabled=sync is SyncMode.DISK)
         reachable = _reachable(host, advertised)
         settings, state_address = _placed(settings, broker_id, state)
         if ephemeral and state is not None:
-            raise BadState(
+            raise StateAddressError(
                 "--state cannot be combined with --ephemeral: a broker of a cluster keeps its "
                 "records on disk; use --data-dir"
             )
-    except (AddressParseError, BadOverride, BadState) as error:
+    except (AddressParseError, OverrideError, StateAddressError) as error:
         raise usage_error(str(error)) from None
     lock: DirectoryLock | None = None
     disk: Disk
@@ -115,7 +115,7 @@ def run(
     else:
         try:
             lock = DirectoryLock(data_dir)
-        except DirectoryHeld as error:
+        except DirectoryLockedError as error:
             raise CommandError(str(error)) from None
         except OSError as error:
             raise CommandError(
@@ -125,7 +125,7 @@ def run(
     _calm_collector()
     try:
         _run_loop(serve(disk, settings, host, port, reachable, state_address))
-    except CannotJoin as error:
+    except ClusterJoinError as error:
         raise CommandError(str(error)) from None
     except DamagedFileError as error:
         raise CommandError(f"data directory '{data_dir}': {error}") from None
@@ -133,7 +133,7 @@ def run(
         DamagedLogError
     ) as error:  # The message ends with a repair command, which needs --data-dir.
         raise CommandError(f"data directory '{data_dir}': {error} --data-dir {data_dir}") from None
-    except CannotListen as error:
+    except ListenError as error:
         raise CommandError(f"cannot listen on {listen}: {error}") from None
     except OSError as error:
         raise CommandError(f"cannot use data directory '{data_dir}': {error}") from None
@@ -167,12 +167,14 @@ def _placed(
     """Return the settings with the broker id, and the address of the cluster's state."""
     if broker_id is not None:
         if not 0 <= broker_id <= INT32_MAX:
-            raise BadState(f"invalid --broker-id {broker_id}: must be from 0 to {INT32_MAX}")
+            raise StateAddressError(
+                f"invalid --broker-id {broker_id}: must be from 0 to {INT32_MAX}"
+            )
         settings = msgspec.structs.replace(settings, node_id=broker_id)
     if state is None:
         return settings, None
     if broker_id is None:
-        raise BadState("--state requires a unique broker id; add --broker-id N")
+        raise StateAddressError("--state requires a unique broker id; add --broker-id N")
     return settings, parse_state(state)
 
 
@@ -236,7 +238,7 @@ async def serve(
         return
     log.info("selected record decoder: %s", DECODER)
     print(format_address(*broker.address), flush=True)
-    failed = loop.create_task(broker.failed())
+    failed = loop.create_task(broker.wait_failed())
     await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
     await broker.stop()
     stopped.cancel()

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from partage.broker.data_directory import DirectoryHeld, DirectoryLock
-from partage.broker.disk import RealDisk
+from partage.broker.topics.data_directory import DirectoryLock, DirectoryLockedError
+from partage.broker.topics.real_disk import RealDisk
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError
 from partage.log.errors import DamagedFileError
@@ -43,7 +43,7 @@ def cut(
         raise CommandError(f"no such data directory: {data_dir}; set --data-dir")
     try:
         lock = DirectoryLock(data_dir)
-    except (DirectoryHeld, OSError) as error:
+    except (DirectoryLockedError, OSError) as error:
         raise CommandError(str(error)) from None
     try:
         cuts = truncate_log(RealDisk(data_dir), path, at)

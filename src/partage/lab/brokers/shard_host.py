@@ -1,6 +1,6 @@
 """Shard host of a world: a shell on the virtual clock around the driver and its store.
 
-It corresponds to `partage.broker.shard_host` on asyncio. It hands events to the driver, records to
+It corresponds to `partage.broker.coordination.shard_host` on asyncio. It hands events to the driver, records to
 the store, and replies to clients once their records are durable. Each process creates new hosts.
 """
 

@@ -173,7 +173,7 @@ class Storage:
     """The partitions on the broker's disk, during one process.
 
     Raises:
-        CorruptLogError: Acknowledged bytes are missing or changed.
+        DamagedLogError: Acknowledged bytes are missing or changed.
         OSError, PowerLossError: The disk fails.
     """
 

@@ -1,8 +1,8 @@
-"""What must hold in every world: a file a rule, each fed by the history alone.
+"""Checkers: the rules that hold in every world, one module for each rule.
 
-A checker knows what went over the wire, what was written, synced and loaded, and what consumers
-handed to their users. It knows nothing of the coordinator's or a member's state, so it would judge
-any other implementation as well. The first thing that cannot be raises `Violation`.
+A checker sees only the history: messages on the wire, records written, synced and loaded, and
+records delivered to users. It knows nothing about the state of coordinators or members, so it could
+judge any other implementation. The first broken rule raises `RuleViolationError`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CHECKERS: Final = (
 
 
 def attach_checkers(history: History, settings: GroupSettings) -> Ledger:
-    """Have every checker listen to a history; the ledger that they share."""
+    """Subscribe every checker to a history. Return the ledger that they share."""
     ledger = Ledger(history)
     for checker in CHECKERS:
         checker(history, ledger, settings)

@@ -1,4 +1,6 @@
-"""``shares``: in one generation no partition is given to two members, nor to whom it is no use."""
+"""Rule ``shares``: within a generation, each partition has one owner, which subscribes to its
+topic.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from partage.wire.consumer_protocol import decode_assignment, decode_subscriptio
 
 
 def decode_partitions(assignment: bytes) -> list[tuple[str, int]]:
-    """The partitions in an assignment; none in one of no bytes."""
+    """Return the partitions of an encoded assignment; an empty one has none."""
     if not assignment:
         return []
     said = decode_assignment(assignment)
@@ -20,7 +22,7 @@ def decode_partitions(assignment: bytes) -> list[tuple[str, int]]:
 
 
 class AssignmentsChecker:
-    """Judges each assignment that is stored."""
+    """Checks each stored assignment."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._awaited: dict[str, int] = {}
@@ -42,7 +44,8 @@ class AssignmentsChecker:
                 if other != member.member_id:
                     story = f"{partition} is given to {other} and {member.member_id}"
                     raise RuleViolationError("shares", f"{story} in generation {record.generation}")
-                # A static member may come back with another subscription, and finds it out itself.
+                # A static member may return with another subscription; it detects the mismatch
+                # itself.
                 if is_new and partition[0] not in topics:
                     raise RuleViolationError(
                         "shares", f"{member.member_id} never wanted {partition}"

@@ -1,7 +1,7 @@
-"""``callbacks``: a listener hears of what comes and goes in the order that KIP-429 has.
+"""Rule ``callbacks``: listener callbacks come in the order that KIP-429 specifies.
 
-Nothing is assigned that it has already, nothing revoked or lost that it has not, and neither is
-called for nothing.
+A partition is assigned only if the listener does not have it, and revoked or lost only if it does.
+Revoked and lost are never called without partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from partage.model.settings import GroupSettings
 
 
 class CallbacksChecker:
-    """Remembers what each process's listener has."""
+    """Tracks the partitions that each process's listener has."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._has: dict[str, set[Partition]] = {}

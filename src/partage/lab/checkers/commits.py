@@ -1,9 +1,10 @@
-"""``commits``: committed offsets are durable, change by commits alone, and come from somewhere.
+"""Rule ``commits``: committed offsets are durable and change only by commits, deletions and expiry.
 
-A partition of an OffsetCommit is answered with no error exactly if it is stored. What was
-acknowledged, or something later, is what every OffsetFetch after it shows; none shows what a crash
-could still take back, a value that nobody committed, or less than another before it. Offsets go
-when somebody deletes them or their topic, or their retention is over, and at no other time.
+- A partition of an OffsetCommit succeeds exactly if its offset is stored.
+- Every OffsetFetch shows the acknowledged offset, or a later one. It never shows an offset that a
+  crash can still lose, that no client committed, or that is older than one shown before.
+- Offsets are removed when a client deletes them, their topic is deleted, or their retention
+  expires, and at no other time.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from partage.wire.consumer_protocol import decode_subscription
 
 _Key = tuple[str, str, int]
 _Value = tuple[int, str]
-_NONE: Final = (-1, "")  # nothing is committed
-#: Refusals after which nothing may be stored; after others it may be, and nobody knows.
+_NONE: Final = (-1, "")  # no committed offset
+#: Errors that guarantee that nothing was stored. After other errors the offset may be stored.
 _REFUSED: Final = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
@@ -59,7 +60,7 @@ _REFUSED: Final = frozenset(
 
 
 class CommitsChecker:
-    """Remembers every offset that was stored, and which of them were acknowledged."""
+    """Tracks every stored offset, and which of them were acknowledged."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
@@ -70,8 +71,9 @@ class CommitsChecker:
         self._floors: dict[int, dict[_Key, int]] = {}
         self._asked: dict[int, list[OffsetCommitRequest]] = defaultdict(list)
         self._deleting = _DeletionRequests()
-        self._gone_ms: dict[str, int] = {}  # topics, and when they were deleted last
-        self._forgotten: dict[tuple[int, str], tuple[int, int]] = {}  # by broker: when it heard
+        self._gone_ms: dict[str, int] = {}  # time of the last deletion, by topic
+        # by broker and topic: time of notification, time of deletion
+        self._forgotten: dict[tuple[int, str], tuple[int, int]] = {}
         history.subscribe(RequestReceived, self._ask)
         history.subscribe(ResponseSent, self._answer)
         history.subscribe(TopicDeleted, self._go)
@@ -99,7 +101,7 @@ class CommitsChecker:
         self._forgotten[entry.broker, entry.topic] = (entry.at_ms, gone_ms)
 
     def _change_hands(self, entry: BrokerDied | ShardResigned | ShardAcquired) -> None:
-        """Whoever has the groups next may not have heard of a topic that went before."""
+        """Forget the notifications: the next owner may not know of earlier topic deletions."""
         self._forgotten.clear()
 
     def _write(self, entry: RecordsAppended) -> None:
@@ -124,27 +126,37 @@ class CommitsChecker:
         )
 
     def _judge_removal(self, record: OffsetTombstone, at_ms: int, later: int) -> None:
-        """``later`` is how many records of its group come after it in the same write."""
+        """Check the removal of an offset.
+
+        Args:
+            record: The removal.
+            at_ms: Time of the append.
+            later: Number of group records of the same group that follow in the same append.
+        """
         key = (record.group_id, record.topic, record.partition)
         last = self._written[key][-1] if self._written[key] else None
         if self._deleting.is_asked(at_ms, key) or self._went_with_its_topic(key, last):
             return
         groups = self._ledger.groups[record.group_id]
         before = reversed(groups[: len(groups) - later])
-        group = next((each for each in before if each is not None), None)  # it goes with the group
+        # the offset was removed with the group
+        group = next((each for each in before if each is not None), None)
         since_ms = 0
         if group is not None and group.members:
             if group.awaiting_sync or record.topic in _topics(group):
                 raise RuleViolationError("commits", f"{last} went, and its group is at work on it")
         elif group is not None and group.protocol_type is not None:
-            since_ms = group.since_ms  # from when it was empty (KIP-211)
+            since_ms = group.since_ms  # retention starts when the group becomes empty (KIP-211)
         if last is None or at_ms - max(last.commit_ms, since_ms) < self._retention_ms:
             raise RuleViolationError(
                 "commits", f"{last} went before its time, and nobody deleted it"
             )
 
     def _went_with_its_topic(self, key: _Key, last: OffsetRecord | None) -> bool:
-        """What is committed later stays, if that is acknowledged."""
+        """Return True if the offset was removed because its topic was deleted.
+
+        An acknowledged offset that was committed after the deletion must stay.
+        """
         gone_ms = self._gone_ms.get(key[1])
         if last is None or gone_ms is None:
             return False
@@ -153,7 +165,7 @@ class CommitsChecker:
         return last.commit_ms <= gone_ms or not is_acknowledged
 
     def _lose(self, record: Record) -> None:
-        """What was written and is lost is not there to expire."""
+        """Forget an offset that was appended but lost."""
         if isinstance(record, OffsetRecord):
             self._written[record.group_id, record.topic, record.partition].remove(record)
 
@@ -164,7 +176,7 @@ class CommitsChecker:
             case OffsetTombstone():
                 self._stored[record.group_id, record.topic, record.partition].append(None)
 
-    # Answers.
+    # Responses
 
     def _answer(self, entry: ResponseSent) -> None:
         match entry.request.message, entry.message:
@@ -272,7 +284,7 @@ class CommitsChecker:
             raise RuleViolationError("commits", f"{key} shows {shown}, which is none of {allowed}")
         if kept is None:
             return
-        # Whoever asks later is shown no earlier one.
+        # Later fetches must not show an earlier offset.
         self._acknowledged[key] = max(at, self._acknowledged.get(key, 0))
         heard_ms, gone_ms = self._forgotten.get((read.broker, key[1]), (read.at_ms, 0))
         if read.at_ms > heard_ms and kept.commit_ms < gone_ms:
@@ -282,11 +294,11 @@ class CommitsChecker:
 
 
 class _DeletionRequests:
-    """What is asked to be deleted, at one moment."""
+    """The deletions requested in the current millisecond."""
 
     def __init__(self) -> None:
         self._at_ms = -1
-        self._wanted: set[str | _Key] = set()  # groups, and offsets
+        self._wanted: set[str | _Key] = set()  # group ids and offset keys
 
     def ask(self, at_ms: int, message: OffsetDeleteRequest | DeleteGroupsRequest) -> None:
         if at_ms != self._at_ms:
@@ -305,7 +317,7 @@ class _DeletionRequests:
 
 
 def _topics(group: GroupRecord) -> set[str]:
-    """What the members of a group subscribe to."""
+    """Return the topics that the members of a group subscribe to."""
     return {topic for m in group.members for topic in decode_subscription(m.subscription).topics}
 
 

@@ -1,7 +1,7 @@
-"""``two-steps``: cooperative members give a partition up before somebody else gets it.
+"""Rule ``two-steps``: a cooperative member revokes a partition before another member gets it.
 
-Judged by what the members say they own when they join: what one of them says with the newest
-generation is not given to another in the same rebalance (KIP-429).
+The claims are the owned partitions in the JoinGroup subscriptions. A partition that a member claims
+with the newest generation is not assigned to another member in the same rebalance (KIP-429).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from partage.wire.consumer_protocol import decode_subscription
 
 
 class CooperativeHandoverChecker:
-    """Judges each assignment of cooperative-sticky against what its members claimed."""
+    """Checks each cooperative-sticky assignment against the members' claims."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         ledger.on_assigned(self._judge)

@@ -1,7 +1,7 @@
-"""``deliveries``: a process hands out a partition's records in order, and without gaps.
+"""Rule ``deliveries``: a process delivers the records of a partition in order and without gaps.
 
-From one record of a partition to the next it goes up by one, as long as the process keeps the
-partition; it may begin anew wherever a commit says when it gets the partition again.
+While a process owns a partition, each delivered offset is one above the previous one. After it lost
+the partition and got it again, it may start at any committed offset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from partage.model.settings import GroupSettings
 
 
 class DeliveriesChecker:
-    """Follows each process through each partition that it holds."""
+    """Tracks the next offset of each process in each partition that it owns."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._next: dict[tuple[str, Partition], int] = {}

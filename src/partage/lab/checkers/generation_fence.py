@@ -1,8 +1,11 @@
-"""``fencing``: heartbeats and commits are accepted from members of the generation, and no others.
+"""Rule ``fencing``: heartbeats and commits are accepted only from members of the current
+generation.
 
-A commit that names no generation counts where the group has no members. Who is in the generation is
-not told that it is another one, and who has no instance id is not told that somebody else has it.
-That a member is unknown is not judged: who was removed is not written down at once.
+- A commit without a generation is accepted only into a group without members.
+- A member of the current generation never gets ILLEGAL_GENERATION.
+- A member without an instance id never gets FENCED_INSTANCE_ID.
+
+UNKNOWN_MEMBER_ID is not checked: a removal is not stored at once.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitRes
 
 
 class GenerationFenceChecker:
-    """Compares who is accepted with who is stored."""
+    """Compares accepted requests with the stored members."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
@@ -37,7 +40,7 @@ class GenerationFenceChecker:
         match asked, message:
             case HeartbeatRequest(), HeartbeatResponse():
                 mark = self._marks.pop(entry.request.serial)
-                # While it loads the broker says that all is well, and counts sessions from then on.
+                # While it loads, the broker accepts all heartbeats. Sessions start after the load.
                 if entry.request.is_loaded:
                     if message.error_code == ErrorCode.NONE:
                         generation = asked.generation_id
@@ -70,9 +73,7 @@ class GenerationFenceChecker:
         codes: Set[int],
         mark: int,
     ) -> None:
-        """Who is in the generation, all along, is not told that it is another one; and nobody is
-        replaced who has no instance id.
-        """
+        """Check the errors: ILLEGAL_GENERATION and FENCED_INSTANCE_ID."""
         groups = self._ledger.versions_since(asked.group_id, mark)
         if ErrorCode.ILLEGAL_GENERATION in codes and all(
             group is not None and _has(group, generation, asked.member_id) for group in groups

@@ -1,8 +1,8 @@
-"""``generations``: a group's generation grows by one, and is stored as one that can be.
+"""Rule ``generations``: a group's generation grows by one, and each stored generation is valid.
 
-Through crashes, failures of the log and loads. Each stored generation has its leader among its
-members, every member has metadata for the chosen protocol, each instance id is there once, and
-there are no more members than allowed. A group that was removed begins anew.
+This holds across crashes, log failures and loads. The leader is a member, every member has metadata
+for the chosen protocol, instance ids are unique, and the group does not exceed its maximum size. A
+removed group starts again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from partage.model.settings import GroupSettings
 
 
 class GenerationsChecker:
-    """Judges each stored group by the one before it."""
+    """Compares each stored group with the previous one."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._members_max = settings.members_max
@@ -55,7 +55,10 @@ class GenerationsChecker:
             )
 
     def _judge_succession(self, before: GroupRecord, saved: GroupRecord) -> None:
-        """Within a generation nobody comes or goes; a static member may have another id."""
+        """Check that members and assignments stay the same within a generation.
+
+        A static member may get another member id.
+        """
 
         def places(group: GroupRecord) -> list[str]:
             return sorted(m.instance_id or m.member_id for m in group.members)

@@ -1,8 +1,8 @@
-"""``instances``: of those who use an instance id the last one counts, the others are fenced.
+"""Rule ``instances``: only the latest member with an instance id is valid; earlier ones are fenced.
 
-A member that was replaced is accepted nowhere any more, neither in a heartbeat, a sync, a join, a
-commit nor a leave that was asked after its successor was answered. A commit that names no
-generation is in nobody's name, whatever id it brings; `fencing` judges it.
+After its successor received a response, a replaced member must not succeed with a Heartbeat,
+SyncGroup, JoinGroup, OffsetCommit or LeaveGroup. A commit without a generation belongs to no
+member, whatever member id it has; rule ``fencing`` checks it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from partage.wire.apis.sync_group import SyncGroupResponse
 
 
 class InstanceIdsChecker:
-    """Remembers who holds each instance id, and since when others do not."""
+    """Tracks the member of each instance id, and when earlier members were fenced."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._holders: dict[tuple[str, str], str] = {}

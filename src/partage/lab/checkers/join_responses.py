@@ -1,6 +1,6 @@
-"""``joins``: nobody hears of a generation that is not durable; its leader hears who is in it.
+"""Rule ``joins``: a JoinGroup response shows a durable generation, and its leader gets all members.
 
-Who was a member and does not join again is in no later generation; static members may be.
+A dynamic member that does not join again is in no later generation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from partage.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 class JoinResponsesChecker:
-    """Compares each answered JoinGroup with what is durable by then."""
+    """Compares each successful JoinGroup response with the durable group."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._saved: dict[tuple[str, int], list[GroupRecord]] = {}
@@ -42,13 +42,13 @@ class JoinResponsesChecker:
                 self._judge_who(record, entry.at_ms)
 
     def _judge_who(self, record: GroupRecord, at_ms: int) -> None:
-        """Of the members there were only those go on that joined again, and static ones."""
+        """Check that all old dynamic members of a new generation joined again."""
         before = self._members.get(record.group_id, set())
         self._members[record.group_id] = {m.member_id for m in record.members}
         if not record.awaiting_sync:
             return
         joined = self._asked.pop(record.group_id, {})
-        # Of one moment it cannot be told which came first: those may have joined the next one.
+        # Within one millisecond the order is unknown: these joins may be for the next generation.
         self._asked[record.group_id] = {who: ms for who, ms in joined.items() if ms == at_ms}
         for member in record.members:
             is_new = member.member_id not in before
@@ -78,7 +78,7 @@ class JoinResponsesChecker:
             raise RuleViolationError(
                 "joins", f"{message} tells of a generation that is not durable"
             )
-        # A static member that comes back to an old client is told that its predecessor leads.
+        # A static member that returns with an old API version may get its predecessor as leader.
         is_back = asked.group_instance_id is not None and not asked.member_id
         if not is_back and not any(s.leader == message.leader for s in with_it):
             raise RuleViolationError("joins", f"{message} names another leader than {with_it[-1]}")

@@ -1,11 +1,11 @@
-"""``recovery``: what is loaded is what was durable, and of what was in doubt a beginning.
+"""Rule ``recovery``: a load restores all durable records and a prefix of the records in doubt.
 
-With several brokers the one that has loaded in the highest epoch has the groups. What another
-writes after that may never become durable, and tells nobody anything.
+In a cluster, the broker that loaded with the highest epoch owns the shard. Later records of other
+brokers must not become durable or be acknowledged.
 
-The ledger keeps what was written and what is known durable, for the other checkers, and judges
-each load: whatever was acknowledged is there, nothing else is, and records that nobody was told of
-are there up to some point and not beyond.
+The ledger tracks appended and durable records for the other checkers, and checks each load. All
+acknowledged records must be present. Unacknowledged records must be present up to some point and
+absent after it. Other records must not exist.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ _Written = tuple[tuple[bytes, bytes | None], Record]
 
 
 class _ShardLedger:
-    """What is known of one shard's log."""
+    """The known state of one shard's log."""
 
     def __init__(self) -> None:
         self.owner: int | None = None
-        self.is_unowned = False  # or taken from its owner, and nobody has loaded it since
+        self.is_unowned = False  # or acquired by another broker that has not loaded it
         self._epoch = 0
-        self._taken = 0  # the highest epoch in which somebody has taken it
+        self._taken = 0  # the highest epoch in which any broker acquired it
         self._state: dict[bytes, bytes] = {}
-        self._unconfirmed: list[_Written] = []  # what the owner wrote
-        self._decided: dict[int, deque[bool]] = defaultdict(deque)  # of others: whether it is there
+        self._unconfirmed: list[_Written] = []  # appended by the owner, without result
+        # of former owners: True for each record that is durable
+        self._decided: dict[int, deque[bool]] = defaultdict(deque)
         self._in_doubt: list[_Written] = []
 
     def write(self, broker: int, written: list[_Written]) -> bool:
-        """Whether it may become durable."""
+        """Add appended records. Return True if they may become durable."""
         if self.owner is None:
             self.owner = broker
         if broker != self.owner:
@@ -53,7 +54,7 @@ class _ShardLedger:
         return True
 
     def confirm(self, broker: int, count: int) -> list[_Written]:
-        """A broker is told that so much of what it wrote is durable; what of it was in doubt."""
+        """Handle a confirmation of ``count`` records to a broker. Return those that were in doubt."""
         decided = self._decided[broker]
         while count and decided:
             count -= 1
@@ -65,14 +66,14 @@ class _ShardLedger:
         return confirmed
 
     def lose(self, broker: int) -> None:
-        """A broker will not learn what became of what it wrote."""
+        """Handle the failure of a broker, after which it cannot learn the result of its appends."""
         self._decided.pop(broker, None)
         if broker == self.owner:
             self._in_doubt += self._unconfirmed
             self._unconfirmed = []
 
     def take(self, broker: int, epoch: int) -> None:
-        """A broker is going to load it in this epoch: no other may speak for it any more."""
+        """Handle an acquisition: no other broker may act for the shard from now on."""
         if self.is_stale_epoch(broker, epoch):
             return
         self._taken = max(self._taken, epoch)
@@ -80,7 +81,7 @@ class _ShardLedger:
             self.is_unowned = True
 
     def is_stale_epoch(self, broker: int, epoch: int) -> bool:
-        """Whether somebody has it in a higher epoch: who loads in this one does not know it yet."""
+        """True if another broker loaded with a higher epoch, which this broker does not know yet."""
         if epoch == self._epoch and self.owner not in (None, broker):
             story = f"brokers {self.owner} and {broker} both have it in epoch {epoch}"
             raise RuleViolationError("recovery", story)
@@ -89,12 +90,16 @@ class _ShardLedger:
     def load(
         self, broker: int, epoch: int, found: dict[bytes, bytes]
     ) -> tuple[list[_Written], int]:
-        """A broker has it from now on: what was in doubt until now, and how much of it is there."""
+        """Handle a load by a broker that owns the shard from now on.
+
+        Returns:
+            The records that were in doubt, and how many of them are present.
+        """
         self._epoch, self.is_unowned = epoch, epoch < self._taken
         known = len(self._in_doubt)
         limbo = (
             self._in_doubt + self._unconfirmed
-        )  # of an owner that does not know yet that it is none
+        )  # of an owner that does not know yet that it lost the shard
         kept = self._survivors(limbo, found)
         if self._unconfirmed and self.owner is not None:
             self._decided[self.owner].extend(at < kept for at in range(known, len(limbo)))
@@ -103,7 +108,7 @@ class _ShardLedger:
         return limbo, kept
 
     def _survivors(self, limbo: list[_Written], found: dict[bytes, bytes]) -> int:
-        """How many of the records in doubt are there."""
+        """Return how many of the records in doubt are present."""
         state, fitting = dict(self._state), None
         for count in range(len(limbo) + 1):
             if state == found:
@@ -133,14 +138,14 @@ class _ShardLedger:
 
 
 class Ledger:
-    """The records that were written, and those that are durable, as an outsider knows it."""
+    """The appended and the durable records, as an outside observer knows them."""
 
     def __init__(self, history: History) -> None:
-        #: Each group's records in the order of their writing; None where it was removed.
+        #: Each group's records in append order; None for a removal.
         self.groups: dict[str, list[GroupRecord | None]] = defaultdict(list)
         self.durable_groups: dict[str, GroupRecord | None] = {}
         self._logs: dict[int, _ShardLedger] = defaultdict(_ShardLedger)
-        self._shards: dict[str, int] = {}  # of the groups, as far as something is known of them
+        self._shards: dict[str, int] = {}  # the shard of each known group
         self._written: list[Callable[[RecordsAppended], None]] = []
         self._stored: list[Callable[[Record], None]] = []
         self._assigned: list[Callable[[GroupRecord], None]] = []
@@ -154,42 +159,46 @@ class Ledger:
         history.subscribe(ShardLoaded, self._load)
 
     def on_appended(self, listener: Callable[[RecordsAppended], None]) -> None:
-        """Have ``listener`` called with what is written, if it may become durable."""
+        """Call ``listener`` with each append that may become durable."""
         self._written.append(listener)
 
     def on_durable(self, listener: Callable[[Record], None]) -> None:
-        """Have ``listener`` called with each record once it is durable."""
+        """Call ``listener`` with each record once it is durable."""
         self._stored.append(listener)
 
     def on_assigned(self, listener: Callable[[GroupRecord], None]) -> None:
-        """Have ``listener`` called once what a generation is assigned is durable; not when that is
-        stored again, for a static member that came back.
+        """Call ``listener`` with a group once a new generation's assignment is durable.
+
+        It is not called when the same assignment is stored again for a returning static member.
         """
         self._assigned.append(listener)
 
     def on_lost(self, listener: Callable[[Record], None]) -> None:
-        """Have ``listener`` called with each record that was written, and is not there."""
+        """Call ``listener`` with each record that was appended but lost."""
         self._lost.append(listener)
 
     def may_own(self, broker: int, group_id: str) -> bool:
-        """Whether a broker may have a group: nobody else has taken it over since it was loaded, and
-        it has not given it up.
+        """Return True if a broker may own a group.
+
+        It may if it loaded the group last, has not dropped it, and no other broker acquired it.
         """
         log = self._logs[self._shards.get(group_id, -1)]
         return log.owner is None or (log.owner == broker and not log.is_unowned)
 
     def latest(self, group_id: str) -> GroupRecord | None:
-        """A group as it was last written."""
+        """Return the last appended version of a group."""
         written = self.groups.get(group_id)
         return written[-1] if written else None
 
     def versions_since(self, group_id: str, mark: int) -> list[GroupRecord | None]:
-        """What the group was at ``mark``, and what was written of it after; None is no group."""
+        """Return the version of a group at ``mark`` and all later ones; None means that it did not
+        exist.
+        """
         written = self.groups[group_id]
         return written[mark - 1 :] if mark else [None, *written]
 
     def version_count(self, group_id: str) -> int:
-        """Now, for `since`."""
+        """Return the number of versions of a group, for `versions_since`."""
         return len(self.groups[group_id])
 
     def _write(self, entry: RecordsAppended) -> None:

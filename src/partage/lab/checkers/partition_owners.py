@@ -1,9 +1,11 @@
-"""``owners``: no partition is held by two members of the group at a time.
+"""Rule ``owners``: no two members of the current generation own the same partition.
 
-What a member of the present generation holds, nobody else does. One that was dropped and has not
-heard of it yet may hold on to what is somebody else's by now, until its own session is over: the
-coordinator refuses its commits. The same goes for a static member that a generation has kept its
-place for without it, and for one that somebody else has joined for in its name.
+Some members may keep partitions that belong to another member by now, until their session expires.
+The coordinator rejects their commits. These are:
+
+- members that were removed and do not know it yet;
+- static members that a new generation included without a join;
+- members for which another client joined under their member id.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from partage.wire.apis.join_group import JoinGroupResponse
 
 
 class PartitionOwnersChecker:
-    """Judges whenever a consumer process comes to hold something else."""
+    """Checks each change of a process's owned partitions."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
         self._holds: dict[str, OwnershipChanged] = {}
-        #: By group and generation: which clients were told that they are in it, and as whom.
+        #: By group and generation: the clients that learned of it, with their member ids.
         self._joined: dict[str, dict[int, set[tuple[str, str]]]] = defaultdict(dict)
         history.subscribe(OwnershipChanged, self._hold)
         history.subscribe(ResponseSent, self._answer)
@@ -47,7 +49,7 @@ class PartitionOwnersChecker:
         if isinstance(record, GroupRecord) and record.awaiting_sync:
             self._joined[record.group_id].setdefault(record.generation, set())
         elif isinstance(record, GroupTombstone):
-            self._joined.pop(record.group_id, None)  # whose generations begin again
+            self._joined.pop(record.group_id, None)  # its generations start again
 
     def _hold(self, entry: OwnershipChanged) -> None:
         self._holds[entry.process] = entry

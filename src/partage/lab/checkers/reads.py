@@ -1,7 +1,7 @@
-"""``reads``: what can be read stays, and nobody commits past it.
+"""Rule ``reads``: the end of a partition never moves back, and no client commits beyond it.
 
-Where a partition ends, as a Fetch shows it or a producer was told, it has not ended before that
-ever after, through crashes: whoever has read up to there may have acted on it.
+The end is known from Fetch responses and acknowledged records. It must survive crashes, because
+consumers may have used the records up to there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from partage.wire.apis.offset_commit import OffsetCommitRequest
 
 
 class ReadsChecker:
-    """Remembers how far each partition could be read."""
+    """Tracks the known end of each partition."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ends: dict[Partition, int] = {}

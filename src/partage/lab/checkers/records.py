@@ -1,8 +1,8 @@
-"""``records``: a record that was acknowledged stays where it is, and is there once.
+"""Rule ``records``: an acknowledged record stays at its offset, exactly once.
 
-The producers of a world number their records in each partition, and tell the broker which number
-it is. So no value is at two offsets, no offset has two values, and the next one of a producer comes
-later, whatever was lost on the way. In the end all is read once more, whoever has read it before.
+Producers number their records in each partition and send the number as sequence. So each value is
+at one offset, each offset has one value, and a producer's records are in order, whatever messages
+are lost. At the end all records are read once more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from partage.model.settings import GroupSettings
 
 
 class RecordsChecker:
-    """Judges each acknowledged and each delivered record by its place."""
+    """Checks the offset of each acknowledged, delivered and reread record."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._values: dict[Partition, dict[int, bytes]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""``answers``: each request is answered once, or its connection ends."""
+"""Rule ``answers``: each request gets one response, or its connection ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from partage.model.settings import GroupSettings
 
 
 class ResponsesChecker:
-    """Counts answers. That none is missing for ever is judged when all is over (`peace`)."""
+    """Rejects second responses. `partage.lab.liveness` checks for missing responses at the end."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._answered: set[int] = set()

@@ -1,9 +1,11 @@
-"""``expiry``: nobody who is alive is taken for dead.
+"""Rule ``expiry``: no live member is expired.
 
-A member whose heartbeat, commit, join or sync was accepted within its session timeout is not
-expired, and neither is one whose heartbeat had reached that broker's machine by then: that the
-broker itself stood still counts against nobody. And who would have been expired meanwhile, and may
-have stood still with it, is left as long to be heard of as the broker was late, up to 10 s.
+- A member whose heartbeat, commit, join or sync was accepted within its session timeout is not
+  expired.
+- The same holds if its heartbeat reached the broker's machine in time: a pause of the broker does
+  not count against members.
+- After a pause, members may have paused too. A member whose session ended meanwhile gets as much
+  extra time as the broker was late, up to 10 s.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from partage.wire.apis.offset_commit import OffsetCommitResponse
 from partage.wire.apis.sync_group import SyncGroupResponse
 
 _REASON: Final = "no heartbeat within its session timeout"
-_LATE_MS: Final = 200  # that a broker may be without having stood still
+_LATE_MS: Final = 200  # lateness that needs no pause
 _RESTS_MAX_MS: Final = 10_000
 _Place = tuple[str, str]
 
 
 class _Stall(NamedTuple):
-    """A standstill, and until when there may have been a rest after earlier ones."""
+    """A pause, and the end of the grace period after earlier pauses."""
 
     since_ms: int
     until_ms: int
@@ -44,17 +46,19 @@ class _Stall(NamedTuple):
 
 
 class SessionExpiryChecker:
-    """Remembers each member's last sign of life, and how long its session is."""
+    """Tracks each member's last sign of life and its session timeout."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._sessions: dict[_Place, int] = {}
         self._alive_ms: dict[_Place, int] = {}
-        self._heard_ms: dict[_Place, int] = {}  # when it was answered, from which a session counts
-        self._stills: dict[int | None, _Stall] = {}  # the last of each broker, and of all
+        # time of the last response, from which the session counts
+        self._heard_ms: dict[_Place, int] = {}
+        # the last pause of each broker, and of the machine (None)
+        self._stills: dict[int | None, _Stall] = {}
         self._rests_until_ms = 0
-        self._begun: dict[str, tuple[int, int]] = {}  # each group's generation, and since when
+        self._begun: dict[str, tuple[int, int]] = {}  # generation and start time of each group
         ledger.on_appended(self._write)
-        self._loaded_ms = 0  # from then on sessions count anew
+        self._loaded_ms = 0  # sessions start again at a load
         self._expired: dict[_Place, MemberExpired] = {}
         history.subscribe(RequestReceived, self._ask)
         history.subscribe(ResponseSent, self._answer)
@@ -85,21 +89,21 @@ class SessionExpiryChecker:
                 self._sessions[place] = asked.session_timeout_ms
                 self._expired.pop(place, None)
                 self._live(place, entry)
-                # While it is parked no session counts.
+                # The session does not count while the join is parked.
                 generation, begun_ms = self._begun.get(asked.group_id, (-1, 0))
                 if generation == message.generation_id:
                     self._alive_ms[place] = max(begun_ms, entry.request.at_ms)
             case SyncGroupResponse(error_code=code):
                 if code == ErrorCode.NONE:
                     self._live((asked.group_id, asked.member_id), entry)
-                else:  # it was heard of, if it is known
+                else:  # a known member's session was extended
                     self._heard_ms[asked.group_id, asked.member_id] = entry.at_ms
             case HeartbeatResponse(error_code=code):
                 if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                     self._live((asked.group_id, asked.member_id), entry)
             case OffsetCommitResponse(topics=topics):
                 place = (asked.group_id, asked.member_id)
-                self._heard_ms[place] = entry.at_ms  # whatever comes of it
+                self._heard_ms[place] = entry.at_ms  # whatever the result
                 if any(not result.error_code for topic in topics for result in topic.partitions):
                     self._live(place, entry)
 
@@ -118,7 +122,7 @@ class SessionExpiryChecker:
             raise RuleViolationError(
                 "expiry", f"{place} is expired after {silent_ms} of {session_ms} ms"
             )
-        # When its session was over is known within bounds: an answer may be long on its way.
+        # The end of the session is known only within bounds: a response may have been delayed.
         earliest_ms = max(self._alive_ms.get(place, 0), self._loaded_ms) + session_ms
         _, begun_ms = self._begun.get(entry.group_id, (-1, 0))
         due_ms = max(self._heard_ms.get(place, 0), self._loaded_ms, begun_ms) + session_ms

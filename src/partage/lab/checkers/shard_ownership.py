@@ -1,8 +1,8 @@
-"""``tenures``: of a group speaks the broker that has it, and nobody else.
+"""Rule ``tenures``: only the broker that owns a shard responds for its groups.
 
-Who has given a shard up, or does not know yet that another broker has taken it over, may say of its
-groups only that it is not their coordinator: that keeps a lease. This holds for refusals too. Of
-what was asked while a broker loaded nothing is judged: it says what it says to everybody.
+A broker that dropped a shard, or does not know yet that another broker acquired it, may only
+respond that it is not the coordinator. A lease guarantees this, for errors too. Requests that
+arrived while the broker was loading are not checked: they all get the same error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ABSENT: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-#: What only a coordinator can know; other refusals are about the request itself.
+#: Errors that only a coordinator can know; other errors concern the request itself.
 _SAYING: Final = frozenset(
     {
         ErrorCode.NONE,
@@ -52,11 +52,11 @@ _SAYING: Final = frozenset(
 
 
 class ShardOwnershipChecker:
-    """Asks of each answer about a group whether another broker has the group by then."""
+    """Checks each response about a group against the owner of its shard."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
-        self._had: set[int] = set()  # requests about several groups, whose broker had the first
+        self._had: set[int] = set()  # requests for several groups whose broker owned the first one
         history.subscribe(RequestReceived, self._ask)
         history.subscribe(ResponseSent, self._answer)
         history.subscribe(MemberExpired, self._expire)
@@ -71,7 +71,7 @@ class ShardOwnershipChecker:
         asked = entry.request
         group_id = _group(asked.message, entry.message)
         if asked.serial in self._had:
-            return  # what it says of one was so when it was asked, and waits for the others
+            return  # its result for one group was valid at first and waited for the others
         if group_id is None or not asked.is_loaded or self._ledger.may_own(asked.broker, group_id):
             return
         codes = _codes(entry.message)
@@ -86,7 +86,7 @@ class ShardOwnershipChecker:
 
 
 def _group(asked: Any, message: Any) -> str | None:
-    """The group that an answer is about, the first of several; None where it is about none."""
+    """Return the group id of a response, the first of several; None if it has none."""
     match message:
         case HeartbeatResponse() | JoinGroupResponse() | SyncGroupResponse():
             return str(asked.group_id)
@@ -102,7 +102,7 @@ def _group(asked: Any, message: Any) -> str | None:
 
 
 def _codes(message: Any) -> set[int]:
-    """All error codes in an answer: where they are depends on its version."""
+    """Return all error codes of a response. Their location depends on the API version."""
     codes: set[int] = set()
     groups = getattr(message, "groups", ()) or getattr(message, "results", ())
     for one in (message, *groups[:1]):

@@ -1,7 +1,7 @@
-"""``syncs``: a member's assignment in a generation is one, and it is what the leader sent.
+"""Rule ``syncs``: a member gets one assignment in each generation, and it is what the leader sent.
 
-What a member is told is durable: in the newest record of its group, or in one of before, for a
-static member's return stores the group anew under another id (KIP-345).
+The assignment in a response is durable: in the group's newest record or in an earlier one. The
+return of a static member stores the group again with another member id (KIP-345).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Place = tuple[str, int, str]
 
 
 class SyncResponsesChecker:
-    """Remembers what leaders sent and what members were told."""
+    """Tracks the assignments that leaders sent and members received."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._sent: dict[_Place, list[dict[str, bytes]]] = {}

@@ -1,1 +1,1 @@
-"""What surrounds the processes of a world: time, network, disks, a ZooKeeper."""
+"""Simulated environment of the processes: clock, network, disks and ZooKeeper."""

@@ -1,4 +1,4 @@
-"""The virtual clock: what is to happen, in the order in which it will."""
+"""The virtual clock: a queue of calls in the order of their times."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-#: When every world begins, in ms since the epoch.
+#: Start time of every world, in ms since the epoch.
 START_MS: Final = 1_750_000_000_000
 
 
-#: More than this in one millisecond is somebody who asks again and again, without waiting.
+#: More events than this within one millisecond indicate a loop that retries without a delay.
 _EVENTS_PER_MS_MAX: Final = 20_000
 
 
 class LivelockError(AssertionError):
-    """So much happens at one moment that the next never comes."""
+    """Raised when too many events occur at one time, so that time no longer advances."""
 
 
 class Clock:
-    """Time in ms that passes only from one event to the next."""
+    """A clock in ms that advances only from one event to the next."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
@@ -28,12 +28,18 @@ class Clock:
         self._serial = 0
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Have ``call`` happen after ``delay_ms``; what falls on one time keeps its order."""
+        """Schedule ``call`` after ``delay_ms``. Calls at the same time run in the order of
+        scheduling.
+        """
         self._serial += 1
         heapq.heappush(self._queue, (self.now_ms + delay_ms, self._serial, call))
 
     def run(self, for_ms: int) -> None:
-        """Let everything happen that falls into the next ``for_ms``."""
+        """Run all calls of the next ``for_ms``, and advance the time by it.
+
+        Raises:
+            LivelockError: Too many calls run at the same time.
+        """
         until_ms = self.now_ms + for_ms
         queue, pop = self._queue, heapq.heappop
         left = _EVENTS_PER_MS_MAX
@@ -50,5 +56,5 @@ class Clock:
         self.now_ms = until_ms
 
     def stall(self, for_ms: int) -> None:
-        """Let time pass in which nothing happens: what falls due meanwhile happens after it."""
+        """Advance the time without running calls. Calls that become due run after it."""
         self.now_ms += for_ms

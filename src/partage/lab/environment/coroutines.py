@@ -1,4 +1,4 @@
-"""Coroutines on the virtual clock: what `partage.store` is written in, run without a loop."""
+"""Coroutines on the virtual clock: they run the code of `partage.store` without an event loop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: Does something once the process that it is part of goes on; at once, mostly.
+#: Runs a call now, or after the pause if the process is paused.
 WhenAwake = Callable[[Callable[[], None]], None]
 
 
 class SimFuture(Generic[T]):
-    """Something that is waited for by one coroutine: it comes, or it fails."""
+    """A future for one waiting coroutine."""
 
     def __init__(self) -> None:
         self._is_done = False
@@ -22,13 +22,13 @@ class SimFuture(Generic[T]):
         self._done_callback: Callable[[], None] | None = None
 
     def set_result(self, given: T) -> None:
-        """It has come."""
+        """Set the result, unless the future is done."""
         if not self._is_done:
             self._result.append(given)
             self._finish()
 
     def set_exception(self, error: Exception) -> None:
-        """It will never come."""
+        """Set the exception, unless the future is done."""
         if not self._is_done:
             self._error = error
             self._finish()
@@ -39,7 +39,7 @@ class SimFuture(Generic[T]):
             self._done_callback()
 
     def set_done_callback(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called when it is over."""
+        """Call ``call`` when the future is done, at once if it already is."""
         assert self._done_callback is None, "two wait for one moment"
         self._done_callback = call
         if self._is_done:
@@ -54,9 +54,9 @@ class SimFuture(Generic[T]):
 
 
 class SimTask:
-    """A coroutine that goes on whenever what it waits for is there, and its process is awake.
+    """A coroutine that continues when its future is done and its process is not paused.
 
-    What it raises, `Exception` by kind, goes to ``failed``; without one it is raised from there.
+    An `Exception` that it raises goes to ``failed``; without one it propagates.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class SimTask:
         self._step()
 
     def cancel(self) -> None:
-        """It does nothing any more."""
+        """Cancel the task."""
         if not self.is_done:
             self.is_done = self._is_cancelled = True
-            if not self._is_running:  # else it ends what it is in the middle of, and no more
+            if not self._is_running:  # otherwise it stops at its next await
                 self._work.close()
 
     def _step(self) -> None:
@@ -107,7 +107,7 @@ class SimTask:
 
 
 class SimLock:
-    """Lets one coroutine after the other in."""
+    """A mutual exclusion lock for coroutines."""
 
     def __init__(self) -> None:
         self._is_held = False

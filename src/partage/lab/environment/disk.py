@@ -1,10 +1,15 @@
-"""A disk that loses power: of what was not synced, any part survives.
+"""A simulated disk that can lose power: any part of the unsynced data survives.
 
-Writes tear at sectors of 512 bytes and survive in any combination, the length of a file included.
-Changes of names survive up to some point, directory by directory. `CrashDisk.crash` makes the disk
-what the next start finds; ``fail_after`` lets the power go out in the middle of something. Beside
-that it fails to order: ``failing`` (an error at a file's next sync), ``refuses`` (errors at
-whatever kind of operation, until it is emptied), `CrashDisk.damage` (a bit flips).
+Writes tear at sectors of 512 bytes and survive in any combination, including the file length.
+Changes of names survive up to some point, for each directory separately. `CrashDisk.crash` leaves
+the disk in the state that the next start finds.
+
+Further faults:
+
+- ``crash_after``: power fails after N more operations.
+- ``failing_sync_path``: the next sync of this file fails.
+- ``io_errors``: operations of a kind fail until the entry is removed.
+- `CrashDisk.damage`: a bit flips.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from typing import Final
 from partage.log.disk import Buffer
 
 SECTOR = 512
-_FLIPPED_BIT: Final = 0x10  # that flips
-#: What it is called when a disk does something to its program.
+_FLIPPED_BIT: Final = 0x10  # the bit that flips
+#: Names of disk faults and their consequences.
 POWER_FAILURE: Final = "power_fails_in_a_write"
 WRITE_LOST: Final = "a_write_is_lost"
 WRITE_TORN: Final = "a_write_is_torn"
@@ -34,16 +39,16 @@ IO_ERRORS: Final = {
 
 
 class PowerLossError(Exception):
-    """The power went out."""
+    """Raised when the power fails during a disk operation."""
 
 
 class File:
-    """A file: what the running program sees, what would survive, and what is between the two."""
+    """A file: its current content, its synced content, and the changes in between."""
 
     def __init__(self) -> None:
-        self.content = bytearray()  # as the running program sees it
+        self.content = bytearray()  # as seen by the running process
         self.synced = bytearray()
-        self.unsynced: list[tuple[int, bytes | None]] = []  # writes, and truncations (None)
+        self.unsynced: list[tuple[int, bytes | None]] = []  # writes, and truncations (data is None)
 
     def write(self, position: int, data: bytes) -> None:
         self.unsynced.append((position, data))
@@ -54,7 +59,7 @@ class File:
         _cut(self.content, length)
 
     def sync(self) -> None:
-        """All that was written survives from now on."""
+        """Make all changes durable."""
         for position, data in self.unsynced:
             if data is None:
                 _cut(self.synced, position)
@@ -63,14 +68,14 @@ class File:
         self.unsynced = []
 
     def drop_unsynced(self) -> None:
-        """As Linux does when the device fails: what was to be synced passes for it from now on.
+        """Drop unsynced writes, as Linux does after a failed fsync: it marks the pages clean.
 
-        But that a file was cut is in the file system's journal, and comes with the next sync.
+        Truncations are in the file system's journal and become durable with the next sync.
         """
         self.unsynced = [change for change in self.unsynced if change[1] is None]
 
     def flip_bit(self, position: int) -> None:
-        """A bit of a byte is another one, wherever the byte is."""
+        """Flip a bit of one byte in all copies of it."""
         for content in (self.content, self.synced):
             if position < len(content):
                 content[position] ^= _FLIPPED_BIT
@@ -94,16 +99,16 @@ class File:
             if len(survivors) < len(pieces):
                 struck(WRITE_TORN if survivors else WRITE_LOST)
         if len(content) < length and rng.random() < survives:
-            content.extend(bytes(length - len(content)))  # the length, but not the bytes
+            content.extend(bytes(length - len(content)))  # the new length without the bytes
         self.content, self.synced, self.unsynced = bytearray(content), content, []
 
 
 class Directory:
-    """A directory: its entries, and what they were at each change since its last sync."""
+    """A directory: its entries, and their state after each change since the last sync."""
 
     def __init__(self) -> None:
         self.entries: dict[str, File | Directory] = {}
-        self.unsynced_states: list[dict[str, File | Directory]] = [{}]  # since the last sync
+        self.unsynced_states: list[dict[str, File | Directory]] = [{}]  # states since the last sync
 
     def record_change(self) -> None:
         self.unsynced_states.append(dict(self.entries))
@@ -119,9 +124,9 @@ class Directory:
 
 
 class CrashDisk:
-    """A `partage.log.disk.Disk` in memory, with everything that disks do to programs.
+    """An in-memory `partage.log.disk.Disk` with disk faults.
 
-    ``struck`` is told whenever it has done something.
+    ``on_fault`` is called with the name of each fault when it takes effect.
     """
 
     def __init__(self) -> None:
@@ -129,15 +134,15 @@ class CrashDisk:
         self.root = Directory()
         self.operations = 0
         self.crash_after: int | None = None
-        self.failing_sync_path: str | None = None  # whose next sync fails
-        self.io_errors: dict[str, int] = {}  # error numbers by operation: write, sync, read
+        self.failing_sync_path: str | None = None  # the file whose next sync fails
+        self.io_errors: dict[str, int] = {}  # errno by operation: write, sync, read
 
     def copy(self) -> CrashDisk:
-        """Another disk with the same on it."""
+        """Return a copy of the disk."""
         return copy.deepcopy(self)
 
     def crash(self, rng: Random) -> None:
-        """Lose power, and come back with what survives."""
+        """Lose power: keep only the data that survives."""
         self.root.crash(rng, self.on_fault)
         self.crash_after = None
 
@@ -211,11 +216,17 @@ class CrashDisk:
         found.sync()
 
     def damage(self, path: str, position: int) -> None:
-        """Flip a bit, as a disk does that is failing."""
+        """Flip a bit of a file."""
         self._file(path).flip_bit(position)
 
     def peek(self, path: str, position: int, *, after_crash: bool = False) -> int | None:
-        """A byte as it stands there, or would if power failed now; nothing where there is none."""
+        """Return a byte of a file, or None if it does not exist.
+
+        Args:
+            path: The file.
+            position: The position of the byte.
+            after_crash: Return the synced content, which survives a power failure.
+        """
         file = self._find(path)
         if not isinstance(file, File):
             return None
@@ -256,7 +267,7 @@ class CrashDisk:
 
 
 def _ignore_fault(what: str) -> None:
-    """What happens is not counted."""
+    """Ignore a fault."""
 
 
 def _flipped(data: bytes, at: int) -> bytes:

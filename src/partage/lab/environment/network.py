@@ -1,8 +1,8 @@
-"""The network: connections whose bytes arrive late, in pieces, or not at all.
+"""A simulated network: bytes arrive late, in pieces, or not at all.
 
-As with TCP, bytes of one direction arrive in order or not at all. Connections know nothing of each
-other, so requests sent over two of them may arrive in any order. A one-way cut holds bytes back
-until it is healed; a reset lets some of the bytes under way arrive, up to any one of them.
+As with TCP, bytes of one direction arrive in order. Connections are independent, so requests on two
+connections may arrive in any order. A one-way cut delays bytes until it is healed. A reset lets a
+prefix of the bytes in flight arrive.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class ConnectionEnd(Protocol):
     """One end of a connection."""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """Handle received bytes."""
 
     def connection_lost(self) -> None:
-        """The connection is gone; nothing arrives any more."""
+        """Handle the loss of the connection. No more bytes arrive."""
 
 
 class Direction:
-    """One way through a connection."""
+    """One direction of a connection."""
 
     def __init__(self, network: Network, client: str, way: str) -> None:
         self.end: ConnectionEnd | None = None
@@ -37,7 +37,7 @@ class Direction:
         self.is_open = True
 
     def send(self, data: bytes) -> None:
-        """Bytes set out."""
+        """Send bytes."""
         if self.is_open:
             for piece in self._network.split(data):
                 self._in_flight.append(piece)
@@ -50,7 +50,7 @@ class Direction:
                 self.end.data_received(piece)
 
     def close(self) -> None:
-        """The sender closed: the other end learns it after all that was sent."""
+        """Close from the sender's side: the receiver notices after it received all bytes."""
         self._arrive_later(self._lose)
 
     def _lose(self) -> None:
@@ -60,20 +60,20 @@ class Direction:
                 self.end.connection_lost()
 
     def reset(self, byte_count: int) -> None:
-        """Let so many of the bytes under way arrive, and no more."""
+        """Reset after ``byte_count`` of the bytes in flight arrived."""
         arriving, self._in_flight = b"".join(self._in_flight)[:byte_count], []
         if arriving and self.is_open and self.end is not None:
             self.end.data_received(arriving)
         self._lose()
 
     def drop_silently(self) -> None:
-        """Nothing arrives any more, and nobody is told."""
+        """Drop all bytes without notifying either end."""
         self.is_open = False
         self._in_flight = []
 
     @property
     def in_flight_bytes(self) -> int:
-        """The bytes under way."""
+        """Number of bytes in flight."""
         return sum(map(len, self._in_flight))
 
     def _arrive_later(self, call: Callable[[], None]) -> None:
@@ -93,7 +93,7 @@ class Direction:
 
 
 class SimConnection:
-    """Two directions: ``up`` to the broker, ``down`` to the client."""
+    """A connection with two directions: ``up`` to the broker, ``down`` to the client."""
 
     def __init__(self, network: Network, client: str, index: int) -> None:
         self.client = client
@@ -103,38 +103,38 @@ class SimConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything can still arrive anywhere."""
+        """True if bytes can still arrive in a direction."""
         return self.up.is_open or self.down.is_open
 
     def close_from_client(self) -> None:
-        """The client closes: it reads no more, and the broker learns it later."""
+        """Close from the client: it reads no more bytes, and the broker notices later."""
         self.down.drop_silently()
         self.up.close()
 
     def close_from_broker(self) -> None:
-        """The broker closes, or its process is gone: the system tells the client."""
+        """Close from the broker, or after its process died: the client notices later."""
         self.up.drop_silently()
         self.down.close()
 
 
 class ConnectionAcceptor(Protocol):
-    """Whoever takes connections."""
+    """A broker that accepts connections."""
 
     def accept(self, connection: SimConnection) -> ConnectionEnd | None:
-        """The broker's end of a new connection; None where nobody listens."""
+        """Return the broker's end of a new connection, or None if the broker is down."""
 
 
 class Network:
-    """All connections, and what is wrong with the ways between them."""
+    """All connections and the current network faults."""
 
     def __init__(self, clock: Clock, rng: Random, delay_max_ms: int, splits: float) -> None:
         self.clock = clock
-        self.brokers: dict[int, ConnectionAcceptor] = {}  # by the id that addresses it
+        self.brokers: dict[int, ConnectionAcceptor] = {}  # by broker id
         self.connections: list[SimConnection] = []
         self._rng = rng
         self._delay_max_ms = delay_max_ms
         self._splits = splits
-        self._slow: tuple[int, int] = (0, 0)  # until when, and up to how much
+        self._slow: tuple[int, int] = (0, 0)  # end of the slow period, and the longest delay
         self._cuts: dict[tuple[str, str], int] = {}
         self._refused_until_ms = 0
         self._count = 0
@@ -146,7 +146,7 @@ class Network:
         end: ConnectionEnd,
         done: Callable[[SimConnection | None], None],
     ) -> None:
-        """Open a connection to a broker; ``done`` gets it, or None if nobody answers."""
+        """Open a connection to a broker. ``done`` gets it, or None if the broker does not accept."""
 
         def arrive() -> None:
             self._count += 1
@@ -164,13 +164,15 @@ class Network:
         self.clock.call_later(self.delay_ms(), arrive)
 
     def delay_ms(self) -> int:
-        """How long the next bytes take."""
+        """Return a random delay for the next bytes."""
         until_ms, slow_ms = self._slow
         longest = slow_ms if self.clock.now_ms < until_ms else self._delay_max_ms
         return self._rng.randrange(longest + 1)
 
     def split(self, data: bytes) -> list[bytes]:
-        """The pieces in which bytes arrive: as sent, halves, or the first bytes one by one."""
+        """Return the pieces in which bytes arrive: unchanged, two parts, or the first bytes one by
+        one.
+        """
         if not self._splits or self._rng.random() >= self._splits or len(data) < 2:
             return [data]
         if self._rng.random() < 0.3:
@@ -179,26 +181,26 @@ class Network:
         at = self._rng.randrange(1, len(data))
         return [data[:at], data[at:]]
 
-    # What goes wrong.
+    # Faults
 
     def slow_down(self, longest_ms: int, for_ms: int) -> None:
-        """Bytes take up to ``longest_ms`` for a while."""
+        """Delay bytes by up to ``longest_ms`` for a time."""
         self._slow = (self.clock.now_ms + for_ms, longest_ms)
 
     def cut(self, client: str, way: str, for_ms: int) -> None:
-        """Nothing passes in one direction for a while; what is sent waits."""
+        """Block one direction for a time; bytes that are sent wait."""
         self._cuts[client, way] = self.clock.now_ms + for_ms
 
     def cut_until(self, client: str, way: str) -> int:
-        """When the way is open again."""
+        """Return the time when the direction is open again."""
         return self._cuts.get((client, way), 0) if self._cuts else 0
 
     def refuse_connections(self, for_ms: int) -> None:
-        """Nobody can connect for a while."""
+        """Refuse new connections for a time."""
         self._refused_until_ms = self.clock.now_ms + for_ms
 
     def heal(self) -> None:
-        """All of that is over; bytes already late arrive when they arrive."""
+        """End all faults. Bytes that are already delayed keep their arrival times."""
         self._slow = (0, 0)
         self._cuts.clear()
         self._refused_until_ms = 0

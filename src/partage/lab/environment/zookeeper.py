@@ -1,9 +1,9 @@
-"""A ZooKeeper of a world: sessions that take time, lose their connection, and expire.
+"""A simulated ZooKeeper: sessions that take time, lose their connection, and expire.
 
-`partage.store.memory` has the nodes. Here are the ways to them, on the virtual clock: requests and
-answers take a while, a cut loses them or lets them arrive late, a session ends once its servers
-have not heard of it for its timeout. The client's end is what kazoo is to a broker: it pings,
-notices that nobody answers, connects again, and learns then that its session is over.
+`partage.store.memory` has the nodes. This module simulates the requests to them on the virtual
+clock. Requests and responses are delayed; a cut loses them or delivers them late; the servers end a
+session after its timeout without a sign of life. The client side corresponds to kazoo: it pings,
+detects missing responses, reconnects, and then learns whether its session ended.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from partage.store.zookeeper import (
 
 T = TypeVar("T")
 
-#: What it is called when the servers do something to a client.
+#: Names of the consequences of ZooKeeper faults.
 SESSION_EXPIRED: Final = "a_session_expires"
 TRANSACTION_IN_DOUBT: Final = "a_transaction_is_in_doubt"
 
 _TICK_MS: Final = 100
 _CONNECTS_EVERY_MS: Final = 200
 _LATE_MAX_MS: Final = 3_000
-_REPORT_INTERVAL_MS: Final = 1_000  # half a tick; a session lasts two ticks at least
+_REPORT_INTERVAL_MS: Final = 1_000  # half a tick; a session lasts at least two ticks
 
 
 class ZooKeeper:
-    """The servers, seen from their clients; ``struck`` is told what comes of faults."""
+    """The ZooKeeper ensemble, as seen by clients; ``on_fault`` is called with consequences of
+    faults.
+    """
 
     def __init__(self, clock: Clock, rng: Random, delay_max_ms: int) -> None:
         self.on_fault: Callable[[str], None] = _ignore_fault
@@ -48,64 +50,71 @@ class ZooKeeper:
         self._cuts: dict[str, int] = {}
         self._server_cuts: dict[
             str, int
-        ] = {}  # until when a client's server is cut off from the leader
+        ] = {}  # end of the cut between a client's server and the leader
         self._clients: dict[MemorySession, str] = {}
         self._last_seen_ms: dict[
             MemorySession, int
-        ] = {}  # when the leader was told of a sign of life
-        self._unreported: set[MemorySession] = set()  # what the clients' servers have not told it
+        ] = {}  # time of the last sign of life that the leader knows
+        # signs of life that servers have not yet reported to the leader
+        self._unreported: set[MemorySession] = set()
         self._reported_ms = clock.now_ms
         self._tick()
 
     def open_session(self, client: str, timeout_ms: int, when_awake: WhenAwake) -> LabSession:
-        """A session of a client, which its servers know from now on."""
+        """Open a session for a client."""
         inner = self.nodes.connect(timeout_ms)
         self._clients[inner] = client
         self._last_seen_ms[inner] = self.clock.now_ms
         return LabSession(self, client, inner, when_awake)
 
     def cut(self, client: str, for_ms: int) -> None:
-        """Nothing passes between a client and the servers for a while."""
+        """Cut a client off from all servers for a time."""
         self._cuts[client] = self.clock.now_ms + for_ms
 
     def cut_server(self, client: str, for_ms: int) -> None:
-        """A client and its server are cut off together from all others: pings are answered, and
-        nothing else is for a while. What the server knows of the client, the leader hears later.
+        """Cut a client's server off from the leader for a time.
+
+        Pings succeed and all other requests wait. The server reports the client's signs of life to
+        the leader later.
         """
         self._server_cuts[client] = self.clock.now_ms + for_ms
 
     def heal(self) -> None:
-        """Everything passes."""
+        """End all cuts."""
         self._cuts.clear()
         self._server_cuts.clear()
 
     def cut_for_ms(self, client: str) -> int:
-        """For how long nothing passes from now on; 0 where everything does."""
+        """Return how long a client is still cut off; 0 if it is not."""
         return max(0, self._cuts.get(client, 0) - self.clock.now_ms)
 
     def server_cut_for_ms(self, client: str) -> int:
-        """For how long a client's server is cut off from now on; 0 where it is not."""
+        """Return how long a client's server is still cut off; 0 if it is not."""
         return max(0, self._server_cuts.get(client, 0) - self.clock.now_ms)
 
     def _is_server_cut(self, inner: MemorySession) -> bool:
         return self.server_cut_for_ms(self._clients[inner]) > 0
 
     def delay_ms(self) -> int:
-        """How long a packet takes."""
+        """Return a random packet delay."""
         return self._rng.randrange(self._delay_max_ms + 1)
 
     def late_delivery_ms(self) -> int | None:
-        """Of a request whose connection was given up: how late it arrives after all, or never."""
+        """Return the extra delay of a request whose connection was lost, or None if it never
+        arrives.
+        """
         return self._rng.randrange(_LATE_MAX_MS) if self._rng.random() < 0.5 else None
 
     def close_session(self, inner: MemorySession) -> None:
-        """A client has said that it goes: its session ends at once."""
+        """Close a client's session at once."""
         self._last_seen_ms.pop(inner, None)
         self.nodes.expire(inner)
 
     def touch_session(self, inner: MemorySession) -> bool:
-        """A sign of life; whether the session still lives. A client's server tells the leader of it
-        when that pings, twice a tick, whatever it has asked the leader meanwhile.
+        """Handle a sign of life. Return True if the session still exists.
+
+        A client's server reports it to the leader with the leader's next ping, twice a tick, even
+        if the server asked the leader something in between.
         """
         if self.nodes.is_alive(inner):
             self._unreported.add(inner)
@@ -113,7 +122,7 @@ class ZooKeeper:
         return False
 
     def reattach_session(self, inner: MemorySession) -> bool:
-        """A client connects again; whether its session still lives, as the leader says."""
+        """Handle a reconnect. Return True if the session still exists, according to the leader."""
         if self.nodes.is_alive(inner):
             self._last_seen_ms[inner] = self.clock.now_ms
             return True
@@ -137,10 +146,10 @@ class ZooKeeper:
 
 
 class LabSession:
-    """A session with it; see `partage.store.zookeeper.Session`.
+    """A client session; see `partage.store.zookeeper.Session`.
 
-    ``on_suspended`` is called when the connection is taken for lost, ``on_over`` when it turns out
-    that the session is over.
+    ``on_suspended`` is called when the connection is considered lost, ``on_over`` when the client
+    learns that the session ended.
     """
 
     def __init__(
@@ -155,7 +164,7 @@ class LabSession:
         self._inner = inner
         self._when_awake = when_awake
         self._is_connected = True
-        self._connection = 1  # counts them
+        self._connection = 1  # number of connections so far
         self._answered_ms = self._clock.now_ms
         self._last_up_ms = 0
         self._last_down_ms = 0
@@ -166,20 +175,20 @@ class LabSession:
 
     @property
     def timeout_ms(self) -> int:
-        """What the servers granted."""
+        """The session timeout that the servers granted."""
         return self._inner.timeout_ms
 
     @property
     def session_id(self) -> int:
-        """The owner of ephemeral nodes."""
+        """The session id, which marks the owner of ephemeral nodes."""
         return self._inner.session_id
 
     def abandon(self) -> None:
-        """The client is gone; the servers find out after the timeout."""
+        """Stop without closing the session; it expires after its timeout."""
         self.is_closed = True
 
     def close(self) -> None:
-        """The client goes, and says so to the servers if they can be reached."""
+        """Close the session, if the servers can be reached."""
         servers, inner = self._servers, self._inner
         if self._is_connected and not self.is_closed:
             self._last_up_ms = max(self._last_up_ms, self._clock.now_ms + servers.delay_ms())
@@ -191,12 +200,12 @@ class LabSession:
             self._clock.call_later(self._last_up_ms - self._clock.now_ms, arrive)
         self.abandon()
 
-    # Packets.
+    # Packets
 
     def _send(
         self, ask: Callable[[], Coroutine[Any, Any, T]], *, is_ping: bool = False
     ) -> SimFuture[T]:
-        """Have the servers answer; what is sent is done in order, and answered in order."""
+        """Send a request. Requests are executed and answered in order."""
         moment: SimFuture[T] = SimFuture()
         self._open[moment] = None
         clock, servers = self._clock, self._servers
@@ -206,12 +215,12 @@ class LabSession:
 
         def arrive() -> None:
             closed_ms = servers.cut_for_ms(self._client)
-            if closed_ms:  # sent again until it passes
+            if closed_ms:  # retransmitted until the cut ends
                 clock.call_later(closed_ms, arrive)
             elif connection == self._connection:
                 serve()
             elif (late_ms := servers.late_delivery_ms()) is not None:
-                clock.call_later(late_ms, serve)  # and nobody waits for the answer any more
+                clock.call_later(late_ms, serve)  # its response is dropped
 
         def serve() -> None:
             alone_ms = servers.server_cut_for_ms(self._client)
@@ -248,10 +257,12 @@ class LabSession:
             raise InDoubtError("there is no connection")
         return self._send(ask)
 
-    # The connection.
+    # Connection
 
     def _ping(self) -> None:
-        """Three times a timeout; nobody answers for two thirds of it: the connection is lost."""
+        """Ping three times per session timeout. Without a response for two thirds of it, the
+        connection is lost.
+        """
         if self.is_closed:
             return
         third_ms = self.timeout_ms // 3
@@ -306,10 +317,10 @@ class LabSession:
                 moment.set_exception(SessionEndedError("the session has expired"))
             self.on_over()
 
-    # What the stores ask.
+    # Session interface
 
     async def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing."""
+        """Execute all operations in one transaction, or none."""
         try:
             await self._request(lambda: self._inner.transact(operations))
         except InDoubtError:
@@ -317,26 +328,28 @@ class LabSession:
             raise
 
     async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
-        """The node, None where there is none."""
+        """Return the node, or None if it does not exist."""
         told = self._register_watch(changed)
         return await self._request(lambda: self._inner.read(path, told))
 
     async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
-        """The nodes, asked for at once, and each as it is when the servers come to it."""
+        """Return the nodes. The requests are sent at once, but each node is read at a separate
+        time.
+        """
         asked = [self._request(partial(self._inner.read, path)) for path in paths]
         return [await node for node in asked]
 
     async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
-        """The names of the children."""
+        """Return the names of the children."""
         told = self._register_watch(changed)
         return await self._request(lambda: self._inner.children(path, told))
 
     async def ping_leader(self) -> None:
-        """Ask the leader."""
+        """Round trip to the leader."""
         await self._request(self._inner.ping_leader)
 
     async def wait_connected(self) -> None:
-        """Return once there is a connection."""
+        """Wait until the session is connected."""
         if self.is_closed:
             raise SessionEndedError("the session has expired")
         if not self._is_connected:
@@ -345,7 +358,7 @@ class LabSession:
             await moment
 
     def _register_watch(self, changed: ChangeCallback | None) -> ChangeCallback | None:
-        """What the servers call when something has changed; the client hears of it later."""
+        """Return the watch for the servers. The client is notified after a delay."""
         if changed is None:
             return None
         self._watches.append(changed)
@@ -363,7 +376,7 @@ class LabSession:
 
 
 def _run_synchronously(work: Coroutine[Any, Any, T]) -> Callable[[SimFuture[T]], None]:
-    """What the servers answer at once, to be told later."""
+    """Run a request synchronously. Return a function that completes a future with its result."""
     try:
         work.send(None)
     except StopIteration as ended:
@@ -380,4 +393,4 @@ def _ignore_fault(what: str) -> None:
 
 
 def _ignore() -> None:
-    """Nobody listens."""
+    """Do nothing."""

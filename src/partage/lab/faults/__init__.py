@@ -1,7 +1,8 @@
-"""Everything that can happen to a world, by name. Each function says whether it did.
+"""All faults by name. Each function injects one fault and returns True if it could.
 
-``members``, ``network`` and ``brokers`` have what happens in any world, ``cluster`` what happens
-where several brokers share a ZooKeeper.
+``members``, ``network`` and ``brokers`` have the faults for any world, ``cluster`` those for
+several brokers that share a ZooKeeper. Function names and their order are part of the meaning of
+seeds: names are shown to users, and plans draw faults by position.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def many_join_at_once(world: World, rng: Random) -> bool:
 
 
 def topic_is_deleted(world: World, rng: Random) -> bool:
-    """One that strangers commit offsets of, just before too; it is made anew at once."""
+    """Delete a topic with offsets from rogue clients, one of them just before; create it again at
+    once.
+    """
 
     def go() -> None:
         world.append_history(TopicDeleted(at_ms=world.now_ms, topic=UNREAD_TOPIC))
@@ -49,7 +52,7 @@ def topic_is_deleted(world: World, rng: Random) -> bool:
 
 
 def machine_stands_still(world: World, rng: Random) -> bool:
-    """All that runs on it does: brokers, members, producers. What was sent waits."""
+    """Pause the whole machine: brokers, members and producers. Messages in flight wait."""
     session_ms = world.options.session_timeout_ms
     since_ms = world.now_ms
     world.clock.stall(rng.choice((300, session_ms // 2, session_ms + 500, 2 * session_ms)))
@@ -117,7 +120,7 @@ _TOPICS: Final[dict[str, Fault]] = {"topic_is_deleted": topic_is_deleted}
 _MACHINE: Final[dict[str, Fault]] = {"machine_stands_still": machine_stands_still}
 
 FAULTS: Final = _COMMON | _CLUSTER | _TOPICS | _MACHINE
-#: They strike later than they are ordered, or never: when something is written or read next.
+#: These faults take effect later, at the next matching read or write, or never.
 DEFERRED: Final = {
     POWER_FAILURE,
     *IO_ERRORS.values(),

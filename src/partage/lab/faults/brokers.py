@@ -1,4 +1,4 @@
-"""What happens to a broker and its disk."""
+"""Faults of a broker and its disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def power_fails(world: World, rng: Random) -> bool:
 
 
 def power_fails_in_a_write(world: World, rng: Random) -> bool:
-    """Before one of the operations that come next: of a group of writes, of a recovery."""
+    """Cut the power before one of the next disk operations: in a group of writes or in a recovery."""
     world.broker.disk.crash_after = rng.randrange(12)
     if rng.random() < 0.3 and world.broker.is_up:
         world.broker.die("it is killed")
@@ -86,13 +86,13 @@ def _refuse(world: World, rng: Random, operation: str, code: int) -> bool:
 
 
 def bit_flips(world: World, rng: Random) -> bool:
-    """While the broker is down a bit of the coordinator's log changes, until that is noticed.
+    """Flip a bit of the coordinator's log while the broker is down, until a broker detects it.
 
-    It is one of those that the markers know to be acknowledged: behind them a changed bit looks
-    like a write that was torn, and the log is cut there.
+    The bit is in the acknowledged part according to the checkpoints. Beyond that, a flipped bit
+    looks like a torn write, and the log is truncated there.
     """
     disk = world.broker.disk
-    if world.damage is not None or len(world.brokers) > 1:  # who keep it elsewhere
+    if world.damage is not None or len(world.brokers) > 1:  # a cluster keeps it in ZooKeeper
         return False
     if world.broker.is_up:
         world.broker.die("it is killed")
@@ -115,7 +115,7 @@ def _damage(world: World, path: str, position: int) -> bool:
 
 
 def markers_are_damaged(world: World, rng: Random) -> bool:
-    """While the broker is down a bit of the file of markers changes, until that is noticed."""
+    """Flip a bit of the checkpoint file while the broker is down, until a broker detects it."""
     disk = world.broker.disk
     if world.damage is not None or CHECKPOINT_FILE not in disk.names(""):
         return False
@@ -127,7 +127,7 @@ def markers_are_damaged(world: World, rng: Random) -> bool:
 
 
 def log_is_compacted(world: World, rng: Random) -> bool:
-    """Compaction runs; sometimes the power fails in the middle of it."""
+    """Compact the coordinator's log, sometimes with a power failure in the middle."""
     if rng.random() < 0.3:
         world.broker.disk.crash_after = rng.randrange(30)
     return world.broker.maintenance.compact()

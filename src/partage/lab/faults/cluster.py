@@ -1,8 +1,8 @@
-"""What happens where several brokers share a ZooKeeper.
+"""Faults of brokers that share a ZooKeeper.
 
-The four points at which a coordinator may fail are those of the proposal of Kafka's group protocol
-("Handling Coordinator Failures"): before a generation is stored and after, before its assignment is
-stored and after, each before anybody is told.
+The four crash points of a coordinator are those of the proposal of Kafka's group protocol
+("Handling Coordinator Failures"): before and after a generation is stored, before and after its
+assignment is stored, each before any response is sent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def coordinator_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
 
 
 def coordinator_is_cut_off_with_its_server(world: World, rng: Random) -> bool:
-    """From ZooKeeper's leader, that is, while the server goes on answering its pings."""
+    """Cut off the coordinator and its ZooKeeper server from the ZooKeeper leader. The server still
+    responds to pings.
+    """
     coordinator = world.coordinator()
     if coordinator is None or world.zookeeper is None:
         return False
@@ -57,7 +59,9 @@ def coordinator_is_killed(world: World, rng: Random) -> bool:
 
 
 def coordinator_pauses(world: World, rng: Random) -> bool:
-    """About as long as its session: it may believe that it still has the groups."""
+    """Pause the coordinator for about its session timeout: it may still believe that it owns the
+    groups.
+    """
     coordinator = world.coordinator()
     if coordinator is None or coordinator.is_paused:
         return False
@@ -72,13 +76,13 @@ def log_is_merged(world: World, rng: Random) -> bool:
 
 
 def coordinator_is_stopped(world: World, rng: Random) -> bool:
-    """Cleanly: others take its shards over at once."""
+    """Shut the coordinator down cleanly: other brokers take its shards over at once."""
     coordinator = world.coordinator()
     return coordinator is not None and coordinator.shut_down(rng.choice((0, 20, 1_000)))
 
 
 def shard_fails(world: World, rng: Random) -> bool:
-    """As by a fault of ours: its broker drops it, and takes it over from itself."""
+    """Fail a shard as a bug would: its broker drops it and acquires it again."""
     coordinator = world.coordinator()
     if coordinator is None or coordinator.is_paused:
         return False

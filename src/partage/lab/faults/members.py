@@ -1,4 +1,4 @@
-"""What happens to members, to whom they subscribe, and to what they read."""
+"""Faults and actions of members, their subscriptions and topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEMBERS_MAX: Final = 6
 
 
 def pick_member(world: World, rng: Random) -> ConsumerProcess | None:
-    """Some member; None where there is none."""
+    """Return a random member, or None if there is none."""
     members = world.members()
     return rng.choice(members) if members else None
 

@@ -1,4 +1,4 @@
-"""What happens between members and brokers."""
+"""Faults of the network between members and brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answer_is_lost(world: World, rng: Random) -> bool:
     connection = rng.choice(connections)
     connection.up.reset(
         connection.up.in_flight_bytes
-    )  # what was asked is done, and nobody hears of it
+    )  # the request is handled, but its response is lost
     connection.down.reset(0)
     return True
 
@@ -61,7 +61,7 @@ def _cut(world: World, rng: Random, ways: tuple[str, ...]) -> bool:
     member = pick_member(world, rng)
     if member is not None:
         for_ms = rng.choice((1_000, 4_000, 12_000))
-        # What was held back arrives, when everything has healed, as soon as what was slow.
+        # After the faults are healed, delayed bytes must arrive within IN_FLIGHT_MAX_MS.
         left_ms = START_MS + world.options.safety_ms + IN_FLIGHT_MAX_MS - world.now_ms
         for_ms = min(for_ms, left_ms - 1)
         for way in ways:

@@ -58,9 +58,9 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
     def parse_integer(text: str) -> int:
         digits = text.removeprefix("-").removeprefix("+")
         if not (digits.isascii() and digits.isdigit()):
-            raise ValueError("not a whole number")
+            raise ValueError("must be a whole number")
         if len(digits) > _DIGITS_MAX or not low <= int(text) <= high:
-            raise ValueError(f"must be from {low} to {high}")
+            raise ValueError(f"must be between {low} and {high}")
         return int(text)
 
     return parse_integer
@@ -76,7 +76,7 @@ def _double(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError("not a number") from None
+        raise ValueError("must be a number") from None
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _at_least(low: int) -> Callable[[int], str | None]:
 
 
 def _fraction(value: float) -> str | None:
-    return None if 0 <= value <= 1 else "must be from 0 to 1"
+    return None if 0 <= value <= 1 else "must be between 0 and 1"
 
 
 def _one_of(*names: str) -> Callable[[str], str | None]:
@@ -122,7 +122,7 @@ def _only(value: object, why: str) -> Callable[[object], str | None]:
 
 
 def _level(low: int, high: int) -> Callable[[int], str | None]:
-    return lambda value: None if low <= value <= high else f"must be from {low} to {high}"
+    return lambda value: None if low <= value <= high else f"must be between {low} and {high}"
 
 
 def _without_effect(
@@ -137,20 +137,20 @@ def _without_effect(
 
 
 _B, _S, _I, _L, _D, _A = ConfigType
-_WE_RECOMPRESS_NOTHING = "batches are stored as they come"
+_WE_RECOMPRESS_NOTHING = "the broker stores batches as received"
 _ONE_REPLICA = "a partition has one replica"
 _NO_TIERS = "there is no tiered storage"
 
 _KEYS: Final = [
     ConfigKey(
         "cleanup.policy", _A, "delete", "log.cleanup.policy",
-        "What becomes of old segments: 'delete' removes them by time and size, 'compact' keeps the "
-        "last record of each key. Both may be given, with a comma.",
+        "Cleanup of old segments: 'delete' removes them by age and size, 'compact' keeps the last "
+        "record of each key. Separate both with a comma to use both.",
         _some_of("compact", "delete"),
     ),
     ConfigKey(
         "compression.type", _S, "producer", "compression.type",
-        "'producer': batches keep the producer's codec. Nothing is compressed anew.",
+        "'producer': batches keep the producer's codec. The broker never recompresses them.",
         _only("producer", f"only 'producer' is supported: {_WE_RECOMPRESS_NOTHING}"),
     ),
     _without_effect("compression.gzip.level", _I, "-1", "compression.gzip.level",
@@ -161,22 +161,23 @@ _KEYS: Final = [
                     _WE_RECOMPRESS_NOTHING, _level(-131072, 22)),
     ConfigKey(
         "delete.retention.ms", _L, "86400000", "log.cleaner.delete.retention.ms",
-        "How long a record without a value is kept after a compaction first met it.",
+        "Time for which a tombstone (a record without a value) is kept after the compaction that "
+        "first saw it.",
         _at_least(0),
     ),
     ConfigKey(
         "file.delete.delay.ms", _L, "60000", "log.segment.delete.delay.ms",
-        "How long the files of a removed segment stay, for reads under way.",
+        "Delay before the files of a removed segment are deleted, so that reads can finish.",
         _at_least(0),
     ),
     _without_effect("flush.messages", _L, str(_LONG_MAX), "log.flush.interval.messages",
-                    "what is acknowledged has been synced", _at_least(1)),
+                    "a write is synced before it is acknowledged", _at_least(1)),
     _without_effect("flush.ms", _L, str(_LONG_MAX), "log.flush.interval.ms",
-                    "what is acknowledged has been synced", _at_least(0)),
+                    "a write is synced before it is acknowledged", _at_least(0)),
     _without_effect("follower.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
     ConfigKey(
         "index.interval.bytes", _I, "4096", "log.index.interval.bytes",
-        "How many bytes lie between two entries of an index.",
+        "Number of bytes between two index entries.",
         _at_least(0),
     ),
     _without_effect("leader.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
@@ -186,73 +187,73 @@ _KEYS: Final = [
                     _NO_TIERS, _at_least(-2)),
     ConfigKey(
         "max.compaction.lag.ms", _L, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms",
-        "How long a record may wait for compaction, whatever the dirty ratio says.",
+        "Longest time that a record can wait for compaction, whatever the dirty ratio is.",
         _at_least(1),
     ),
     ConfigKey(
         "max.message.bytes", _I, "1048588", "message.max.bytes",
-        "The largest record batch that is accepted, as it comes, compressed or not.",
+        "Largest record batch that the broker accepts, as received (after compression).",
         _at_least(0),
     ),
     ConfigKey(
         "message.timestamp.after.max.ms", _L, "3600000", "log.message.timestamp.after.max.ms",
-        "How far a producer's time may lie after the broker's.",
+        "Largest difference by which a record's timestamp may be later than the broker's clock.",
         _at_least(0),
     ),
     ConfigKey(
         "message.timestamp.before.max.ms", _L, str(_LONG_MAX),
         "log.message.timestamp.before.max.ms",
-        "How far a producer's time may lie before the broker's.",
+        "Largest difference by which a record's timestamp may be earlier than the broker's clock.",
         _at_least(0),
     ),
     ConfigKey(
         "message.timestamp.type", _S, "CreateTime", "log.message.timestamp.type",
-        "Whose time a record has: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "Timestamp of records: set by the producer (CreateTime) or the broker (LogAppendTime).",
         _one_of("CreateTime", "LogAppendTime"),
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio", _D, "0.5", "log.cleaner.min.cleanable.ratio",
-        "The share of bytes not yet compacted from which a compaction is worth while.",
+        "Smallest share of uncompacted bytes in a log at which a compaction starts.",
         _fraction,
     ),
     ConfigKey(
         "min.compaction.lag.ms", _L, "0", "log.cleaner.min.compaction.lag.ms",
-        "How long a record is safe from compaction.",
+        "Shortest time for which a record is not compacted.",
         _at_least(0),
     ),
     _without_effect("min.insync.replicas", _I, "1", "min.insync.replicas",
                     _ONE_REPLICA, _at_least(1)),
     _without_effect("preallocate", _B, "false", "log.preallocate",
-                    "files grow as they are written"),
+                    "files grow with each write"),
     _without_effect("remote.log.copy.disable", _B, "false", "", _NO_TIERS),
     _without_effect("remote.log.delete.on.disable", _B, "false", "", _NO_TIERS),
     _without_effect("remote.storage.enable", _B, "false", "", _NO_TIERS,
                     _only(False, "only 'false' is supported: there is no tiered storage")),
     ConfigKey(
         "retention.bytes", _L, "-1", "log.retention.bytes",
-        "The size above which a partition's oldest segments are removed; -1 for no limit.",
+        "Size above which a partition's oldest segments are removed; -1 for no limit.",
         _anything,
     ),
     ConfigKey(
         "retention.ms", _L, "604800000", "log.retention.ms",
-        "The age above which segments are removed; -1 for no limit.",
+        "Age above which segments are removed; -1 for no limit.",
         _at_least(-1),
     ),
     ConfigKey(
         "segment.bytes", _I, "1073741824", "log.segment.bytes",
-        "The size at which a segment is closed and the next one begun.",
+        "Size at which a segment is closed and the next one is created.",
         _at_least(14),
     ),
     ConfigKey(
         "segment.index.bytes", _I, "10485760", "log.index.size.max.bytes",
-        "The size of an index at which its segment is closed.",
+        "Size of an index at which its segment is closed.",
         _at_least(4),
     ),
     _without_effect("segment.jitter.ms", _L, "0", "log.roll.jitter.ms",
-                    "segments are closed exactly when they are due", _at_least(0)),
+                    "segments are closed without jitter", _at_least(0)),
     ConfigKey(
         "segment.ms", _L, "604800000", "log.roll.ms",
-        "The age at which a segment is closed even if it isn't full.",
+        "Age at which a segment is closed even if it is not full.",
         _at_least(1),
     ),
     _without_effect("unclean.leader.election.enable", _B, "false",

@@ -128,8 +128,8 @@ class TopicCatalogue:
         content = read_file(disk, CATALOGUE_FILE)
         if content is None and any(read_file(disk, CHECKPOINT_FILE) or b""):
             raise DamagedFileError(
-                f"{CATALOGUE_FILE} is missing, and there are logs. Restore it from a copy, or begin "
-                f"anew in an empty directory."
+                f"{CATALOGUE_FILE} is missing, but the data directory has logs. Restore it from a "
+                f"copy, or start with an empty directory."
             )
         catalogue = _Catalogue(_VERSION, [], []) if content is None else _decode(content)
         topics = cls(
@@ -168,14 +168,14 @@ class TopicCatalogue:
         if fault := check_topic_name(name):
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
         if name in self._topics:
-            return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+            return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' already exists")
         if other := find_name_collision(name, self._topics):
             return Refusal(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {name} is too like {other}: '.' and '_' count as the same",
+                f"topic '{name}' collides with '{other}': '.' and '_' are treated as equal",
             )
         if partition_count < 1:
-            return Refusal(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
+            return Refusal(ErrorCode.INVALID_PARTITIONS, "a topic must have at least one partition")
         return _check_partition_count(partition_count) or check_configs(configs)
 
     def create(
@@ -218,8 +218,8 @@ class TopicCatalogue:
         if partition_count <= topic.partition_count:
             return Refusal(
                 ErrorCode.INVALID_PARTITIONS,
-                f"topic {name} has {topic.partition_count} partitions: cannot make them "
-                f"{partition_count}",
+                f"topic '{name}' has {topic.partition_count} partitions: it can only grow, not "
+                f"change to {partition_count}",
             )
         return _check_partition_count(partition_count - topic.partition_count)
 
@@ -309,13 +309,13 @@ def _decode(content: bytes) -> _Catalogue:
         ) from None
     if file.catalogue.version != _VERSION:
         raise DamagedFileError(
-            f"{CATALOGUE_FILE} has version {file.catalogue.version}, and this program knows "
-            f"{_VERSION}. Use the program that wrote it."
+            f"{CATALOGUE_FILE} has version {file.catalogue.version}, but this program supports "
+            f"only version {_VERSION}. Use the program that wrote it."
         )
     if file.crc32c != _checksum(file.catalogue):
         raise DamagedFileError(
-            f"{CATALOGUE_FILE} does not match its checksum, {file.crc32c}. Restore it from a copy; if "
-            f"it was changed on purpose, the checksum is now {_checksum(file.catalogue)}."
+            f"{CATALOGUE_FILE} does not match its checksum, {file.crc32c}. Restore it from a copy. "
+            f"If it was changed on purpose, set the checksum to {_checksum(file.catalogue)}."
         )
     return file.catalogue
 
@@ -349,11 +349,11 @@ def _check_partition_count(added: int) -> Refusal | None:
         return None
     return Refusal(
         ErrorCode.POLICY_VIOLATION,
-        f"at most {NEW_PARTITIONS_MAX} partitions are made in one request",
+        f"one request can create at most {NEW_PARTITIONS_MAX} partitions, not {added}",
     )
 
 
 def _unknown(name: str) -> Refusal:
     return Refusal(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:TOPIC_NAME_MAX]}"
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name[:TOPIC_NAME_MAX]}' does not exist"
     )

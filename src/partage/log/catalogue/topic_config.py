@@ -95,9 +95,9 @@ def check_configs(configs: Mapping[str, str | None]) -> Refusal | None:
     for name, text in configs.items():
         key = CONFIG_KEYS.get(name)
         if key is None:
-            return _invalid(f"unknown topic config: {name[:_SHOWN_MAX]}")
+            return _invalid(f"unknown topic config '{name[:_SHOWN_MAX]}'")
         if text is None:
-            return _invalid(f"{name}: null is not a value")
+            return _invalid(f"{name}: the value must not be null")
         try:
             values[name] = parse_value(key, text)
         except ValueError as error:
@@ -129,7 +129,7 @@ def _check_together(values: Mapping[str, Any]) -> Refusal | None:
         for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
     )
     if low > high:
-        return _invalid(f"min.compaction.lag.ms ({low}) is above max.compaction.lag.ms ({high})")
+        return _invalid(f"min.compaction.lag.ms ({low}) exceeds max.compaction.lag.ms ({high})")
     return None
 
 

@@ -15,11 +15,11 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]*")
 def check_topic_name(name: str) -> str | None:
     """Return what is wrong with a topic name; None if it is legal."""
     if name in ("", ".", ".."):
-        return f"{name!r} is not a topic name"
+        return f"{name!r} is not a legal topic name"
     if len(name) > TOPIC_NAME_MAX:
-        return f"a topic name has at most {TOPIC_NAME_MAX} characters, not {len(name)}"
+        return f"a topic name of {len(name)} characters exceeds the limit of {TOPIC_NAME_MAX}"
     if not _LEGAL.fullmatch(name):
-        return f"{name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+        return f"topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None
 
 

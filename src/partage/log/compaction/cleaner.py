@@ -246,7 +246,7 @@ def _batches(
             raise CompactionCancelledError
         header = batch.header
         if not due <= header.base_offset <= header.last_offset < segment.end_offset:
-            reason = f"offset {header.base_offset} is none of the segment's that may follow"
+            reason = f"base offset {header.base_offset} is out of order or outside the segment"
             raise DamagedLogError(batch.path, batch.position, reason)
         due = header.last_offset + 1
         yield batch

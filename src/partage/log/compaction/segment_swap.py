@@ -72,7 +72,7 @@ def resume_swap(disk: Disk, directory: str) -> None:
     try:
         swap = msgspec.json.decode(content, type=SegmentSwap)
     except msgspec.DecodeError as error:
-        raise DamagedLogError(path, 0, f"it cannot be read: {error}") from None
+        raise DamagedLogError(path, 0, f"the file cannot be read: {error}") from None
     rename_swapped_files(disk, directory, swap)
     finish_swap(disk, directory, swap)
 

@@ -192,7 +192,7 @@ class _PartitionRecovery:
         scanned, writes, end_offset = list[ActiveSegment](), list[Write](), self._bases[first]
         for at, base_offset in enumerate(self._bases[first:], first):
             if base_offset != end_offset and not self._is_gap_allowed(base_offset, end_offset):
-                self._set_aside(at, "the segment before it ends elsewhere")
+                self._set_aside(at, "its base offset is not the end offset of the previous segment")
                 break
             if scanned:
                 writes += self._closed_segment_writes(scanned[-1], base_offset, producers)
@@ -200,7 +200,7 @@ class _PartitionRecovery:
             scanned.append(segment)
             end_offset, fault = self._scan_one(segment, producers)
             if fault:
-                self._set_aside(at + 1, "what stood before it was cut off")
+                self._set_aside(at + 1, "the previous segment was truncated")
                 self._truncations.append(truncate_tail(self._disk, segment.path, *fault))
                 break
         return scanned, end_offset, writes
@@ -221,7 +221,7 @@ class _PartitionRecovery:
         if fault and (self._cuts_nothing or fault.position < acknowledged):
             raise DamagedLogError(segment.path, *fault)
         if segment.size < acknowledged:
-            reason = f"the file ends here, and {acknowledged} bytes were acknowledged"
+            reason = f"the file ends here, but {acknowledged} bytes were acknowledged"
             raise DamagedLogError(segment.path, segment.size, reason)
         return end_offset, fault
 

@@ -19,11 +19,11 @@ _CONTROL: Final = 0x20
 
 _FAULTS: Final[dict[ScanReason, str]] = {
     "incomplete": "the last batch is cut off",
-    "magic": "there is no record batch here",
-    "length": "the batch's length cannot be right",
+    "magic": "the bytes are not a record batch",
+    "length": "the length of the batch is invalid",
     "crc": "the batch does not match its checksum",
-    "order": "the batch's base offset is not the one due",
-    "count": "the batch's record count cannot be right",
+    "order": "the base offset of the batch is not the expected one",
+    "count": "the record count of the batch is invalid",
 }
 
 
@@ -75,7 +75,7 @@ def scan_segment(
             # a batch larger than a chunk, if its length is valid
             read_bytes = parse_header(chunk).size
             if read_bytes > file_size - segment.size:
-                return offset, BatchFault(segment.size, "the batch reaches beyond the file's end")
+                return offset, BatchFault(segment.size, "the batch extends beyond the end of the file")
         if found.reason != "end" and (is_last or found.reason != "incomplete"):
             return offset, BatchFault(segment.size, _FAULTS[found.reason])
     return offset, None

@@ -31,7 +31,10 @@ class Truncation(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         kept = f"kept in {self.kept_in}" if self.kept_in else "all of them zero"
-        return f"{self.path}: {self.reason}: cut {self.length} bytes at {self.position}, {kept}"
+        return (
+            f"truncated {self.path}: {self.reason}; removed {self.length} bytes at byte "
+            f"{self.position}, {kept}"
+        )
 
 
 def truncate_tail(disk: Disk, path: str, position: int, reason: str) -> Truncation:

@@ -23,7 +23,7 @@ from partage.log.recovery.torn_tail import Truncation, set_aside_segment, trunca
 from partage.log.results import DurableStep
 from partage.log.segments.segment import ActiveSegment
 
-_REASON = "cut by hand"
+_REASON = "truncated by 'partage log cut'"
 
 
 class TruncationError(ValueError):
@@ -48,10 +48,10 @@ def truncate_log(disk: Disk, path: str, position: int) -> list[Truncation]:
     directory, name = path.rpartition("/")[0], base_name(path)
     base_offset = offset_from_name(name, LOG_SUFFIX)
     if base_offset is None or name not in disk.names(directory):
-        raise TruncationError(f"there is no segment file {path}")
+        raise TruncationError(f"segment file {path!r} does not exist")
     partitions = _partitions(TopicCatalogue.load(disk))
     if directory not in partitions:
-        raise TruncationError(f"no topic in the catalogue has its log in {directory}")
+        raise TruncationError(f"directory {directory!r} belongs to no topic in the catalogue")
     finish_interrupted_work(disk, directory)
     end_offset = _end_offset(disk, directory, base_offset, position)
     later = [base for base in segment_bases(disk, directory) if base > base_offset]
@@ -89,13 +89,13 @@ def _end_offset(disk: Disk, directory: str, base_offset: int, position: int) -> 
     """Return the offset that begins at a position; raise if a batch before it is invalid."""
     segment = ActiveSegment(directory, base_offset, 0, 0)
     if not 0 <= position <= disk.size(segment.path):
-        raise TruncationError(f"{segment.path} has {disk.size(segment.path)} bytes, not {position}")
+        raise TruncationError(f"{segment.path} has {disk.size(segment.path)} bytes: position {position} is outside")
     end_offset, fault = scan_segment(
         disk, segment, position, ProducerStateManager(), 0, dense=False
     )
     if fault:
         raise TruncationError(
-            f"{segment.path} cannot be cut at {position}: at byte {fault.position}, "
-            f"{fault.reason}; that is where to cut"
+            f"{segment.path} cannot be truncated at byte {position}: at byte {fault.position}, "
+            f"{fault.reason}. Truncate it at byte {fault.position}"
         )
     return end_offset

@@ -60,7 +60,7 @@ def read_batches(disk: Disk, path: str, end: int) -> Iterator[StoredBatch]:
             yield StoredBatch(path, position + at, header, chunk[at : at + header.size])
             at += header.size
         if not at and read_bytes >= header.size:
-            raise DamagedLogError(path, position, "the file ends within the batch")
+            raise DamagedLogError(path, position, "the batch extends beyond the end of the file")
         read_bytes = SCAN_READ_BYTES if at else header.size
         position += at
 
@@ -78,8 +78,8 @@ def decode_batch(batch: StoredBatch, from_offset: int = 0) -> list[RecordTuple]:
         header, content = batch.header, batch.content
         if len(content) == header.size and header.crc == checksum(content, 0, header.size):
             raise UnreadableBatchError(
-                f"the producer sent a batch, now at offset {header.base_offset}, that cannot be "
-                f"unpacked: {error}"
+                f"the batch at offset {header.base_offset} is stored as its producer sent it, but "
+                f"cannot be decompressed: {error}"
             ) from None
         raise DamagedLogError(batch.path, batch.position, str(error)) from None
 
@@ -96,7 +96,7 @@ def check_slice(part: Slice, content: Buffer) -> str | None:
     except MalformedError as error:
         return str(error)
     if header.base_offset != part.base_offset:
-        return f"offset {header.base_offset} stands where {part.base_offset} should"
+        return f"found a batch at offset {header.base_offset}, expected offset {part.base_offset}"
     if header.size <= len(content) and header.crc != checksum(content, 0, header.size):
         return f"the batch at offset {header.base_offset} does not match its checksum"
     return None
@@ -108,5 +108,5 @@ def _header(path: str, position: int, chunk: bytes, at: int, end: int) -> BatchH
     except MalformedError as error:
         raise DamagedLogError(path, position + at, str(error)) from None
     if header.size > end - position - at:
-        raise DamagedLogError(path, position + at, "the batch reaches beyond the segment's end")
+        raise DamagedLogError(path, position + at, "the batch extends beyond the end of the segment")
     return header

@@ -1,0 +1,405 @@
+"""This broker's place in a cluster: its session, who else is up, and what all have agreed on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.directory_identity import lock_proof, verify_identity
+from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
+from partage.broker.cluster.lease_renewal import boot_ms, renew_lease
+from partage.broker.cluster.outage_logger import OutageLogger
+from partage.broker.cluster.owned_shards import OwnedShards
+from partage.broker.cluster.session_writer import SessionWriter
+from partage.broker.cluster.state_address import StateAddress
+from partage.broker.cluster.tls import ZooKeeperTlsError, ssl_context
+from partage.broker.cluster.topic_reconciler import TopicReconciler
+from partage.broker.coordination.group_coordinator import GroupCoordinator
+from partage.broker.topics.data_directory import write_meta_properties
+from partage.broker.topics.log_manager import LogManager
+from partage.log.disk import Disk
+from partage.model.settings import BrokerSettings
+from partage.store.bootstrap import find_cluster, reserve_producer_ids
+from partage.store.cluster_registry import (
+    BrokerIdInUseError,
+    ClusterRegistry,
+    RegistrationConflictError,
+    clock_skew_ms,
+)
+from partage.store.lease import Lease
+from partage.store.shared_topics import SharedTopics
+from partage.store.zk_schema import BrokerDoc, ClusterDoc, ForeignDataError, ZkPaths
+from partage.store.zookeeper import InDoubtError, SessionEndedError, StoreError, retry_read
+
+log = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT_S: Final = 10.0
+_RETRY_DELAY_S: Final = 1.0
+_REFRESH_INTERVAL_S: Final = 2.0  # for what no watch has told
+_REFRESH_TIMEOUT_S: Final = 5.0
+_PRODUCER_ID_BLOCK: Final = 1 << 32
+_CLOCK_SKEW_MAX_MS: Final = 2_000
+_APPLY_TIMEOUT_S: Final = 5.0
+_APPLY_POLL_S: Final = 0.01
+
+
+class ClusterMembership:
+    """The place of one broker; made by `find`, taken by `enter`, given up by `leave`.
+
+    ``on_fatal`` is called where it cannot go on, as when another broker has taken its id,
+    ``registered`` as soon as it has the id.
+    """
+
+    def __init__(
+        self,
+        address: StateAddress,
+        settings: BrokerSettings,
+        session: KazooSession,
+        found: ClusterDoc,
+        directory: str,
+        on_fatal: Callable[[BaseException], None],
+        registered: Callable[[], None] | None = None,
+    ) -> None:
+        self.cluster_id = found.cluster_id
+        self.shard_count = found.shards
+        self._address = address
+        self._settings = settings
+        self._directory = directory
+        self._on_fatal = on_fatal
+        self._on_registered = registered
+        self._paths = ZkPaths(address.path)
+        self._reconciler: TopicReconciler | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lease_task: asyncio.Task[None] | None = None
+        self._run_task: asyncio.Task[None] | None = None
+        self._outage = OutageLogger(asyncio.get_running_loop().call_later, boot_ms)
+        self._changed = asyncio.Event()
+        self._topics_changed = asyncio.Event()
+        node_id, changed = settings.node_id, self._changed.set
+        self._owned_shards = OwnedShards(self._paths, node_id, found.shards, changed)
+        self.stores = self._owned_shards.stores
+        self._use_session(session)
+
+    def _use_session(self, session: KazooSession) -> None:
+        """What is known goes with the session that it was read in."""
+        self._session = session
+        self._lease = Lease(session.timeout_ms, session.started_ms)
+        writing = SessionWriter(session, self._spawn, self._on_fatal)
+        self._registry = ClusterRegistry(
+            session, self._paths, self._settings.node_id, self.shard_count
+        )
+        self._topics = SharedTopics(session, self._paths, self._settings.node_id)
+        self._owned_shards.start_session(session, self._registry, self._lease, writing)
+        session.on_suspended = self._on_suspended
+        session.on_connected = self._on_reconnected
+        session.on_ended = self._on_session_ended
+        if self._lease_task is not None:
+            self._lease_task.cancel()
+        # From the beginning on: a lease counts from questions that were answered some time ago.
+        self._lease_task = self._spawn(
+            renew_lease(self._lease, session, self._owned_shards.on_lease_renewed)
+        )
+
+    @classmethod
+    async def connect(
+        cls,
+        address: StateAddress,
+        disk: Disk,
+        settings: BrokerSettings,
+        on_fatal: Callable[[BaseException], None],
+    ) -> ClusterMembership:
+        """Connect, and see that it is the right cluster; a new one is founded.
+
+        Raises `Unreachable`, `ZooKeeperTlsError`, `ForeignDataError` and `DamagedFileError`.
+        """
+        session = await _begin_session(address, settings)
+        try:
+            identity = await verify_identity(
+                session, ZkPaths(address.path), disk, settings.node_id, settings.offsets_partitions
+            )
+        except BaseException:
+            await session.end()
+            raise
+        directory = f"{identity.directory_id}@{lock_proof(disk)}"
+        keep_meta = partial(write_meta_properties, disk, identity.meta)
+        registered = keep_meta if identity.is_new else None
+        return cls(address, settings, session, identity.cluster, directory, on_fatal, registered)
+
+    async def reserve_producer_ids(self) -> int:
+        """The first of a block of ids that no other broker hands out."""
+        return await reserve_producer_ids(self._session, self._paths, _PRODUCER_ID_BLOCK)
+
+    # Life.
+
+    async def start(
+        self, node: BrokerNode, hosted: LogManager, coordinator: GroupCoordinator
+    ) -> None:
+        """Be up from now on, and take a share of the shards.
+
+        Raises `Taken`, `ForeignDataError` and `OSError`.
+        """
+        self.node = node
+        self._reconciler = TopicReconciler(hosted, self._settings.node_id, coordinator)
+        self._owned_shards.set_hosts(coordinator.hosts)
+        await self._join_session(is_first=True)
+        self._run_task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _join_session(self, *, is_first: bool) -> None:
+        self._registration = BrokerDoc(
+            host=self.node.host,
+            port=self.node.port,
+            rack=self.node.rack,
+            incarnation=uuid.uuid4().hex,
+            directory=self._directory,
+            is_ready=False,
+        )
+        before_ms = time.time_ns() // 1_000_000  # of all tries: an earlier one may have registered
+        while True:
+            try:
+                await self._register()
+                if is_first and self._on_registered is not None:
+                    self._on_registered()
+                await self._check_clock_skew(before_ms)
+                await self._become_ready(is_first=is_first)
+                await self._registry.refresh(self._changed.set)
+            except InDoubtError:
+                await self._session.wait_connected()
+            else:
+                return
+
+    async def _register(self) -> None:
+        """Be up; a broker that was killed is waited for until its session is over."""
+        deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
+        is_told = False
+        while True:
+            try:
+                await retry_read(self._session, self._registry.refresh_brokers)
+                self._registry.check_address_unused(self._registration)
+                await self._registry.register(self._registration)
+            except RegistrationConflictError as taken:
+                if boot_ms() > deadline_ms:
+                    raise
+                if not is_told:
+                    is_told = True
+                    log.info("waiting, for it may be dead: %s", taken)
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    async def _become_ready(self, *, is_first: bool = False) -> None:
+        """Others count on it that who registers follows the topics before it takes anything."""
+        await self._reconcile_topics(is_first=is_first)
+        await self._registry.mark_ready()
+
+    async def _check_clock_skew(self, before_ms: int) -> None:
+        created_ms = await self._registry.created_ms()
+        if created_ms is None:
+            return
+        ahead_ms = clock_skew_ms(created_ms, before_ms, time.time_ns() // 1_000_000)
+        if abs(ahead_ms) > _CLOCK_SKEW_MAX_MS:
+            log.warning(
+                "this machine's clock is %.1f s %s ZooKeeper's: retention and timestamps of "
+                "records will differ between brokers; set the clocks by NTP",
+                abs(ahead_ms) / 1000,
+                "ahead of" if ahead_ms > 0 else "behind",
+            )
+
+    async def _run(self) -> None:
+        """One session after the other, for as long as the broker runs."""
+        try:
+            while True:
+                with contextlib.suppress(SessionEndedError):
+                    await self._run_session()
+                self._on_session_ended()
+                await self._start_new_session()
+        except (RegistrationConflictError, ForeignDataError) as error:
+            self._fail(error)
+        except Exception as error:
+            log.exception("the broker's place in the cluster failed")
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._on_session_ended()
+        self._on_fatal(error)
+
+    async def _run_session(self) -> None:
+        """See to the shards, until the session is over; the topics are followed beside that: what
+        takes long there must not keep groups from having a coordinator.
+        """
+        following = self._spawn(self._reconcile_topics_forever())
+        try:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._registry.refresh(self._changed.set)
+                    await self._check_registration()
+                    await self._owned_shards.reconcile()
+                except InDoubtError:
+                    await self._session.wait_connected()
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), _REFRESH_INTERVAL_S)
+        finally:
+            following.cancel()
+
+    async def _reconcile_topics_forever(self) -> None:
+        with contextlib.suppress(SessionEndedError):
+            while True:
+                self._topics_changed.clear()
+                try:
+                    await self._reconcile_topics()
+                except InDoubtError:
+                    await self._session.wait_connected()
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._topics_changed.wait(), _REFRESH_INTERVAL_S)
+
+    async def _check_registration(self) -> None:
+        """Somebody may have removed it, or have a copy of the data directory."""
+        found = self._registry.brokers.get(self._settings.node_id)
+        if found is not None and found.incarnation != self._registration.incarnation:
+            raise BrokerIdInUseError(self._settings.node_id, found)
+        if found is None:
+            await self._register()
+        else:
+            self._registry.check_address_unused(self._registration)
+        if found is None or not found.is_ready:
+            await self._become_ready()
+
+    async def _start_new_session(self) -> None:
+        """Begin another session after one that is over."""
+        while True:
+            await self._session.end()
+            try:
+                session = await _begin_session(self._address, self._settings)
+            except ZooKeeperUnreachableError as error:
+                log.error("%s", error)
+                continue
+            except ZooKeeperTlsError as error:  # the files are read anew for each session
+                log.error("%s", error)
+                await asyncio.sleep(_RETRY_DELAY_S)
+                continue
+            self._use_session(session)
+            try:
+                found = await find_cluster(session, self._paths)
+                if found is None or found.cluster_id != self.cluster_id:
+                    raise ForeignDataError(
+                        f"{self._paths.root} in ZooKeeper is another cluster's now"
+                    )
+                await self._join_session(is_first=False)
+            except SessionEndedError:
+                continue
+            log.info("broker %d is up again, in a new session", self.node.node_id)
+            return
+
+    async def leave(self) -> None:
+        """Be down at once: others need not wait until the session would be over."""
+        if self._run_task is not None:
+            self._run_task.cancel()
+        self._outage.reset()
+        for task in list(self._tasks):
+            task.cancel()
+        self._owned_shards.resign_all()
+        await self._session.end()
+        if self._reconciler is not None:
+            await self._reconciler.wait_idle()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Without any of these tasks groups would be silent for ever: better no broker."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the broker's place in the cluster failed", exc_info=error)
+            self._fail(error)
+
+    # The session, and the right to answer.
+
+    def _on_suspended(self) -> None:
+        """Nothing is answered until a server has been reached again, in this very session."""
+        self._lease.invalidate()
+        self._outage.on_disconnected()
+
+    def _on_reconnected(self) -> None:
+        self._outage.on_reconnected()
+        self._changed.set()
+
+    def _on_session_ended(self) -> None:
+        """Somebody else may have the shards: forget them."""
+        self._lease.invalidate()
+        self._outage.reset()
+        if count := len(self._owned_shards):
+            log.error("the ZooKeeper session is over: %d shards are given up", count)
+        self._owned_shards.resign_all()
+        self._changed.set()
+
+    # Topics.
+
+    def shared_topics(self) -> SharedTopics:
+        """The topics as of the session that is under way."""
+        return self._topics
+
+    def live_broker_ids(self) -> list[int]:
+        """The brokers that are up."""
+        return sorted({*self._registry.brokers, self.node.node_id})
+
+    def is_up(self, broker_id: int) -> bool:
+        """Whether a broker is up."""
+        return broker_id == self.node.node_id or broker_id in self._registry.brokers
+
+    async def refresh_brokers(self) -> None:
+        """Read anew who is up, if ZooKeeper answers soon."""
+        with contextlib.suppress(StoreError, ForeignDataError, TimeoutError):
+            async with asyncio.timeout(_REFRESH_TIMEOUT_S):
+                await self._session.ping_leader()  # a server may be behind its leader
+                await self._registry.refresh_brokers()
+
+    def owns(self, shard: int) -> bool:
+        """Whether this broker has a shard."""
+        return self._owned_shards.owns(shard)
+
+    @property
+    def registry(self) -> ClusterRegistry:
+        """Who is up, and who has what, as of the session that is under way."""
+        return self._registry
+
+    async def _reconcile_topics(self, *, is_first: bool = False) -> None:
+        assert self._reconciler is not None
+        changed = self._topics_changed.set
+        await self._reconciler.reconcile(self._topics, changed, is_first=is_first)
+
+    async def wait_applied(self) -> None:
+        """Return once this broker and those that are up do as the topics say, or after a while."""
+        await self._reconcile_topics()
+        version = self._topics.version
+        # Not as the watch has told: who came before the change, and is not seen here yet, may do as
+        # the topics said before. Who comes after it follows it before it takes anything.
+        await retry_read(self._session, self._registry.refresh_brokers)
+        deadline_ms = boot_ms() + int(_APPLY_TIMEOUT_S * 1000)
+        while boot_ms() < deadline_ms:
+            try:
+                if await self._topics.is_applied_by(list(self._registry.brokers), version):
+                    return
+            except InDoubtError:
+                await self._session.wait_connected()
+            await asyncio.sleep(_APPLY_POLL_S)
+
+
+async def _begin_session(address: StateAddress, settings: BrokerSettings) -> KazooSession:
+    return await KazooSession.begin(
+        address.servers,
+        settings.zookeeper_session_timeout_ms,
+        _CONNECT_TIMEOUT_S,
+        ssl_context(settings),
+    )

@@ -1,0 +1,332 @@
+"""Topics that are created, changed and deleted for the whole cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from partage.broker.ids import fresh_topic_id
+from partage.broker.topics.log_manager import LocalTopic, LogManager
+from partage.broker.topics.partition import Partition
+from partage.broker.topics.topic_admin import ConfigEdit, request_deadline_s
+from partage.log.catalogue.topic_config import check_configs
+from partage.log.catalogue.topic_names import find_name_collision
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
+from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
+from partage.store.placement import place_partitions
+from partage.store.shared_topics import SharedTopics
+from partage.store.topic_tombstones import TopicNameReservedError
+from partage.store.zk_schema import ForeignDataError, TopicDoc
+from partage.store.zookeeper import StoreError
+
+T = TypeVar("T")
+
+_CHANGE_TIMEOUT_S: Final = 20.0
+_ZOOKEEPER_TIMEOUT_S: Final = 5.0  # by ZooKeeper, beside what is waited for
+_APPLY_TIMEOUT_MIN_S: Final = 1.0  # at least, where no time is left
+_NAME_RETRY_S: Final = 0.1
+
+_NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+
+
+def _not_for_clients(name: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+
+
+def _name_collision(name: str, other: str) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"topic {name} is too like {other}: '.' and '_' count as the same",
+    )
+
+
+def _name_reserved(name: str) -> Refusal:
+    return Refusal(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"a topic {name} was deleted, and a broker that died, or does not follow, may still have "
+        "what groups had committed of it; ask again",
+    )
+
+
+def _not_applied(name: str) -> Refusal:
+    return Refusal(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"the change of topic {name} is agreed on, and this broker has not followed it yet",
+    )
+
+
+class SharedTopicsAccess(Protocol):
+    """What changes need of the broker's place in the cluster."""
+
+    def shared_topics(self) -> SharedTopics:
+        """The topics as of the session that is under way."""
+
+    def live_broker_ids(self) -> list[int]:
+        """The brokers that are up."""
+
+    async def wait_applied(self) -> None:
+        """Return once this broker and those that are up do as the topics say, or after a while."""
+
+
+class ClusterTopicAdmin:
+    """See `partage.broker.topics.topic_admin.TopicAdmin`."""
+
+    def __init__(self, agreement: SharedTopicsAccess, hosted: LogManager) -> None:
+        self._shared = agreement
+        self._log_manager = hosted
+
+    async def create(
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        brokers: Sequence[int],
+        until_s: float | None = None,
+    ) -> LocalTopic | Refusal:
+        """Create a topic, its partitions spread over the brokers that are up."""
+        if self._log_manager.is_internal(name):
+            return _not_for_clients(name)
+        refusal = self._log_manager.check_create(name, partition_count, configs)
+        if refusal is not None:
+            return refusal
+        up, topic_id = self._shared.live_broker_ids(), fresh_topic_id().hex()
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            if name in topics:
+                return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+            if other := find_name_collision(name, topics):
+                return _name_collision(name, other)
+            counts = self._shared.shared_topics().partition_counts()
+            placed = tuple(brokers) or place_partitions(partition_count, up, counts)
+            return TopicDoc(id=topic_id, brokers=placed, configs=dict(configs))
+
+        until_s = request_deadline_s() if until_s is None else until_s
+        created = await self._change_topic(name, decide, until_s)
+        hosted = self._log_manager.topic(name)
+        if hosted is not None and hosted.topic.topic_id.hex() == topic_id:
+            return hosted  # also where others take longer than the client waits
+        return created
+
+    async def auto_create(self, name: str) -> LocalTopic | Refusal:
+        """Create a topic that a client spoke of, with the broker's default of partitions.
+
+        Whatever the client sends next waits behind this, so nothing is waited for: where it has to
+        be, the refusal is one at which clients ask for metadata again.
+        """
+        created = await self._auto_create(name)
+        if isinstance(created, Refusal) and created.code is ErrorCode.REQUEST_TIMED_OUT:
+            return msgspec.structs.replace(created, code=ErrorCode.LEADER_NOT_AVAILABLE)
+        return created
+
+    async def _auto_create(self, name: str) -> LocalTopic | Refusal:
+        if name == EVENTS_TOPIC and self._log_manager.settings.group_events:
+            own = await self.get_or_create_own_partition(name, EVENTS_CONFIGS)
+            return (
+                own if isinstance(own, Refusal) else self._log_manager.topic(name) or _NO_SUCH_TOPIC
+            )
+        count = self._log_manager.settings.partitions_default
+        created = await self.create(name, count, {}, [], request_deadline_s(0))
+        if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            await self._with_timeout(self._shared.wait_applied, _APPLY_TIMEOUT_MIN_S)
+            return self._log_manager.topic(name) or _not_applied(name)  # somebody else was quicker
+        return created
+
+    async def get_or_create_own_partition(
+        self, name: str, configs: Mapping[str, str]
+    ) -> Partition | Refusal:
+        """This broker's partition of a topic of which each broker has one. It is made if it is
+        missing, and the topic with it; several brokers may do so at once.
+        """
+        own = self._own_partition(name)
+        if own is not None:
+            return own
+        me, topic_id = self._log_manager.settings.node_id, fresh_topic_id().hex()
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            topic = topics.get(name)
+            if topic is not None and me in topic.brokers:  # it was agreed on in an earlier try
+                return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} has it")
+            if topic is not None:
+                return msgspec.structs.replace(topic, brokers=(*topic.brokers, me))
+            if other := find_name_collision(name, topics):
+                return _name_collision(name, other)
+            return TopicDoc(id=topic_id, brokers=(me,), configs=dict(configs))
+
+        put = await self._change_topic(name, decide)
+        if isinstance(put, Refusal):
+            if put.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                return put
+            await self._with_timeout(self._shared.wait_applied)
+        missing = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"this broker's part of {name} is missing")
+        return self._own_partition(name) or missing
+
+    def _own_partition(self, name: str) -> Partition | None:
+        hosted = self._log_manager.topic(name)
+        if hosted is None or not hosted.partitions:
+            return None
+        return hosted.partitions[min(hosted.partitions)]
+
+    async def delete(self, name: str) -> LocalTopic | Refusal:
+        """Delete a topic everywhere."""
+        if self._log_manager.is_internal(name):
+            return _not_for_clients(name)
+        hosted = self._log_manager.topic(name)
+        if hosted is None:
+            return _NO_SUCH_TOPIC
+
+        async def deleting() -> bool:
+            is_deleted = await self._shared.shared_topics().delete(name, _nonce())
+            await self._shared.wait_applied()
+            await self._shared.shared_topics().release_names()
+            return is_deleted
+
+        is_deleted = await self._with_timeout(deleting)
+        if isinstance(is_deleted, Refusal):
+            return is_deleted
+        return hosted if is_deleted else _NO_SUCH_TOPIC
+
+    async def wait_offsets_deleted(self) -> None:
+        """Every broker sees to that before it says that it has followed."""
+
+    async def add_partitions(
+        self, name: str, partition_count: int, brokers: Sequence[int]
+    ) -> LocalTopic | Refusal:
+        """Let a topic have so many partitions in all."""
+        refusal = self._log_manager.check_add_partitions(name, partition_count)
+        if refusal is not None:
+            return refusal
+        up = self._shared.live_broker_ids()
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            topic = topics.get(name)
+            if topic is None:
+                return _NO_SUCH_TOPIC
+            added = partition_count - len(topic.brokers)
+            if added <= 0:
+                return Refusal(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"topic {name} has {len(topic.brokers)} partitions: cannot make them "
+                    f"{partition_count}",
+                )
+            if brokers and len(brokers) != added:  # somebody else was quicker
+                return Refusal(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"topic {name} would have {added} partitions more, and {len(brokers)} are "
+                    "assigned to brokers",
+                )
+            counts = self._shared.shared_topics().partition_counts()
+            placed = tuple(brokers) or place_partitions(added, up, counts)
+            return msgspec.structs.replace(topic, brokers=topic.brokers + placed)
+
+        return await self._change_topic(name, decide)
+
+    async def alter_configs(
+        self, name: str, edit: ConfigEdit, *, validate_only: bool
+    ) -> Refusal | None:
+        """Change a topic's own configs, on top of what others have changed."""
+        if self._log_manager.topic(name) is None:
+            return _NO_SUCH_TOPIC
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            topic = topics.get(name)
+            if topic is None:
+                return _NO_SUCH_TOPIC
+            configs = dict(topic.configs)
+            refusal = edit(configs) or check_configs(configs)
+            return refusal or msgspec.structs.replace(topic, configs=configs)
+
+        if validate_only:
+            decided = decide(self._shared.shared_topics().topics)
+            return decided if isinstance(decided, Refusal) else None
+        altered = await self._change_topic(name, decide)
+        return altered if isinstance(altered, Refusal) else None
+
+    async def _change_topic(
+        self,
+        name: str,
+        decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | Refusal],
+        until_s: float | None = None,
+    ) -> LocalTopic | Refusal:
+        """Agree on a topic, and return once it is followed; ``until_s`` is when whoever asked does
+        not wait any longer, for a topic that is created.
+        """
+        refused: list[Refusal] = []
+
+        def deciding(topics: Mapping[str, TopicDoc]) -> TopicDoc | None:
+            decided = decide(topics)
+            if isinstance(decided, Refusal):
+                refused.append(decided)
+                return None
+            return decided
+
+        left_s = None if until_s is None else until_s - asyncio.get_running_loop().time()
+        patience_s = _CHANGE_TIMEOUT_S if left_s is None else max(left_s, 0) + _ZOOKEEPER_TIMEOUT_S
+        is_put = await self._with_timeout(
+            lambda: self._write_topic(name, deciding, until_s), patience_s
+        )
+        if isinstance(is_put, Refusal):
+            return is_put
+        if not is_put:
+            return refused[-1]
+        if isinstance(
+            await self._with_timeout(self._shared.wait_applied, _apply_timeout_s(until_s)), Refusal
+        ):
+            return _not_applied(name)
+        return self._log_manager.topic(name) or _NO_SUCH_TOPIC
+
+    async def _write_topic(
+        self,
+        name: str,
+        decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | None],
+        until_s: float | None,
+    ) -> bool | Refusal:
+        """Put it, once the groups have forgotten what was there under its name."""
+        while True:
+            topics = self._shared.shared_topics()
+            try:
+                return await topics.put(name, decide, _nonce())
+            except TopicNameReservedError:
+                if name not in await topics.release_names():
+                    continue
+                if until_s is None or asyncio.get_running_loop().time() >= until_s:
+                    return _name_reserved(name)
+                await asyncio.sleep(_NAME_RETRY_S)
+
+    async def _with_timeout(
+        self, change: Callable[[], Awaitable[T]], patience_s: float = _CHANGE_TIMEOUT_S
+    ) -> T | Refusal:
+        """A change, or why it did not come about: without ZooKeeper nothing can be agreed on."""
+        try:
+            return await asyncio.wait_for(change(), patience_s)
+        except TimeoutError:
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not answer")
+        except (StoreError, ForeignDataError) as error:
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}")
+
+
+def _apply_timeout_s(until_s: float | None) -> float:
+    """How long a change that is agreed on is followed, before it is answered."""
+    if until_s is None:
+        return _CHANGE_TIMEOUT_S
+    return max(until_s - asyncio.get_running_loop().time(), _APPLY_TIMEOUT_MIN_S)
+
+
+class BrokerEventsPartition:
+    """Where one of several brokers tells what happens in groups."""
+
+    def __init__(self, changes: ClusterTopicAdmin) -> None:
+        self._topic_admin = changes
+
+    async def get_or_create(self) -> Partition | Refusal:
+        """The partition, made if it is missing."""
+        return await self._topic_admin.get_or_create_own_partition(EVENTS_TOPIC, EVENTS_CONFIGS)
+
+
+def _nonce() -> str:
+    return uuid.uuid4().hex

@@ -1,0 +1,105 @@
+"""Whether data directory and ZooKeeper belong together, before anything is written to either."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from partage.broker.ids import fresh_cluster_id
+from partage.broker.topics.data_directory import LOCK_FILE, MetaProperties, read_meta_properties
+from partage.broker.topics.real_disk import RealDisk
+from partage.log.disk import Disk
+from partage.store.bootstrap import find_cluster, find_or_create_cluster
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
+from partage.store.shared_topics import SharedTopics
+from partage.store.zk_schema import ClusterDoc, ForeignDataError, ZkPaths
+from partage.store.zookeeper import Session, retry_read
+
+_NAMED_MAX: Final = 5
+#: Drawn by Linux at each start of the machine.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class DirectoryIdentity(msgspec.Struct, frozen=True):
+    """The cluster, and whose the data directory is. One that ``is_new`` says so itself only once
+    the broker is registered: one that was refused is as new at the next start.
+    """
+
+    cluster: ClusterDoc
+    meta: MetaProperties
+    directory_id: str
+    is_new: bool
+
+
+async def verify_identity(
+    session: Session, tree: ZkPaths, disk: Disk, broker_id: int, shard_count: int
+) -> DirectoryIdentity:
+    """What belongs together. A new directory joins the cluster that it finds, or founds one.
+
+    Raises:
+        ForeignDataError: one of them belongs to somebody else; the message says what to do.
+        DamagedFileError: the directory does not say whose it is.
+    """
+    meta = read_meta_properties(disk)
+    if meta is None:
+        cluster = await find_or_create_cluster(session, tree, fresh_cluster_id(), shard_count)
+        await _expect_no_records(session, tree, broker_id)
+        directory_id = uuid.uuid4().hex
+        meta = MetaProperties(cluster.cluster_id, broker_id, directory_id)
+        return DirectoryIdentity(cluster, meta, directory_id, is_new=True)
+    if isinstance(meta.broker_id, msgspec.UnsetType):
+        raise ForeignDataError(
+            "this is the data of a broker that was alone; give this one an empty directory with "
+            "--data-dir, or start it without --state"
+        )
+    found = await find_cluster(session, tree)
+    if found is None:
+        raise ForeignDataError(
+            f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper is "
+            "empty; correct --state, restore ZooKeeper, or give the broker an empty directory"
+        )
+    if found.cluster_id != meta.cluster_id:
+        raise ForeignDataError(
+            f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper holds "
+            f"cluster {found.cluster_id}; correct --state or --data-dir"
+        )
+    if meta.broker_id != broker_id:
+        raise ForeignDataError(
+            f"this is the data of broker {meta.broker_id}; correct --broker-id or --data-dir"
+        )
+    assert not isinstance(meta.directory_id, msgspec.UnsetType)
+    return DirectoryIdentity(found, meta, meta.directory_id, is_new=False)
+
+
+async def _expect_no_records(session: Session, tree: ZkPaths, broker_id: int) -> None:
+    """In a new directory there are none. To begin at offset 0 again would put other records where
+    groups have committed.
+    """
+    topics = SharedTopics(session, tree, broker_id)
+    await retry_read(session, topics.refresh)
+    held = sorted(name for name, topic in topics.topics.items() if broker_id in topic.brokers)
+    lost = [name for name in held if name != EVENTS_TOPIC]
+    if lost:
+        more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
+        raise ForeignDataError(
+            f"broker {broker_id} of this cluster holds partitions of {', '.join(lost[:_NAMED_MAX])}"
+            f"{more}, and this data directory is new; start it with the --data-dir that has them, "
+            "or give a new broker another --broker-id. If the records are lost, delete these "
+            "topics through another broker first"
+        )
+
+
+def lock_proof(disk: Disk) -> str:
+    """Which lock this process holds on its data directory.
+
+    Whoever registered with the same proof is gone: two cannot hold one lock. A copy of a directory
+    has its id and another lock, and no lock reaches beyond the machine, or the time that it is up.
+    """
+    if isinstance(disk, RealDisk):
+        with contextlib.suppress(OSError):
+            return f"{_BOOT_ID.read_text().strip()}:{disk.file_identity(LOCK_FILE)}"
+    return uuid.uuid4().hex  # nothing is proved

@@ -1,0 +1,114 @@
+"""What a broker calls to be one of several; kazoo is imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.cluster.state_address import StateAddress
+from partage.broker.coordination.group_coordinator import GroupCoordinator
+from partage.broker.coordination.group_events_writer import EventsPartition
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.producer_ids import ProducerIdManager
+from partage.broker.topics.topic_admin import TopicAdmin
+from partage.log.disk import Disk
+from partage.model.settings import BrokerSettings
+from partage.store.cluster_registry import RegistrationConflictError
+from partage.store.zk_schema import ForeignDataError
+from partage.store.zookeeper import StoreError
+
+if TYPE_CHECKING:
+    from partage.broker.cluster.cluster_membership import ClusterMembership
+
+__all__ = [
+    "SHARDS_MAX",
+    "ClusterJoinError",
+    "connect_to_cluster",
+    "create_topic_admin",
+    "start_in_cluster",
+    "with_cluster_limits",
+]
+
+
+#: Of a group together: a ZooKeeper keeps all it has in memory.
+_GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+#: A cluster is founded in one transaction, which has to fit into one packet of ZooKeeper's.
+SHARDS_MAX: Final = 1_000
+
+
+class ClusterJoinError(Exception):
+    """The broker cannot be part of the cluster; the message says why, and what to do."""
+
+
+def with_cluster_limits(settings: BrokerSettings) -> BrokerSettings:
+    """The settings as they hold in a cluster: groups that ZooKeeper can hold."""
+    groups = msgspec.structs.replace(
+        settings.groups, group_bytes_max=min(settings.groups.group_bytes_max, _GROUP_BYTES_MAX)
+    )
+    return msgspec.structs.replace(settings, groups=groups)
+
+
+async def connect_to_cluster(
+    state: StateAddress,
+    disk: Disk,
+    settings: BrokerSettings,
+    on_fatal: Callable[[BaseException], None],
+) -> ClusterMembership:
+    """Find the cluster, or found it. Raises `ClusterJoinError` and `DamagedFileError`."""
+    if settings.offsets_partitions > SHARDS_MAX:
+        raise ClusterJoinError(
+            f"offsets.topic.num.partitions is {settings.offsets_partitions}, and the groups of "
+            f"several brokers have at most {SHARDS_MAX} shards; correct --override"
+        )
+    try:
+        from partage.broker.cluster.cluster_membership import ClusterMembership
+        from partage.broker.cluster.kazoo_session import ZooKeeperUnreachableError
+        from partage.broker.cluster.tls import ZooKeeperTlsError
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("kazoo"):
+            raise
+        raise ClusterJoinError(
+            "--state needs kazoo, which is not installed: pip install 'partage[zookeeper]'"
+        ) from None
+
+    def failed(error: BaseException) -> None:
+        on_fatal(
+            ClusterJoinError(str(error))
+            if isinstance(error, RegistrationConflictError | ForeignDataError)
+            else error
+        )
+
+    try:
+        return await ClusterMembership.connect(state, disk, settings, failed)
+    except (ZooKeeperUnreachableError, ZooKeeperTlsError, ForeignDataError, StoreError) as error:
+        raise ClusterJoinError(str(error)) from None
+
+
+async def start_in_cluster(
+    cluster: ClusterMembership, node: BrokerNode, hosted: LogManager, coordinator: GroupCoordinator
+) -> tuple[ClusterView, ProducerIdManager]:
+    """Be up, and take a share of the groups; the cluster as clients are told of it, and producer
+    ids that no other broker hands out. Raises `ClusterJoinError`.
+    """
+    from partage.broker.cluster.registry_view import RegistryView
+
+    try:
+        await cluster.start(node, hosted, coordinator)
+        first_id = await cluster.reserve_producer_ids()
+    except (RegistrationConflictError, ForeignDataError, StoreError) as error:
+        raise ClusterJoinError(str(error)) from None
+    return RegistryView(cluster), ProducerIdManager.from_block(first_id)
+
+
+def create_topic_admin(
+    cluster: ClusterMembership, hosted: LogManager
+) -> tuple[TopicAdmin, EventsPartition]:
+    """How topics are changed for the whole cluster, and where this broker tells of its groups."""
+    from partage.broker.cluster.cluster_topic_admin import BrokerEventsPartition, ClusterTopicAdmin
+
+    changes = ClusterTopicAdmin(cluster, hosted)
+    return changes, BrokerEventsPartition(changes)

@@ -1,0 +1,147 @@
+"""The shards that this broker has: taking them, giving them back, and losing them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from partage.broker.cluster.lease_renewal import boot_ms
+from partage.broker.cluster.session_writer import SessionWriter
+from partage.broker.cluster.shared_store import SharedStore
+from partage.broker.coordination.shard_host import ShardHost
+from partage.store.cluster_registry import ClusterRegistry
+from partage.store.lease import Lease
+from partage.store.shared_log import SharedLog
+from partage.store.write_batcher import WriteCallback
+from partage.store.zk_schema import ZkPaths
+from partage.store.zookeeper import Session, StoreError, retry_read
+
+log = logging.getLogger(__name__)
+
+
+class OwnedShards:
+    """What is held goes with the session that it was taken in: see `begin`, and `resign_all`.
+
+    ``changed`` is called where the roster has to be looked at again.
+    """
+
+    def __init__(
+        self, tree: ZkPaths, broker_id: int, shard_count: int, changed: Callable[[], None]
+    ) -> None:
+        self.stores = [SharedStore(self, shard) for shard in range(shard_count)]
+        self._paths = tree
+        self._broker_id = broker_id
+        self._changed = changed
+        self._hosts: Sequence[ShardHost] = ()
+        self._logs: dict[int, SharedLog] = {}
+        self._ownership_lock = asyncio.Lock()
+
+    def start_session(
+        self, session: Session, roster: ClusterRegistry, lease: Lease, writing: SessionWriter
+    ) -> None:
+        """Hold shards in this session from now on."""
+        self._session = session
+        self._registry = roster
+        self._lease = lease
+        self._writer = writing
+
+    def set_hosts(self, hosts: Sequence[ShardHost]) -> None:
+        """Have these answer for the shards, each for its own; none is held yet."""
+        self._hosts = hosts
+        for host in hosts:
+            host.resign()
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def owns(self, shard: int) -> bool:
+        """Whether this broker has a shard."""
+        return shard in self._logs
+
+    def on_lease_renewed(self) -> None:
+        """What waited for the lease may leave."""
+        for shard in self._logs:
+            self._hosts[shard].flush()
+
+    # Taking and giving back.
+
+    async def reconcile(self) -> None:
+        """Do as the roster says. Raises `SessionEndedError`."""
+        async with self._ownership_lock:
+            for shard in list(self._logs):
+                if self._registry.owner(shard) != self._broker_id:
+                    self._resign(shard)
+            take, give = self._registry.plan_changes()
+            owned = self._registry.owned()
+            take += [s for s in owned if s not in self._logs and s not in give]
+            if give:
+                for shard in give:
+                    self._resign(shard)
+                await self._registry.release(give)
+                log.info("%d shards are for others to take", len(give))
+            if take:
+                await self._acquire(take)
+
+    async def _acquire(self, shards: Sequence[int]) -> None:
+        tenures = await self._registry.acquire(shards)
+        # Read after the take-over: what was committed before it is of topics that are among these.
+        names = await retry_read(self._session, lambda: self._session.children(self._paths.topics))
+        topics = frozenset(names)
+        for tenure in tenures:
+            shard = tenure.shard
+            self._set_log(shard, self._log_of(shard, tenure.version, tenure.epoch))
+            self._hosts[shard].load(topics)
+        if tenures:
+            log.info("took %d shards over: %s", len(tenures), [t.shard for t in tenures])
+
+    def _log_of(self, shard: int, version: int, epoch: int) -> SharedLog:
+        return SharedLog(self._session, self._paths, shard, version, epoch)
+
+    def _set_log(self, shard: int, taken: SharedLog) -> None:
+        self._logs[shard] = taken
+        self.stores[shard].log = taken
+
+    def resign_all(self) -> None:
+        """Somebody else may have the shards: forget them."""
+        for shard in list(self._logs):
+            self._resign(shard)
+
+    def _resign(self, shard: int) -> None:
+        self._logs.pop(shard, None)
+        self.stores[shard].log = None
+        self._hosts[shard].resign()
+
+    # What the stores need: see `partage.broker.cluster.shared_store.ShardLogAccess`.
+
+    def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
+        """Have a batch appended, together with what else comes in these milliseconds."""
+        self._writer.append(to, batch, written)
+
+    def may_answer(self) -> bool:
+        """Whether nobody can have taken over what this broker has."""
+        return self._lease.is_valid(boot_ms())
+
+    async def reacquire(self, shard: int) -> SharedLog:
+        """Take a shard of this broker's over anew. Raises `OSError`."""
+        async with self._ownership_lock:
+            # The second is known a little earlier, while it is read who is up.
+            if shard not in self._logs or self._registry.owner(shard) != self._broker_id:
+                self._changed()
+                raise OSError(f"shard {shard} is not this broker's any more")
+            try:
+                tenures = await self._registry.acquire([shard])
+            except StoreError as error:
+                raise OSError(str(error)) from None
+            if not tenures:
+                self._changed()
+                raise OSError(f"another broker has taken shard {shard} over")
+            self._set_log(shard, self._log_of(shard, tenures[0].version, tenures[0].epoch))
+            return self._logs[shard]
+
+    def on_deposed(self, lost: SharedLog) -> None:
+        """Another broker has the shard of this log."""
+        if self._logs.get(lost.shard) is lost:
+            log.warning("another broker has taken shard %d over", lost.shard)
+            self._resign(lost.shard)
+            self._changed()

@@ -1,0 +1,121 @@
+"""Asking other brokers where the partitions that they hold end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.coordination.lag_sampler import Place
+from partage.broker.topics.log_manager import LogManager
+from partage.wire.apis.list_offsets import (
+    LATEST,
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
+from partage.wire.primitives import MalformedError
+
+log = logging.getLogger(__name__)
+
+#: A broker that has not said all by then is dead, or stands still: it is asked in the next round.
+PEER_TIMEOUT_S: Final = 5.0
+_PARTITIONS_PER_REQUEST: Final = (
+    500  # to read and to answer it takes either side a millisecond or two
+)
+_VERSION: Final = 5  # every version of Partage speaks it: brokers are upgraded one after the other
+_RESPONSE_BYTES_MAX: Final = 1024 * 1024  # of so many partitions, names of the largest among them
+
+
+class PeerEndOffsets:
+    """See `partage.broker.coordination.lag_sampler.RemoteEndOffsets`. All brokers are asked at once, each over a connection
+    that is closed again.
+    """
+
+    def __init__(
+        self, hosted: LogManager, neighbours: ClusterView, patience_s: float = PEER_TIMEOUT_S
+    ) -> None:
+        self._log_manager = hosted
+        self._cluster_view = neighbours
+        self._timeout_s = patience_s
+
+    async def fetch(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Where these end, as far as those who hold them say so in time."""
+        found: dict[Place, int] = {}
+        nodes = {node.node_id: node for node in self._cluster_view.brokers()}
+        asked = self._by_broker(places)
+        await asyncio.gather(
+            *(
+                self._ask(nodes[holder], of, found)
+                for holder, of in asked.items()
+                if holder in nodes
+            )
+        )
+        return found
+
+    def _by_broker(self, places: Collection[Place]) -> Mapping[int, Sequence[Place]]:
+        holders: dict[int, list[Place]] = {}
+        for name, index in places:
+            hosted = self._log_manager.topic(name)
+            if hosted is not None and index < hosted.partition_count:
+                holder = self._cluster_view.broker_of(hosted.topic, index)
+                holders.setdefault(holder, []).append((name, index))
+        return holders
+
+    async def _ask(
+        self, node: BrokerNode, places: Sequence[Place], found: dict[Place, int]
+    ) -> None:
+        """What is heard of before something fails counts."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reader, writer = await asyncio.open_connection(node.host, node.port)
+                try:
+                    for begin in range(0, len(places), _PARTITIONS_PER_REQUEST):
+                        some = places[begin : begin + _PARTITIONS_PER_REQUEST]
+                        writer.writelines(self._request(begin, some))
+                        found.update(_end_offsets(await _read_response(reader, begin), set(some)))
+                finally:
+                    writer.close()
+        except (OSError, EOFError, ValueError) as error:  # a timeout, nonsense, a bad host name
+            log.debug("broker %d does not say where its partitions end: %r", node.node_id, error)
+
+    def _request(self, correlation_id: int, places: Sequence[Place]) -> list[bytes]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for name, index in places:
+            asked = ListOffsetsPartition(partition_index=index, timestamp_ms=LATEST)
+            topics.setdefault(name, []).append(asked)
+        request = ListOffsetsRequest(
+            topics=[ListOffsetsTopic(name=name, partitions=of) for name, of in topics.items()]
+        )
+        body = LIST_OFFSETS.encode_request(_VERSION, request)
+        name = f"partage-broker-{self._cluster_view.node.node_id}"
+        return [
+            bytes(part)
+            for part in encode_request_frame(LIST_OFFSETS, _VERSION, correlation_id, name, body)
+        ]
+
+
+async def _read_response(reader: asyncio.StreamReader, correlation_id: int) -> ListOffsetsResponse:
+    (size,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
+    if not 0 < size <= _RESPONSE_BYTES_MAX:
+        raise MalformedError(f"an answer of {size} bytes")
+    frame = await reader.readexactly(size)
+    answers, pos = parse_response_header(LIST_OFFSETS, _VERSION, frame)
+    if answers != correlation_id:
+        raise MalformedError(f"an answer to {answers}, asked was {correlation_id}")
+    return LIST_OFFSETS.decode_response(_VERSION, frame, pos)
+
+
+def _end_offsets(response: ListOffsetsResponse, asked: Collection[Place]) -> dict[Place, int]:
+    return {
+        (topic.name, of.partition_index): of.offset
+        for topic in response.topics
+        for of in topic.partitions
+        if not of.error_code and of.offset >= 0 and (topic.name, of.partition_index) in asked
+    }

@@ -1,0 +1,65 @@
+"""The cluster as clients are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_membership import ClusterMembership
+from partage.log.catalogue.topic_catalogue import TopicDefinition
+from partage.store.shard_log import shard_of
+
+
+class RegistryView:
+    """See `partage.broker.cluster.cluster_view.ClusterView`: what this broker has last read of the others."""
+
+    def __init__(self, cluster: ClusterMembership) -> None:
+        self._membership = cluster
+
+    @property
+    def node(self) -> BrokerNode:
+        """This broker."""
+        return self._membership.node
+
+    def brokers(self) -> Sequence[BrokerNode]:
+        """All that are up, by id."""
+        return [self._node(broker_id) for broker_id in self._membership.live_broker_ids()]
+
+    def _node(self, broker_id: int) -> BrokerNode:
+        doc = self._membership.registry.brokers.get(broker_id)
+        if doc is None or broker_id == self.node.node_id:
+            return self.node
+        return BrokerNode(
+            node_id=broker_id,
+            host=doc.host,
+            port=doc.port,
+            cluster_id=self._membership.cluster_id,
+            rack=doc.rack,
+        )
+
+    def coordinator(self, group_id: str) -> BrokerNode | None:
+        """Who has the shard of a group; None while nobody does."""
+        shard = shard_of(group_id, self._membership.shard_count)
+        owner = self._membership.registry.owner(shard)
+        if owner is None or (owner == self.node.node_id and not self._membership.owns(shard)):
+            return None
+        return self._node(owner)
+
+    def controller_id(self) -> int:
+        """The lowest id that is up."""
+        return self._membership.live_broker_ids()[0]
+
+    @staticmethod
+    def broker_of(topic: TopicDefinition, index: int) -> int:
+        """The broker that a partition was placed on."""
+        return topic.brokers[index]
+
+    def is_up(self, node_id: int) -> bool:
+        """Whether a broker is up."""
+        return self._membership.is_up(node_id)
+
+    async def are_up(self, node_ids: Collection[int]) -> bool:
+        """Whether all of these are up; looks again before it denies it."""
+        if not all(map(self.is_up, node_ids)):
+            await self._membership.refresh_brokers()
+        return all(map(self.is_up, node_ids))

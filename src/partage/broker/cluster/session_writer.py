@@ -1,0 +1,71 @@
+"""Writing to ZooKeeper in one session: tick by tick, and merging what has become much."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from partage.store.shared_log import SharedLog
+from partage.store.write_batcher import WriteBatcher, WriteCallback
+from partage.store.zookeeper import (
+    InDoubtError,
+    RefusedError,
+    Session,
+    SessionEndedError,
+    StoreError,
+)
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.005  # what comes within it shares a transaction
+
+SpawnTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class SessionWriter:
+    """The entries of all shards; when the session is over nobody is told any more."""
+
+    def __init__(
+        self, session: Session, spawn: SpawnTask, on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        self._batcher = WriteBatcher(session)
+        self._spawn = spawn
+        self._on_fatal = on_fatal
+        self._flushing: asyncio.Task[None] | None = None
+
+    def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
+        """Have a batch appended, together with what else comes in these milliseconds."""
+
+        def appended(fault: StoreError | None) -> None:
+            if fault is None and to.needs_merge:
+                self._spawn(self._merge(to))
+            written(fault)
+
+        self._batcher.enqueue(to, batch, appended)
+        if self._flushing is None:
+            self._flushing = self._spawn(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            await asyncio.sleep(_TICK_S)
+            await self._batcher.flush()
+        except SessionEndedError:
+            return
+        except Exception as error:
+            log.exception("writing to ZooKeeper failed")
+            self._on_fatal(error)
+            return
+        self._flushing = None
+
+    async def _merge(self, of: SharedLog) -> None:
+        try:
+            await of.merge(asyncio.to_thread)
+        except (SessionEndedError, InDoubtError):
+            pass  # the next entry will have it tried again, if there is one
+        except RefusedError as refused:  # by the fence, as a rule: the next entry will find out
+            log.warning("merging the log of shard %d: %s", of.shard, refused)
+        except Exception as error:
+            log.exception("merging the log of shard %d failed", of.shard)
+            self._on_fatal(error)

@@ -1,0 +1,109 @@
+"""The coordinator as the broker runs it: every shard of ``__consumer_offsets``, one host each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.net.inbound_request import InboundRequest
+from partage.coordinator.events import ListGroups, Request
+from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.store.shard_log import shard_of
+
+log = logging.getLogger(__name__)
+
+_cached_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
+#: Longer group ids are not kept: they may come from anybody, and in any number.
+_CACHED_ID_LENGTH_MAX: Final = 256
+#: Of the groups that one request asks about, as many are asked in one turn of the loop.
+_REQUESTS_PER_TURN: Final = 256
+_DURABLE_TIMEOUT_S: Final = 5.0
+
+_INFO_EVENT_TYPES = {
+    GroupEventType.REBALANCE_STARTED,
+    GroupEventType.GENERATION_STARTED,
+    GroupEventType.EXPIRED,
+    GroupEventType.FENCED,
+    GroupEventType.EMPTIED,
+    GroupEventType.REMOVED,
+}
+
+
+class GroupCoordinator:
+    """Routes each event to the shard of its group."""
+
+    def __init__(self, hosts: Sequence[ShardHost]) -> None:
+        self.hosts = hosts
+        self.shard_count = len(hosts)
+
+    def handle(self, inbound: InboundRequest, asked: Sequence[Request]) -> None:
+        """Ask the core what a request asks; the response leaves when all of it is answered."""
+        if asked:
+            self._dispatch(asked, 0)
+        else:
+            inbound.respond_encoded(inbound.encode_response())
+
+    def _dispatch(self, asked: Sequence[Request], begin: int) -> None:
+        """Ask from here on, and go on in the next turn of the loop when it is much."""
+        end = begin + _REQUESTS_PER_TURN
+        if end < len(asked):
+            asyncio.get_running_loop().call_soon(self._dispatch, asked, end)
+        for position, event in enumerate(asked[begin:end], begin):
+            if isinstance(event, ListGroups):
+                self.hosts[position].handle(event)
+            else:
+                self.host_of(event.group_id).handle(event)
+
+    def host_of(self, group_id: str) -> ShardHost:
+        """The host of the group's shard."""
+        place = _cached_shard_of if len(group_id) <= _CACHED_ID_LENGTH_MAX else shard_of
+        return self.hosts[place(group_id, self.shard_count)]
+
+    def delete_topic_offsets(self, names: frozenset[str]) -> None:
+        """Forget the offsets of topics that are gone."""
+        for host in self.hosts:
+            host.delete_topic_offsets(names)
+
+    async def wait_durable(self) -> None:
+        """Return once all that was handed to the shards up to now is durable, or after a while: one
+        that cannot be loaded may take for ever.
+        """
+        try:
+            async with asyncio.timeout(_DURABLE_TIMEOUT_S):
+                for host in self.hosts:
+                    await host.wait_durable()
+        except TimeoutError:
+            log.warning("not every shard has stored what it was to store: it is not waited for")
+
+    def caught_up_epochs(self) -> dict[int, int]:
+        """The shards in which nothing is left of what they were to forget, and their epochs."""
+        epochs = ((shard, host.caught_up_epoch) for shard, host in enumerate(self.hosts))
+        return {shard: epoch for shard, epoch in epochs if epoch is not None}
+
+    async def wait_loaded(self) -> None:
+        """Return once every shard is loaded."""
+        for host in self.hosts:
+            await host.wait_loaded()
+
+    def close(self) -> None:
+        """Handle nothing any more."""
+        for host in self.hosts:
+            host.close()
+
+
+def log_group_event(notice: GroupEvent) -> None:
+    """Say in the broker's log what happened in a group."""
+    level = logging.INFO if notice.event_type in _INFO_EVENT_TYPES else logging.DEBUG
+    log.log(
+        level,
+        "group %s generation %d: %s%s%s",
+        notice.group_id,
+        notice.generation,
+        notice.event_type,
+        f" {notice.member_id}" if notice.member_id else "",
+        f": {notice.reason}" if notice.reason else "",
+    )

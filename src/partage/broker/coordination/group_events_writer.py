@@ -1,0 +1,248 @@
+"""Writes what happens in groups to the topic ``__group_events``.
+
+Nobody waits for it. What happened comes here once it is durable, is gathered for a moment, made
+into records a few members at a time between the turns of the loop, and appended. What is more than
+there is room for, or cannot be written, is counted, and the topic says so.
+
+A broker that is alone has the topic's one partition; of several each has one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.partition import Partition
+from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.store.group_events import (
+    TOPIC,
+    GroupEventRecord,
+    LagSample,
+    dropped_record,
+    encode_event,
+    event_records,
+    lag_records,
+)
+from partage.wire.records.batch import Compression
+from partage.wire.records.encoder import SimpleRecord, encode_batch
+
+log = logging.getLogger(__name__)
+
+#: So long events are gathered: the topic costs a few syncs a second at most.
+LINGER_S: Final = 0.2
+#: What may wait, counted in members and a hundred characters: a few dozen megabytes.
+WEIGHT_MAX: Final = 100_000
+_PAUSE_S: Final = 0.004  # after each slice of work, which takes a millisecond or two
+_EVENTS_PER_SLICE: Final = 128
+_BYTES_PER_SLICE: Final = 64 * 1024
+_LAGS_PER_WEIGHT: Final = 10
+_BATCH_BYTES: Final = 512 * 1024
+_COMPRESS_BYTES_MIN: Final = 1024
+_CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class EventsPartition(Protocol):
+    """Where this broker writes."""
+
+    async def get_or_create(self) -> Partition | Refusal:
+        """The partition, made if it is missing."""
+
+
+class LocalEventsPartition:
+    """The topic of a broker that is alone: one partition, so that events have an order."""
+
+    def __init__(self, hosted: LogManager) -> None:
+        self._hosted = hosted
+
+    async def get_or_create(self) -> Partition | Refusal:
+        """The partition, made if it is missing."""
+        topic = await self._hosted.auto_create(TOPIC)
+        return topic if isinstance(topic, Refusal) else topic.partitions[0]
+
+
+class GroupEventsWriter:
+    """The one writer of ``__group_events``; the topic is made when there is something to tell.
+
+    ``dropped`` counts the events that were lost since the start. ``broker_id`` is for one of
+    several.
+    """
+
+    def __init__(
+        self,
+        hosted: LogManager,
+        place: EventsPartition | None = None,
+        broker_id: int | None = None,
+        *,
+        weight_max: int = WEIGHT_MAX,
+    ) -> None:
+        self.dropped = 0
+        self._log_manager = hosted
+        self._events_partition = place or LocalEventsPartition(hosted)
+        self._broker_id = broker_id
+        self._weight_max = weight_max
+        self._pending: list[tuple[GroupEvent | LagSample, int | None]] = []
+        self._repeat_counts: dict[tuple[object, ...], int] = {}  # how often, by what `_key` gives
+        self._pending_weight = 0
+        self._unreported_drops = 0  # of those dropped, how many the topic does not know of
+        self._task: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._is_closing = asyncio.Event()
+
+    # Taking.
+
+    def publish(self, told: GroupEvent | LagSample, epoch: int | None = None) -> None:
+        """Have it written, soon; never waits. ``epoch`` is that of the group's shard."""
+        key = None
+        if isinstance(told, GroupEvent) and told.event_type is GroupEventType.COMMIT_REFUSED:
+            if told.topics == (TOPIC,):
+                return  # who reads the events would otherwise have one more to read for each
+            key = _repeat_key(told, epoch)
+            if key in self._repeat_counts:
+                self._repeat_counts[key] += 1
+                return
+        weight = _event_weight(told)
+        if self._pending_weight + weight > self._weight_max:
+            self.count_dropped(1)
+            return
+        if key is not None:
+            self._repeat_counts[key] = 1
+        self._pending_weight += weight
+        self._pending.append((told, epoch))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def count_dropped(self, count: int, why: str = "more than can be written") -> None:
+        """So many events are not going to be written; the topic will say so."""
+        if not self._unreported_drops:
+            log.warning("events of groups are lost: %s", why)
+        self.dropped += count
+        self._unreported_drops += count
+
+    def prepare(self) -> None:
+        """Have the partition made, should it be missing, before there is anything to tell."""
+        self._preparing = asyncio.get_running_loop().create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        try:
+            place = await self._events_partition.get_or_create()
+        except Exception:  # a fault of ours; it is tried again when there is something to tell
+            log.exception("making the place for events of groups failed")
+        else:
+            if isinstance(place, Refusal):
+                log.warning("there is no place for events of groups yet: %s", place.message)
+
+    async def close(self) -> None:
+        """Write what is waiting, if that does not take long, and end."""
+        self._is_closing.set()
+        if self._preparing is not None:
+            self._preparing.cancel()
+        if self._task is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._task, _CLOSE_TIMEOUT_S)
+
+    # Writing.
+
+    async def _run(self) -> None:
+        """Write all there is, and end; the next event begins anew."""
+        while self._pending:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_closing.wait(), LINGER_S)
+            taken, self._pending = self._pending, []
+            refused, self._repeat_counts = self._repeat_counts, {}
+            self._pending_weight = 0
+            try:
+                await self._write(taken, refused)
+            except Exception:  # a fault of ours; groups go on without their events
+                log.exception("writing events of groups failed")
+                self.count_dropped(len(taken), "writing them failed")
+        self._task = None
+
+    async def _write(
+        self,
+        taken: list[tuple[GroupEvent | LagSample, int | None]],
+        refused: Mapping[tuple[object, ...], int],
+    ) -> None:
+        place = await self._events_partition.get_or_create()
+        if isinstance(place, Refusal):
+            self.count_dropped(len(taken), place.message)
+            return
+        gathered: list[SimpleRecord] = []
+        size = 0
+        if self._unreported_drops:
+            untold, self._unreported_drops = self._unreported_drops, 0
+            gathered.append(self._record(dropped_record(self._log_manager.wall_ms(), untold), None))
+        events = worked = 0  # in this slice
+        for told, epoch in taken:
+            for event in _event_records(told, epoch, refused):
+                if event is not None:
+                    gathered.append(self._record(event, epoch))
+                    events, worked = events + 1, worked + len(gathered[-1].value or b"")
+                    size += len(gathered[-1].value or b"")
+                if event is None or events >= _EVENTS_PER_SLICE or worked >= _BYTES_PER_SLICE:
+                    events = worked = 0
+                    await asyncio.sleep(0 if self._is_closing.is_set() else _PAUSE_S)
+                if size >= _BATCH_BYTES:
+                    await self._append(gathered)
+                    gathered, size = [], 0
+        if gathered:
+            await self._append(gathered)
+
+    def _record(self, event: GroupEventRecord, epoch: int | None) -> SimpleRecord:
+        if self._broker_id is not None:
+            event = msgspec.structs.replace(event, broker_id=self._broker_id, epoch=epoch)
+        key = event.group_id.encode() or None
+        return SimpleRecord(key, encode_event(event), timestamp_ms=self._log_manager.wall_ms())
+
+    async def _append(self, records: list[SimpleRecord]) -> None:
+        """Append and wait for the writer; what it did not take is not tried again."""
+        is_large = sum(len(record.value or b"") for record in records) >= _COMPRESS_BYTES_MIN
+        batch = encode_batch(records, compression=Compression.LZ4 if is_large else 0)
+        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def stored(error: ErrorCode) -> None:
+            if not done.done():  # at the end nobody may wait any more
+                done.set_result(error)
+
+        place = (
+            await self._events_partition.get_or_create()
+        )  # it may have been opened again meanwhile
+        outcome = (
+            place
+            if isinstance(place, Refusal)
+            else place.append(batch, stored, at_ms=self._log_manager.wall_ms(), from_client=False)
+        )
+        if isinstance(outcome, Refusal):
+            self.count_dropped(len(records), outcome.message)
+        elif error := await done:
+            self.count_dropped(len(records), f"their partition failed with {error.name}")
+
+
+def _event_records(
+    told: GroupEvent | LagSample, epoch: int | None, refused: Mapping[tuple[object, ...], int]
+) -> Iterator[GroupEventRecord | None]:
+    if isinstance(told, LagSample):
+        yield from lag_records(told)
+    elif told.event_type is GroupEventType.COMMIT_REFUSED:
+        yield from event_records(told, refused.get(_repeat_key(told, epoch), 1))
+    else:
+        yield from event_records(told)
+
+
+def _repeat_key(of: GroupEvent, epoch: int | None) -> tuple[object, ...]:
+    return of.group_id, of.member_id, of.generation, of.reason, of.topics, epoch
+
+
+def _event_weight(told: GroupEvent | LagSample) -> int:
+    if isinstance(told, LagSample):
+        return 1 + sum(map(len, told.lag.values())) // _LAGS_PER_WEIGHT
+    members = 0 if told.group_record is None else len(told.group_record.members)
+    words = len(told.group_id) + len(told.member_id or "") + len(told.reason)
+    return 1 + members + (words + sum(map(len, told.topics))) // 100

@@ -1,0 +1,79 @@
+"""Fires a shard's timers on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from partage.broker.clock import Clock
+from partage.broker.coordination.state_store import StateStore
+from partage.runtime.driver import Driver
+from partage.runtime.timer_scheduler import TimerScheduler
+
+log = logging.getLogger(__name__)
+
+_TIMERS_PER_TURN: Final = 256
+
+
+class ShardTimers:
+    """The loop, as an `Alarm` sees it; ``settle`` is called whenever it has done something."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        store: StateStore,
+        driver: Driver,
+        failed: Callable[[Exception], None],
+        settle: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._store = store
+        self._driver = driver
+        self._failed = failed
+        self._flush = settle
+        self._loop = asyncio.get_running_loop()
+        self._scheduler = TimerScheduler(self)
+
+    def schedule(self) -> None:
+        """Be set for the driver's next deadline."""
+        self._scheduler.schedule(self._driver.timers.wake_at_ms())
+
+    def cancel(self) -> None:
+        """Be set for nothing."""
+        self._scheduler.cancel()
+
+    # What the alarm asks: see `partage.runtime.timer_scheduler.TimerShell`.
+
+    def now_ms(self) -> int:
+        """The time, in ms since the epoch."""
+        return self._clock.now_ms()
+
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Have something called after a while."""
+        self._loop.call_later(delay_ms / 1000, call)
+
+    def call_after_input(self, call: Callable[[], None]) -> None:
+        """The next turn reads what there is; the one after that has heard of it."""
+        self._loop.call_soon(self._loop.call_soon, call)
+
+    def may_fire(self) -> bool:
+        """Nothing is decided while somebody else may have the shard."""
+        return self._store.may_answer()
+
+    def fire_timers(self, now_ms: int, until_ms: int) -> None:
+        """Fire timers, as many as one turn of the loop may take."""
+        try:
+            self._driver.fire_due(now_ms, _TIMERS_PER_TURN, until_ms)
+        except Exception as error:  # a fault of ours: the shard is loaded again
+            log.exception("%s failed at a timer", self._name)
+            self._failed(error)
+        self._flush()
+
+    def on_stall(self, stood_ms: int) -> None:
+        """Timers wait for as long as nobody could be heard of."""
+        log.info("%s stood still, or could not answer, for %d ms", self._name, stood_ms)
+        self._flush()

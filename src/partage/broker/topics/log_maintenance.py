@@ -1,0 +1,173 @@
+"""What is done every few minutes: retention, compaction, and markers made durable. And what failed
+is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from partage.broker.clock import Clock
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.partition import Partition
+from partage.log.compaction.cleaner import CompactionCancelledError, compact
+from partage.log.compaction.segment_swap import finish_swap
+from partage.log.disk import Disk
+from partage.log.errors import DamagedLogError
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+log = logging.getLogger(__name__)
+
+_REOPEN_DELAY_S: Final = 2.0
+_REOPEN_DELAY_MAX_S: Final = 60.0
+
+
+class LogMaintenance:
+    """Goes round all partitions, one after the other, so that it never asks much of the disk.
+
+    Who deletes a partition or opens it anew waits until nothing is done to its files here: their
+    names may be another's afterwards.
+    """
+
+    def __init__(self, hosted: LogManager, disk: Disk, clock: Clock) -> None:
+        self._log_manager = hosted
+        self._disk = disk
+        self._clock = clock
+        self._interval_s = hosted.settings.retention_check_interval_ms / 1000
+        self._closing = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._delays_s: dict[tuple[str, int], float] = {}  # of the partitions that failed lately
+
+    def start(self) -> None:
+        """Begin, with a first round after one interval."""
+        self._log_manager.on_partition_failed = self._on_partition_failed
+        self._spawn(self._run())
+
+    async def close(self) -> None:
+        """End, between two steps; a compaction under way is given up."""
+        self._closing.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait so long, or until the end."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), delay_s)
+
+    async def _run(self) -> None:
+        while not self._closing.is_set():
+            await self._pause(self._interval_s)
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """One round; what fails is logged and tried again in the next."""
+        for topic in self._log_manager.topics():
+            for partition in list(topic.partitions.values()):
+                async with partition.maintenance_lock:
+                    await self._maintain(partition)
+
+    def _may_continue(self, partition: Partition) -> bool:
+        """Whether to go on with a partition; the compaction's thread asks too."""
+        return partition.failure is None and not self._closing.is_set()
+
+    async def _maintain(self, partition: Partition) -> None:
+        try:
+            if self._may_continue(partition):
+                await self._apply_retention(partition)
+            if self._may_continue(partition):
+                await self._compact(partition)
+        except CompactionCancelledError:
+            pass
+        except (OSError, DamagedLogError) as error:
+            log.error("%s: %s", partition.name, error)
+        except Exception:  # a fault of ours; the other partitions need to be seen to all the same
+            log.exception("seeing to %s failed", partition.name)
+
+    async def _apply_retention(self, partition: Partition) -> None:
+        if not self._log_manager.settings.is_fsync_enabled:
+            # Nothing was synced since the last round; a start after a crash begins from here.
+            end, checkpoint = partition.log.durable_end, partition.log.checkpoint()
+            if checkpoint.writes:
+                await self._log_manager.run_step(checkpoint)
+                partition.log.mark_synced(end)
+        removal = partition.log.apply_retention(self._clock.wall_ms())
+        if removal is not None:
+            await self._log_manager.run_step(removal)
+            log.info("%s: retention removed %d files", partition.name, len(removal.removals))
+            self._spawn(self._remove_later(partition, removal.removals))
+
+    async def _compact(self, partition: Partition) -> None:
+        plan = partition.log.plan_compaction(self._clock.wall_ms())
+        if plan is None:
+            return
+        try:
+            compacted = await asyncio.to_thread(
+                compact, self._disk, plan, is_wanted=lambda: self._may_continue(partition)
+            )
+        except BaseException:
+            partition.log.abandon_compaction()
+            raise
+        try:
+            partition.log.apply_compaction(compacted)
+        except OSError as error:  # some files have their new names; the others get them at opening
+            partition.fail(error)
+            raise
+        await asyncio.to_thread(finish_swap, self._disk, plan.directory, compacted.swap)
+        before = sum(segment.size for segment in plan.segments)
+        after = sum(size for _, size in compacted.segments)
+        log.info("%s: compacted %d bytes to %d", partition.name, before, after)
+
+    async def _remove_later(self, partition: Partition, paths: Sequence[str]) -> None:
+        """Remove files once reads of them that have begun are over; the next start does it for a
+        broker that ends before.
+        """
+        await self._pause(partition.log.config.file_delete_delay_ms / 1000)
+        async with partition.maintenance_lock:
+            if self._may_continue(partition):
+                await asyncio.to_thread(self._remove, paths)
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            try:
+                self._disk.remove(path)
+            except OSError as error:
+                log.error("%s cannot be removed: %s", path, error)
+
+    # What failed: a disk that is full, or too many open files, may pass.
+
+    def _on_partition_failed(self, topic: str, index: int) -> None:
+        if topic != OFFSETS_TOPIC:  # whose shards see to that themselves
+            self._spawn(self._reopen(topic, index))
+
+    async def _reopen(self, topic: str, index: int) -> None:
+        """Open a partition again, later each time that it fails soon afterwards."""
+        place = topic, index
+        while not self._closing.is_set():
+            delay_s = self._delays_s.get(place, _REOPEN_DELAY_S)
+            self._delays_s[place] = min(2 * delay_s, _REOPEN_DELAY_MAX_S)
+            await self._pause(delay_s)
+            if not self._closing.is_set() and await self._try_reopen(topic, index):
+                break
+        await self._pause(_REOPEN_DELAY_MAX_S)
+        partition = self._log_manager.partition(topic, index)
+        if partition is None or partition.failure is None:
+            self._delays_s.pop(place, None)
+
+    async def _try_reopen(self, topic: str, index: int) -> bool:
+        try:
+            if await self._log_manager.reopen_failed(topic, index):
+                log.info("%s-%d is open again", topic, index)
+        except (OSError, DamagedLogError) as error:
+            log.error("opening %s-%d again failed: %s", topic, index, error)
+            return False
+        except Exception:  # a fault of ours; somebody may see to it in the meantime
+            log.exception("opening %s-%d again failed", topic, index)
+            return False
+        return True

@@ -1,0 +1,369 @@
+"""The topics that this broker holds, and their partitions, from start-up to deletion.
+
+What changes the catalogue is decided on the loop at once and made durable in a thread, one change
+after the other, before anybody is told. If that fails the change is taken back; where it cannot
+be, the broker stops: its catalogue is ahead of its file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from weakref import WeakValueDictionary
+
+from partage.broker.clock import Clock
+from partage.broker.ids import fresh_topic_id
+from partage.broker.topics.log_loader import LogLoader
+from partage.broker.topics.log_writer import LogWriter
+from partage.broker.topics.partition import Partition
+from partage.log.catalogue.topic_catalogue import (
+    CatalogueChange,
+    TopicCatalogue,
+    TopicDefinition,
+    apply_change,
+)
+from partage.log.catalogue.topic_config import check_configs
+from partage.log.catalogue.topic_names import INTERNAL_TOPICS, check_topic_name
+from partage.log.disk import Disk
+from partage.log.errors import DamagedFileError
+from partage.log.io import perform_step
+from partage.log.results import DurableStep, Refusal
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
+from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.shard_log import TOPIC_CONFIGS as OFFSETS_CONFIGS
+
+log = logging.getLogger(__name__)
+
+
+class LocalTopic:
+    """A topic, and those of its partitions that this broker holds, by their numbers."""
+
+    def __init__(self, topic: TopicDefinition, partitions: dict[int, Partition]) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+        return self.topic.name
+
+    @property
+    def partition_count(self) -> int:
+        """How many there are in all, wherever they are."""
+        return self.topic.partition_count
+
+
+class LogManager:
+    """All topics; see `open` for how to come by one."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: LogWriter,
+        clock: Clock,
+        settings: BrokerSettings,
+        on_fatal: Callable[[BaseException], None],
+        *,
+        keeps_offsets: bool = True,
+    ) -> None:
+        self.settings = settings
+        self._has_offsets_topic = keeps_offsets
+        #: Called with topic and number of a partition whose writing failed.
+        self.on_partition_failed: Callable[[str, int], None] = lambda topic, index: None
+        self._disk = disk
+        self._writer = writer
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._change_lock = asyncio.Lock()
+        self._step_locks = WeakValueDictionary[int, asyncio.Lock]()  # by the place of the marker
+        self._catalogue = TopicCatalogue()
+        self._loader = LogLoader(
+            disk,
+            writer,
+            clock,
+            settings,
+            lambda topic, index: self.on_partition_failed(topic, index),
+        )
+        self._topics: dict[str, LocalTopic] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Start-up and shutdown.
+
+    async def open(self) -> None:
+        """Open everything there is, and make the coordinator's topic if it is missing and wanted.
+
+        Raises:
+            DamagedFileError, DamagedLogError: acknowledged bytes are missing or changed.
+            OSError: the disk fails.
+        """
+        await asyncio.to_thread(self._load)
+        if self._has_offsets_topic and OFFSETS_TOPIC not in self._topics:
+            created = await self.create(
+                OFFSETS_TOPIC, self.settings.offsets_partitions, OFFSETS_CONFIGS
+            )
+            if isinstance(created, Refusal):
+                raise OSError(created.message)
+
+    def cancel_loading(self) -> None:
+        """Open no more partitions: nobody waits for them. What is begun ends as after a crash."""
+        self._loader.cancel()
+
+    def _load(self) -> None:
+        me = self.settings.node_id
+        self._catalogue = TopicCatalogue.load(self._disk, me)
+        self._loader.load_checkpoints(self._catalogue)
+        for topic in self._catalogue:
+            opened = self._loader.open(topic, topic.partitions_on(me))
+            self._topics[topic.name] = LocalTopic(topic, opened)
+
+    async def close(self) -> None:
+        """Write what makes the next start quick; the writer must be drained."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        partitions = [one for hosted in self._topics.values() for one in hosted.partitions.values()]
+        steps = [one.log.close() for one in partitions if one.failure is None]
+        perform_step(self._disk, *steps)
+
+    # Looking up.
+
+    def topics(self) -> list[LocalTopic]:
+        """Every topic."""
+        return list(self._topics.values())
+
+    def topic(self, name: str) -> LocalTopic | None:
+        """The topic of this name."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> LocalTopic | None:
+        """The topic of this id."""
+        topic = self._catalogue.by_id(topic_id)
+        return None if topic is None else self._topics.get(topic.name)
+
+    def partition(self, name: str, index: int) -> Partition | None:
+        """The partition, if there is such a one."""
+        hosted = self._topics.get(name)
+        return None if hosted is None else hosted.partitions.get(index)
+
+    def missing_partition_error(self, name: str, index: int) -> ErrorCode:
+        """What to say of a partition that is not here: there is none, or another broker has it."""
+        if self.has_partition(name, index):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def wall_ms(self) -> int:
+        """The time that records are held to."""
+        return self._clock.wall_ms()
+
+    def has_partition(self, name: str, index: int) -> bool:
+        """Whether there is such a partition, here or on another broker."""
+        hosted = self._topics.get(name)
+        return hosted is not None and 0 <= index < hosted.topic.partition_count
+
+    @staticmethod
+    def is_internal(name: str) -> bool:
+        """Whether a topic is the coordinator's own."""
+        return name in INTERNAL_TOPICS
+
+    # Changing.
+
+    async def create(
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        *,
+        topic_id: bytes | None = None,
+        brokers: Sequence[int] = (),
+    ) -> LocalTopic | Refusal:
+        """Create a topic; id and brokers are given where a cluster has agreed on them."""
+        async with self._change_lock:
+            change = self._catalogue.create(
+                name, topic_id or fresh_topic_id(), partition_count, configs, brokers
+            )
+            if isinstance(change, Refusal):
+                return change
+            partitions = await self._apply(
+                change, change.topic.partitions_on(self.settings.node_id)
+            )
+            if isinstance(partitions, Refusal):
+                return partitions
+            hosted = self._topics[name] = LocalTopic(change.topic, partitions)
+            return hosted
+
+    async def auto_create(self, name: str) -> LocalTopic | Refusal:
+        """Create a topic that a client spoke of, with the broker's default of partitions."""
+        if name in self._topics:
+            return self._topics[name]
+        if name == EVENTS_TOPIC and self.settings.group_events:
+            created = await self.create(name, 1, EVENTS_CONFIGS)  # one: events have an order
+        elif self.is_internal(name):
+            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+        else:
+            created = await self.create(name, self.settings.partitions_default, {})
+        if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            return self._topics[name]  # somebody else was quicker
+        return created
+
+    def check_create(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None]
+    ) -> Refusal | None:
+        """Why a topic cannot be created; None if it can."""
+        return self._catalogue.check_create(name, partition_count, configs)
+
+    @staticmethod
+    def check_name(name: str) -> Refusal | None:
+        """What is wrong with a topic's name."""
+        fault = check_topic_name(name)
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault) if fault else None
+
+    async def delete(self, name: str) -> LocalTopic | Refusal:
+        """Delete a topic; who reads or writes it meanwhile is told that it is gone."""
+        async with self._change_lock:
+            if self.is_internal(name):
+                return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+            change = self._catalogue.delete(name)
+            if isinstance(change, Refusal):
+                return change
+            hosted = self._topics.pop(name)
+            await asyncio.gather(*[partition.retire() for partition in hosted.partitions.values()])
+            await self._apply(change, ())
+            self._loader.release_checkpoints(change.topic)
+            await asyncio.to_thread(self._remove, change.removals)
+            return hosted
+
+    async def add_partitions(
+        self, name: str, partition_count: int, brokers: Sequence[int] = ()
+    ) -> LocalTopic | Refusal:
+        """Let a topic have so many partitions in all."""
+        async with self._change_lock:
+            change = self._catalogue.add_partitions(name, partition_count, brokers)
+            if isinstance(change, Refusal):
+                return change
+            hosted = self._topics[name]
+            held = change.topic.partitions_on(self.settings.node_id)
+            added = await self._apply(change, [i for i in held if i not in hosted.partitions])
+            if isinstance(added, Refusal):
+                return added
+            hosted.topic = change.topic
+            hosted.partitions |= added
+            return hosted
+
+    def check_add_partitions(self, name: str, partition_count: int) -> Refusal | None:
+        """Why a topic cannot grow to so many partitions; None if it can."""
+        return self._catalogue.check_add_partitions(name, partition_count)
+
+    async def alter_configs(
+        self, name: str, edit: Callable[[dict[str, str]], Refusal | None], *, validate_only: bool
+    ) -> Refusal | None:
+        """Have ``edit`` change a topic's own configs, while nobody else changes them."""
+        async with self._change_lock:
+            hosted = self._topics.get(name)
+            if hosted is None:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+            configs = dict(hosted.topic.configs)
+            refusal = edit(configs) or check_configs(configs)
+            if refusal is not None or validate_only:
+                return refusal
+            change = self._catalogue.set_configs(name, configs)
+            if isinstance(change, Refusal):
+                return change
+            applied = await self._apply(change, ())
+            if isinstance(applied, Refusal):
+                return applied
+            hosted.topic = change.topic
+            for partition in hosted.partitions.values():
+                partition.log.config = self._loader.log_config(change.topic)
+            return None
+
+    async def _apply(
+        self, change: CatalogueChange, new_partitions: Iterable[int]
+    ) -> dict[int, Partition] | Refusal:
+        """Make a change durable, then open the partitions that came with it. Refused with
+        KAFKA_STORAGE_ERROR where the disk takes no more, and all is as it was before.
+        """
+
+        def apply() -> dict[int, Partition]:
+            apply_change(self._disk, change)
+            return self._loader.open(change.topic, new_partitions)
+
+        try:
+            return await asyncio.to_thread(apply)
+        except OSError as error:
+            if await self._try_roll_back(change):
+                log.error("a change of topic %s failed: %s", change.topic.name, error)
+                message = f"the list of topics cannot be written: {error}"
+                return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, message)
+            self._on_fatal(error)
+            raise
+
+    async def _try_roll_back(self, change: CatalogueChange) -> bool:
+        """Whether the catalogue is again what its file says, and that is without the change."""
+        if change.renames:
+            return False  # of a topic that nobody can write to any more
+        try:
+            catalogue = await asyncio.to_thread(
+                TopicCatalogue.load, self._disk, self.settings.node_id
+            )
+        except (OSError, DamagedFileError):
+            return False
+        if catalogue.get(change.topic.name) == change.topic:
+            return False
+        self._catalogue = catalogue
+        return True
+
+    async def reopen(self, name: str, index: int) -> Partition:
+        """Open a partition again whose writing failed; what is on disk is what counts."""
+        async with self._change_lock:
+            return await self._reopen(self._topics[name], index)
+
+    async def reopen_failed(self, name: str, index: int) -> bool:
+        """The same, unless the partition is gone or well; whether it was opened."""
+        async with self._change_lock:
+            partition = self.partition(name, index)
+            if partition is None or partition.failure is None:
+                return False
+            await self._reopen(self._topics[name], index)
+            return True
+
+    async def _reopen(self, hosted: LocalTopic, index: int) -> Partition:
+        await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "opened again")
+        hosted.partitions |= await asyncio.to_thread(self._loader.open, hosted.topic, [index])
+        return hosted.partitions[index]
+
+    # The disk.
+
+    async def run_step(self, step: DurableStep) -> None:
+        """Do a step in a thread, after the writes submitted so far and the steps of the same
+        partition that were begun before; its removals are the caller's.
+
+        Raises `OSError`.
+        """
+        # The marker that was made last has to be the one that stays.
+        async with self._step_locks.setdefault(step.checkpoint.position, asyncio.Lock()):
+            await self._writer.barrier()
+            await asyncio.to_thread(perform_step, self._disk, step)
+
+    def submit_step(self, step: DurableStep, done: Callable[[OSError | None], None]) -> None:
+        """The same for callers that cannot wait."""
+
+        async def performing() -> None:
+            try:
+                await self.run_step(step)
+            except OSError as error:
+                log.error("a change of the log failed: %s", error)
+                done(error)
+                return
+            done(None)
+
+        task = asyncio.get_running_loop().create_task(performing())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._disk.remove(path)

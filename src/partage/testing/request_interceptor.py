@@ -1,0 +1,239 @@
+"""What stands around every handler of a test's broker: requests refused, responses held."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from partage.bridge import API_ADAPTERS
+from partage.bridge.api_adapter import BrokerContext
+from partage.broker.net.connection import Connection
+from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.coordinator.error_replies import error_reply
+from partage.coordinator.events import Heartbeat
+from partage.coordinator.replies import HeartbeatReply
+from partage.model.errors import ErrorCode
+from partage.wire.apis import APIS
+from partage.wire.apis.produce import (
+    PRODUCE,
+    ProducePartitionResult,
+    ProduceResponse,
+    ProduceTopicResult,
+)
+from partage.wire.frames import FRAME_LENGTH, parse_response_header
+from partage.wire.types import Message
+
+#: Of requests that no coordinator sees.
+_BROKER_CONTEXT = BrokerContext(shard_count=1, has_partition=lambda topic, partition: True)
+
+
+class FaultRule(msgspec.Struct, eq=False):
+    """What becomes of requests of one API, of one client or any; ``left`` None is for good."""
+
+    key: int
+    client_id: str | None
+    action: Callable[[InboundRequest, Handler], None]
+    remaining: int | None = 1
+
+    def matches(self, inbound: InboundRequest) -> bool:
+        """Whether it is about this request."""
+        is_meant = self.client_id is None or self.client_id == inbound.client_id
+        return self.key == inbound.api.key and is_meant
+
+
+class RequestInterceptor:
+    """The rules in force, the oldest first; used on the broker's loop alone."""
+
+    def __init__(self) -> None:
+        self.rules: list[FaultRule] = []
+        self.clients = WeakKeyDictionary[Connection, str]()  # what each said of itself last
+
+    def wrap(self, handler: Handler) -> Handler:
+        """The handler behind the gate."""
+
+        def handle(inbound: InboundRequest) -> None:
+            self.clients[inbound.connection] = inbound.client_id
+            for rule in self.rules:
+                if rule.matches(inbound):
+                    if rule.remaining is not None:
+                        rule.remaining -= 1
+                        if not rule.remaining:
+                            self.rules.remove(rule)
+                    rule.action(inbound, handler)
+                    return
+            handler(inbound)
+
+        return handle
+
+
+class HeldResponse:
+    """A response that is held: `wait` until there is one, `release` it. A context manager, too."""
+
+    def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:
+        self._run = run
+        self._has_response = threading.Event()
+        self._send_response: Callable[[], None] | None = None
+        self._is_released = False
+
+    def wait(self, timeout_s: float = 10.0) -> None:
+        """Return once the request has been served and its response is held.
+
+        Raises:
+            TimeoutError: there was no such request in time.
+        """
+        if not self._has_response.wait(timeout_s):
+            raise TimeoutError(f"there was no response to hold within {timeout_s:g} s")
+
+    def release(self) -> None:
+        """Let it go; what has not come yet is not held any more."""
+        self._run(self._release)
+
+    def _release(self) -> None:
+        self._is_released = True
+        if self._send_response is not None:
+            self._send_response()
+            self._send_response = None
+
+    def intercept(self, inbound: InboundRequest, handler: Handler) -> None:
+        """Serve the request, and keep its response."""
+
+        def answered(served: InboundRequest) -> None:
+            self._send_response = lambda: _send_captured(served, inbound)
+            if self._is_released:
+                self._release()
+            self._has_response.set()
+
+        serve_captured(inbound, handler, answered)
+
+    def __enter__(self) -> HeldResponse:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+class _CapturingConnection:
+    """A request's connection, as its handler sees it; its answer goes elsewhere."""
+
+    def __init__(self, connection: Connection, answered: Callable[[], None]) -> None:
+        self.__dict__.update(_connection=connection, answered=answered)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._connection, name, value)
+
+
+def serve_captured(
+    inbound: InboundRequest, handler: Handler, answered: Callable[[InboundRequest], None]
+) -> None:
+    """Serve a request whose answer is not sent, but given to ``answered``."""
+    aside = _CapturingConnection(inbound.connection, lambda: answered(served))
+    served = InboundRequest(
+        cast(Connection, aside),
+        inbound.api,
+        inbound.version,
+        inbound.correlation_id,
+        inbound.client_id,
+        inbound.message,
+        inbound.at_ms,
+    )
+    handler(served)
+
+
+def _send_captured(served: InboundRequest, inbound: InboundRequest) -> None:
+    inbound.response_buffers = served.response_buffers
+    inbound.is_done = True
+    inbound.connection.on_response_ready()
+
+
+def rewrite_response(
+    change: Callable[[InboundRequest, Any], Message],
+) -> Callable[[InboundRequest, Handler], None]:
+    """Serve requests, and change their responses."""
+
+    def act(inbound: InboundRequest, handler: Handler) -> None:
+        def answered(served: InboundRequest) -> None:
+            frame = b"".join(served.response_buffers)[FRAME_LENGTH.size :]
+            _, pos = parse_response_header(inbound.api, inbound.version, frame)
+            response = inbound.api.decode_response(inbound.version, frame, pos)
+            inbound.respond(change(inbound, response))
+
+        serve_captured(inbound, handler, answered)
+
+    return act
+
+
+def respond_with_error(error: ErrorCode) -> Callable[[InboundRequest, Handler], None]:
+    """Answer with an error. Requests of groups and Produce have no effect; others are served."""
+
+    def act(inbound: InboundRequest, handler: Handler) -> None:
+        key = inbound.api.key
+        if key in API_ADAPTERS:
+            _group_error(inbound, error)
+        elif key == PRODUCE.key:
+            if inbound.message.acks:
+                inbound.respond(_produce_error(inbound.message, error))
+            else:
+                inbound.complete_without_response()
+        else:
+            rewrite_response(lambda _, response: set_error_codes(response, error))(inbound, handler)
+
+    return act
+
+
+def _group_error(inbound: InboundRequest, error: ErrorCode) -> None:
+    asked = inbound.start(API_ADAPTERS[inbound.api.key], _BROKER_CONTEXT, "refused")
+    inbound.replies = [
+        HeartbeatReply(error) if isinstance(event, Heartbeat) else error_reply(event, error)
+        for event in asked
+    ]
+    inbound.missing_replies = 0
+    inbound.respond_encoded(inbound.encode_response())
+
+
+def _produce_error(request: Any, error: ErrorCode) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            ProduceTopicResult(
+                name=topic.name,
+                partition_responses=[
+                    ProducePartitionResult(index=each.index, error_code=error, base_offset=-1)
+                    for each in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def set_error_codes(message: Any, error: ErrorCode) -> Any:
+    """The message with this error code wherever it has one."""
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if name == "error_code":
+            setattr(message, name, error)
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, Message):
+                    set_error_codes(each, error)
+    return message
+
+
+def api_key(name: str) -> int:
+    """The key of an API by its name, such as ``JoinGroup``.
+
+    Raises:
+        ValueError: there is none; the nearest is named.
+    """
+    keys = {api.name: api.key for api in APIS.values()}
+    if name not in keys:
+        near = difflib.get_close_matches(name, keys, n=1, cutoff=0.0)
+        raise ValueError(f"there is no API {name}; did you mean {near[0]}?")
+    return keys[name]

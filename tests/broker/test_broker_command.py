@@ -1,0 +1,159 @@
+"""``partage broker`` as a command: what it prints, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import threading
+
+import pytest
+
+from partage.broker.broker import Broker
+from partage.console.broker.command import serve
+from partage.log.layout import CHECKPOINT_FILE
+from partage.log.memory_disk import MemoryDisk
+from partage.model.settings import BrokerSettings
+from partage.wire.apis.fetch import FETCH
+
+from .broker_command import run_partage, running_broker
+from .raw_client import RawClient
+from .requests import LAST_VERSION_BY_NAME, create, fetch_request, metadata
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_says_where_and_a_signal_ends_it(tmp_path, number):
+    with running_broker(tmp_path / "data") as broker:
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", broker.servers)
+        with RawClient(broker.servers) as raw:
+            create(raw, "t")
+            raw.send(
+                FETCH, fetch_request("t", max_wait_ms=600_000, min_bytes=1), LAST_VERSION_BY_NAME
+            )
+            assert broker.end(number) == 0
+            assert raw.is_closed()
+        assert broker.process.stdout.read() == ""
+        assert "Traceback" not in broker.log_text()
+    assert (tmp_path / "data" / "t-0").is_dir()
+
+
+def test_a_directory_is_held_by_one_broker(tmp_path):
+    data = tmp_path / "data"
+    with running_broker(data) as broker:
+        ran = run_partage("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        (line,) = ran.stderr.splitlines()
+        assert f"in use by another broker (process {broker.process.pid}); stop it" in line
+        broker.process.kill()
+        broker.process.wait()
+        with running_broker(data):
+            pass
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = run_partage("broker", "--listen", address, "--data-dir", tmp_path / "data")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"cannot listen on {address}: " in ran.stderr
+    assert "in use" in ran.stderr
+
+
+def test_clients_are_told_the_advertised_address(tmp_path):
+    options = ("--ephemeral", "--advertised", "broker.test:1234")
+    with running_broker(tmp_path / "none", *options, listen="[::1]:0") as broker:
+        host, _, port = broker.servers.rpartition(":")
+        assert host == "[::1]"
+        with RawClient(f"::1:{port}", family=socket.AF_INET6) as raw:
+            (node,) = metadata(raw).brokers
+            assert (node.host, node.port) == ("broker.test", 1234)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("--listen here", "; use HOST:PORT"),
+        ("--listen 127.0.0.1:²", "; use HOST:PORT"),
+        ("--listen 0.0.0.0:0", "add --advertised HOST:PORT"),
+        (
+            "--advertised 0.0.0.0:9092",
+            "invalid --advertised '0.0.0.0:9092': clients cannot connect",
+        ),
+        ("--override x", "--override requires NAME=VALUE, not 'x'"),
+        ("--override num.partition=3", "did you mean num.partitions?"),
+        ("--override num.partitions=0", "must be from 1 to 10000"),
+        ("--override group.max.session.timeout.ms=5000", "group.min.session.timeout.ms is 6000"),
+        ("--override node.id=-1", "must be from 0"),
+        ("--override log.retention.ms=soon", "log.retention.ms=soon: "),
+        ("--sync never", "--sync"),
+    ],
+)
+def test_options_that_cannot_be(options, why, tmp_path):
+    ran = run_partage("broker", "--data-dir", tmp_path / "data", *options.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert why in line
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    for place, why in [("file", "File exists"), ("file/data", "Not a directory")]:
+        ran = run_partage("broker", "--data-dir", tmp_path / place)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr == f"error: cannot use data directory '{tmp_path / place}': {why}\n"
+
+
+def test_a_directory_that_fails_is_what_is_named(tmp_path):
+    """Not the address, which has no part in it."""
+    data = tmp_path / "data"
+    (data / CHECKPOINT_FILE).mkdir(parents=True)
+    ran = run_partage("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"error: cannot use data directory '{data}': " in ran.stderr
+    assert f"Is a directory: '{data / CHECKPOINT_FILE}'" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+class PausingDisk(MemoryDisk):
+    """Holds up who opens the partitions of a topic, from when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses = False
+        self.has_paused = threading.Event()
+        self.may_go_on = threading.Event()
+        self.opened = set()
+
+    def names(self, directory):
+        if self.pauses and directory.startswith("t-"):
+            self.opened.add(directory)
+            self.has_paused.set()
+            assert self.may_go_on.wait(20)
+        return super().names(directory)
+
+
+def test_a_signal_ends_a_broker_that_is_starting(capsys):
+    """There may be much to scan; the next start does it again."""
+    disk, settings = PausingDisk(), BrokerSettings(offsets_partitions=1)
+
+    async def before():
+        broker = await Broker.start(disk, settings, host="127.0.0.1", port=0)
+        await broker.log_manager.create("t", 5, {})
+        await broker.stop()
+
+    async def story():
+        starting = asyncio.create_task(serve(disk, settings, "127.0.0.1", 0, None))
+        assert await asyncio.to_thread(disk.has_paused.wait, 20)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait({starting}, timeout=5)
+        disk.may_go_on.set()
+        await starting
+
+    asyncio.run(before())
+    disk.pauses = True
+    asyncio.run(story())
+    assert capsys.readouterr().out == ""
+    assert len(disk.opened) == 1

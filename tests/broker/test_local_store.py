@@ -1,0 +1,47 @@
+"""Where a shard's log is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from partage.broker.clock import Clock
+from partage.broker.coordination.state_store import LocalStore
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.log_writer import LogWriter
+from partage.coordinator.records import GroupTombstone
+from partage.log.errors import DamagedLogError
+from partage.log.memory_disk import MemoryDisk
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.store.shard_log import encode_records
+
+
+def nobody(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_damage_is_told_with_file_and_position(place: int) -> None:
+    async def story() -> None:
+        disk = MemoryDisk()
+        writer = LogWriter(disk, sync=False, inline=True)
+        hosted = LogManager(disk, writer, Clock(), BrokerSettings(offsets_partitions=1), nobody)
+        await hosted.open()
+        store = LocalStore(hosted, disk, 0)
+        (batch,) = encode_records([GroupTombstone(group_id="g")], at_ms=1)
+        for _ in range(3):
+            told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            store.partition().append(batch, told.set_result, at_ms=1, from_client=False)
+            assert await told is ErrorCode.NONE
+        slices = store.slices()
+        assert [len(content) for content in store.read(slices)] == [3 * len(batch)]
+        path, position = slices[0].path, place * len(batch)
+        disk.write(path, position + 70, [b"?"])
+        with pytest.raises(DamagedLogError) as caught:
+            store.read(slices)
+        assert (caught.value.path, caught.value.position) == (path, position)
+        assert f"partage log cut {path} --at {position}" in str(caught.value)
+
+    asyncio.run(story())

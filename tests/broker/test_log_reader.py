@@ -1,0 +1,35 @@
+"""Reading beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from partage.broker.topics.log_reader import LogReader
+from partage.broker.topics.real_disk import RealDisk
+from partage.log.errors import DamagedLogError
+from partage.log.segments.timestamp_lookup import TimestampAndOffset
+
+
+def test_who_looks_for_a_time_holds_up_nobody(tmp_path: Path) -> None:
+    """It may have to walk over a whole segment."""
+
+    async def story() -> None:
+        disk, may_go_on = RealDisk(tmp_path), threading.Event()
+
+        def search() -> TimestampAndOffset | None:
+            assert may_go_on.wait(5), "nobody else had his turn"
+            return TimestampAndOffset(3, 7)
+
+        def fails() -> TimestampAndOffset | None:
+            raise DamagedLogError("t-0/x.log", 5, "it is gone")
+
+        asyncio.get_running_loop().call_soon(may_go_on.set)
+        found = await LogReader(disk).look_up_timestamps([search, fails, lambda: None])
+        assert found[0] == TimestampAndOffset(3, 7)
+        assert isinstance(found[1], DamagedLogError)
+        assert found[2] is None
+        disk.close()
+
+    asyncio.run(story())

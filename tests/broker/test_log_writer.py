@@ -1,0 +1,125 @@
+"""The writer's thread and its callbacks go on whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from partage.broker.topics import log_writer
+from partage.broker.topics.log_writer import LogWriter
+from partage.broker.topics.real_disk import RealDisk
+from partage.log.disk import Buffer
+from partage.log.layout import CHECKPOINT_FILE
+from partage.log.results import Write
+
+HELLO = [Write("file", 0, [b"hello"])]
+
+
+class NoThreadsDisk(RealDisk):
+    """A disk that cannot start a thread, once."""
+
+    has_failed = False
+
+    def sync(self, *paths: str) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("can't start new thread")
+        super().sync(*paths)
+
+
+async def written(writer: LogWriter, writes: Sequence[Write]) -> OSError | None:
+    told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    log_writer.submit(writes, told.set_result)
+    return await asyncio.wait_for(told, 30)
+
+
+def test_one_callback_that_fails_keeps_nobody_else_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        log_writer = LogWriter(RealDisk(tmp_path), sync=True, inline=False)
+
+        def failing(error: OSError | None) -> None:
+            raise ValueError("a fault of ours")
+
+        log_writer.submit(HELLO, failing)
+        assert await written(log_writer, HELLO) is None  # in the same group
+        assert await written(log_writer, HELLO) is None  # in the next one
+        await asyncio.wait_for(log_writer.close(), 10)
+
+    asyncio.run(story())
+    (told,) = [r for r in caplog.records if r.exc_info]
+    assert told.getMessage() == "telling of a write failed"
+    caplog.clear()  # it was ordered, so the fixture that looks for faults need not see it
+
+
+def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        log_writer = LogWriter(NoThreadsDisk(tmp_path), sync=True, inline=False)
+        error = await written(log_writer, HELLO)
+        assert isinstance(error, OSError)
+        assert "can't start new thread" in str(error)
+        assert await written(log_writer, HELLO) is None
+        await asyncio.wait_for(log_writer.close(), 10)
+
+    asyncio.run(story())
+    (told,) = [r for r in caplog.records if r.exc_info]
+    assert told.getMessage() == "writing failed"
+    caplog.clear()
+
+
+class RecordingDisk(RealDisk):
+    """Notes what happens to the markers."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.marked: list[tuple[int, bytes]] = []
+        self.is_synced = threading.Event()
+
+    def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+        if path == CHECKPOINT_FILE:
+            self.marked.append((position, b"".join(chunks)))
+        super().write(path, position, chunks)
+
+    def sync(self, *paths: str) -> None:
+        super().sync(*paths)
+        if self.marked and CHECKPOINT_FILE in paths:
+            self.is_synced.set()
+
+
+def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
+    """An older one after a newer one would not be wrong for long, and would be for nothing."""
+
+    async def story() -> None:
+        disk = RecordingDisk(tmp_path)
+        log_writer = LogWriter(disk, sync=True, inline=False)
+        for position, content in [(0, b"old"), (64, b"another"), (0, b"new")]:
+            log_writer.queue_checkpoint(Write(CHECKPOINT_FILE, position, [content]))
+        assert await written(log_writer, HELLO) is None
+        assert sorted(disk.marked) == [(0, b"new"), (64, b"another")]
+        await log_writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_marker_is_written_soon_even_if_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or damage to the last records before a long silence would pass for a torn tail."""
+    monkeypatch.setattr(log_writer, "MARKERS_EVERY_S", 0.01)
+
+    async def story() -> None:
+        disk = RecordingDisk(tmp_path)
+        writing = LogWriter(disk, sync=True, inline=False)
+        writing.queue_checkpoint(Write(CHECKPOINT_FILE, 64, [b"marker"]))
+        assert await asyncio.to_thread(disk.is_synced.wait, 10)
+        assert disk.marked == [(64, b"marker")]
+        await writing.close()
+
+    asyncio.run(story())

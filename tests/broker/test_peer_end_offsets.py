@@ -1,0 +1,150 @@
+"""Asking other brokers where their partitions end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+from store.zoo import made, run
+
+from partage.broker.cluster import peer_end_offsets
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_view import SingleBrokerView
+from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
+from partage.broker.coordination.lag_sampler import Place
+from partage.log.catalogue.topic_catalogue import TopicDefinition
+from partage.testing import ThreadedBroker
+
+from .raw_client import RawClient
+from .requests import batch, create, produce
+from .test_topic_reconciler import BrokerFixture
+
+PATIENCE_S = 30
+
+
+class FakeClusterView(SingleBrokerView):
+    """Broker 1, and neighbours at these addresses."""
+
+    def __init__(self, addresses: Mapping[int, str]) -> None:
+        super().__init__(BrokerNode(node_id=1, host="h", port=1, cluster_id="c"))
+        self._addresses = addresses
+
+    def brokers(self) -> Sequence[BrokerNode]:
+        nodes = [self.node]
+        for node_id, address in self._addresses.items():
+            host, _, port = address.rpartition(":")
+            nodes.append(BrokerNode(node_id=node_id, host=host, port=int(port), cluster_id="c"))
+        return nodes
+
+    def broker_of(self, topic: TopicDefinition, index: int) -> int:
+        return topic.brokers[index]
+
+
+@pytest.fixture
+def silent_peer() -> Iterator[str]:
+    """Where somebody listens who never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def scripted_peer() -> Iterator[Callable[[bytes], str]]:
+    """Somebody who answers every connection with the same bytes."""
+    servers: list[socket.socket] = []
+
+    def start(answer: bytes) -> str:
+        listening = socket.create_server(("127.0.0.1", 0))
+        servers.append(listening)
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        return f"127.0.0.1:{listening.getsockname()[1]}"
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+async def follower_of(*topics: tuple[str, tuple[int, ...]]) -> BrokerFixture:
+    """Broker 1, which knows these topics, and who holds their partitions."""
+    one = await BrokerFixture().start()
+    for number, (name, brokers) in enumerate(topics):
+        await one.topics.put(name, made(f"{number:032x}", *brokers), name)
+    await one.reconcile()
+    return one
+
+
+def fetch_ends(
+    street: Mapping[int, str], brokers: tuple[int, ...], patience_s: float = PATIENCE_S
+) -> dict[Place, int]:
+    """What is heard of all partitions of ``t``, placed like that."""
+
+    async def scenario() -> dict[Place, int]:
+        one = await follower_of(("t", brokers))
+        asking = PeerEndOffsets(one.hosted, FakeClusterView(street), patience_s)
+        return dict(await asking.fetch([("t", n) for n in range(len(brokers))]))
+
+    return run(scenario())
+
+
+def test_who_holds_a_partition_says_where_it_ends(
+    partage_broker: ThreadedBroker, raw: RawClient
+) -> None:
+    create(raw, "t", partitions=3)
+    assert not produce(raw, "t", batch(*[b"x"] * 10)).error_code
+    found = fetch_ends({2: partage_broker.bootstrap_servers}, (2, 2, 2))
+    assert found == {("t", 0): 10, ("t", 1): 0, ("t", 2): 0}
+
+
+def test_many_are_asked_for_in_parts(
+    partage_broker: ThreadedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_end_offsets, "_ASKED_AT_ONCE", 7)
+    create(raw, "t", partitions=30)
+    found = fetch_ends({2: partage_broker.bootstrap_servers}, (2,) * 30)
+    assert found == {("t", n): 0 for n in range(30)}
+
+
+def test_who_is_down_gone_or_mute_is_left_out_and_nobody_waits_for_long(
+    partage_broker: ThreadedBroker, raw: RawClient, mute: str, nobody: str
+) -> None:
+    create(raw, "t", partitions=5)
+    street = {2: partage_broker.bootstrap_servers, 3: mute, 4: nobody, 6: f"{'x' * 70}.test:1"}
+    assert fetch_ends(street, (2, 3, 4, 5, 1, 6), 1.0) == {("t", 0): 0}
+
+
+def test_who_does_not_hold_it_after_all_is_left_out(
+    partage_broker: ThreadedBroker, raw: RawClient
+) -> None:
+    create(raw, "t", partitions=1)
+    assert fetch_ends({2: partage_broker.bootstrap_servers}, (2, 2)) == {("t", 0): 0}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x00\x00\x00",
+        b"\x00\x00\x00\x00",
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff" + b"\x00" * 100,
+        b"\x00\x00\x00\x08" + b"\x00" * 8,
+        b"\x00\x00\x00\x08" + b"\x07" * 8,
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
+)
+def test_nonsense_is_no_answer(talker: Callable[[bytes], str], answer: bytes) -> None:
+    assert fetch_ends({2: talker(answer)}, (2,)) == {}

@@ -1,0 +1,160 @@
+"""A client that looks for the coordinator and asks again, as real ones do,."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from broker.grouping import commit_request, join_request, sync_request
+from broker.raw import RawClient
+
+from partage.wire.api import Api
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+)
+from partage.wire.apis.sync_group import SYNC_GROUP
+
+from .brokers import PATIENCE_S, ClusterBroker
+
+#: Loading, not available, not the coordinator: what a client meets by asking again.
+RETRIABLE = (14, 15, 16)
+
+
+def error_of(answer: Any) -> int:
+    """The error of any answer of a group's APIs."""
+    if getattr(answer, "groups", None):
+        return int(answer.groups[0].error_code)
+    if hasattr(answer, "error_code"):
+        return int(answer.error_code)
+    return max(int(p.error_code) for topic in answer.topics for p in topic.partitions)
+
+
+class GroupClient:
+    """Asks on behalf of one group; ``heard`` are all errors on the way."""
+
+    def __init__(self, running: Sequence[ClusterBroker], group: str) -> None:
+        self.group = group
+        self.errors: list[int] = []
+        self._running = running
+        self._raw: RawClient | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
+            self._raw = None
+
+    def coordinator(self) -> str:
+        """Where a broker says that the group's coordinator is."""
+        return self.find()[1]
+
+    def find(self) -> tuple[int, str]:
+        """Id and address of the coordinator, whoever of the brokers knows it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            for broker in self._running:
+                try:
+                    with RawClient(broker.address, timeout_s=3) as raw:
+                        request = FindCoordinatorRequest(coordinator_keys=[self.group])
+                        (found,) = raw.request(FIND_COORDINATOR, request).coordinators
+                except OSError:
+                    continue
+                if not found.error_code:
+                    return found.node_id, f"{found.host}:{found.port}"
+                self.errors.append(int(found.error_code))
+            time.sleep(0.02)
+        raise AssertionError("there is no coordinator")
+
+    def request(self, api: Api[Any, Any], message: Any, version: int | None = None) -> Any:
+        """The first answer that is not a passing trouble."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            try:
+                if self._raw is None:
+                    self._raw = RawClient(self.coordinator(), timeout_s=3)
+                answer = self._raw.request(api, message, version)
+            except (OSError, EOFError, AssertionError):
+                self.close()
+                time.sleep(0.02)
+                continue
+            error = error_of(answer)
+            if error not in RETRIABLE:
+                return answer
+            self.errors.append(error)
+            if error != 14:
+                self.close()
+            time.sleep(0.02)
+        raise AssertionError(f"no answer but {sorted(set(self.errors))}")
+
+    # The APIs.
+
+    def join(self, member_id: str = "", **options: Any) -> JoinGroupResponse:
+        """Join as clients do: with the id that was given out, anew if nobody knows it any more."""
+        answer = self.request(JOIN_GROUP, join_request(self.group, member_id, **options))
+        while answer.error_code in (79, 25):
+            member_id = answer.member_id if answer.error_code == 79 else ""
+            answer = self.request(JOIN_GROUP, join_request(self.group, member_id, **options))
+        return answer
+
+    def sync(self, joined: JoinGroupResponse, assigned: bytes | None = b"all") -> Any:
+        assignments = {} if assigned is None else {joined.member_id: assigned}
+        return self.request(SYNC_GROUP, sync_request(self.group, joined, assignments))
+
+    def join_and_sync(self, **options: Any) -> JoinGroupResponse:
+        joined = self.join(**options)
+        assert joined.error_code == 0
+        assert self.sync(joined).error_code == 0
+        return joined
+
+    def heartbeat(self, joined: JoinGroupResponse) -> int:
+        return self._beat(joined.member_id, joined.generation_id)
+
+    def _beat(self, member_id: str, generation: int) -> int:
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=generation, member_id=member_id
+        )
+        return int(self.request(HEARTBEAT, request).error_code)
+
+    def generation(self, member_id: str) -> int:
+        """The generation in which somebody else's member is: in another it has no heartbeat."""
+        for generation in range(1, 1000):
+            if (error := self._beat(member_id, generation)) != 22:
+                assert error == 0
+                return generation
+        raise AssertionError(f"{member_id} is in no generation")
+
+    def commit(self, topic: str, offset: int, joined: JoinGroupResponse | None = None) -> int:
+        return error_of(
+            self.request(OFFSET_COMMIT, commit_request(self.group, topic, {0: offset}, joined))
+        )
+
+    def committed(self, topic: str) -> int:
+        asked = OffsetFetchTopic(name=topic, partition_indexes=[0])
+        request = OffsetFetchRequest(groups=[OffsetFetchGroup(group_id=self.group, topics=[asked])])
+        answer = self.request(OFFSET_FETCH, request)
+        return int(answer.groups[0].topics[0].partitions[0].committed_offset)
+
+
+def client_coordinated_by(
+    running: dict[int, ClusterBroker], broker_id: int, like: Callable[[int], str] = "group{}".format
+) -> GroupClient:
+    """A group that this broker coordinates."""
+    everybody = list(running.values())
+    for number in range(200):
+        client = GroupClient(everybody, like(number))
+        if client.find()[0] == broker_id:
+            return client
+    raise AssertionError(f"broker {broker_id} coordinates nothing")

@@ -1,0 +1,53 @@
+"""The events of several brokers, as a client has them that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from partage.store.group_events import TOPIC, GroupEventRecord, decode_event, order_by_epoch
+from waiting import eventually
+
+from .brokers import PATIENCE_S, ClusterBroker, bootstrap
+from .group_members import FAST_RECONNECT
+
+Cluster = dict[int, ClusterBroker]
+
+
+def partition_leaders(running: Cluster) -> dict[int, int]:
+    """Who leads each partition of the events; -1 for one whose broker is down."""
+    client = AdminClient({"bootstrap.servers": bootstrap(running), "log_level": 0})
+    shown = client.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC]
+    return {n: partition.leader for n, partition in shown.partitions.items()}
+
+
+def read_events(running: Cluster) -> dict[int, list[bytes]]:
+    """All events by partition, as a client has them that is not ours; of brokers that are up."""
+    led = [n for n, leader in partition_leaders(running).items() if leader >= 0]
+    values: dict[int, list[bytes]] = {n: [] for n in led}
+    options = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
+    reader = Consumer({"bootstrap.servers": bootstrap(running), **options, **FAST_RECONNECT})
+    reader.assign([TopicPartition(TOPIC, n, 0) for n in led])
+    at_end: set[int] = set()
+
+    def is_read() -> bool:
+        for message in reader.consume(1000, 0.1):
+            error = message.error()
+            if error is None:
+                values[message.partition()].append(message.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(message.partition())
+        return at_end == set(led)
+
+    eventually(is_read)
+    reader.close()
+    return values
+
+
+def group_events(values: Mapping[int, list[bytes]], group: str) -> list[GroupEventRecord]:
+    """The events of a group in order."""
+    read = [value for n in sorted(values) for value in values[n]]
+    mine = [value for value in read if decode_event(value).group_id == group]
+    return [decode_event(mine[place]) for place in order_by_epoch(mine)]

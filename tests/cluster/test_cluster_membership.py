@@ -1,0 +1,292 @@
+"""A broker's place in its cluster, on a ZooKeeper in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from broker.test_following import BrokerFixture
+from store.zoo import PATHS, SHARDS, BrokerStores, run
+
+from partage.broker.clock import Clock
+from partage.broker.cluster import cluster_membership, owned_shards
+from partage.broker.cluster.broker_node import BrokerNode
+from partage.broker.cluster.cluster_membership import ClusterMembership
+from partage.broker.cluster.kazoo_session import KazooSession
+from partage.broker.cluster.lease_renewal import boot_ms
+from partage.broker.cluster.registry_view import RegistryView
+from partage.broker.cluster.state_address import StateAddress
+from partage.broker.cluster.topic_reconciler import TopicReconciler
+from partage.broker.coordination.group_coordinator import GroupCoordinator
+from partage.broker.coordination.shard_host import ShardHost
+from partage.model.settings import BrokerSettings, GroupSettings
+from partage.store.memory import SessionFault, lose_transactions
+from partage.store.shard_log import shard_of
+from partage.store.zk_schema import ClusterDoc
+from partage.store.zookeeper import InDoubtError, Operation, RefusalReason, RefusedError
+
+WITHIN_S = 60
+NOW_MS = 1_700_000_000_000
+NODE = BrokerNode(node_id=1, host="h", port=1, cluster_id="the cluster", rack=None)
+FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS)
+
+
+class FakeWallClock:
+    """The clock of this machine, beginning some time after that of ZooKeeper's."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, ahead_ms: int = 0) -> None:
+        self.now_ms = NOW_MS + ahead_ms
+        patch.setattr(cluster_membership, "time", self)
+
+    def time_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+
+async def until(what: Callable[[], object]) -> None:
+    while not what():  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+
+
+class MembershipFixture(BrokerFixture):
+    """Broker 1, whole but for its sockets; ``fatal`` is what ended it."""
+
+    def __init__(self, timeout_ms: int = 6_000) -> None:
+        self.timeout_ms = timeout_ms
+        self.before: SessionFault | None = None  # of the session, from its beginning
+        self.patch = pytest.MonkeyPatch()
+
+    async def start(self) -> MembershipFixture:
+        await super().start()
+        self.zoo.now_ms = NOW_MS
+        await self.player.roster.unregister()
+        self.connect()
+        loop = asyncio.get_running_loop()
+        self.fatal: asyncio.Future[BaseException] = loop.create_future()
+        address = StateAddress(servers="memory", path=PATHS.root)
+        self.cluster = ClusterMembership(
+            address, BrokerSettings(node_id=1), self.session, FOUND, "d", self.fatal.set_result
+        )
+        self.hosts = [
+            ShardHost(f"shard {n}", store, GroupSettings(), Clock(), lambda notice: None)
+            for n, store in enumerate(self.cluster.stores)
+        ]
+        self.coordinator = GroupCoordinator(self.hosts)
+        await self.cluster.start(NODE, self.hosted, self.coordinator)
+        return self
+
+    async def owns(self, group_id: str = "g") -> ShardHost:
+        """The host of a group's shard, once it is loaded."""
+        host = self.coordinator.host_of(group_id)
+        await until(lambda: host.shard is not None)
+        return host
+
+    async def turns(self) -> None:
+        """Long enough for everything that waits for nobody."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    def connect(self) -> object:
+        session: Any = self.zoo.connect(self.timeout_ms)
+        session.begun_ms = boot_ms()
+
+        async def end() -> None:
+            self.zoo.expire(session)
+
+        session.end = end
+        session.before = self.before or session.before
+        self.session = session
+        return session
+
+    async def leave(self) -> None:
+        self.patch.undo()
+        await self.cluster.leave()
+        for host in self.hosts:
+            host.close()
+
+
+def run_scenario(
+    scenario: Callable[[MembershipFixture], Awaitable[None]], timeout_ms: int = 6_000
+) -> None:
+    async def played() -> None:
+        place = await MembershipFixture(timeout_ms).start()
+        try:
+            await asyncio.wait_for(scenario(place), WITHIN_S)
+        finally:
+            await place.leave()
+
+    run(played())
+
+
+def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
+    """Though the watch has not told of it yet."""
+
+    async def scenario(place: MembershipFixture) -> None:
+        seen = RegistryView(place.cluster)
+        assert await seen.are_up([1])
+        assert not await seen.are_up([1, 2])
+        place.zoo._child_watches.clear()
+        await BrokerStores(place.zoo, 2).register()
+        assert not seen.is_up(2)
+        assert await seen.are_up([1, 2])
+        assert [node.node_id for node in seen.brokers()] == [1, 2]
+
+    run_scenario(scenario)
+
+
+def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> None:
+    """It would be up for the others, and answer for no group ever again."""
+
+    async def scenario(place: MembershipFixture) -> None:
+        async def refuse(what: Sequence[Operation] | str) -> None:
+            if what == "/":
+                raise RefusedError(0, RefusalReason.OTHER, "ZooKeeper refused it: MarshallingError")
+
+        place.session.before = refuse
+        assert str(await place.fatal) == "ZooKeeper refused it: MarshallingError"
+        assert not any(place.cluster.owns(shard) for shard in range(SHARDS))
+
+    run_scenario(scenario, timeout_ms=40)
+
+
+def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> None:
+    """Its lease is kept from the beginning of its session on."""
+    follow, timeout_ms = TopicReconciler.reconcile, 400
+
+    async def slowly(self: TopicReconciler, *topics: Any, **first: bool) -> None:
+        await follow(self, *topics, **first)
+        if first["is_first"]:
+            await asyncio.sleep(timeout_ms * 1.5 / 1000)
+
+    async def played() -> None:
+        place = MembershipFixture(timeout_ms)
+        with place.patch.context() as patch:
+            patch.setattr(TopicReconciler, "follow", slowly)
+            await place.start()
+        await until(lambda: place.cluster.owns(0))
+        answers = place.cluster.stores[0].may_answer()
+        await place.leave()
+        assert answers
+
+    run(played())
+
+
+def test_who_was_suspended_for_longer_than_its_session_answers_nothing() -> None:
+    """Before anything has told it that the session is over."""
+
+    async def scenario(place: MembershipFixture) -> None:
+        host = await place.owns()
+        store = place.cluster.stores[shard_of("g", SHARDS)]
+        assert store.may_answer()
+        place.patch.setattr(owned_shards, "boot_ms", lambda: boot_ms() + place.timeout_ms)
+        assert not store.may_answer()
+        assert host.shard is not None
+
+    run_scenario(scenario)
+
+
+def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another() -> None:
+    """Whatever of the broker asks just then."""
+
+    async def scenario(place: MembershipFixture) -> None:
+        begun = asyncio.Event()
+
+        async def begin(*told: object) -> object:
+            begun.set()
+            return place.connect()
+
+        place.patch.setattr(KazooSession, "begin", begin)
+
+        async def lose(what: Sequence[Operation] | str) -> None:
+            if what == "/":
+                place.zoo.expire(place.session)
+                raise InDoubtError("the connection was lost")
+
+        place.session.before = lose
+        await begun.wait()
+        await place.owns()
+        assert not place.fatal.done()
+
+    run_scenario(scenario, timeout_ms=40)
+
+
+def test_a_shard_is_not_taken_back_from_who_has_it_now() -> None:
+    """A log is opened anew while it is read that another broker has come and has the shard."""
+
+    async def scenario(place: MembershipFixture) -> None:
+        await place.owns()
+        shard = shard_of("g", SHARDS)
+        other = await BrokerStores(place.zoo, 2).register()
+        await other.acquire(shard)
+        await place.cluster.registry.refresh(lambda: None)
+        with pytest.raises(OSError, match="not this broker's any more"):
+            await place.cluster.stores[shard].reopen()
+        await other.refresh()
+        assert other.roster.owner(shard) == 2
+
+    run_scenario(scenario)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "told"),
+    [(-10_000, ["10.0 s behind"]), (-1_000, []), (1_000, []), (10_000, ["10.0 s ahead of"])],
+)
+def test_clocks_that_disagree_get_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ahead_ms: int,
+    told: list[str],
+) -> None:
+    FakeWallClock(monkeypatch, ahead_ms)
+
+    async def played() -> None:
+        place = await MembershipFixture().start()
+        await place.leave()
+
+    run(played())
+    assert warnings(caplog) == [
+        f"this machine's clock is {each} ZooKeeper's: retention and timestamps of records will "
+        "differ between brokers; set the clocks by NTP"
+        for each in told
+    ]
+
+
+def test_a_lost_connection_is_told_and_that_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(place: MembershipFixture) -> None:
+        caplog.clear()
+        place.session.on_suspended()
+        place.session.on_connected()
+        lost, back = caplog.messages
+        assert lost == "the connection to ZooKeeper is lost: groups wait"
+        assert back.startswith("connected to ZooKeeper again after")
+
+    caplog.set_level(logging.INFO, "partage")
+    run_scenario(scenario)
+
+
+def test_who_takes_long_to_arrive_does_not_take_the_clocks_to_disagree(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It registers at a first try, whose end is in doubt; at the second a minute has passed."""
+    wall = FakeWallClock(monkeypatch)
+    losing = lose_transactions()
+
+    async def lose(what: Sequence[Operation] | str) -> None:
+        if what == PATHS.shards:
+            wall.now_ms = NOW_MS + 60_000
+            await losing([])
+
+    async def played() -> None:
+        place = MembershipFixture()
+        place.before = lose
+        await place.start()
+        await place.leave()
+
+    run(played())
+    assert warnings(caplog) == []

@@ -1,0 +1,143 @@
+"""Which data directory may join which cluster; nothing is written where it may not."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from store.zoo import made
+
+from partage.broker.cluster import directory_identity
+from partage.broker.cluster.directory_identity import lock_proof, verify_identity
+from partage.broker.topics.data_directory import (
+    DirectoryLock,
+    MetaProperties,
+    load_cluster_id,
+    read_meta_properties,
+    write_meta_properties,
+)
+from partage.broker.topics.real_disk import RealDisk
+from partage.log.errors import DamagedFileError
+from partage.log.memory_disk import MemoryDisk
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
+from partage.store.memory import MemoryZooKeeper
+from partage.store.shared_topics import SharedTopics
+from partage.store.zk_schema import ForeignDataError, ZkPaths
+
+TREE, OTHER, NOTHING = ZkPaths("/here"), ZkPaths("/there"), ZkPaths("/nothing")
+
+
+class IdentityFixture:
+    """A ZooKeeper with two clusters, and a directory of broker 7 of the first."""
+
+    def __init__(self) -> None:
+        self.zoo = MemoryZooKeeper()
+        self.disk = MemoryDisk()
+        self.directory = self.identify(TREE, self.disk)
+        self.identify(OTHER, MemoryDisk())
+
+    def identify(self, tree: ZkPaths, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
+        found = asyncio.run(verify_identity(self.zoo.connect(), tree, disk, broker_id, 4))
+        if found.is_new:
+            write_meta_properties(disk, found.meta)
+        return found.cluster.cluster_id, found.directory_id
+
+    def topic(self, name: str, *brokers: int) -> None:
+        async def put() -> None:
+            await SharedTopics(self.zoo.connect(), TREE, 8).put(name, made("ab", *brokers), name)
+
+        asyncio.run(put())
+
+
+def test_a_new_directory_joins_what_it_finds() -> None:
+    world = IdentityFixture()
+    cluster_id, directory_id = world.identify(TREE, MemoryDisk(), 8)
+    assert cluster_id == world.directory[0]
+    assert directory_id != world.directory[1]
+
+
+def test_a_directory_is_known_again() -> None:
+    world = IdentityFixture()
+    assert world.identify(TREE, world.disk) == world.directory
+
+
+@pytest.mark.parametrize(
+    ("tree", "broker_id", "words"),
+    [
+        (OTHER, 7, "and /there in ZooKeeper holds cluster"),
+        (NOTHING, 7, "/nothing in ZooKeeper is empty"),
+        (TREE, 8, "this is the data of broker 7; correct --broker-id"),
+    ],
+)
+def test_what_does_not_belong_together(tree: ZkPaths, broker_id: int, words: str) -> None:
+    world = IdentityFixture()
+    nodes, meta = dict(world.zoo.nodes), read_meta_properties(world.disk)
+    with pytest.raises(ForeignDataError, match=words):
+        world.identify(tree, world.disk, broker_id)
+    assert world.zoo.nodes == nodes
+    assert read_meta_properties(world.disk) == meta
+
+
+def test_the_data_of_one_who_was_alone() -> None:
+    world, disk = IdentityFixture(), MemoryDisk()
+    write_meta_properties(disk, MetaProperties("some cluster"))
+    with pytest.raises(ForeignDataError, match="a broker that was alone"):
+        world.identify(TREE, disk)
+
+
+def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
+    world = IdentityFixture()
+    with pytest.raises(DamagedFileError, match="broker 7 of a cluster of several"):
+        load_cluster_id(world.disk)
+
+
+def test_a_new_directory_is_not_taken_for_one_that_has_records() -> None:
+    """However often it is tried: groups have committed what is not there."""
+    world, disk = IdentityFixture(), MemoryDisk()
+    for n in range(6):
+        world.topic(f"t{n}", 8, 7)
+    words = "broker 7 of this cluster holds partitions of t0, t1, t2, t3, t4 and 1 more"
+    for _ in range(2):
+        with pytest.raises(ForeignDataError, match=words):
+            world.identify(TREE, disk)
+        assert read_meta_properties(disk) is None
+    world.identify(TREE, world.disk)
+
+
+def test_events_of_groups_may_be_lost_and_others_records_are_elsewhere() -> None:
+    world = IdentityFixture()
+    world.topic(EVENTS_TOPIC, 8, 7)
+    world.topic("t", 8)
+    assert world.identify(TREE, MemoryDisk()) != world.directory
+
+
+def locked(directory: Path) -> RealDisk:
+    DirectoryLock(directory).release()
+    return RealDisk(directory)
+
+
+def test_a_start_on_the_same_directory_proves_that_the_earlier_one_is_over(tmp_path: Path) -> None:
+    proof = lock_proof(locked(tmp_path / "d"))
+    assert lock_proof(locked(tmp_path / "d")) == proof
+    (tmp_path / "d").rename(tmp_path / "e")
+    assert lock_proof(locked(tmp_path / "e")) == proof
+
+
+def test_a_copy_of_the_directory_proves_nothing(tmp_path: Path) -> None:
+    proof = lock_proof(locked(tmp_path / "d"))
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    assert lock_proof(locked(tmp_path / "copy")) != proof
+
+
+def test_another_machine_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that has no name for the time that it is up."""
+    disk = locked(tmp_path / "d")
+    proof = lock_proof(disk)
+    elsewhere = tmp_path / "boot_id"
+    monkeypatch.setattr(directory_identity, "_BOOT_ID", elsewhere)
+    assert lock_proof(disk) != lock_proof(disk)
+    elsewhere.write_text("another start\n")
+    assert lock_proof(disk) != proof
+    assert lock_proof(disk) == lock_proof(disk)

@@ -1,0 +1,94 @@
+"""A log tells of a ZooKeeper that is away for as long as it is, and that it is back."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from partage.broker.cluster.outage_logger import OutageLogger
+
+Entry = tuple[int, int, Callable[[], None]]
+
+
+class FakeTimer:
+    """One of `Timers`."""
+
+    def __init__(self, waiting: list[Entry], entry: Entry) -> None:
+        self._waiting, self._entry = waiting, entry
+
+    def cancel(self) -> None:
+        if self._entry in self._waiting:
+            self._waiting.remove(self._entry)
+            heapq.heapify(self._waiting)
+
+
+class FakeTimers:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self._waiting: list[Entry] = []
+        self._count = 0
+
+    def later(self, after_s: float, what: Callable[[], None]) -> FakeTimer:
+        self._count += 1
+        entry = (self.now_ms + round(after_s * 1000), self._count, what)
+        heapq.heappush(self._waiting, entry)
+        return FakeTimer(self._waiting, entry)
+
+    def clock(self) -> int:
+        return self.now_ms
+
+    def pass_s(self, seconds: float) -> None:
+        until_ms = self.now_ms + round(seconds * 1000)
+        while self._waiting and self._waiting[0][0] <= until_ms:
+            self.now_ms, _, what = heapq.heappop(self._waiting)
+            what()
+        self.now_ms = until_ms
+
+
+@pytest.fixture(autouse=True)
+def everything_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def test_it_is_told_again_at_growing_intervals_until_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    timers = FakeTimers()
+    outage = OutageLogger(timers.later, timers.clock)
+    outage.on_reconnected()  # there was none
+    outage.on_disconnected()
+    timers.pass_s(5)
+    outage.on_disconnected()
+    timers.pass_s(190)
+    outage.on_reconnected()
+    timers.pass_s(1_000)
+    assert caplog.messages == [
+        "the connection to ZooKeeper is lost: groups wait",
+        *(
+            f"no connection to ZooKeeper for {after}.0 s: groups wait"
+            for after in (10, 30, 70, 130, 190)
+        ),
+        "connected to ZooKeeper again after 195.0 s: groups go on",
+    ]
+
+
+def test_the_next_one_begins_from_the_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    timers = FakeTimers()
+    outage = OutageLogger(timers.later, timers.clock)
+    outage.on_disconnected()
+    timers.pass_s(35)
+    outage.reset()
+    timers.pass_s(1_000)
+    caplog.clear()
+    outage.on_disconnected()
+    timers.pass_s(15)
+    outage.on_reconnected()
+    assert caplog.messages[1:] == [
+        "no connection to ZooKeeper for 10.0 s: groups wait",
+        "connected to ZooKeeper again after 15.0 s: groups go on",
+    ]

@@ -1,0 +1,500 @@
+"""What cannot be one of several brokers says why, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from store.zoo import committed, large_group
+
+from partage.broker.cluster.facade import SHARDS_MAX
+from partage.broker.cluster.kazoo_session import KazooSession
+from partage.broker.cluster.state_address import StateAddress, StateAddressError, parse_state
+from partage.model.settings import GroupSettings
+from partage.store.bootstrap import find_or_create_cluster
+from partage.store.cluster_registry import ClusterRegistry
+from partage.store.shard_log import encode_records, replay
+from partage.store.shared_log import SharedLog
+from partage.store.write_batcher import ShardFencedError, WriteBatcher
+from partage.store.zk_schema import BrokerDoc, ZkPaths
+from partage.store.zookeeper import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    RefusalReason,
+    RefusedError,
+    SessionEndedError,
+    SetData,
+    StoreError,
+)
+from waiting import PATIENCE_S
+
+from .brokers import ClusterBroker, brokers, create
+from .zookeeper_ensemble import Ensemble, free_ports
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+
+
+def in_session(servers: str, play: Callable[[KazooSession], Awaitable[Any]]) -> Any:
+    """Do something in a session of its own."""
+
+    async def playing() -> Any:
+        session = await KazooSession.begin(servers, 10_000, PATIENCE_S)
+        try:
+            return await play(session)
+        finally:
+            await session.end()
+
+    return asyncio.run(playing())
+
+
+def make(servers: str, *operations: Operation) -> None:
+    async def making(session: KazooSession) -> None:
+        for operation in operations:
+            await session.transact([operation])
+
+    in_session(servers, making)
+
+
+def tree(servers: str, path: str) -> dict[str, bytes]:
+    """Everything under a path, ephemeral nodes apart."""
+
+    async def reading(session: KazooSession) -> dict[str, bytes]:
+        found = {}
+        waiting = [path]
+        while waiting:
+            at = waiting.pop()
+            node = await session.read(at)
+            if node is not None and not node.session:
+                found[at] = node.data
+                waiting += [f"{at}/{name}" for name in await session.children(at)]
+        return found
+
+    result: dict[str, bytes] = in_session(servers, reading)
+    return result
+
+
+# The option.
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "path"),
+    [
+        ("zookeeper://h:2181/partage", "h:2181", "/partage"),
+        ("zookeeper://a:1,b:2,c:3/deep/er/", "a:1,b:2,c:3", "/deep/er"),
+        ("zookeeper://[::1]:2181/p", "[::1]:2181", "/p"),
+        ("zookeeper://[::1]:1,h:65535,[fe80::1]:3/p", "[::1]:1,h:65535,[fe80::1]:3", "/p"),
+    ],
+)
+def test_the_state_option(text: str, servers: str, path: str) -> None:
+    assert parse_state(text) == StateAddress(servers=servers, path=path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h:2181/partage",
+        "etcd://h:1/p",
+        "zookeeper://h/partage",
+        "zookeeper://h:2181",
+        "zookeeper://h:2181/",
+        "zookeeper://h:2181/a//b",
+        "zookeeper://h:2181/a/../b",
+        "zookeeper://h:2181/zookeeper/x",
+        "zookeeper://h:2181/a b",
+        "zookeeper:///a",
+        "zookeeper://h:0/a",
+        "zookeeper://h:65536/a",
+        "zookeeper://h:1,/a",
+        "zookeeper://h:1,[::1]/a",
+        "zookeeper://[h]:1/a",
+        "zookeeper://::1:2181/a",
+    ],
+)
+def test_state_options_that_cannot_be(text: str) -> None:
+    with pytest.raises(StateAddressError, match="expected zookeeper://HOST:PORT/PATH"):
+        parse_state(text)
+
+
+def test_each_broker_needs_an_id(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "partage", "broker", "--data-dir", str(tmp_path / "d")]
+    done = subprocess.run(
+        [*command, "--state", "zookeeper://127.0.0.1:1/p"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "add --broker-id N" in done.stderr
+    assert not (tmp_path / "d").exists()
+
+
+# At the start.
+
+
+def test_one_of_several_keeps_its_records(tmp_path: Path) -> None:
+    """In memory they would be gone at each start, and offsets that were committed be used anew."""
+    broker = ClusterBroker(1, tmp_path / "d", "zookeeper://127.0.0.1:1/p", {})
+    done = subprocess.run(
+        [*broker.command(), "--ephemeral"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--state cannot be combined with --ephemeral" in " ".join(done.stderr.split())
+
+
+def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
+    """It comes with an extra, and a broker that is alone does without."""
+    program = "import sys; sys.modules['kazoo'] = None; from partage.console import main; main()"
+    broker = ClusterBroker(1, tmp_path / "b", "zookeeper://127.0.0.1:1/p", {})
+    done = subprocess.run(
+        [sys.executable, "-c", program, *broker.command()[3:]],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "pip install 'partage[zookeeper]'" in done.stderr
+
+
+def test_more_shards_than_one_transaction_can_make(tmp_path: Path) -> None:
+    """Nobody is asked: ZooKeeper would drop the connection at each try."""
+    broker = ClusterBroker(
+        1,
+        tmp_path / "b",
+        "zookeeper://127.0.0.1:1/p",
+        {"offsets.topic.num.partitions": f"{SHARDS_MAX + 1}"},
+    )
+    assert "offsets.topic.num.partitions is 1001, and" in broker.start_refused()
+
+
+@pytest.mark.interop
+def test_nobody_answers(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://127.0.0.1:{port}/p", {})
+    assert f"no ZooKeeper answers at 127.0.0.1:{port}" in broker.start_refused()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        [Create("/kafka"), Create("/kafka/brokers"), Create("/kafka/controller", b"x")],
+        [Create("/kafka", b"hello")],
+    ],
+    ids=["nodes", "data"],
+)
+def test_a_path_that_holds_something_else(
+    zookeeper: Ensemble, tmp_path: Path, made: list[Create]
+) -> None:
+    make(zookeeper.connect_string, *made)
+    before = tree(zookeeper.connect_string, "/kafka")
+    broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://{zookeeper.connect_string}/kafka", {})
+    assert "/kafka in ZooKeeper holds other data than a Partage cluster" in broker.start_refused()
+    assert tree(zookeeper.connect_string, "/kafka") == before
+    make(zookeeper.connect_string, *(Delete(each.path) for each in reversed(made)))
+
+
+@pytest.mark.interop
+def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None:
+    """An id that is taken, another broker's data, another cluster's, that of one who was alone."""
+    servers = zookeeper.connect_string
+    with (
+        brokers(tmp_path, servers, "/tests/door", ids=(1,)) as door,
+        brokers(tmp_path / "other", servers, "/tests/other", ids=(2,)) as other,
+    ):
+        other[2].stop()
+        before = tree(servers, "/tests/door")
+        state = f"zookeeper://{servers}/tests/door"
+
+        same_id = ClusterBroker(1, tmp_path / "new", state, {})
+        story = same_id.start_refused()
+        assert f"broker id 1 is in use by the broker at {door[1].address}" in story
+        assert "--broker-id" in story
+
+        stranger = ClusterBroker(2, other[2].directory, state, {})
+        assert "and /tests/door in ZooKeeper holds cluster" in stranger.start_refused()
+
+        moved = ClusterBroker(2, other[2].directory, f"zookeeper://{servers}/tests/nothing", {})
+        assert "/tests/nothing in ZooKeeper is empty" in moved.start_refused()
+
+        renamed = ClusterBroker(3, other[2].directory, f"zookeeper://{servers}/tests/other", {})
+        assert "this is the data of broker 2" in renamed.start_refused()
+
+        alone = [sys.executable, "-m", "partage", "broker", "--listen", "127.0.0.1:0"]
+        done = subprocess.run(
+            [*alone, "--data-dir", str(other[2].directory)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "the data of broker 2 of a cluster of several" in done.stderr
+
+        single = tmp_path / "single"
+        with subprocess.Popen(
+            [*alone, "--data-dir", str(single)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+        joining = ClusterBroker(5, single, state, {})
+        assert "the data of a broker that was alone" in joining.start_refused()
+
+        assert door[1].is_running
+        after = tree(servers, "/tests/door")
+        assert after == before
+        assert tree(servers, "/tests/nothing") == {}
+
+
+def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
+    zookeeper: Ensemble, tmp_path: Path
+) -> None:
+    with brokers(tmp_path, zookeeper.connect_string, "/tests/copy", ids=(1,)) as running:
+        shutil.copytree(running[1].directory, tmp_path / "copy")
+        state = f"zookeeper://{zookeeper.connect_string}/tests/copy"
+        story = ClusterBroker(1, tmp_path / "copy", state, {}).start_refused()
+        assert f"broker id 1 is in use by the broker at {running[1].address}" in story
+        assert running[1].is_running
+        running[1].kill()
+        copied = ClusterBroker(1, tmp_path / "copy", state, {})
+        copied.start()  # once the other's session is over
+        copied.stop()
+
+
+def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path) -> None:
+    """One that was killed has it until its session is over: then it can be another's."""
+    with brokers(tmp_path, zookeeper.connect_string, "/tests/address", ids=(1,)) as running:
+        state = f"zookeeper://{zookeeper.connect_string}/tests/address"
+        second = ClusterBroker(2, tmp_path / "second", state, {})
+        second.advertised = running[1].address
+        assert f"address {running[1].address} is in use by broker 1" in second.start_refused()
+        assert running[1].is_running
+        running[1].kill()
+        second.start()
+        second.stop()
+
+
+def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
+    zookeeper: Ensemble, tmp_path: Path
+) -> None:
+    """Neither by itself nor after it was refused because the id was taken."""
+    with brokers(tmp_path / "data", zookeeper.connect_string, "/tests/lost") as running:
+        state = f"zookeeper://{zookeeper.connect_string}/tests/lost"
+        empty = ClusterBroker(2, tmp_path / "empty", state, {})
+        assert "a broker with id 2 is up" in empty.start_refused()
+        create(running, "flights", [1, 2])
+        running[2].stop()
+        assert "broker 2 of this cluster holds partitions of flights, and" in empty.start_refused()
+        running[2].start()
+        running[2].stop()
+        client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
+        client.delete_topics(["flights"], request_timeout=30)["flights"].result(PATIENCE_S)
+        empty.start()
+        empty.stop()
+
+
+# The session itself, on a real server.
+
+
+def test_as_many_shards_as_are_allowed_are_founded_at_once(zookeeper: Ensemble) -> None:
+    async def found(session: KazooSession) -> int:
+        root = "/tests/" + "x" * 100
+        return (await find_or_create_cluster(session, ZkPaths(root), "c", SHARDS_MAX)).shards
+
+    assert in_session(zookeeper.connect_string, found) == SHARDS_MAX
+
+
+def test_what_the_servers_refuse(zookeeper: Ensemble) -> None:
+    servers = zookeeper.connect_string
+
+    async def refused(session: KazooSession, *operations: Operation) -> tuple[int, RefusalReason]:
+        with pytest.raises(RefusedError) as caught:
+            await session.transact(operations)
+        return caught.value.position, caught.value.reason
+
+    async def playing(session: KazooSession) -> None:
+        root = "/tests-session"
+        await session.transact([Create(root, b"0"), Create(f"{root}/a", b"1")])
+        assert await refused(session, Create(root)) == (0, RefusalReason.EXISTS)
+        assert await refused(session, Check(root, 0), Create(root)) == (1, RefusalReason.EXISTS)
+        assert await refused(session, Check(root, 7), Create(root)) == (0, RefusalReason.VERSION)
+        assert await refused(session, SetData(f"{root}/b", b"")) == (0, RefusalReason.MISSING)
+        assert await refused(session, Delete(f"{root}/b")) == (0, RefusalReason.MISSING)
+        assert await refused(session, Delete(root)) == (0, RefusalReason.CHILDREN)
+        assert await refused(session, Create(f"{root}/x/y")) == (0, RefusalReason.MISSING)
+        assert await refused(session, SetData(root, b"9"), Check(f"{root}/a", 3)) == (
+            1,
+            RefusalReason.VERSION,
+        )
+        node = await session.read(root)
+        assert node is not None
+        assert (node.data, node.version) == (b"0", 0)
+        assert await session.children(root) == ["a"]
+        assert await session.children(f"{root}/none") == []
+        found = await session.read_all([f"{root}/a", f"{root}/none"])
+        assert [None if each is None else each.data for each in found] == [b"1", None]
+
+    in_session(servers, playing)
+
+
+def test_watches_tell_of_what_comes_changes_and_goes(zookeeper: Ensemble) -> None:
+    async def playing(session: KazooSession) -> None:
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        path = "/tests-watched"
+        for what, change in (
+            ("comes", Create(path)),
+            ("changes", SetData(path, b"1")),
+            ("goes", Delete(path)),
+        ):
+            await session.read(path, partial(heard.put_nowait, what))
+            await session.transact([change])
+            assert await asyncio.wait_for(heard.get(), PATIENCE_S) == what
+        await session.children("/", lambda: heard.put_nowait("children"))
+        await session.transact([Create(path)])
+        assert await asyncio.wait_for(heard.get(), PATIENCE_S) == "children"
+
+    in_session(zookeeper.connect_string, playing)
+
+
+def test_a_session_that_has_ended_does_nothing_more(zookeeper: Ensemble) -> None:
+    """Its client would go on in a new one by itself; this one does not."""
+
+    async def playing() -> None:
+        session = await KazooSession.begin(zookeeper.connect_string, 10_000, PATIENCE_S)
+        over = asyncio.Event()
+        session.on_ended = over.set
+        other = await KazooSession.begin(zookeeper.connect_string, 10_000, PATIENCE_S)
+        await session.transact([Create("/tests-ephemeral", is_ephemeral=True)])
+        node = await other.read("/tests-ephemeral")
+        assert node is not None
+        assert node.session == session.session_id
+        await asyncio.to_thread(expire, zookeeper.connect_string, session)
+        await asyncio.wait_for(over.wait(), PATIENCE_S)
+        for _ in range(2):
+            with pytest.raises(SessionEndedError):
+                await session.transact([Create("/tests-late")])
+            await asyncio.sleep(0)
+        assert await other.read("/tests-late") is None
+        assert await other.read("/tests-ephemeral") is None
+        await session.end()
+        await other.end()
+
+    asyncio.run(playing())
+
+
+def expire(servers: str, session: KazooSession) -> None:
+    """Close a session from elsewhere, as its expiry would."""
+    from kazoo.client import KazooClient
+
+    twin = KazooClient(servers, client_id=session._client.client_id)
+    twin.start(PATIENCE_S)
+    twin.stop()
+    twin.close()
+
+
+def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> None:
+    """5,000 members are 1.3 MB; ZooKeeper's packets have 1 MB."""
+
+    async def playing(session: KazooSession) -> None:
+        at = ZkPaths("/tests-large")
+        await find_or_create_cluster(session, at, "large", 2)
+        roster = ClusterRegistry(session, at, 1, 2)
+        me = BrokerDoc(host="h", port=1, incarnation="i", directory="d")
+        await roster.register(me)
+        await roster.refresh(lambda: None)
+        (tenure,) = await roster.acquire([1])
+        log = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
+        await log.load()
+        gatherer = WriteBatcher(session)
+        told: list[StoreError | None] = []
+        for batch in encode_records([large_group(5000)], 0):
+            gatherer.enqueue(log, batch, told.append)
+        await gatherer.flush()
+        assert told == [None]
+        again = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
+        for each in (log, again):
+            shard = replay(await each.load(), GroupSettings())
+            saved = shard.groups["large"].record
+            assert saved is not None
+            assert len(saved.members) == 5000
+            await each.merge(asyncio.to_thread)
+
+    in_session(zookeeper.connect_string, playing)
+
+
+def test_who_was_deposed_writes_nothing_on_a_real_server(zookeeper: Ensemble) -> None:
+    """Its session lives: the fence alone keeps it from writing."""
+
+    async def broker(session: KazooSession, at: ZkPaths, broker_id: int) -> ClusterRegistry:
+        await find_or_create_cluster(session, at, "fenced", 2)
+        roster = ClusterRegistry(session, at, broker_id, 2)
+        incarnation = str(broker_id)
+        me = BrokerDoc(host="h", port=1, incarnation=incarnation, directory=incarnation)
+        await roster.register(me)
+        return roster
+
+    async def take(session: KazooSession, at: ZkPaths, roster: ClusterRegistry) -> SharedLog:
+        await roster.refresh(lambda: None)
+        (tenure,) = await roster.acquire([1])
+        log = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
+        await log.load()
+        return log
+
+    async def write(session: KazooSession, log: SharedLog, offset: int) -> StoreError | None:
+        gatherer, told = WriteBatcher(session), list[StoreError | None]()
+        (batch,) = encode_records([committed(offset)], 0)
+        gatherer.enqueue(log, batch, told.append)
+        await gatherer.flush()
+        (outcome,) = told
+        return outcome
+
+    async def playing(first: KazooSession) -> None:
+        at = ZkPaths("/tests-fenced")
+        second = await KazooSession.begin(zookeeper.connect_string, 10_000, PATIENCE_S)
+        rosters = await broker(first, at, 1), await broker(second, at, 2)
+        deposed = await take(first, at, rosters[0])
+        assert await write(first, deposed, 1) is None
+        log = await take(second, at, rosters[1])
+        assert isinstance(await write(first, deposed, 2), ShardFencedError)
+        assert await write(second, log, 3) is None
+        with pytest.raises(RefusedError):
+            await deposed.merge(asyncio.to_thread)
+        looking = SharedLog(second, at, 1, 0, 0)
+        found = replay(await looking.load(), GroupSettings()).offsets["g"]
+        assert {each.offset for each in found.values()} == {3}
+        assert await first.children("/") is not None, "it is alive"
+        await second.end()
+
+    in_session(zookeeper.connect_string, playing)
+
+
+def test_the_timeout_is_what_the_servers_grant(zookeeper: Ensemble) -> None:
+    """These grant a minute at most."""
+
+    async def playing() -> Sequence[int]:
+        granted = []
+        for asked_ms in (5_000, 3_600_000):
+            session = await KazooSession.begin(zookeeper.connect_string, asked_ms, PATIENCE_S)
+            granted.append(session.timeout_ms)
+            await session.end()
+        return granted
+
+    assert asyncio.run(playing()) == [5_000, 60_000]

@@ -1,0 +1,61 @@
+"""ZooKeeper is away for longer than members' sessions last, and not as long as a broker's."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from broker.raw import RawClient
+
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
+
+from .brokers import PATIENCE_S, brokers
+from .group_client import client_coordinated_by
+from .zookeeper_ensemble import Ensemble
+
+pytestmark = [
+    pytest.mark.xdist_group("zookeeper"),
+    pytest.mark.interop,
+    pytest.mark.timeout(240),
+]
+
+SESSION_MS = 20_000
+MEMBERS_MS = 1_000
+#: Longer than a broker's lease holds without ZooKeeper, by more than a member's session.
+AWAY_S = 16
+
+
+def test_who_could_not_be_answered_is_not_expired_for_it(
+    zookeeper: Ensemble, tmp_path: Path, path: str
+) -> None:
+    """A member that, as kafka-python's, stays who it is and waits for its answer."""
+    overrides = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
+    with brokers(tmp_path / "all", zookeeper.connect_string, path, overrides=overrides) as running:
+        group = client_coordinated_by(running, 2)
+        joined = group.join_and_sync(session_timeout_ms=MEMBERS_MS)
+        beat = HeartbeatRequest(
+            group_id=group.group,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+        )
+        server = zookeeper.leader
+        server.signal(signal.SIGSTOP)
+        back = Timer(AWAY_S, server.signal, [signal.SIGCONT])
+        back.start()
+        longest_s, until_s = 0.0, time.monotonic() + AWAY_S + 5
+        try:
+            with RawClient(running[2].address, timeout_s=PATIENCE_S) as raw:
+                while time.monotonic() < until_s:
+                    asked_s = time.monotonic()
+                    assert raw.request(HEARTBEAT, beat).error_code == 0
+                    longest_s = max(longest_s, time.monotonic() - asked_s)
+                    time.sleep(MEMBERS_MS / 4000)
+        finally:
+            back.cancel()
+            server.signal(signal.SIGCONT)
+        group.close()
+        assert longest_s > MEMBERS_MS / 1000, "it had no answer for longer than its session"
+        assert "expired" not in running[2].log_text()

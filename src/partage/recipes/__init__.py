@@ -1,10 +1,9 @@
-"""Floor 5: what groups are good for, ready to use.
+"""Ready-made applications of consumer groups.
 
-`LeaderElection` has exactly one of several processes active, `WorkerPool` spreads units of work
-over processes and moves no more than must move; both on `partage.Membership`. `Processor` joins
-topics partition by partition, `RedundantIndexer` keeps replicas of a search index; both on
-`partage.Consumer`. `partage.recipes.sync` has what there is
-for code without asyncio.
+`LeaderElection` keeps exactly one of several processes active. `WorkerPool` distributes units of
+work over processes and moves as few as possible. Both use `partage.Membership`. `Processor` joins
+topics partition by partition, and `RedundantIndexer` maintains replicas of a search index. Both use
+`partage.Consumer`. `partage.recipes.sync` has the blocking variants.
 """
 
 from __future__ import annotations

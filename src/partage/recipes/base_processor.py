@@ -1,4 +1,4 @@
-"""What both faces of a processor have in common: all that needs no waiting."""
+"""The methods of both processors that need no waiting."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from partage.recipes.topic_lookup import unknown_topic_wait_s
 
 log = logging.getLogger(__name__)
 
-#: A stop is noticed within this time.
+#: `BaseProcessor.stop` takes effect within this time.
 POLL_MS: Final = 200
 
-#: For so long a rebalance is waited for that keeps the last commit from being made.
+#: Longest wait for a rebalance that blocks the last commit.
 LAST_COMMIT_S: Final = 10.0
 
-#: Offsets by partition, as a consumer takes them.
+#: Offsets by partition, in the form that consumers take.
 Offsets = dict[TopicPartition | tuple[str, int], int]
 
 _OURS: Final = {
@@ -38,7 +38,7 @@ _OURS: Final = {
 
 
 class BaseProcessor:
-    """See `partage.recipes.Processor`."""
+    """The base class of both processors; see `partage.recipes.Processor`."""
 
     def __init__(
         self,
@@ -55,22 +55,22 @@ class BaseProcessor:
         self._commit_interval_s = commit_interval_ms / 1000
         self._commit_at_s = time.monotonic() + self._commit_interval_s
         self._is_stopping = False
-        self._run_refusal: str | None = None  # why there can be no other run
+        self._run_refusal: str | None = None  # the reason why no other run is possible
 
     @property
     def tasks(self) -> list[TaskId]:
-        """The tasks that are this member's now, in order."""
+        """The ids of this member's tasks, sorted."""
         return self._tasks.ids
 
     def stop(self) -> None:
-        """Have `run` return when what it has in hand is done; may be called from anywhere.
+        """Make `run` return after it has processed the records it holds; any thread may call it.
 
-        Called while nothing runs, it has the next `run` return at once.
+        If `run` is not active, the next `run` returns at once.
         """
         self._is_stopping = True
 
     def _options(self, group_id: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Those of the consumer underneath. Raises TypeError for what a processor decides."""
+        """Return the options of the underlying consumer; raise TypeError for reserved options."""
         for name, why in _OURS.items():
             if name in options:
                 raise TypeError(f"Processor does not accept {name}: {why}")
@@ -85,11 +85,12 @@ class BaseProcessor:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Around `run`: what one that is cut short has in hand, no later one would be given."""
+        """Guard a run: records held by an interrupted run would not be delivered to a later one."""
         self._check_run()
         try:
             yield
-        except Exception:  # a task's, which is marked there, or the brokers', which lost nothing
+        # A failed task is marked as failed, and an error of the brokers loses no records.
+        except Exception:
             raise
         except BaseException:  # cancelled, or Ctrl-C
             self._run_refusal = "a run was interrupted"
@@ -98,7 +99,7 @@ class BaseProcessor:
             self._is_stopping = False
 
     def _make_tasks(self, partitions: Collection[TopicPartition]) -> None:
-        """Make those that are complete now; where one fails, partitions stay paused for good."""
+        """Create the tasks that are complete now; after a failure their partitions stay paused."""
         try:
             self._tasks.add_partitions(partitions)
         except Exception as error:
@@ -119,7 +120,7 @@ class BaseProcessor:
 
 
 def offsets_to_commit(slots: Iterable[TaskState]) -> Offsets:
-    """The offsets of what was done, of tasks that can be trusted."""
+    """Return the offsets of processed records, except those of failed tasks."""
     return {
         partition: offset
         for slot in slots
@@ -129,7 +130,7 @@ def offsets_to_commit(slots: Iterable[TaskState]) -> Offsets:
 
 
 def clear_committed(slots: Iterable[TaskState], offsets: Offsets) -> None:
-    """These are committed; what was done meanwhile is not."""
+    """Clear offsets that were committed and did not advance since."""
     for slot in slots:
         for partition in list(slot.uncommitted):
             if slot.uncommitted[partition] == offsets.get(partition):
@@ -137,7 +138,7 @@ def clear_committed(slots: Iterable[TaskState], offsets: Offsets) -> None:
 
 
 def log_refused_commit(error: Exception) -> None:
-    """Say that a commit was refused: what was done since the last one may be done again."""
+    """Log a refused commit: records since the last commit may be processed again."""
     log.warning(
         "commit of processed offsets failed, a later commit may include them: error=%s", error
     )

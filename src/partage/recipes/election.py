@@ -1,4 +1,4 @@
-"""Exactly one of several processes is active: `LeaderElection`."""
+"""Leader election: exactly one of several processes is active."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROTOCOL_TYPE: Final = "partage-election"
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Who is active, as of the last generation."""
+    """The active member of the last generation."""
 
     member_id: str
     token: int
@@ -40,11 +40,11 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class Term:
-    """The time for which this process is active.
+    """A period in which this process is active.
 
-    ``token`` is greater than that of every term before, in this process and all others: send it
-    along with what you write, and have the place that is written to refuse a smaller one than it
-    has seen.
+    ``token`` is a fencing token: it is greater than the token of every earlier term in all
+    processes. Send it with every write, and let the storage reject a smaller token than it has
+    seen.
     """
 
     def __init__(self, token: int, is_sure: Callable[[], bool]) -> None:
@@ -53,24 +53,24 @@ class Term:
         self._ended = asyncio.Event()
         self.task: asyncio.Task[Any] | None = None
         self.watch: asyncio.Task[None] | None = None
-        self.ending: asyncio.Task[None] | None = None  # goes on though nobody waits for it
+        self.ending: asyncio.Task[None] | None = None  # it continues if the caller is cancelled
 
     @property
     def is_active(self) -> bool:
-        """Whether this process is the active one, by the clock; true right after a freeze too."""
+        """True if this process is certainly active, by the clock, even right after a suspension."""
         return not self._ended.is_set() and self._is_sure()
 
     @property
     def has_ended(self) -> bool:
-        """Whether the term is over for good."""
+        """True if the term has ended."""
         return self._ended.is_set()
 
     def end(self) -> None:
-        """The term is over."""
+        """End the term."""
         self._ended.set()
 
     async def wait_ended(self) -> None:
-        """Wait until the term is over."""
+        """Wait until the term has ended."""
         await self._ended.wait()
 
 
@@ -78,24 +78,31 @@ Work = Callable[[Term], Awaitable[object]]
 
 
 class LeaderElection:
-    """One of the processes that elect; on asyncio, a context manager.
+    """A participant in a leader election; on asyncio, a context manager.
 
-    ``work`` runs while this process is active, and is cancelled when its term ends: before the
-    coordinator can have given up on it, ``stop_ms`` earlier, so that it has time to stop. When the
-    work returns or raises, the process steps down and stands no more until `stand`::
+    ``work`` runs while this process is active and is cancelled when its term ends. If the
+    coordinator does not answer, the term ends ``stop_ms`` before the coordinator could give the
+    term to another process. When ``work`` returns or raises, the process resigns and is no
+    candidate until `stand`::
 
         async with LeaderElection("localhost:9092", "scheduler", {"url": url}, work=schedule):
             ...
 
-    Without ``work``, wait for `elected` and look at `Term.is_on` before each step. ``identity`` is
-    what the others learn of the active one: anything that JSON can hold. Options as `Membership`;
-    there is no ``group_instance_id``: another process that takes a static member's place does so
-    at once, and two would be active.
+    Without ``work``, wait for `wait_until_elected` and check `Term.is_active` before each step.
+
+    Args:
+        identity: Data about this process that other members see if it is active; any JSON value.
+        work: A coroutine function that takes the `Term`.
+        stands: True if this process is a candidate from the start.
+        priority: The candidate with the highest priority wins if no member is active.
+        stop_ms: Time that the work gets to stop; ``heartbeat_interval_ms`` if None.
+        options: Options of `Membership`, except ``group_instance_id``: a second process with the
+            same instance id would replace an active one at once, and both would be active.
 
     Raises:
-        ValueError: ``stop_ms`` leaves nothing of the session.
-        TypeError: ``priority`` is no whole number.
-        TypeError, ClientError: as `Membership`.
+        ValueError: ``stop_ms`` leaves no time in a session to work.
+        TypeError: ``priority`` is not an integer.
+        TypeError, ClientError: As `Membership`.
     """
 
     def __init__(
@@ -134,44 +141,44 @@ class LeaderElection:
             **options,
         )
         self._margin_ms = stop_margin_ms(self._membership, stop_ms)
-        self.failure: BaseException | None = None  # what the work raised, if that ended a term
+        self.failure: BaseException | None = None  # the exception of the work, if it ended a term
 
-    # What is so.
+    # State.
 
     @property
     def membership(self) -> Membership:
-        """The member underneath."""
+        """The underlying membership."""
         return self._membership
 
     @property
     def term(self) -> Term | None:
-        """This process's term, if it is active."""
+        """This process's term; None if it is not active."""
         return self._term if self.is_leader else None
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process is the active one, by the clock."""
+        """True if this process is certainly active, by the clock."""
         return self._term is not None and self._term.is_active
 
     @property
     def leader(self) -> Leader | None:
-        """Who is active, as of the last generation; None while it is not known, or nobody is."""
+        """The active member of the last generation; None if unknown or if no member is active."""
         return self._leader
 
     async def wait_until_elected(self) -> Term:
-        """Wait until this process is active; raises as `Membership.standing`."""
+        """Wait until this process is active; raise as `Membership.assignment`."""
         while not (self._term is not None and self._term.is_active):
             await self._wait_changed()
         return self._term
 
     async def wait_for_leader(self) -> Leader:
-        """Wait until somebody is active; raises as `Membership.standing`."""
+        """Wait until a member is active and return it; raise as `Membership.assignment`."""
         while self._leader is None:
             await self._wait_changed()
         return self._leader
 
     async def _wait_changed(self) -> None:
-        """Wait for something to happen, here or in the group."""
+        """Wait for a change in this process or in the group."""
         changed, now = self._changed, self._membership.current_assignment
         group = asyncio.ensure_future(
             self._membership.assignment(after=now.generation if now is not None else -1)
@@ -189,17 +196,18 @@ class LeaderElection:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    # What is wanted.
+    # Requests.
 
     def stand(self) -> None:
-        """Stand for election, again if this process stepped down."""
+        """Become a candidate, also after `resign`."""
         self._stands = True
         self._membership.update(self._metadata())
 
     async def resign(self) -> None:
-        """Step down, if active, and stand no more until `stand`.
+        """Resign if active, and be no candidate until `stand`.
 
-        Returns once the work has stopped; called from within the work, the term ends with it.
+        It returns when the work has stopped. If the work itself calls it, the term ends with the
+        work.
         """
         self._stands = False
         term = self._term
@@ -221,14 +229,14 @@ class LeaderElection:
         await self.close()
 
     async def close(self) -> None:
-        """Step down, wait until the work has stopped, and leave."""
+        """Resign, wait until the work has stopped, and leave the group."""
         self._stands = False
         await self._membership.close()
         await self._end(self._term)
         for task in list(self._tasks):
             await cancel_and_wait(task)
 
-    # The group.
+    # Membership callbacks.
 
     def _metadata(self) -> Any:
         token = None if self._term is None else self._term.token
@@ -236,7 +244,7 @@ class LeaderElection:
         return msgspec.to_builtins(candidate)
 
     async def on_assigned(self, standing: MemberAssignment) -> None:
-        """A generation is complete."""
+        """Handle a new generation."""
         result = msgspec.convert(standing.state, ElectionResult)
         is_ours = result.member_id == standing.member_id
         if self._term is not None and not (is_ours and result.token == self._term.token):
@@ -247,13 +255,13 @@ class LeaderElection:
         if is_ours and self._term is None:
             if result.token == standing.generation and self._stands:
                 await self._begin(standing.generation)
-            else:  # a term of ours that has ended meanwhile: the next one has a token of its own
+            else:  # Our term has ended in the meantime: a new term needs a new token.
                 self._update()
         self._notify_changed()
 
     async def _begin(self, token: int) -> None:
         if not await wait_lease_valid(self._membership, self._margin_ms):
-            self._update()  # which has somebody elected anew
+            self._update()  # this starts a new election
             return
         term = Term(token, lambda: remaining_lease_ms(self._membership, self._margin_ms) > 0)
         self._term = term
@@ -275,7 +283,7 @@ class LeaderElection:
         self._update()
 
     async def _on_work_done(self, term: Term) -> None:
-        """The work has ended; if by itself, that ends the term."""
+        """Handle the end of the work; if no other event caused it, the term ends too."""
         task = term.task
         assert task is not None
         if self._term is not term or term.has_ended:
@@ -286,7 +294,7 @@ class LeaderElection:
         await self.resign()
 
     async def _end(self, term: Term | None) -> None:
-        """End a term; afterwards nothing is done in its name any more."""
+        """End a term; when this returns, no work of the term runs."""
         if term is None:
             return
         if term.ending is None:
@@ -296,7 +304,7 @@ class LeaderElection:
         await asyncio.shield(term.ending)
 
     async def _stop_work(self, term: Term) -> None:
-        """Stop what is done in a term's name; then somebody else may have the next one."""
+        """Stop the work of a term; then another member may begin the next term."""
         await cancel_and_wait(term.watch)
         await cancel_and_wait(term.task)
         if self._term is term:
@@ -304,7 +312,7 @@ class LeaderElection:
             self._update(rejoins=not self._stands)
 
     def _update(self, *, rejoins: bool = True) -> None:
-        """Have the others learn how things are; not when this process is leaving anyway."""
+        """Send this member's state to the group, unless this process is leaving."""
         with suppress(NotAMemberError):
             self._membership.update(self._metadata(), rejoins=rejoins)
 
@@ -315,7 +323,7 @@ class LeaderElection:
 
 
 class _Listener(MembershipListener):
-    """What the group tells an election."""
+    """Passes membership events to an election."""
 
     def __init__(self, election: LeaderElection) -> None:
         self._election = election

@@ -1,4 +1,4 @@
-"""Who of a group's members is to be active: a pure function of what they say of themselves."""
+"""The election rule: a pure function of the metadata of a group's members."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from partage.client.membership import GenerationMembers
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A member's metadata: whether it stands, the token of the term that it has, and who it is.
+    """A member's metadata in an election.
 
-    A term that is being ended is still had: nobody else may begin one before that is done.
+    Attributes:
+        stands: True if the member is a candidate.
+        token: The token of the member's current term, None if it has none. A term that is ending is
+            still set: no other member may begin a term before it has ended.
+        identity: The data that other members learn about the leader.
     """
 
     stands: bool
@@ -22,7 +26,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class ElectionResult(msgspec.Struct, frozen=True):
-    """What everybody is told; ``member_id`` None if nobody stands."""
+    """The result of an election, for all members; ``member_id`` is None without a candidate."""
 
     member_id: str | None
     token: int | None
@@ -30,11 +34,11 @@ class ElectionResult(msgspec.Struct, frozen=True):
 
 
 def elect(meeting: GenerationMembers) -> dict[str, Any]:
-    """The result, for each member the same.
+    """Return the result of the election for each member.
 
-    Who is active stays so, whoever comes or goes. Otherwise the highest priority wins, and of equal
-    ones the first member id. The token of a new term is the number of the generation, which is
-    higher than that of every term before.
+    The active member stays active when members join or leave. Otherwise the highest priority wins,
+    and among equal priorities the lowest member id. The token of a new term is the generation,
+    which is higher than the token of every earlier term.
     """
     candidates = [(_candidate(peer.metadata), peer.member_id) for peer in meeting.members]
     active = [each for each in candidates if each[0].token is not None]
@@ -51,7 +55,7 @@ def elect(meeting: GenerationMembers) -> dict[str, Any]:
 
 
 def _candidate(metadata: Any) -> Candidate:
-    """What a member says of itself; one that cannot be read does not stand."""
+    """Return a member's metadata; a member with invalid metadata is not a candidate."""
     try:
         return msgspec.convert(metadata, Candidate)
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""A search index with replicas, kept by a group: `RedundantIndexer`."""
+"""A replicated search index, maintained by a consumer group: `RedundantIndexer`."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ from partage.recipes.sync_indexer import RedundantIndexer as Blocking
 
 
 class RedundantIndexer:
-    """One of the processes that index topics; on asyncio, a context manager.
+    """A process that indexes topics as a member of a group; on asyncio, a context manager.
 
-    Each partition is indexed by ``replicas`` members of the group, or by all if they are fewer;
-    when one is lost, others take over what it had. ``indexes`` is a directory of this member's
-    own, for indexes in SQLite with FTS5, or other `Indexes`. ``text`` gives what is searched of a
-    record, None for nothing::
+    Each partition is indexed by ``replicas`` members of the group, or by all if there are fewer.
+    When a member is lost, other members take over its partitions::
 
         async with RedundantIndexer(servers, "search", ["flights"], "indexes/a") as indexer:
             await indexer.run()
 
-    Each index knows how far it is: a position is stored with its documents, in one transaction.
-    What an index lacks is read on from there, of a new one from the earliest offset on. The
-    group's offsets show the least position of a partition's replicas, every
-    ``commit_interval_ms``. An index whose partition has moved away is kept for
-    ``state_cleanup_delay_ms`` (Kafka Streams' ``state.cleanup.delay.ms``), in case it comes back.
-    Options as `partage.Consumer`; with a ``group_instance_id`` a member that restarts within its
-    session has its partitions back at once.
+    Each index stores its position and its documents in one transaction. An index continues at its
+    position; a new index starts at the earliest offset. The group's committed offset of a partition
+    is the lowest position of its replicas; it is for monitoring only.
+
+    Args:
+        indexes: A directory that only this member uses, for SQLite indexes with FTS5, or another
+            `IndexStore`.
+        replicas: Number of members that index each partition.
+        text: Returns the text of a record to index, or None to skip the record.
+        commit_interval_ms: Interval at which the positions are committed.
+        state_cleanup_delay_ms: Time for which the index of a partition that moved away is kept, as
+            Kafka Streams' ``state.cleanup.delay.ms``.
+        options: Options of `partage.Consumer`. With a ``group_instance_id``, a member that restarts
+            within its session gets its partitions back at once.
 
     Raises:
-        ValueError, TypeError: topics or options that cannot be; options an indexer decides itself.
-        FullTextSearchUnavailableError, DirectoryInUseError, IndexFileError: the directory cannot be used.
-        ClientError: as `partage.Consumer`.
+        ValueError, TypeError: Topics or options are invalid, or an option is reserved.
+        FullTextSearchUnavailableError, DirectoryInUseError, IndexFileError: The directory is not
+        usable.
+        ClientError: As `partage.Consumer`.
     """
 
     def __init__(
@@ -66,21 +72,24 @@ class RedundantIndexer:
 
     @property
     def progress(self) -> IndexerProgress:
-        """What was done so far."""
+        """Statistics of this indexer; any thread may read them."""
         return self._indexer.progress
 
     def stop(self) -> None:
-        """Have `run` return when what it has in hand is indexed; the next one if nothing runs."""
+        """Make `run` return after it has indexed the records it holds; any thread may call it.
+
+        If `run` is not active, the next `run` returns at once.
+        """
         self._indexer.stop()
 
     async def run(self, *, to_end: bool = False) -> None:
-        """Index until `stop`, or until it is cancelled, in a thread.
+        """Index in a thread until `stop` or cancellation.
 
-        With ``to_end`` only up to what there is now, of what becomes this member's share.
+        With ``to_end`` only up to the current end offsets of the partitions that are assigned.
 
         Raises:
-            SearchIndexError: an index could not be written.
-            ClientError: as `partage.Consumer.poll`.
+            SearchIndexError: An index could not be written.
+            ClientError: As `partage.Consumer.poll`.
         """
         running = asyncio.ensure_future(asyncio.to_thread(self._indexer.run, to_end=to_end))
         try:
@@ -92,7 +101,7 @@ class RedundantIndexer:
             raise
 
     async def close(self) -> None:
-        """Leave, and let go of the indexes; they stay to be searched."""
+        """Leave the group and close the indexes; they remain searchable."""
         await asyncio.to_thread(self._indexer.close)
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Keeping to a member's lease, and stopping what runs."""
+"""Helpers that keep work within a member's lease."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from partage.client.membership import Membership
 
 
 def remaining_lease_ms(membership: Membership, margin_ms: int) -> int:
-    """For how long the membership is sure, less the margin; 0 or less if it is not."""
+    """Return the rest of the lease in ms, less a margin; 0 or less if it has ended."""
     ends_ms = membership.exclusive_until_ms
     return 0 if ends_ms is None else ends_ms - margin_ms - now_ms()
 
 
 async def wait_lease_expired(membership: Membership, margin_ms: int) -> None:
-    """Return once the membership is not sure any more."""
+    """Wait until the lease, less a margin, has ended."""
     while (left := remaining_lease_ms(membership, margin_ms)) > 0:  # noqa: ASYNC110
         await asyncio.sleep(left / 1000)
 
 
 async def wait_lease_valid(membership: Membership, margin_ms: int) -> bool:
-    """Wait until the membership is sure, as it is after a heartbeat at the latest.
+    """Wait until the lease is valid, which takes at most one successful heartbeat.
 
-    False if it is not: the standing has ended, or the group rebalances and waits for this member.
+    Return False if the assignment ended, or if the group is rebalancing and waits for this member.
     """
     standing, every_ms = membership.current_assignment, membership.settings.heartbeat_interval_ms
     until_ms = now_ms() + 2 * every_ms
@@ -36,17 +36,20 @@ async def wait_lease_valid(membership: Membership, margin_ms: int) -> bool:
 
 
 async def cancel_and_wait(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task, and wait until it has ended, unless it is the one that asks."""
+    """Cancel a task and wait for its end, unless it is the calling task."""
     if task is not None and task is not asyncio.current_task():
         task.cancel()
         await asyncio.wait({task})
 
 
 def stop_margin_ms(membership: Membership, wanted_ms: int | None) -> int:
-    """How long before the lease ends work is to stop: a heartbeat interval if nothing is said.
+    """Return the time in ms before the end of the lease at which work must stop.
+
+    Args:
+        wanted_ms: The user's choice; ``heartbeat_interval_ms`` if None.
 
     Raises:
-        ValueError: nothing of the session would be left to work in.
+        ValueError: The margin leaves no time in a session to work.
     """
     settings = membership.settings
     margin_ms = settings.heartbeat_interval_ms if wanted_ms is None else wanted_ms

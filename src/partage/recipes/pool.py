@@ -1,4 +1,4 @@
-"""Units of work, spread over processes: `WorkerPool`."""
+"""A pool of workers that share units of work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _WorkerMetadata(msgspec.Struct, frozen=True):
 
 
 class _WorkerState(msgspec.Struct, frozen=True):
-    """A worker's state."""
+    """A worker's state, as the leader assigned it."""
 
     units: list[str]
     moving: list[str]
@@ -56,24 +56,29 @@ class _WorkerState(msgspec.Struct, frozen=True):
 class WorkerPool:
     """One worker of a pool; on asyncio, a context manager.
 
-    ``units`` are the names of all there is to do, or a function that gives them; the leader's are
-    those that count, and `refresh` has them asked for anew. ``work`` is run for each unit that is
-    this worker's, and cancelled when it is not any more; a unit begins elsewhere only after that.
-    A unit whose work returns or raises stays ended::
+    ``work`` runs for each unit that is assigned to this worker. It is cancelled when the unit moves
+    away, and starts on another worker only after it has stopped here. A unit whose work returns or
+    raises is not restarted::
 
         async with WorkerPool("localhost:9092", "crawlers", sites, crawl, name=host):
             ...
 
-    A worker that restarts under its ``name`` has its units back. Those of one that does not come
-    back go to others after ``rebalance_delay_ms`` (Kafka Connect's
-    ``scheduled.rebalance.max.delay.ms``). Options as `Membership`.
+    Args:
+        units: The names of all units, or a function that returns them. The leader's units count;
+            `refresh` requests them again.
+        work: A coroutine function that takes the name of a unit.
+        name: Identifies the worker after a restart, so that it gets its units back.
+        rebalance_delay_ms: Time for which the units of a lost worker wait for its return, as Kafka
+            Connect's ``scheduled.rebalance.max.delay.ms``.
+        stop_ms: Time that the work gets to stop, see `LeaderElection`.
+        options: Options of `Membership`, except ``group_instance_id``.
 
     Raises:
-        ValueError: ``units`` is a single string, ``name`` is empty, ``rebalance_delay_ms`` less
-            than 0; or ``stop_ms`` leaves nothing of the session, see `LeaderElection`.
-        TypeError: units or a ``name`` that are no strings. Where a function gives units, the group
-            has `AssignmentFailedError` instead.
-        TypeError, ClientError: as `Membership`.
+        ValueError: ``units`` is a single string, ``name`` is empty, ``rebalance_delay_ms`` is
+            negative, or ``stop_ms`` leaves no time in a session to work.
+        TypeError: A unit or ``name`` is not a string. If a function returns such units, the members
+            get `AssignmentFailedError` instead.
+        TypeError, ClientError: As `Membership`.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class WorkerPool:
         self._delay_ms = rebalance_delay_ms
         self._running: dict[str, asyncio.Task[object]] = {}
         self._view = PoolSnapshot()
-        self._seen_ms = 0  # when the view was
+        self._seen_ms = 0  # the time of the last snapshot
         self._rejoin_task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._membership = Membership(
@@ -122,29 +127,30 @@ class WorkerPool:
 
     @property
     def membership(self) -> Membership:
-        """The member underneath."""
+        """The underlying membership."""
         return self._membership
 
     @property
     def units(self) -> frozenset[str]:
-        """What is this worker's now."""
+        """The units of this worker."""
         return frozenset(self._running)
 
     def is_active(self, unit: str) -> bool:
-        """Whether a unit is surely this worker's, by the clock.
+        """True if a unit certainly belongs to this worker, by the clock, even right after a
+        suspension.
 
-        Right after a freeze too, when its work may take a step before it is cancelled: ask before a
-        step that only one worker may do.
+        After a suspension, work may take a step before it is cancelled. Check this before a step
+        that only one worker may take.
         """
         return unit in self._running and remaining_lease_ms(self._membership, self._margin_ms) > 0
 
     @property
     def delayed_units(self) -> frozenset[str]:
-        """What waits for a worker that is gone, as of the last generation."""
+        """The units that wait for a lost worker, as of the last generation."""
         return frozenset(self._view.waited_ms)
 
     def refresh(self) -> None:
-        """Have the units asked for anew: there are others now."""
+        """Request the units again after they changed."""
         self._membership.rejoin("the units of work changed")
 
     async def __aenter__(self) -> Self:
@@ -160,16 +166,16 @@ class WorkerPool:
         await self.close()
 
     async def close(self) -> None:
-        """Stop all work, and leave."""
+        """Stop all work and leave the group."""
         await self._membership.close()
         await self._stop(self.units)
         await cancel_and_wait(self._rejoin_task)
         await cancel_and_wait(self._watch)
 
-    # The leader.
+    # Leader.
 
     def _assign(self, meeting: GenerationMembers) -> dict[str, Any]:
-        """Share the units out; in a thread."""
+        """Assign the units to the workers; this runs in a thread."""
         workers = []
         for peer in meeting.members:
             said = msgspec.convert(peer.metadata, _WorkerMetadata)
@@ -185,21 +191,21 @@ class WorkerPool:
             for member_id, its in plan.units.items()
         }
 
-    # Every worker.
+    # All workers.
 
     def _metadata(self) -> Any:
-        """What this worker does, and the view it has, with the time that has passed since."""
+        """Return this worker's units and its snapshot, with wait times updated to now."""
         passed_ms = now_ms() - self._seen_ms
         waited_ms = {unit: ms + passed_ms for unit, ms in self._view.waited_ms.items()}
         view = msgspec.structs.replace(self._view, waited_ms=waited_ms)
         return msgspec.to_builtins(_WorkerMetadata(self._name, sorted(self._running), view))
 
     def update_metadata(self) -> None:
-        """Before joining: say how things are. Nothing stops for it."""
+        """Update the metadata before a join; running work continues."""
         self._membership.update(self._metadata(), rejoins=False)
 
     async def on_assigned(self, standing: MemberAssignment) -> None:
-        """A generation is complete: stop what is not ours any more, begin what is new."""
+        """Handle a new generation: stop the units that moved away and start the new ones."""
         its = msgspec.convert(standing.state, _WorkerState)
         self._view, self._seen_ms = its.view, now_ms()
         gone = self.units.difference(its.units)
@@ -229,7 +235,7 @@ class WorkerPool:
             self._running.pop(unit, None)
 
     async def stop_all(self) -> None:
-        """Out of the group: nothing here is ours for sure any more."""
+        """Stop all units, because this worker has no generation."""
         await self._stop(self.units)
 
     async def _rejoin_after(self, after_ms: int) -> None:
@@ -252,7 +258,7 @@ class WorkerPool:
 
 
 class _Listener(MembershipListener):
-    """What the group tells a worker."""
+    """Passes membership events to a pool."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -276,7 +282,7 @@ def _constant(units: Iterable[str]) -> Callable[[], Iterable[str]]:
 
 
 def _validate_units(units: Iterable[str]) -> list[str]:
-    """The units, which all have to be names."""
+    """Return the units as a list; raise if they are not strings."""
     if isinstance(units, str):
         raise ValueError(f"units must be a list: [{units!r}]")
     names = list(units)

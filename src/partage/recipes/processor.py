@@ -1,4 +1,4 @@
-"""Joins of topics, partition by partition, in a group: `Processor`."""
+"""A processor that joins topics partition by partition, in a group."""
 
 from __future__ import annotations
 
@@ -37,21 +37,28 @@ log = logging.getLogger(__name__)
 
 
 class Processor(BaseProcessor):
-    """One of the workers that join topics; on asyncio, a context manager.
+    """A worker that joins topics; on asyncio, a context manager.
 
-    Partition n of all ``joined`` topics goes to one worker, and its records to one task, made by
-    ``make_task``; of each partition of the other ``topics``, spread evenly, to a task of its own::
+    Partition n of all ``joined`` topics is assigned to one worker, and one task processes its
+    records. Each partition of the other ``topics`` has a separate task; these tasks are spread
+    evenly::
 
         async with Processor(servers, "joiner", Join, joined=["clicks", "orders"]) as processor:
             await processor.run()
 
-    What was processed is committed every ``commit_interval_ms``, before a partition is given up,
-    and on `close`: whoever goes on has nothing twice, unless a worker was lost. Options as
-    `partage.Consumer`; ``auto_offset_reset`` is "earliest" if nothing is said.
+    Offsets of processed records are committed every ``commit_interval_ms``, before partitions are
+    given up, and on `close`. So no record is processed twice unless a worker is lost.
+
+    Args:
+        make_task: Creates the task for a `TaskId`.
+        joined: Topics with equally many partitions, at least two.
+        topics: Other topics.
+        commit_interval_ms: Interval of commits.
+        options: Options of `partage.Consumer`; ``auto_offset_reset`` defaults to "earliest".
 
     Raises:
-        ValueError: the topics cannot be meant.
-        TypeError, ClientError: as `partage.Consumer`; options that a processor decides itself.
+        ValueError: The topics or the interval are invalid.
+        TypeError, ClientError: As `partage.Consumer`, or an option is reserved.
     """
 
     def __init__(
@@ -72,15 +79,15 @@ class Processor(BaseProcessor):
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer underneath, for its positions and its lag."""
+        """The underlying consumer, for its positions and its lag."""
         return self._consumer
 
     async def start(self) -> None:
-        """Look whether the topics can be joined, and subscribe.
+        """Check that the topics can be joined, and subscribe.
 
         Raises:
-            CoPartitioningError: the joined topics differ in their numbers of partitions.
-            UnknownTopicError: one of them does not exist.
+            CoPartitioningError: The joined topics differ in their number of partitions.
+            UnknownTopicError: A topic does not exist.
         """
         for topic in sorted(self._topics):
             await partitions_of(self._consumer, topic, self._wait_s)
@@ -88,15 +95,15 @@ class Processor(BaseProcessor):
         self._consumer.subscribe(self._topics, _Listener(self))
 
     async def run(self) -> None:
-        """Process until `stop`; one that was cancelled cannot be followed by another.
+        """Process records until `stop`. After a cancelled run, no other run is possible.
 
         Raises:
-            CoPartitioningError: the joined topics do not have the same number of partitions any more.
-            AssignmentFailedError: the group's leader cannot assign for another reason.
-            Exception: what a task raised, or ``make_task``. Its records since the last commit come
-                again.
-            ClientError: as `partage.Consumer.poll`.
-            RuntimeError: a task has failed before, or could not be made, or a run was cut short.
+            CoPartitioningError: The joined topics no longer have the same number of partitions.
+            AssignmentFailedError: The group's leader could not assign for another reason.
+            Exception: An exception of a task or of ``make_task``. Records since the last commit are
+                processed again by a later processor.
+            ClientError: As `partage.Consumer.poll`.
+            RuntimeError: A task has failed or could not be created, or a run was interrupted.
         """
         with self._running():
             while not self._is_stopping:
@@ -105,7 +112,7 @@ class Processor(BaseProcessor):
                     await self._commit(self._tasks.states)
 
     async def close(self) -> None:
-        """Commit, give the tasks up, and leave."""
+        """Commit, close the tasks and leave the group."""
         try:
             await self._commit_last()
         finally:
@@ -149,7 +156,7 @@ class Processor(BaseProcessor):
         check_partition_counts(counts)
 
     async def _process(self, records: Records) -> None:
-        """Hand records to their tasks, side by side where they wait for something."""
+        """Pass records to their tasks; tasks that wait run concurrently."""
         work = self._tasks.split_records(records)
         if len(work) == 1:
             await _process(work[0])
@@ -159,10 +166,10 @@ class Processor(BaseProcessor):
                 if failure is not None:
                     raise failure
 
-    # What was done.
+    # Commits and rebalances.
 
     async def _commit(self, slots: list[TaskState]) -> bool:
-        """Flush tasks and commit what they did; whether that is committed now."""
+        """Flush tasks and commit their offsets; return True if nothing is left to commit."""
         for slot in slots:
             if slot.uncommitted and not slot.has_failed:
                 with slot.mark_failed_on_error():
@@ -179,7 +186,7 @@ class Processor(BaseProcessor):
         return True
 
     async def _commit_last(self) -> None:
-        """Commit before leaving; while a rebalance is under way that has to be waited for."""
+        """Commit before the leave; a rebalance in progress must end first."""
         give_up = time.monotonic() + LAST_COMMIT_S
         while not await self._commit(self._tasks.states) and time.monotonic() < give_up:
             try:
@@ -189,7 +196,7 @@ class Processor(BaseProcessor):
                 return
 
     async def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Others get these next."""
+        """Commit and close the tasks of revoked partitions."""
         slots = self._tasks.remove_partitions(partitions)
         self._pause_incomplete()
         try:
@@ -198,7 +205,7 @@ class Processor(BaseProcessor):
             await self.close_tasks(slots)
 
     async def close_tasks(self, slots: list[TaskState]) -> None:
-        """Close tasks, all of them, whatever one raises."""
+        """Close all tasks, even if one raises."""
         done = await asyncio.gather(
             *(_call(slot.task.close) for slot in slots), return_exceptions=True
         )
@@ -207,21 +214,21 @@ class Processor(BaseProcessor):
                 raise failure
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """These are here now."""
+        """Create the tasks of new partitions."""
         try:
             self._make_tasks(partitions)
         finally:
             self._pause_incomplete()
 
     async def on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Somebody else may have these already."""
+        """Close the tasks of lost partitions without a commit."""
         await self.close_tasks(self._tasks.remove_partitions(partitions))
 
     def _pause_incomplete(self) -> None:
-        """Pause what has no task yet."""
+        """Pause the partitions without a task, resume the others."""
         paused, wanted = self._consumer.paused(), self._tasks.incomplete
         for partition in wanted ^ paused:
-            with suppress(NotAssignedError):  # lost meanwhile: the listener will hear of it
+            with suppress(NotAssignedError):  # lost in the meantime; the listener will be called
                 if partition in wanted:
                     self._consumer.pause(partition)
                 else:
@@ -229,7 +236,7 @@ class Processor(BaseProcessor):
 
 
 class _Listener(RebalanceListener):
-    """What the group tells a processor."""
+    """Passes rebalance events to a processor."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
@@ -245,7 +252,7 @@ class _Listener(RebalanceListener):
 
 
 async def _process(work: TaskBatch) -> None:
-    """Hand a task its records."""
+    """Pass a task its records."""
     slot = work.slot
     with slot.mark_failed_on_error():
         for record in work.records:

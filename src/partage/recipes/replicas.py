@@ -1,9 +1,10 @@
-"""The offset that a group shows for a partition with replicas: the least that any of them has.
+"""The committed offset of a partition with replicas: the lowest position of all replicas.
 
-Pure. Each member commits for the partitions it has, and writes into the commit's metadata how far
-it is itself and in which generation. It takes the others' positions out of what was committed last,
-so that whoever commits, the offset is everybody's minimum. It is for show: no replica reads it.
-Two that commit at the same moment may undo each other's word; the next commits make up for it.
+Pure functions. Each member commits for its partitions and writes its own position and generation
+into the metadata of the commit. It takes the positions of the other replicas from the last commit.
+So the committed offset is the minimum of all replicas, whichever member commits. It is for
+monitoring; no replica reads it. Two concurrent commits may overwrite each other's metadata; the
+next commits repair this.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from typing import Final
 
 import msgspec
 
-#: By the name of a member's indexes: the generation it said it in, and its position.
+#: Generation and position of each replica, by the name of the member's index store.
 ReplicaPositions = dict[str, tuple[int, int]]
 
-#: Kafka's bound is 4096 characters (offset.metadata.max.bytes).
+#: Kafka limits metadata to 4096 characters by default (offset.metadata.max.bytes).
 _REPLICAS_MAX: Final = 64
 
 
 def decode_metadata(metadata: str) -> ReplicaPositions:
-    """What a commit's metadata says; nothing if somebody else wrote it."""
+    """Decode the metadata of a commit; return nothing if it has another format."""
     try:
         return msgspec.json.decode(metadata, type=ReplicaPositions)
     except (msgspec.DecodeError, UnicodeError):
@@ -28,7 +29,9 @@ def decode_metadata(metadata: str) -> ReplicaPositions:
 
 
 def encode_commit(said: ReplicaPositions) -> tuple[int, str]:
-    """The offset to commit, and its metadata. Of very many replicas those that are least far."""
+    """Return the offset to commit and its metadata; of many replicas keep those with the lowest
+    position.
+    """
     least = sorted(said.items(), key=lambda each: each[1][1])[:_REPLICAS_MAX]
     return least[0][1][1], msgspec.json.encode(dict(least)).decode()
 
@@ -36,10 +39,10 @@ def encode_commit(said: ReplicaPositions) -> tuple[int, str]:
 def merge_position(
     before: ReplicaPositions, name: str, generation: int, position: int, *, hears_others: bool
 ) -> ReplicaPositions:
-    """What is known after this member has said how far it is.
+    """Return the replica positions after this member's update.
 
-    Others of earlier generations may be gone. They count while ``hears_others``: for so long after
-    a rebalance as those that are still there may take to speak up.
+    Replicas of earlier generations may not exist any longer. They count while ``hears_others`` is
+    true: for the time after a rebalance in which existing replicas commit.
     """
     kept = {
         other: said

@@ -1,4 +1,4 @@
-"""Searching what `partage.recipes.sqlite_index` keeps, also while it is written."""
+"""Search in the indexes of `partage.recipes.sqlite_index`, also while they are written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from partage.recipes.sqlite_index import (
     sqlite_errors,
 )
 
-#: How many records may be searched for at once: they are held in memory, those of each partition.
+#: Maximum number of results: they are held in memory, for each partition.
 LIMIT_MAX: Final = 1_000_000
 
 _SEARCH: Final = """
@@ -34,17 +34,19 @@ WHERE words MATCH ? ORDER BY rank, d."offset" LIMIT ?
 
 
 class NoSearchIndexError(SearchIndexError):
-    """A directory without indexes, or without any of the topics asked for."""
+    """Raised if a directory has no indexes, or none of the requested topics."""
 
 
 class InvalidQueryError(SearchIndexError, ValueError):
-    """A query that FTS5 does not understand."""
+    """Raised for a query that FTS5 cannot parse."""
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that was found. ``score`` is higher the better it fits (BM25, by partition).
+    """A record that a search found.
 
-    ``excerpt`` is the part of its text with most of what was looked for.
+    Attributes:
+        score: The BM25 score, higher for better matches; computed for each partition.
+        excerpt: The part of the text with the most matches.
     """
 
     topic: str
@@ -58,7 +60,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchablePartition(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of one partition: ``position`` is the next record's offset, 0 at first."""
+    """The searchable index of one partition; ``position`` is the next offset, 0 at first."""
 
     topic: str
     partition: int
@@ -75,14 +77,20 @@ def search(
     topics: Collection[str] | None = None,
     is_fts5: bool = False,
 ) -> list[Hit]:
-    """The best ``limit`` records, of one member's directory or of several in it.
+    """Search the indexes of one member's directory, or of several in it.
 
-    All words of the query have to be there; those between double quotes one after the other, and
-    one that ends with ``*`` as the beginning of a word. With ``is_fts5`` the query is in FTS5's own
-    language (AND, OR, NOT, NEAR).
+    Args:
+        query: Words that must all occur. Words in double quotes must follow each other; a word that
+            ends with ``*`` is a prefix.
+        limit: Maximum number of results, at most `LIMIT_MAX`.
+        topics: The topics to search; all if None.
+        is_fts5: True if the query is in FTS5's query language (AND, OR, NOT, NEAR).
+
+    Returns:
+        The best matches, best first.
 
     Raises:
-        NoSearchIndexError, InvalidQueryError, FullTextSearchUnavailableError, IndexFileError.
+        NoSearchIndexError, InvalidQueryError, FullTextSearchUnavailableError, IndexFileError
     """
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidQueryError(
@@ -109,15 +117,15 @@ def _rank(hit: Hit) -> tuple[float, str, int, int]:
 def searchable_partitions(
     directory: Path | str, topics: Collection[str] | None = None
 ) -> list[SearchablePartition]:
-    """What a search looks through, partition by partition; raises as `search`."""
+    """Return the indexes that `search` would use, by partition; raise as `search`."""
     return [_held(partition, path) for partition, path in _chosen(Path(directory), topics)]
 
 
 def fts5_query(query: str) -> str:
-    """A query of plain words in FTS5's language: each quoted, so that nothing else is meant by it.
+    """Convert a query of plain words to FTS5; each word is quoted, so that no operator applies.
 
     Raises:
-        InvalidQueryError: there are none, or a quote is not ended.
+        InvalidQueryError: The query has no words, or a quote is not closed.
     """
     parts = query.split('"')
     if len(parts) % 2 == 0:
@@ -132,7 +140,7 @@ def fts5_query(query: str) -> str:
 
 
 def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[TopicPartition, Path]]:
-    """One index of each partition; where several members have it, the one that is furthest."""
+    """Return one index of each partition: of several replicas the one with the highest position."""
     check_fts5()
     if not directory.is_dir():
         raise NoSearchIndexError(f"directory {directory} does not exist")
@@ -151,7 +159,7 @@ def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[Topic
                 ).fetchone()
         except IndexFileError:
             if not path.exists():
-                continue  # it was removed meanwhile
+                continue  # The index was removed in the meantime.
             raise
         if retired is None and position > best.get(partition, (-1, path))[0]:
             best[partition] = position, path
@@ -173,8 +181,8 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     with sqlite_errors(path):
-        # Not read-only for SQLite: after a crash, whoever comes first has to bring its
-        # write-ahead log in order. Where that is impossible there is nobody who writes.
+        # SQLite must be able to write here: after a crash, the first process to open the database
+        # must recover its write-ahead log.
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
         try:
             connection.execute("PRAGMA query_only = ON")

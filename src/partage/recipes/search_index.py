@@ -1,8 +1,8 @@
-"""What a search index has to be, to be kept by `partage.recipes.RedundantIndexer`.
+"""The interface of search indexes that `partage.recipes.RedundantIndexer` maintains.
 
-An `Index` is one replica of one partition: its documents, and the offset up to which the partition
-is in it, both changed together or not at all. `Indexes` are all that one member has.
-`partage.recipes.sqlite_index` is the one implementation here.
+A `SearchIndex` is one replica of one partition: its documents and its position, changed in one
+transaction. An `IndexStore` has all indexes of one member. `partage.recipes.sqlite_index`
+implements both.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from partage.client.metadata import TopicPartition
 
 
 class SearchIndexError(Exception):
-    """The root of what goes wrong with indexes; the message says what to do."""
+    """The base class of search index exceptions; the messages say what to do."""
 
 
 class Document(NamedTuple):
-    """One record as it is searched: ``timestamp`` in ms since the epoch, -1 where there is none."""
+    """A record as it is indexed; ``timestamp`` is ms since the epoch, -1 if there is none."""
 
     offset: int
     timestamp: int
@@ -30,77 +30,79 @@ class Document(NamedTuple):
 
 
 def record_text(record: Record) -> str | None:
-    """A record's value as text, which is searched by default; None, for none, is left out."""
+    """Return a record's value as text, the default text to index; None without a value."""
     return None if record.value is None else record.value.decode(errors="replace")
 
 
 def replace_surrogates(text: str) -> str:
-    """The same, with "?" for what UTF-8 cannot hold: half a pair, as JSON's ``\\ud800`` gives."""
+    r"""Return the text with "?" for lone surrogates (``\ud800``), which UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()
 
 
 class SearchIndex(ABC):
-    """One replica of one partition; used by one thread at a time."""
+    """One replica of one partition; one thread at a time uses it."""
 
     @property
     @abstractmethod
     def position(self) -> int | None:
-        """The offset of the next record that it lacks; None: it is new, and lacks all."""
+        """The offset of the next record to index; None for a new index."""
 
     @abstractmethod
     def add(self, documents: Sequence[Document], position: int) -> None:
-        """Add documents and move the position, in one transaction: after a crash both or neither.
+        """Add documents and set the position, in one transaction: a crash keeps both or neither.
 
         Raises:
-            SearchIndexError: neither.
+            SearchIndexError: Nothing was changed.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it; what is in it stays."""
+        """Close the index; its content remains."""
 
 
 class IndexStore(ABC):
-    """The indexes of one member. ``name`` is theirs for good, also after a restart."""
+    """The indexes of one member; ``name`` is permanent, also after a restart."""
 
     name: str
 
     @abstractmethod
     def open(self, partition: TopicPartition, topic_id: str) -> SearchIndex:
-        """The index of a partition, in which it left off, or a new one.
+        """Return the existing index of a partition, or a new one.
 
-        A new one too if what is there belongs to another topic of the same name. ``topic_id`` is
-        empty where the cluster has no ids.
+        If the existing index belongs to an earlier topic with the same name, it is replaced by a
+        new one. ``topic_id`` is empty if the cluster has no topic ids.
         """
 
     @abstractmethod
     def retire(self, partition: TopicPartition) -> None:
-        """Others keep this partition now: it is searched no more, and kept for a while.
+        """Close the index of a partition that moved away; it is kept for a while but not searched.
 
-        Whether it is open or not; what is retired already stays so.
+        The index need not be open. Retiring it twice has no effect.
         """
 
     @abstractmethod
     def remove(self, partition: TopicPartition) -> None:
-        """Have nothing of this partition any more; it may not be open."""
+        """Delete the index of a partition, which must not be in use."""
 
     @abstractmethod
     def remove_retired(self, older_than_ms: int) -> list[TopicPartition]:
-        """Remove what was retired so many ms ago or longer; which ones that was."""
+        """Delete the indexes that were retired at least ``older_than_ms`` ago; return their
+        partitions.
+        """
 
     @abstractmethod
     def stored_partitions(self) -> Mapping[str, Collection[int]]:
-        """What there is, what is retired at the end; may be called from any thread."""
+        """Return all partitions by topic, retired ones last; any thread may call it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all indexes."""
 
 
 def open_index_store(indexes: IndexStore | Path | str) -> IndexStore:
-    """These, or those in SQLite in a directory; raises `SearchIndexError`."""
+    """Return the store, or open a SQLite store in a directory; raise `SearchIndexError`."""
     if isinstance(indexes, IndexStore):
         return indexes
-    from partage.recipes.sqlite_index import SqliteIndexStore  # not every Python has SQLite
+    from partage.recipes.sqlite_index import SqliteIndexStore  # sqlite3 is optional in Python
 
     return SqliteIndexStore(indexes)

@@ -1,8 +1,8 @@
-"""Search indexes in SQLite with FTS5: a directory, in it a file for each partition.
+"""Search indexes in SQLite with FTS5: one directory for each member, one file for each partition.
 
-Readers may search while an index is written (write-ahead log); see `partage.recipes.search`.
-A crash of the process loses nothing that was added, a power cut perhaps the last of it, documents
-and position alike: they are read again.
+Indexes can be searched while they are written (write-ahead log); see `partage.recipes.search`. A
+process crash loses no committed data. A power failure may lose the last transactions, documents and
+position alike; these records are then read again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from partage.client.metadata import TopicPartition
 from partage.recipes.search_index import Document, IndexStore, SearchIndex, SearchIndexError
 
-#: What says of a file that it is one of these indexes, and of which format (SQLite's own headers).
+#: SQLite's header fields that identify these files and their format.
 APPLICATION_ID: Final = 0x50415254
 FORMAT: Final = 1
 
@@ -40,7 +40,7 @@ PRAGMA user_version = {FORMAT};
 
 
 class FullTextSearchUnavailableError(SearchIndexError):
-    """This Python's SQLite was built without FTS5."""
+    """Raised if this Python's SQLite was built without FTS5."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ class FullTextSearchUnavailableError(SearchIndexError):
 
 
 class DirectoryInUseError(SearchIndexError):
-    """Another process keeps its indexes there."""
+    """Raised if another process uses the directory."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class DirectoryInUseError(SearchIndexError):
 
 
 class IndexFileError(SearchIndexError):
-    """SQLite could not do with a file what was asked."""
+    """Raised if SQLite failed on an index file."""
 
     def __init__(self, path: Path, why: object) -> None:
         super().__init__(
@@ -70,7 +70,7 @@ class IndexFileError(SearchIndexError):
 
 
 def check_fts5() -> None:
-    """Raises FullTextSearchUnavailableError if there is none."""
+    """Raise FullTextSearchUnavailableError if SQLite has no FTS5."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE words USING fts5 (text)")
@@ -82,7 +82,7 @@ def check_fts5() -> None:
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """What SQLite raises about a file, as IndexFileError."""
+    """Convert errors of SQLite about a file to IndexFileError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -90,13 +90,13 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def partition_of(path: Path) -> TopicPartition | None:
-    """Whose index a file is, by its name; None: no index."""
+    """Return the partition of an index file, by its name; None for other files."""
     matched = _FILE.fullmatch(path.name)
     return None if matched is None else TopicPartition(matched[1], int(matched[2]))
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises IndexFileError if a file is no index of ours, or one of another format."""
+    """Raise IndexFileError if a file is not an index of this format."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application_id != APPLICATION_ID:
@@ -108,13 +108,13 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def is_new(connection: sqlite3.Connection) -> bool:
-    """Whether a file is only just being made, or a crash has cut its first transaction short."""
+    """True if a file is being created, or a crash interrupted its first transaction."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return bool(tables == 0)
 
 
 class SqliteIndex(SearchIndex):
-    """One file."""
+    """The index of one partition, in one file."""
 
     def __init__(self, path: Path, partition: TopicPartition) -> None:
         self.path = path
@@ -147,12 +147,12 @@ class SqliteIndex(SearchIndex):
         return self._position
 
     def activate(self, topic_id: str) -> None:
-        """It is used from now on, for this topic."""
+        """Mark the index as in use, for this topic."""
         self._set("topic_id = ?, retired_at_ms = NULL", topic_id)
         self.topic_id, self.retired_at_ms = topic_id, None
 
     def retire(self, at_ms: int) -> None:
-        """It is used no more."""
+        """Mark the index as not in use."""
         self._set("retired_at_ms = ?", at_ms)
         self.retired_at_ms = at_ms
 
@@ -183,12 +183,14 @@ class SqliteIndex(SearchIndex):
 
 
 class SqliteIndexStore(IndexStore):
-    """The indexes in one directory, which is made if it is not there; of one process at a time.
+    """The indexes of one member in a directory, which is created if needed.
+
+    Only one process at a time can use it.
 
     Raises:
-        FullTextSearchUnavailableError: this Python's SQLite has no FTS5.
-        DirectoryInUseError: another process has it.
-        IndexFileError: a file in it is no index, or damaged.
+        FullTextSearchUnavailableError: This Python's SQLite has no FTS5.
+        DirectoryInUseError: Another process uses the directory.
+        IndexFileError: A file in the directory is not an index, or is damaged.
     """
 
     def __init__(self, directory: Path | str) -> None:
@@ -200,7 +202,7 @@ class SqliteIndexStore(IndexStore):
             raise SearchIndexError(f"cannot create directory {self.directory}: {error}") from None
         self._lock = threading.Lock()
         self._open: dict[TopicPartition, SqliteIndex] = {}
-        self._retired_ms: dict[TopicPartition, int | None] = {}  # of all there are
+        self._retired_ms: dict[TopicPartition, int | None] = {}  # of all existing indexes
         self._member = self._lock_directory()
         try:
             for path in sorted(self.directory.glob(f"*{SUFFIX}")):
@@ -213,7 +215,7 @@ class SqliteIndexStore(IndexStore):
             raise
 
     def _lock_directory(self) -> sqlite3.Connection:
-        """Find the name, or choose one; and keep others out until `close`, or the process's end."""
+        """Read or create the member's name; lock the directory until `close` or process exit."""
         path = self.directory / _MEMBER
         with sqlite_errors(path):
             member = sqlite3.connect(path, timeout=0, check_same_thread=False, isolation_level=None)
@@ -234,7 +236,7 @@ class SqliteIndexStore(IndexStore):
         return member
 
     def path_of(self, partition: TopicPartition) -> Path:
-        """Where a partition's index is."""
+        """Return the path of a partition's index."""
         return self.directory / f"{partition.topic}-{partition.partition}{SUFFIX}"
 
     def open(self, partition: TopicPartition, topic_id: str) -> SqliteIndex:
@@ -253,7 +255,7 @@ class SqliteIndexStore(IndexStore):
         index = self._open.pop(partition, None)
         if index is None:
             if self._retired_ms.get(partition, 0) is not None:
-                return  # it is already, or there is none
+                return  # It is retired already, or there is no index.
             index = SqliteIndex(self.path_of(partition), partition)
         index.retire(_now_ms())
         index.close()
@@ -264,10 +266,11 @@ class SqliteIndexStore(IndexStore):
         path = self.path_of(partition)
         index = self._open.pop(partition, None)
         if index is None and path.exists():
-            with suppress(SearchIndexError):  # what is damaged is removed all the same
+            with suppress(SearchIndexError):  # damaged indexes are removed too
                 index = SqliteIndex(path, partition)
         if index is not None:
-            index.close()  # which ends its write-ahead log: none may be left for the next one
+            # This ends its write-ahead log, which must not exist when a new index is created.
+            index.close()
         for end in ("-wal", "-shm", ""):
             path.with_name(path.name + end).unlink(missing_ok=True)
         with self._lock:

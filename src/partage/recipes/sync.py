@@ -1,4 +1,4 @@
-"""Recipes for code without asyncio: ``from partage.recipes.sync import Processor``."""
+"""Blocking recipes: ``from partage.recipes.sync import Processor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`partage.recipes.RedundantIndexer` for code without asyncio; the other runs it in a thread."""
+"""The blocking `RedundantIndexer`; `partage.recipes.RedundantIndexer` runs it in a thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 _POLL_MS: Final = 200
 _RECORDS_MAX: Final = 10_000
-#: So many commits of the others may be waited for after a rebalance before they count as gone.
+#: Number of commit intervals after a rebalance in which the other replicas must have committed.
+#: Later, replicas of earlier generations are ignored.
 _COMMITS_TO_WAIT_FOR: Final = 3
 
 _OURS: Final = {
@@ -52,11 +53,12 @@ _OURS: Final = {
 
 
 class IndexerProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """What an indexer has done since it began, and what it has.
+    """Statistics of an indexer since its start.
 
-    ``positions`` are the offsets of the next records, by partition; ``behind`` is how many offsets
-    are left to the end of a run that has one; ``rebuilt`` are partitions whose indexes were of no
-    use any more.
+    Attributes:
+        positions: The offsets of the next records to index, by partition.
+        behind: Offsets left to the end of a run with ``to_end``; None otherwise.
+        rebuilt: Number of indexes that were rebuilt because their log was replaced.
     """
 
     records: int = 0
@@ -69,10 +71,12 @@ class IndexerProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedundantIndexer:
-    """The same as `partage.recipes.RedundantIndexer`, which see, blocking::
+    """A process that indexes topics as a member of a group; a context manager, blocking.
 
-    with RedundantIndexer(servers, "search", ["flights"], "indexes/a") as indexer:
-        indexer.run()
+    See `partage.recipes.RedundantIndexer` for arguments and exceptions::
+
+        with RedundantIndexer(servers, "search", ["flights"], "indexes/a") as indexer:
+            indexer.run()
     """
 
     def __init__(
@@ -103,7 +107,8 @@ class RedundantIndexer:
         self._generation = -1
         self._rebalanced_at_s = self._commit_at_s = time.monotonic()
         self._open_indexes: dict[TopicPartition, SearchIndex] = {}
-        self._unopened: set[TopicPartition] = set()  # ours, and not held yet
+        # assigned partitions whose index is not open yet
+        self._unopened: set[TopicPartition] = set()
         self._progress = IndexerProgress()
         self._is_assigned = self._is_stopping = self._is_closing = False
         self._indexes = open_index_store(indexes)
@@ -119,29 +124,29 @@ class RedundantIndexer:
             self._indexes.close()
             raise
 
-    # What is so.
+    # State.
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer underneath."""
+        """The underlying consumer."""
         return self._consumer
 
     @property
     def progress(self) -> IndexerProgress:
-        """What was done so far; may be asked for from any thread."""
+        """Statistics of this indexer; any thread may read them."""
         return self._progress
 
     def stop(self) -> None:
-        """Have `run` return when what it has in hand is indexed; may be called from anywhere.
+        """Make `run` return after it has indexed the records it holds; any thread may call it.
 
-        Called while nothing runs, it has the next `run` return at once.
+        If `run` is not active, the next `run` returns at once.
         """
         self._is_stopping = True
 
-    # Running.
+    # Run.
 
     def start(self) -> None:
-        """Subscribe; joining begins with `run`. Raises `UnknownTopicError` for one that is not there."""
+        """Subscribe; `run` joins the group. Raise `UnknownTopicError` if a topic does not exist."""
         for topic in self._topics:
             partitions_of_sync(self._consumer, topic, self._wait_s)
         self._consumer.subscribe(self._topics, _Listener(self))
@@ -149,13 +154,14 @@ class RedundantIndexer:
     def run(
         self, *, to_end: bool = False, on_progress: Callable[[IndexerProgress], None] | None = None
     ) -> None:
-        """Index until `stop`; with ``to_end`` up to what there is now, of what becomes our share.
+        """Index until `stop`.
 
-        A run after one that was cut short or has raised goes on where the indexes are.
+        With ``to_end`` only up to the current end offsets of the partitions that are assigned. A
+        run after an interrupted or failed one continues at the positions of the indexes.
 
         Raises:
-            SearchIndexError: an index could not be opened or written.
-            ClientError: as `partage.Consumer.poll`.
+            SearchIndexError: An index could not be opened or written.
+            ClientError: As `partage.Consumer.poll`.
         """
         try:
             self._run(self._ends() if to_end else None, on_progress)
@@ -185,7 +191,7 @@ class RedundantIndexer:
         self._commit_positions()
 
     def close(self) -> None:
-        """Leave, and let go of the indexes; they stay to be searched."""
+        """Leave the group and close the indexes; they remain searchable."""
         self._is_closing = True
         try:
             self._consumer.close()
@@ -250,7 +256,7 @@ class RedundantIndexer:
                 )
 
     def _rebuild(self, partition: TopicPartition) -> SearchIndex:
-        """The log is another one than the index was made from: it has been read anew."""
+        """Start a new index: the log was replaced by another one, which is read from its start."""
         log.warning(
             "log was truncated or created again, rebuilding its index: partition=%s", partition
         )
@@ -262,7 +268,7 @@ class RedundantIndexer:
         return index
 
     def _skip_offsets_without_records(self) -> None:
-        """Go past what has no records: compacted away, or of transactions."""
+        """Advance past offsets without records: compacted away, or control batches."""
         positions = self._consumer.positions()
         for partition, index in self._open_indexes.items():
             position = positions.get(partition, 0)
@@ -278,10 +284,10 @@ class RedundantIndexer:
         positions = self._positions()
         return sum(max(0, ends.get(p, 0) - position) for p, position in positions.items())
 
-    # What is held.
+    # Open indexes.
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """These are here now: each goes on where its index is."""
+        """Open the indexes of new partitions and seek to their positions."""
         self._unopened.update(partitions)
         self._update_progress(rebalances=self._progress.rebalances + 1)
         self._open_all()
@@ -289,7 +295,7 @@ class RedundantIndexer:
         self._is_assigned = True
 
     def _resume_after_run(self) -> None:
-        """What an earlier run could not open, or had in hand and did not index, comes again."""
+        """Open indexes that an earlier run did not open; seek back to records it did not index."""
         if self._unopened:
             self._open_all()
             self._is_assigned = True
@@ -314,14 +320,14 @@ class RedundantIndexer:
 
     def _seek(self, partition: TopicPartition) -> None:
         position = self._open_indexes[partition].position
-        with suppress(NotAssignedError):  # lost meanwhile: the listener will hear of it
+        with suppress(NotAssignedError):  # lost in the meantime; the listener will be called
             if position is None:
                 self._consumer.seek_to_beginning(partition)
             else:
                 self._consumer.seek(partition, position)
 
     def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Others keep these now; what is here stays for a while, in case they come back."""
+        """Retire the indexes of revoked partitions; they are kept for a while."""
         self._unopened.difference_update(partitions)
         for partition in partitions:
             if self._open_indexes.pop(partition, None) is not None and not self._is_closing:
@@ -329,7 +335,7 @@ class RedundantIndexer:
         self._update_progress(positions=self._positions())
 
     def _retire_others(self) -> None:
-        """What was here when the last process ended, and is others' now."""
+        """Retire indexes of an earlier process whose partitions are not assigned now."""
         for topic, numbers in self._indexes.stored_partitions().items():
             for number in numbers if topic in self._topics else ():
                 if (partition := TopicPartition(topic, number)) not in self._open_indexes:
@@ -341,10 +347,10 @@ class RedundantIndexer:
     def _update_progress(self, **changes: Any) -> None:
         self._progress = msgspec.structs.replace(self._progress, **changes)
 
-    # What is due now and then.
+    # Periodic work.
 
     def _on_generation(self, generation: int) -> None:
-        """In the consumer's thread: a rebalance is over."""
+        """Note a new generation; called in the consumer's thread."""
         self._generation = generation
         self._rebalanced_at_s = time.monotonic()
 
@@ -357,7 +363,7 @@ class RedundantIndexer:
             log.info("removed the index of a partition that moved away: partition=%s", partition)
 
     def _commit_positions(self) -> None:
-        """Commit the least position of each partition's replicas; nobody depends on it."""
+        """Commit the lowest position of each partition's replicas; it is for monitoring only."""
         if not self._open_indexes:
             return
         since_s = time.monotonic() - self._rebalanced_at_s
@@ -375,12 +381,12 @@ class RedundantIndexer:
                 )
                 offsets[partition] = OffsetAndMetadata(*encode_commit(said))
             self._consumer.commit(offsets)
-        except ClientError as error:  # a rebalance, mostly
+        except ClientError as error:  # usually a rebalance
             log.info("commit of index positions failed: error=%s", error)
 
 
 class _ReplicaAssignor(Redundant):
-    """Redundant, with what is on the disk, and word of each generation."""
+    """The `Redundant` assignor with the stored partitions; it reports each generation."""
 
     def __init__(
         self,
@@ -396,7 +402,7 @@ class _ReplicaAssignor(Redundant):
 
 
 class _Listener(RebalanceListener):
-    """What the group tells an indexer."""
+    """Passes rebalance events to an indexer."""
 
     def __init__(self, indexer: RedundantIndexer) -> None:
         self._indexer = indexer

@@ -1,4 +1,4 @@
-"""`partage.recipes.Processor` for code without asyncio."""
+"""The blocking `partage.recipes.Processor`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ log = logging.getLogger(__name__)
 
 
 class Processor(BaseProcessor):
-    """The same as `partage.recipes.Processor`, which see, blocking; tasks run one after the other.
+    """A worker that joins topics; a context manager, blocking. Tasks run one after the other.
 
-    `stop` may be called from another thread, or from a signal's handler::
+    See `partage.recipes.Processor` for arguments and exceptions. `stop` may be called from another
+    thread or a signal handler::
 
         with Processor(servers, "joiner", Join, joined=["clicks", "orders"]) as processor:
             processor.run()
@@ -62,15 +63,15 @@ class Processor(BaseProcessor):
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer underneath, for its positions and its lag."""
+        """The underlying consumer, for its positions and its lag."""
         return self._consumer
 
     def start(self) -> None:
-        """Look whether the topics can be joined, and subscribe.
+        """Check that the topics can be joined, and subscribe.
 
         Raises:
-            CoPartitioningError: the joined topics differ in their numbers of partitions.
-            UnknownTopicError: one of them does not exist.
+            CoPartitioningError: The joined topics differ in their number of partitions.
+            UnknownTopicError: A topic does not exist.
         """
         for topic in sorted(self._topics):
             partitions_of_sync(self._consumer, topic, self._wait_s)
@@ -78,7 +79,16 @@ class Processor(BaseProcessor):
         self._consumer.subscribe(self._topics, _Listener(self))
 
     def run(self) -> None:
-        """Process until `stop`; raises as `partage.recipes.Processor.run`."""
+        """Process records until `stop`. After a cancelled run, no other run is possible.
+
+        Raises:
+            CoPartitioningError: The joined topics no longer have the same number of partitions.
+            AssignmentFailedError: The group's leader could not assign for another reason.
+            Exception: An exception of a task or of ``make_task``. Records since the last commit are
+                processed again by a later processor.
+            ClientError: As `partage.Consumer.poll`.
+            RuntimeError: A task has failed or could not be created, or a run was interrupted.
+        """
         with self._running():
             while not self._is_stopping:
                 self._process(self._poll())
@@ -86,7 +96,7 @@ class Processor(BaseProcessor):
                     self._commit(self._tasks.states)
 
     def close(self) -> None:
-        """Commit, give the tasks up, and leave."""
+        """Commit, close the tasks and leave the group."""
         try:
             self._commit_last()
         finally:
@@ -130,7 +140,7 @@ class Processor(BaseProcessor):
         check_partition_counts(counts)
 
     def _process(self, records: Records) -> None:
-        """Hand records to their tasks; those of the others before one that fails ends it."""
+        """Pass records to their tasks; if one fails, the other tasks still get their records."""
         first: Exception | None = None
         for work in self._tasks.split_records(records):
             try:
@@ -140,10 +150,10 @@ class Processor(BaseProcessor):
         if first is not None:
             raise first
 
-    # What was done.
+    # Commits and rebalances.
 
     def _commit(self, slots: list[TaskState]) -> bool:
-        """Flush tasks and commit what they did; whether that is committed now."""
+        """Flush tasks and commit their offsets; return True if nothing is left to commit."""
         for slot in slots:
             if slot.uncommitted and not slot.has_failed:
                 with slot.mark_failed_on_error():
@@ -160,7 +170,7 @@ class Processor(BaseProcessor):
         return True
 
     def _commit_last(self) -> None:
-        """Commit before leaving; while a rebalance is under way that has to be waited for."""
+        """Commit before the leave; a rebalance in progress must end first."""
         give_up = time.monotonic() + LAST_COMMIT_S
         while not self._commit(self._tasks.states) and time.monotonic() < give_up:
             try:
@@ -170,7 +180,7 @@ class Processor(BaseProcessor):
                 return
 
     def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Others get these next."""
+        """Commit and close the tasks of revoked partitions."""
         slots = self._tasks.remove_partitions(partitions)
         self._pause_incomplete()
         try:
@@ -179,7 +189,7 @@ class Processor(BaseProcessor):
             self.close_tasks(slots)
 
     def close_tasks(self, slots: list[TaskState]) -> None:
-        """Close tasks, all of them, whatever one raises."""
+        """Close all tasks, even if one raises."""
         first: Exception | None = None
         for slot in slots:
             try:
@@ -190,29 +200,29 @@ class Processor(BaseProcessor):
             raise first
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """These are here now."""
+        """Create the tasks of new partitions."""
         try:
             self._make_tasks(partitions)
         finally:
             self._pause_incomplete()
 
     def _pause_incomplete(self) -> None:
-        """Pause what has no task yet."""
+        """Pause the partitions without a task, resume the others."""
         paused, wanted = self._consumer.paused(), self._tasks.incomplete
         for partition in wanted ^ paused:
-            with suppress(NotAssignedError):  # lost meanwhile: the listener will hear of it
+            with suppress(NotAssignedError):  # lost in the meantime; the listener will be called
                 if partition in wanted:
                     self._consumer.pause(partition)
                 else:
                     self._consumer.resume(partition)
 
     def on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Somebody else may have these already."""
+        """Close the tasks of lost partitions without a commit."""
         self.close_tasks(self._tasks.remove_partitions(partitions))
 
 
 class _Listener(RebalanceListener):
-    """What the group tells a processor."""
+    """Passes rebalance events to a processor."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
@@ -228,7 +238,7 @@ class _Listener(RebalanceListener):
 
 
 def _process(work: TaskBatch) -> None:
-    """Hand a task its records."""
+    """Pass a task its records."""
     slot = work.slot
     with slot.mark_failed_on_error():
         for record in work.records:
@@ -243,7 +253,7 @@ def _call(call: Callable[[], object]) -> None:
 
 
 def _check(result: object) -> None:
-    """A coroutine that nobody awaits would do nothing, and look as if it had."""
+    """Raise TypeError for an awaitable, which would silently do nothing."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()

@@ -1,6 +1,6 @@
-"""Tasks of a processor: which there are, by what is owned, and what each has done.
+"""The tasks of a processor: created from the assigned partitions, with their processed offsets.
 
-Pure: nothing here waits, reads or commits. The two faces of `Processor` are around it.
+No function here does I/O or waits. `BaseProcessor` and its subclasses use it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from partage.client.metadata import TopicPartition
 
 
 class TaskId(NamedTuple):
-    """Partition number ``partition`` of all ``topics``, written ``clicks+orders-3``."""
+    """Partition number ``partition`` of all ``topics``, written as ``clicks+orders-3``."""
 
     topics: tuple[str, ...]
     partition: int
@@ -30,33 +30,35 @@ class TaskId(NamedTuple):
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions whose records the task is given."""
+        """The partitions whose records the task processes."""
         return [TopicPartition(topic, self.partition) for topic in self.topics]
 
 
 class Task(ABC):
-    """What is done with the records of one partition number; derive your own.
+    """The processing of one partition number; derive from it.
 
-    Made when the member gets the partitions, closed when it gives them up. Under
+    A task is created when the member gets its partitions and closed when it gives them up. Under
     `partage.recipes.Processor` each method may be a coroutine function.
     """
 
     @abstractmethod
     def process(self, record: Record) -> Awaitable[None] | None:
-        """Handle a record. What is raised ends `Processor.run`, and the record comes again."""
+        """Process a record. An exception ends `Processor.run`; the record comes again later."""
 
     def flush(self) -> Awaitable[None] | None:  # noqa: B027
-        """Make durable what was done so far: its offsets are about to be committed."""
+        """Make all processed records durable, because their offsets will be committed next."""
 
     def close(self) -> Awaitable[None] | None:  # noqa: B027
-        """Let go; after a `flush`, unless the partitions are lost or the task has failed."""
+        """Release resources; it follows a `flush` unless the partitions are lost or the task
+        failed.
+        """
 
 
 MakeTask = Callable[[TaskId], Task]
 
 
 class TaskState:
-    """A task, how far it has come, and whether it may be trusted."""
+    """A task with its uncommitted offsets; after a failure nothing of it is committed."""
 
     def __init__(self, task_id: TaskId, task: Task) -> None:
         self.id = task_id
@@ -66,22 +68,22 @@ class TaskState:
 
     @contextmanager
     def mark_failed_on_error(self) -> Iterator[None]:
-        """What is raised within is the task's: nothing of it is committed any more."""
+        """Mark the task as failed if the body raises."""
         try:
             yield
-        except Exception:  # the user's; whoever runs the task raises it further
+        except Exception:  # user code; the caller handles the exception
             self.has_failed = True
             raise
 
     def mark_done(self, record: Record) -> None:
-        """A record is handled."""
+        """Note a processed record."""
         self.uncommitted[TopicPartition(record.topic, record.partition)] = record.offset + 1
 
 
 class TaskBatch(NamedTuple):
-    """Records for one task, in the order in which it is to have them.
+    """Records for one task, in processing order.
 
-    ``ends`` are the positions after them, which may be beyond the last record.
+    ``ends`` are the positions after these records, which may be beyond the last record.
     """
 
     slot: TaskState
@@ -89,15 +91,15 @@ class TaskBatch(NamedTuple):
     ends: dict[TopicPartition, int]
 
     def mark_done(self) -> None:
-        """All of it is handled."""
+        """Note that all records are processed."""
         self.slot.uncommitted |= self.ends
 
 
 class TaskSet:
     """The tasks of one member.
 
-    A task begins when all its partitions are here. Until then those that are wait: they are
-    ``incomplete``, and to be paused.
+    A task is created when all its partitions are assigned. Until then its partitions are
+    ``incomplete`` and must be paused.
     """
 
     def __init__(self, joined: Sequence[str], make: MakeTask) -> None:
@@ -108,31 +110,31 @@ class TaskSet:
 
     @property
     def ids(self) -> list[TaskId]:
-        """The tasks there are, in order."""
+        """The ids of the existing tasks, sorted."""
         return sorted(self._slots)
 
     @property
     def states(self) -> list[TaskState]:
-        """The same with what they are."""
+        """The states of the existing tasks, sorted by id."""
         return [self._slots[task_id] for task_id in self.ids]
 
     @property
     def incomplete(self) -> set[TopicPartition]:
-        """What is owned and has no task yet."""
+        """Assigned partitions without a task."""
         return {partition for partition in self._owned if self.id_of(partition) not in self._slots}
 
     @property
     def complete(self) -> set[TopicPartition]:
-        """What is owned and has one."""
+        """Assigned partitions with a task."""
         return self._owned - self.incomplete
 
     def id_of(self, partition: TopicPartition) -> TaskId:
-        """Whose records those of a partition are."""
+        """Return the id of the task that processes a partition."""
         topics = self._joined if partition.topic in self._joined else (partition.topic,)
         return TaskId(topics, partition.partition)
 
     def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """These are here now; raises what making a task raises."""
+        """Add assigned partitions and create complete tasks; raise what the task factory raises."""
         self._owned |= set(partitions)
         for task_id in sorted({self.id_of(partition) for partition in partitions}):
             if task_id not in self._slots and self._owned.issuperset(task_id.partitions):
@@ -143,15 +145,15 @@ class TaskSet:
                     raise
 
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> list[TaskState]:
-        """These go, or are gone; the tasks that end with them."""
+        """Remove partitions; return the states of the tasks that end with them."""
         self._owned -= set(partitions)
         ended = sorted({self.id_of(partition) for partition in partitions})
         return [self._slots.pop(task_id) for task_id in ended if task_id in self._slots]
 
     def split_records(self, records: Records) -> list[TaskBatch]:
-        """What was polled, task by task; of several topics by time, as far as it has come.
+        """Split polled records by task; merge records of several topics by timestamp.
 
-        Within a partition the order is that of its offsets, whatever the times are.
+        Within a partition, records keep the order of their offsets.
         """
         found: dict[TaskId, list[Sequence[Record]]] = {}
         ends: dict[TaskId, dict[TopicPartition, int]] = {}
@@ -172,9 +174,9 @@ def _by_time(parts: Sequence[Sequence[Record]]) -> Iterator[Record]:
 
 
 class ProcessorAssignor(CoPartitioned):
-    """Who has which tasks: the joined topics co-partitioned, the others dealt one by one.
+    """The assignor of processors: joined topics are co-partitioned, other partitions spread singly.
 
-    Members that join other topics have no place in the group.
+    All members must join the same topics.
     """
 
     name: ClassVar[str] = "processor"
@@ -207,10 +209,10 @@ def _joined_by(member: Member) -> list[str]:
 def validate_topics(
     joined: Iterable[str], topics: Iterable[str]
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """What a processor joins, and all it subscribes to.
+    """Return the joined topics and all subscribed topics.
 
     Raises:
-        ValueError: these topics cannot be meant.
+        ValueError: The topics are invalid.
     """
     if isinstance(joined, str) or isinstance(topics, str):
         raise ValueError("joined and topics must be lists of topics, not single strings")
@@ -223,10 +225,10 @@ def validate_topics(
 
 
 def check_partition_counts(counts: Mapping[str, int]) -> None:
-    """Whether topics can be joined partition by partition.
+    """Check that topics can be joined partition by partition.
 
     Raises:
-        CoPartitioningError: they differ in their numbers of partitions.
+        CoPartitioningError: They differ in their number of partitions.
     """
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in counts.items())

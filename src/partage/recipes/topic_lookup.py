@@ -1,4 +1,4 @@
-"""Partitions of topics that may just have been made: not every broker knows of them at once."""
+"""Metadata of topics that may be new: not all brokers know a new topic at once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _AGAIN_S: Final = 0.1
 
 
 def unknown_topic_wait_s(options: Mapping[str, Any]) -> float:
-    """For how long a topic may be unknown: the consumer's option, with its default."""
+    """Return the consumer option ``unknown_topic_wait_ms``, or its default, in seconds."""
     return float(options.get("unknown_topic_wait_ms", 5_000)) / 1000
 
 
 async def partitions_of(consumer: Consumer, topic: str, within_s: float) -> list[TopicPartition]:
-    """A topic's partitions; raises UnknownTopicError if it is not there in time."""
+    """Return a topic's partitions; raise UnknownTopicError if it does not exist in time."""
     give_up = time.monotonic() + within_s
     while True:
         try:
@@ -38,7 +38,7 @@ async def partitions_of(consumer: Consumer, topic: str, within_s: float) -> list
 def partitions_of_sync(
     consumer: BlockingConsumer, topic: str, within_s: float
 ) -> list[TopicPartition]:
-    """The same, blocking."""
+    """Return a topic's partitions, blocking; see `partitions_of`."""
     give_up = time.monotonic() + within_s
     while True:
         try:
@@ -50,12 +50,15 @@ def partitions_of_sync(
 
 
 def topic_ids_sync(consumer: BlockingConsumer, topics: Iterable[str]) -> dict[str, str]:
-    """The topics' ids: one that was made anew has another. Empty where the cluster has none.
+    """Return the topics' ids, empty strings if the cluster has none.
+
+    A topic that was deleted and created again has another id.
 
     Raises:
-        ClientError: a topic is not there, or nobody answers.
+        ClientError: A topic does not exist, or no broker answered.
     """
-    engine = consumer._engine  # with its connections: a rebalance takes no new ones
+    # use the consumer's connections: a rebalance must not wait for new ones
+    engine = consumer._engine
     found = engine.submit(engine.cluster.topics(topics, fresh=True)).result()
     return {
         name: "" if topic.topic_id == ZERO_UUID else topic.topic_id.hex()

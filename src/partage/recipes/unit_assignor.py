@@ -1,8 +1,8 @@
-"""Which worker has which units of work: a pure function, incremental as Kafka Connect's (KIP-415).
+"""The assignment of units to workers: a pure function, incremental as Kafka Connect's (KIP-415).
 
-What a worker does it goes on doing, unless it has more than its share: then it stops some, and
-those begin elsewhere in the next round. What a lost worker did waits for it for a while, so that a
-restart moves nothing.
+A worker keeps its running units unless it has more than its share. Then it stops some, which start
+on other workers in the next generation. The units of a lost worker wait for its return for a while,
+so that a restart moves nothing.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgspec
 
 
 class PoolSnapshot(msgspec.Struct, frozen=True):
-    """How things were in a generation: whose each unit was, and for how long it waits for them."""
+    """The placement of units in a generation, and how long units have waited for a lost worker."""
 
     generation: int = -1
     placed: Mapping[str, str] = {}  # worker names by unit
-    waited_ms: Mapping[str, int] = {}  # of units whose worker is gone
+    waited_ms: Mapping[str, int] = {}  # wait times of units whose worker is lost
 
 
 class PoolWorker(msgspec.Struct, frozen=True):
-    """A worker, and what it does now. ``name`` is what it keeps through a restart."""
+    """A worker and its running units; ``name`` identifies it after a restart."""
 
     member_id: str
     name: str
@@ -30,18 +30,18 @@ class PoolWorker(msgspec.Struct, frozen=True):
 
 
 class UnitAssignment(msgspec.Struct, frozen=True):
-    """Units by member id; ``moving`` are stopped first, to begin elsewhere in the next round."""
+    """Units by member id; ``moving`` units stop now and start elsewhere in the next generation."""
 
     units: Mapping[str, Sequence[str]]
     moving: frozenset[str]
     view: PoolSnapshot
-    again_ms: int | None  # when the first unit has waited long enough
+    again_ms: int | None  # time until the first delayed unit is given to another worker
 
 
 def assign_units(
     units: Iterable[str], workers: Sequence[PoolWorker], delay_ms: int, generation: int = 0
 ) -> UnitAssignment:
-    """Share units out; loads differ by one at most once no unit waits and none moves."""
+    """Assign units to workers; loads differ by at most one when no unit is delayed or moving."""
     wanted = sorted(set(units))
     ordered = sorted(workers, key=lambda worker: worker.member_id)
     before = max((worker.view for worker in ordered), key=lambda view: view.generation)
@@ -55,7 +55,8 @@ def assign_units(
             continue
         name = before.placed.get(unit)
         if name in by_name:
-            shares[by_name[name]].append(unit)  # it was restarted, or is new to its own work
+            # The worker was restarted, or the unit is not running there yet.
+            shares[by_name[name]].append(unit)
         elif name is not None and before.waited_ms.get(unit, 0) < delay_ms:
             waiting[unit] = before.waited_ms.get(unit, 0)
         else:
@@ -78,7 +79,7 @@ def assign_units(
 def _kept(
     wanted: Iterable[str], workers: Iterable[PoolWorker], shares: Mapping[str, list[str]]
 ) -> frozenset[str]:
-    """Leave each unit with who does it; with the first, if two say so."""
+    """Keep each unit on the worker that runs it; on the first, if two workers claim it."""
     taken: set[str] = set()
     for worker in workers:
         its = sorted(worker.owned.intersection(wanted) - taken)
@@ -88,7 +89,7 @@ def _kept(
 
 
 def _excess(shares: Mapping[str, list[str]], owned: frozenset[str]) -> frozenset[str]:
-    """Take from each worker what it has above its share, of what it does already."""
+    """Take the running units above its share from each worker."""
     total = sum(map(len, shares.values()))
     least, more = divmod(total, len(shares))
     moving: set[str] = set()

@@ -40,7 +40,7 @@ def _has_ended(query: StreamingQuery) -> bool:
     from pyspark.errors import StreamingQueryException
 
     try:
-        return bool(query.awaitTermination(_POLL_S))  # accepts fractions
+        return bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type]  # accepts fractions
     except StreamingQueryException as error:
         raise QueryFailedError(error_message(error)) from error
 

@@ -117,7 +117,7 @@ def _find_bundled() -> Java | str:
 
 
 def _probe(java: Path, source: str, home: Path | None = None) -> Java | str:
-    """Run ``java`` with Spark's arguments. Return the installation, or the reason for its failure."""
+    """Run ``java`` with Spark's arguments. Return the installation, or the reason of failure."""
     command = [str(java), VECTOR_MODULE, "-XshowSettings:properties", "-version"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S)

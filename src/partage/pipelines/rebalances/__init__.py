@@ -1,6 +1,7 @@
-"""What rebalances cost: tables and pictures from the coordinator's own events.
+"""Rebalance analysis: tables and pictures of the cost of rebalances, from ``__group_events``.
 
-`history` is the analysis of one group, a core without I/O; `places` the part of it that knows who
-reads what, `rows` what comes out. `tables` brings it to Arrow, `reading` and `on_spark` run it
-here or on Spark, `report` adds up, `pictures` draws, and `running` is the job.
+`group_analysis` analyses one group without I/O; it uses `partition_tracker`, `member_tracker`,
+`commit_tracker` and `coordinator_tracker`, and returns `rows`. `tables` converts the rows to Arrow.
+`local_analysis` and `spark_analysis` run the analysis in this process or on Spark. `report` adds
+up, `pictures` draws, and `job` is the entry point.
 """

@@ -1,4 +1,4 @@
-"""What a group committed: how far it was behind, and what was refused."""
+"""Commits of a group: the lag after them, and the rejected ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from partage.store.group_events import GroupEventRecord
 
 
 class CommitTracker:
-    """The commits of one group, from its events."""
+    """Collects lag and rejected commits from the events of one group."""
 
     def __init__(self, group_id: str) -> None:
         self.lags: list[LagRow] = []
@@ -16,7 +16,7 @@ class CommitTracker:
         self._last: dict[tuple[str, int], int] = {}
 
     def record_lag(self, event: GroupEventRecord) -> None:
-        """A row for each partition whose lag is another than before."""
+        """Add a row for each partition whose lag has changed."""
         for topic, partitions in (event.lag or {}).items():
             for partition, lag in partitions.items():
                 if self._last.get((topic, partition)) == lag:
@@ -33,7 +33,7 @@ class CommitTracker:
                 )
 
     def record_refusal(self, event: GroupEventRecord) -> None:
-        """A row for commits that were refused."""
+        """Add a row for rejected commits."""
         self.refusals.append(
             RefusedRow(
                 group_id=self._group_id,

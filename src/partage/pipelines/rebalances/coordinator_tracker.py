@@ -1,4 +1,4 @@
-"""Which coordinator had a group, and when."""
+"""Coordinators of a group, with their periods."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from partage.store.group_events import GroupEventRecord
 
 
 class CoordinatorTracker:
-    """The coordinators of one group, in order; `take` its events."""
+    """Coordinators of one group in order. Call `apply` for each event."""
 
     def __init__(self) -> None:
         self.rows: list[CoordinatorRow] = []
 
     def apply(self, event: GroupEventRecord) -> bool:
-        """Go on with the next event. Whether it shows that the group has no members any more:
-        another broker has it, and would have told of them before anything else.
+        """Apply the next event. Return True if it shows that the group has no members.
+
+        That is so if another broker has the group now, and its first event is not a load: a load
+        with the members always comes first.
         """
         last = self.rows[-1] if self.rows else None
         is_loaded = event.event == GroupEventType.LOADED

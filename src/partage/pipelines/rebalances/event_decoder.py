@@ -1,7 +1,7 @@
-"""Events out of records, with figures that fit into tables.
+"""Decoder of group events that rejects numbers that the tables cannot hold.
 
-A topic takes what anybody writes. A figure that no broker can mean (a time after the year 9999, a
-partition beyond 32 bits) makes a record one that is no event; it does not end the job.
+Any client can write to a topic. A record with an impossible number, such as a time after the year
+9999 or a partition above 31 bits, is not an event. It must not end the job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Meta
 from partage.store.group_events import EventMember, GroupEventRecord
 from partage.wire.primitives import MalformedError
 
-#: Ms since the epoch, up to the year 9999.
+#: Ms since the epoch, before the year 10000.
 _TimestampMs = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
 _Count = Annotated[int, Meta(ge=0, lt=2**31)]
 _Generation = Annotated[int, Meta(ge=-1, lt=2**31)]
@@ -35,7 +35,7 @@ class _Event(GroupEventRecord, frozen=True, kw_only=True):
     at_ms: _TimestampMs
     generation: _Generation
     session_timeout_ms: _Count | None = None
-    members: list[_Member] | None = None  # type: ignore[assignment]  # frozen, so narrower will do
+    members: list[_Member] | None = None  # type: ignore[assignment]  # frozen, so covariant
     part: _Count = 1
     parts: _Count = 1
     count: _Count = 1
@@ -47,11 +47,11 @@ class _Event(GroupEventRecord, frozen=True, kw_only=True):
 _decoder: Final = msgspec.json.Decoder(_Event)
 
 
-def decode_event(value: bytes) -> GroupEventRecord:
-    """The event in a record's value.
+def parse_event(value: bytes) -> GroupEventRecord:
+    """Decode the event in a record's value.
 
     Raises:
-        Malformed: it is none, or has a figure that cannot be.
+        Malformed: if the value is not an event, or has an impossible number.
     """
     try:
         return _decoder.decode(value)

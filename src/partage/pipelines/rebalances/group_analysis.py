@@ -1,18 +1,20 @@
-"""The history of one group, from its events: the analysis itself, without I/O.
+"""Analysis of one group's events; no I/O.
 
-`History` takes the events of ``__group_events`` in their order and keeps what follows from them as
-rows of `rows`. What stands still is seen from the coordinator, with these rules:
+`GroupAnalysis` applies the events of ``__group_events`` in order and collects the `rows`. A
+*standstill* is a time in which no member reads a partition. The coordinator does not see the reads,
+so these rules determine the standstills:
 
-- A member that rejoins reads on what its JoinGroup states to own, and nothing else: an eager
-  consumer has given everything up by then. What it gave up stands still from its JoinGroup on.
-- What an assignment takes from a member that goes on reading it (cooperative rebalancing) stands
-  still from that assignment on.
-- What a member had that left stands still from then on; one whose session expired is taken for
-  dead since its last sign of life, a session before.
-- A partition is read again from when its new owner was given its assignment.
-- While a group has no members nothing stands still: nobody wants it read.
-- A coordinator that takes the group over tells what it found: who is not among its members joined
-  and was forgotten, with a generation that nobody stored.
+- A member that rejoins continues to read the partitions that its JoinGroup lists as owned, and no
+  others: an eager consumer has revoked all partitions by then. The standstill of the others starts
+  at the JoinGroup.
+- If an assignment revokes a partition that its owner still reads (cooperative rebalancing), the
+  standstill starts at that assignment.
+- If a member leaves, the standstill of its partitions starts then. A member whose session expired
+  counts as dead since its last sign of life, one session timeout earlier.
+- A standstill ends when the new owner receives its assignment.
+- A group without members has no standstills: no member wants to read.
+- A coordinator that loads the group reports its stored state. A known member that is not part of it
+  had joined a generation that was never stored; the coordinator has forgotten it.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from partage.pipelines.rebalances.rows import (
 )
 from partage.store.group_events import LAG, EventMember, GroupEventRecord
 
-#: The cause of a rebalance whose beginning is not in the history.
+#: Cause of a rebalance whose start is not in the events.
 UNKNOWN_CAUSE: Final = "unknown"
 
 
 class GroupAnalysis:
-    """One group. `take` its events in order, then read the lists of rows."""
+    """Analysis of one group. Call `apply` for each event in order, then read the lists of rows."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -53,11 +55,11 @@ class GroupAnalysis:
         self._group = GroupRow(group_id=group_id, first_at=0, last_at=0)
         self._partitions = PartitionTracker(group_id)
         self._coordinators = CoordinatorTracker()
-        self._members: dict[str, MemberTracker] = {}  # those who are in the group, by name
-        self._names: dict[str, str] = {}  # by member id
-        self._rows: dict[str, MemberRow] = {}  # of all there ever were, by name
+        self._members: dict[str, MemberTracker] = {}  # current members by name
+        self._names: dict[str, str] = {}  # member names by member id
+        self._rows: dict[str, MemberRow] = {}  # all members ever, by name
         self._open: RebalanceRow | None = None
-        self._changes: Counter[str] = Counter()  # joined, left, expired since the last rebalance
+        self._changes: Counter[str] = Counter()  # joined, left and expired since the last rebalance
         self._not_rejoined: list[MemberRow] = []
         self._parts: list[EventMember] = []
         self._commits = CommitTracker(group_id)
@@ -65,41 +67,41 @@ class GroupAnalysis:
 
     @property
     def group(self) -> GroupRow:
-        """The history as a whole."""
+        """Totals of the group so far."""
         return self._group
 
     @property
     def lag(self) -> list[LagRow]:
-        """How far it was behind."""
+        """Lag of each partition over time."""
         return self._commits.lags
 
     @property
     def refused(self) -> list[RefusedRow]:
-        """Commits that were refused."""
+        """Rejected commits."""
         return self._commits.refusals
 
     @property
     def coordinators(self) -> list[CoordinatorRow]:
-        """Who had the group."""
+        """Coordinators of the group, in order."""
         return self._coordinators.rows
 
     @property
     def standstills(self) -> list[StandstillRow]:
-        """What stood still, and what does so at the end."""
+        """Standstills, including those that have not ended."""
         return self._partitions.standstills
 
     @property
     def moves(self) -> list[MoveRow]:
-        """What another member has got."""
+        """Partitions that moved to another member."""
         return self._partitions.moves
 
     @property
     def ownership(self) -> list[OwnershipRow]:
-        """Who read what, and when."""
+        """Periods in which a member read a partition."""
         return self._partitions.ownership
 
     def apply(self, event: GroupEventRecord) -> None:
-        """Go on with the next event of the group; kinds that are not known are passed over."""
+        """Apply the next event of the group; ignore unknown event types."""
         group = self._group
         if not group.events:
             group.first_at = event.at_ms
@@ -108,7 +110,7 @@ class GroupAnalysis:
         group.last_at = max(group.last_at, event.at_ms)
         group.generation = max(group.generation, event.generation)
         if self._coordinators.apply(event) and self._members:
-            group.is_complete = False  # that they went is not among the events
+            group.is_complete = False  # their departure is missing from the events
             self._forget(list(self._members), event.at_ms)
             self._emptied(event)
         match event.event:
@@ -136,7 +138,7 @@ class GroupAnalysis:
     # Members.
 
     def _member(self, of: EventMember | GroupEventRecord, member_id: str, at: int) -> MemberTracker:
-        """The member, taken in if it is not known."""
+        """Return the tracker of a member; add the member if it is unknown."""
         name = of.instance_id or member_id
         self._names[member_id] = name
         row = self._rows.get(name)
@@ -185,7 +187,7 @@ class GroupAnalysis:
         self._group.members = len(self._members)
 
     def _fenced(self, event: GroupEventRecord) -> None:
-        """A static member is there under another id; it is still the same."""
+        """Ignore a static member that was replaced by another member id: it is the same member."""
         if event.instance_id is None:
             self._member_gone(event)
 
@@ -238,9 +240,9 @@ class GroupAnalysis:
         self._not_rejoined.clear()
 
     def _collect_parts(self, event: GroupEventRecord) -> None:
-        """A generation, once all its parts have come."""
+        """Collect the parts of a generation, and apply it when all parts have arrived."""
         if event.part == 1:
-            self._group.is_complete &= not self._parts  # of the one before some were missing
+            self._group.is_complete &= not self._parts  # parts of the previous one were missing
             self._parts = []
         self._parts += event.members or []
         if event.part < event.parts:
@@ -284,7 +286,7 @@ class GroupAnalysis:
             self._add_held_up(row, sorted(arrived))
 
     def _add_held_up(self, row: RebalanceRow, arrived: list[tuple[int, str]]) -> None:
-        """For whom the others waited: who joined last, and who never did."""
+        """Add the time for which other members waited for the last one to join."""
         if len(arrived) > 1:
             last, name = arrived[-1]
             row.last_to_join = name
@@ -327,7 +329,7 @@ class GroupAnalysis:
         self._partitions.on_synced(name, event.at_ms)
 
     def _loaded(self, event: GroupEventRecord, members: list[EventMember]) -> None:
-        """A coordinator has taken the group over; usually nothing has changed."""
+        """Apply the state that a new coordinator has loaded; usually nothing has changed."""
         self._group.loads += 1
         known = {member.instance_id or member.member_id for member in members}
         self._forget([name for name in self._members if name not in known], event.at_ms)
@@ -364,7 +366,7 @@ class GroupAnalysis:
     # Sums.
 
     def finish(self) -> list[CauseRow]:
-        """Add up what has happened, by cause; call it once, after the last event."""
+        """Compute the totals and return those by cause. Call it once, after the last event."""
         causes: dict[str, CauseRow] = {}
         cause_of = {row.episode: row.cause for row in self.rebalances if not row.is_follow_up}
         for row in self.rebalances:

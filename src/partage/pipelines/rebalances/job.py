@@ -1,4 +1,4 @@
-"""The job: read, analyse, write tables, draw pictures, report."""
+"""The rebalances job: read, analyse, write tables, draw pictures, report."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ if TYPE_CHECKING:
 
 
 class RebalancesOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is analysed and where to; ``source`` are more options of Spark's batch source.
+    """Options of the job.
 
-    All ``groups`` where none are named, from ``since_ms`` on, in ms since the epoch, or from the
-    first event that is still there. Pictures are drawn of so many groups, those that stood still
-    longest; of none at 0.
+    Args:
+        servers: addresses of the brokers.
+        output: directory for tables and pictures.
+        topic: topic of the events.
+        groups: group ids; empty for all groups.
+        since_ms: start time in ms since the epoch; None for the earliest event.
+        table_format: file format of the tables.
+        may_overwrite: True to replace the tables of an earlier run.
+        pictures_max: maximum number of group pictures, of the groups with the longest
+            standstills; 0 for no pictures.
+        source: further options of Spark's batch source.
     """
 
     servers: str
@@ -36,7 +44,7 @@ class RebalancesOptions(msgspec.Struct, frozen=True, kw_only=True):
     source: Mapping[str, str] = {}
 
     def source_options(self) -> dict[str, str]:
-        """The options of the batch source."""
+        """Return the options of the batch source."""
         options = {
             **self.source,
             "kafka.bootstrap.servers": self.servers,
@@ -55,14 +63,17 @@ def rebalances(
     *,
     step: Callable[[str], None] = lambda what: None,
 ) -> RebalancesReport:
-    """Run the job on Spark, or in this process where there is no session.
+    """Run the job on Spark, or in this process if ``spark`` is None.
 
-    ``step`` is told what is being done.
+    Args:
+        options: options of the job.
+        spark: the session.
+        step: called with a description of each step.
 
     Raises:
-        OutputExistsError: the output has tables already, and may not be overwritten.
-        QueryFailedError: the topic cannot be read, or there is nothing in it.
-        OSError: the output cannot be written.
+        OutputExistsError: if the output has tables and must not be overwritten.
+        QueryFailedError: if the topic cannot be read, or has no matching events.
+        OSError: if the output cannot be written.
     """
     check_output(options.output, may_overwrite=options.may_overwrite)
     step(f"reading {options.topic}")
@@ -82,7 +93,7 @@ def rebalances(
 
 
 def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> tuple[Results, int]:
-    """The results, and how many partitions are not among what was read."""
+    """Return the results, and the number of partitions that could not be read."""
     from partage.pipelines.rebalances import online_partitions
 
     try:
@@ -96,7 +107,7 @@ def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> tuple[Re
                     options.source_options(), options.topic
                 )
                 if reach.unread <= before.unread:
-                    raise  # else a broker has died meanwhile: do without it
+                    raise  # otherwise a broker went down in the meantime: retry without it
     except QueryFailedError as failed:
         if "there is no topic" not in str(failed):
             raise
@@ -137,7 +148,7 @@ def _check_found(results: Results, options: RebalancesOptions, unread: int) -> N
 
 
 def _draw(results: Results, options: RebalancesOptions) -> list[Path]:
-    """Draw, if that is wanted and can be done."""
+    """Draw the pictures if they are wanted and matplotlib is installed."""
     from importlib.util import find_spec
 
     directory = options.output / "pictures"

@@ -1,4 +1,4 @@
-"""The analysis in this process: for histories that one machine reads in seconds."""
+"""The analysis in this process, for topics that one machine reads in seconds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ def analyse_locally(
     groups: Sequence[str],
     progress: Callable[[int], None] = lambda count: None,
 ) -> LocalResults:
-    """Read the topic and analyse it; all groups where none are named.
+    """Read the topic and analyse it.
 
-    ``options`` are those of Spark's batch source, ``progress`` is told how many records are done.
+    Args:
+        options: options of Spark's batch source.
+        groups: group ids; empty for all groups.
+        progress: called with the number of records read so far.
 
     Raises:
-        QueryFailedError: an option is wrong, or the topic cannot be read.
+        QueryFailedError: if an option is invalid, or the topic cannot be read.
     """
     analysis = TopicAnalysis()
     wanted = frozenset(groups)
@@ -37,7 +40,7 @@ def analyse_locally(
         parsed = parse_options(options)
         connected = get_client(parsed.kafka, is_known_to_answer=False)
         ranges = connected.loop.call(plan_batch(connected.cluster, parsed))
-        # Of several brokers each has written to a partition of its own.
+        # Each broker of a cluster has its own partition, so records of a group must be merged.
         gathered: dict[str, list[bytes | None]] | None = None
         if len({of.partition for of in ranges}) > 1:
             gathered = {}

@@ -1,4 +1,4 @@
-"""Which partitions of the topic can be read now."""
+"""Partitions of the topic whose broker is available."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from partage.spark.options import parse_options
 
 
 class OnlinePartitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a read of what can be read, and how many partitions are ``unread``."""
+    """Options that read the online partitions, and the number of ``unread`` partitions."""
 
     source_options: Mapping[str, str]
     unread: int
 
 
 def find_online_partitions(options: Mapping[str, str], topic: str) -> OnlinePartitions:
-    """The options of a read of ``topic``, without the partitions that have no leader: of several
-    brokers each holds one, and some may be down.
+    """Return options that read ``topic`` without its partitions that have no leader.
+
+    In a cluster each broker holds one partition of the topic, and some brokers may be down.
 
     Raises:
-        QueryFailedError: an option is wrong, the cluster does not answer, or no partition can be read.
+        QueryFailedError: if an option is invalid, the cluster does not answer, or no partition
+            has a leader.
     """
     try:
         connected = get_client(parse_options(options).kafka, is_known_to_answer=False)

@@ -1,4 +1,4 @@
-"""Who reads each partition of a group, and since when nobody does."""
+"""Readers of each partition of a group, and the partitions without a reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Partitions = Mapping[str, list[int]]
 
 
 class StoppedPartition:
-    """A partition that stands still; ``is_taken`` if an assignment took it from who read on."""
+    """A partition in a standstill; ``is_revoked`` if an assignment revoked it from an active
+    reader.
+    """
 
     def __init__(self, row: StandstillRow, *, is_taken: bool) -> None:
         self.row = row
@@ -24,7 +26,10 @@ class StoppedPartition:
 
 
 class PartitionTracker:
-    """The partitions that a group reads. Several members may read one, as redundant groups do."""
+    """Partitions of a group and their readers.
+
+    A partition can have several readers, for example in a group with redundant assignment.
+    """
 
     def __init__(self, group_id: str) -> None:
         self.generation = 0  # of the last assignment
@@ -32,40 +37,41 @@ class PartitionTracker:
         self.moves: list[MoveRow] = []
         self.ownership: list[OwnershipRow] = []
         self._group_id = group_id
-        self._readers: dict[Place, dict[str, OwnershipRow]] = {}  # with the time since when
+        # by partition: readers and the start of their period
+        self._readers: dict[Place, dict[str, OwnershipRow]] = {}
         self._stopped: dict[Place, StoppedPartition] = {}
-        self._reading: dict[str, dict[Place, None]] = {}  # the same, by member
+        self._reading: dict[str, dict[Place, None]] = {}  # partitions by reader
         self._unexplained: list[StandstillRow] = []
-        #: Who has not asked for its assignment yet: what it will read then.
+        #: Members that have not fetched their assignment yet: the partitions that they will read.
         self._awaited: dict[str, tuple[list[Place], RebalanceRow | None]] = {}
 
     def is_reading(self, member: str) -> bool:
-        """Whether the member reads any partition now."""
+        """True if the member reads at least one partition."""
         return bool(self._reading.get(member))
 
     def revoked_from(self, member: str) -> StoppedPartition | None:
-        """A partition that the last assignment took from the member, and that nobody has yet."""
+        """Return an unread partition that the last assignment revoked from the member."""
         for stop in self._stopped.values():
             if stop.is_revoked and stop.row.from_member == member:
                 return stop
         return None
 
-    # Stopping.
+    # End of reading.
 
     def keep_only(self, member: str, kept: Partitions, at: int, row: RebalanceRow) -> None:
-        """The member reads on what it keeps, and has stopped reading the rest."""
+        """End the member's reading of all partitions except ``kept``."""
         for place in list(self._reading.get(member, ())):
             if place[1] not in kept.get(place[0], ()):
                 self._stop(place, member, at, row)
 
     def remove_member(self, member: str, at: int, row: RebalanceRow | None) -> None:
-        """The member is gone."""
+        """End the member's reading of all partitions, because it left the group."""
         self._awaited.pop(member, None)
         for place in list(self._reading.get(member, ())):
             self._stop(place, member, at, row)
 
     def clear(self, at: int) -> None:
-        """Nobody is to read anything any more: nothing stands still by that."""
+        """End all reading without standstills, because the group has no members."""
         for readers in self._readers.values():
             for owned in readers.values():
                 owned.to_at = at
@@ -78,7 +84,7 @@ class PartitionTracker:
         self._awaited.clear()
 
     def set_cause(self, row: RebalanceRow) -> None:
-        """A rebalance begins: what stopped just before it did so for its cause."""
+        """Set the cause of the standstills that began just before this rebalance."""
         for still in self._unexplained:
             still.episode, still.cause = row.episode, row.cause
         self._unexplained.clear()
@@ -112,7 +118,7 @@ class PartitionTracker:
         self.standstills.append(still)
         self._stopped[place] = StoppedPartition(still, is_taken=is_taken)
 
-    # Going on.
+    # Start of reading.
 
     def assign(
         self,
@@ -121,7 +127,15 @@ class PartitionTracker:
         generation: int,
         row: RebalanceRow | None,
     ) -> None:
-        """Members have these partitions from these times on; None is for who has yet to ask."""
+        """Apply an assignment.
+
+        Args:
+            given: for each member its partitions, and the time at which it received them; None if
+                it has not fetched its assignment yet.
+            at: time of the assignment in ms.
+            generation: the generation.
+            row: row of the rebalance, if known.
+        """
         self.generation = generation
         self._awaited.clear()
         wanted: dict[Place, list[str]] = {}
@@ -153,18 +167,18 @@ class PartitionTracker:
         at: int,
         row: RebalanceRow | None,
     ) -> None:
-        """Take the partition from those who are not to read it; who gets it instead moves it."""
+        """End the reading of members that lose the partition; record moves to new members."""
         lost = [member for member in readers if member not in wanted]
         gained = [member for member in wanted if member not in readers]
         for member in lost:
             ends = given[member][1] if member in given else None
             self._stop(place, member, at if ends is None else ends, row, is_taken=True)
-        if place not in self._stopped:  # where it stands still, it has moved when it is read again
+        if place not in self._stopped:  # in a standstill, the move is recorded when it ends
             for before, after in zip(lost, gained, strict=False):
                 self._move(place, before, after, at, row)
 
     def on_synced(self, member: str, at: int) -> None:
-        """The member has asked for its assignment now."""
+        """Start the reading of a member that has now fetched its assignment."""
         places, row = self._awaited.pop(member, ([], None))
         for place in places:
             self._read(place, member, at, row)

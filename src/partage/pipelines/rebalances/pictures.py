@@ -1,4 +1,4 @@
-"""The pictures: one of all groups, and one of each group that is worth a look."""
+"""Pictures: an overview of all groups, and one picture for each of the most affected groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STILL: Final = "#d62839"
 _GAVE_UP: Final = "#f2a6ad"
 _HELD_UP: Final = "#f4a259"
 _BAR: Final = "#4c78a8"
-#: Of members; from the thirteenth on they come again.
+#: Colours of members; they repeat from the thirteenth member on.
 _COLOURS: Final = (
     "#4c78a8", "#72b7b2", "#eeca3b", "#b279a2", "#54a24b", "#9d755d",
     "#79706e", "#ff9da6", "#83bcb6", "#bab0ac", "#439894", "#d6a5c9",
@@ -35,15 +35,22 @@ Rows = list[dict[str, Any]]
 
 
 def draw(results: Results, directory: Path, groups_max: int) -> list[Path]:
-    """Draw into a directory: ``all-groups.png``, and ``group-NAME.png`` of those that stood still
-    longest, ``groups_max`` at most. Returns the files.
+    """Draw ``all-groups.png`` and a ``group-NAME.png`` for the groups with the longest standstills.
+
+    Args:
+        results: tables of the analysis.
+        directory: directory for the files; it is created if missing.
+        groups_max: maximum number of group pictures.
+
+    Returns:
+        The files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     told = results.table("groups").to_pylist()
     groups = [row for row in told if row["group_id"] and row["events"]]
     groups.sort(key=lambda row: (-row["stood_still_ms"], -row["rebalances"], row["group_id"]))
     drawn = [row["group_id"] for row in groups if row["rebalances"]][:groups_max]
-    results.table("groups", [*drawn, *_names(groups)])  # on Spark, all of theirs in one job
+    results.table("groups", [*drawn, *_names(groups)])  # collects their tables in one Spark job
     paths = [directory / "all-groups.png"]
     _all_groups(results, groups, paths[0])
     for group_id in drawn:
@@ -53,7 +60,7 @@ def draw(results: Results, directory: Path, groups_max: int) -> list[Path]:
 
 
 def file_name(group_id: str) -> str:
-    """A name for a file; of two groups never the same."""
+    """Return a file name for a group; different groups have different names."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", group_id)[:80]
     return plain if plain == group_id else f"{plain}-{zlib.crc32(group_id.encode()):08x}"
 
@@ -62,7 +69,7 @@ def file_name(group_id: str) -> str:
 
 
 def _one_group(results: Results, group_id: str, path: Path) -> None:
-    """Who read each partition and when, the rebalances over it, the lag below."""
+    """Draw the reader of each partition over time, the rebalances over it, and the lag below."""
     only = [group_id]
     owned: Rows = results.table("ownership", only).to_pylist()[-_SEGMENTS_MAX:]
     stills: Rows = results.table("standstills", only).to_pylist()
@@ -164,7 +171,7 @@ def _legend(axes: Any, members: Sequence[str], colours: Mapping[str, str]) -> No
 
 
 def _show_what_happened(axes: Any, rows: Rows, ends: datetime) -> None:
-    """Leave out the time in which there were no members, before the first and after the last."""
+    """Limit the x axis to the time in which the group had members."""
     moments = [row.get("from_at") or row["started_at"] for row in rows]
     moments += [row.get("to_at") or row.get("ended_at") or ends for row in rows]
     if moments and min(moments) < max(moments):
@@ -173,7 +180,7 @@ def _show_what_happened(axes: Any, rows: Rows, ends: datetime) -> None:
 
 
 def _causes_over(axes: Any, rebalances: Rows) -> None:
-    """A band for each rebalance, with its cause above where there is room for words."""
+    """Draw a band for each rebalance, labelled with its cause where there is room."""
     if not rebalances:
         return
     first, last = axes.get_xlim()
@@ -199,7 +206,7 @@ def _causes_over(axes: Any, rebalances: Rows) -> None:
 
 
 def _takeovers_over(axes: Any, coordinators: Rows) -> None:
-    """A line where another of several brokers took the group over, with its id below."""
+    """Draw a line where another broker took the group over, labelled with its id."""
     for before, row in itertools.pairwise(coordinators):
         if row["broker_id"] is None or row["broker_id"] == before["broker_id"]:
             continue
@@ -218,7 +225,7 @@ def _takeovers_over(axes: Any, coordinators: Rows) -> None:
 
 
 def _lag_of_topics(axes: Any, lag: Rows) -> None:
-    """The lag of each topic over time: the last that is known of each of its partitions."""
+    """Draw the lag of each topic over time: the sum of the last known lags of its partitions."""
     lines: dict[str, list[tuple[datetime, int]]] = {}
     known: dict[str, dict[int, int]] = {}
     for row in sorted(lag, key=lambda row: row["seen_at"]):
@@ -340,13 +347,13 @@ def _lag_of_groups(axes: Any, lag: Rows, names: Sequence[str]) -> None:
     _bare(axes, "both")
 
 
-# Looks.
+# Style.
 
 
 def _style() -> Any:
     import matplotlib as mpl
 
-    # Names may have any characters, also those of formulas.
+    # Group ids may contain "$", which would start a formula.
     looks: dict[Any, Any] = {
         "font.family": "DejaVu Sans",
         "axes.labelsize": 9,
@@ -360,8 +367,8 @@ def _style() -> Any:
 def _clock() -> Any:
     from matplotlib import dates
 
-    locator: Any = dates.AutoDateLocator()  # type: ignore[no-untyped-call]  # matplotlib's own lack
-    return dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]  # likewise
+    locator: Any = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
+    return dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
 
 
 def _bare(axes: Any, grid: str) -> None:
@@ -373,9 +380,9 @@ def _bare(axes: Any, grid: str) -> None:
 
 
 def _short(text: str, length: int) -> str:
-    """A name with room for its beginning and its end, which are what tells names apart.
+    """Shorten a name in the middle: the start and the end usually distinguish names.
 
-    Matplotlib takes a label that begins with an underscore for none.
+    Matplotlib ignores labels that begin with an underscore, so those get a leading space.
     """
     if text.startswith("_"):
         text = f" {text}"

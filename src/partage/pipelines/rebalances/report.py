@@ -1,4 +1,4 @@
-"""What an analysis comes to, for the end of a run."""
+"""Report at the end of an analysis."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from partage.pipelines.rebalances.results import Results
 
-#: So many groups and members are told of; the tables have all.
+#: Maximum number of groups and of members in the report; the tables have all.
 LISTED_MAX: Final = 10
 
 
 class CauseTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """All rebalances of one cause, of all groups; times in ms."""
+    """All rebalances with one cause, over all groups; times in ms."""
 
     cause: str
     episodes: int
@@ -27,7 +27,7 @@ class CauseTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One group; times in ms, ``stood_still_ms`` of all its partitions together."""
+    """One group; times in ms. ``stood_still_ms`` is the sum over its partitions."""
 
     group: str
     rebalances: int
@@ -40,7 +40,7 @@ class GroupTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One member; times in ms, of its partitions all together."""
+    """One member; times in ms. ``partitions_still_ms`` is the sum over its partitions."""
 
     group: str
     member: str
@@ -53,11 +53,11 @@ class MemberTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebalancesReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a run.
+    """Report of an analysis.
 
-    ``lost_events`` were dropped by the broker, ``unread_partitions`` are those of brokers that are
-    down, ``incomplete_groups`` have a history of which a part is missing; ``first`` and ``last``
-    are the times of the first event and the last.
+    ``lost_events`` were dropped by the broker. ``unread_partitions`` belong to brokers that are
+    down. ``incomplete_groups`` counts groups with missing events. ``first`` and ``last`` are the
+    times of the first and last event.
     """
 
     events: int
@@ -86,7 +86,7 @@ def make_report(
     pictures: Sequence[str],
     unread_partitions: int = 0,
 ) -> RebalancesReport:
-    """Add up."""
+    """Compute the report."""
     groups = _rows(results.table("groups"))
     real = [row for row in groups if row["group_id"] and row["events"]]
     listed = sorted(real, key=lambda row: (-row["stood_still_ms"], row["group_id"]))[:LISTED_MAX]
@@ -137,7 +137,7 @@ def make_report(
 
 
 def total_by_cause(results: Results) -> list[CauseTotal]:
-    """Rebalances by cause, of all groups together; the most frequent first."""
+    """Return the totals by cause over all groups, most frequent first."""
     sums: dict[str, dict[str, int]] = {}
     for row in _rows(results.table("causes")):
         del row["group_id"]
@@ -149,7 +149,7 @@ def total_by_cause(results: Results) -> list[CauseTotal]:
 
 
 def last_lag(table: pa.Table) -> dict[str, int]:
-    """How far each group was behind when it was last looked at, in records."""
+    """Return the last known lag of each group, in records."""
     last: dict[tuple[str, str, int], tuple[datetime, int]] = {}
     for row in _rows(table):
         place = row["group_id"], row["topic"], row["partition"]

@@ -1,4 +1,4 @@
-"""An analysis that is done, whoever did it: tables to look into and to write."""
+"""Results of an analysis, computed locally or on Spark: tables to read and to write."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ _TABLES: Final = "tables"
 
 
 class TableFormat(StrEnum):
-    """What tables are written as."""
+    """File format of the tables."""
 
     PARQUET = "parquet"
     CSV = "csv"
 
 
 class OutputExistsError(ValueError):
-    """The output has tables already, and may not be overwritten."""
+    """The output already has tables and must not be overwritten, or is a file."""
 
 
 class Results(Protocol):
     """The tables of `tables.TABLES`, by name."""
 
     def table(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
-        """A table; of some groups only, if they are given."""
+        """Return a table, of the given groups only if there are any."""
 
     def top(self, name: str, column: str, count_max: int) -> pa.Table:
-        """The rows with the largest values of a column, the largest first."""
+        """Return the rows with the largest values of a column, in descending order."""
 
     def write(self, directory: Path, kind: TableFormat) -> dict[str, int]:
-        """Write every table into a directory of its own in ``directory``; how many rows each."""
+        """Write each table into its subdirectory of ``directory``. Return the row counts."""
 
 
 class LocalResults:
-    """Tables in this process's memory."""
+    """Tables in the memory of this process."""
 
     def __init__(self, rows: Mapping[str, Iterable[AnalysisRow]]) -> None:
         self._tables = {name: make_table(name, of) for name, of in rows.items()}
 
     def table(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
-        """A table; of some groups only, if they are given."""
+        """Return a table, of the given groups only if there are any."""
         table = self._tables[name]
         if groups is None:
             return table
         return table.filter(pc.is_in(table["group_id"], pa.array(groups, pa.string())))
 
     def top(self, name: str, column: str, count_max: int) -> pa.Table:
-        """The rows with the largest values of a column, the largest first."""
+        """Return the rows with the largest values of a column, in descending order."""
         return self._tables[name].sort_by([(column, "descending")]).slice(0, count_max)
 
     def write(self, directory: Path, kind: TableFormat) -> dict[str, int]:
-        """Write every table into a directory of its own in ``directory``; how many rows each."""
+        """Write each table into its subdirectory of ``directory``. Return the row counts."""
         from pyarrow import csv, parquet
 
         for name, table in self._tables.items():
@@ -74,11 +74,11 @@ class LocalResults:
 
 
 def check_output(output: Path, *, may_overwrite: bool) -> None:
-    """See that the output can be written, before any work is done.
+    """Check that the output can be written, and create its directory.
 
     Raises:
-        OutputExistsError: it has tables, or is a file.
-        OSError: it cannot be made.
+        OutputExistsError: if it has tables, or is a file.
+        OSError: if the directory cannot be created.
     """
     if output.exists() and not output.is_dir():
         raise OutputExistsError(f"{output} is a file; --output takes a directory")
@@ -90,7 +90,7 @@ def check_output(output: Path, *, may_overwrite: bool) -> None:
 
 
 def write_tables(results: Results, output: Path, kind: TableFormat) -> dict[str, int]:
-    """Write the tables; those of an earlier run are there until the new ones are."""
+    """Write all tables. The tables of an earlier run stay until the new ones are complete."""
     new, tables = output / _NEW, output / _TABLES
     shutil.rmtree(new, ignore_errors=True)
     rows = results.write(new, kind)

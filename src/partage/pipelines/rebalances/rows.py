@@ -1,8 +1,9 @@
-"""The rows of the tables that an analysis makes.
+"""Rows of the tables of an analysis.
 
-A field that ends in ``_at`` is a time, in ms since the epoch; one in ``_ms`` a duration. Members
-are called by their group instance id where they have one, for that outlives a restart, or else by
-their member id. None is what is not known, or has not happened yet.
+A field that ends in ``_at`` is a time in ms since the epoch; a field that ends in ``_ms`` is a
+duration. A member's name is its group instance id, which survives restarts, or else its member id.
+None means that a value is unknown or does not exist yet. A *standstill* is a time in which no
+member reads a partition.
 """
 
 from __future__ import annotations
@@ -17,37 +18,35 @@ class AnalysisRow(msgspec.Struct, kw_only=True, gc=False):
 
 
 class GroupRow(AnalysisRow, kw_only=True, gc=False):
-    """A group's history as a whole. The row of group "" is of what belongs to none.
+    """Totals of a group. The row of group "" has the records that belong to no group.
 
-    A key with nothing but records that are no events has a row without events.
-
-    ``is_complete`` is False where the history begins in the middle of a generation, or events are
-    missing: figures are then what can be seen, and no more.
+    ``is_complete`` is False if the first event is in the middle of a generation, or if events are
+    missing. The numbers then cover the existing events only. A key whose records are all unreadable
+    has a row with ``events`` 0.
     """
 
     events: int = 0
     first_at: int
     last_at: int
     rebalances: int = 0
-    generation: int = 0  # the last one
-    members: int = 0  # now
+    generation: int = 0  # last generation
+    members: int = 0  # at the end
     members_max: int = 0
-    loads: int = 0  # how often a coordinator loaded it
-    stood_still_ms: int = 0  # of all partitions together
+    loads: int = 0  # number of loads by a coordinator
+    stood_still_ms: int = 0  # sum over all partitions
     moved: int = 0
     refused_commits: int = 0
     is_complete: bool = True
-    unreadable: int = 0  # records that are no events
-    lost_events: int = 0  # those that the broker had to drop; it knows no more whose they were
+    unreadable: int = 0  # records that are not events
+    lost_events: int = 0  # events that the broker dropped; their groups are unknown
 
 
 class CoordinatorRow(AnalysisRow, kw_only=True, gc=False):
-    """A time in which one coordinator had the group: from when it loaded it, or first told of it,
-    to the last that it told.
+    """A period in which one coordinator had the group, from its first event to its last.
 
-    Broker and epoch are of one of several brokers, whose epochs say in which order they had the
-    group. ``found`` is the group's state when it was loaded, with its generation and how many
-    members it had; None where it had none.
+    ``broker_id`` and ``epoch`` exist in a cluster; the epochs give the order of the coordinators.
+    ``found`` is the state of the group when the coordinator loaded it, with its generation and its
+    member count; None if there was no load.
     """
 
     broker_id: int | None = None
@@ -63,23 +62,28 @@ class CoordinatorRow(AnalysisRow, kw_only=True, gc=False):
 class RebalanceRow(AnalysisRow, kw_only=True, gc=False):
     """A rebalance, from its cause to the assignment that ended it.
 
-    ``outcome`` is "assigned"; "emptied" when nobody was left; "abandoned" when another began before
-    there was an assignment; "under way" at the end of the history. A rebalance in which members
-    only give on what the one before took from them has that one's ``episode``.
-    ``stood_still_ms`` is of the partitions that it set going again, all together.
+    ``outcome`` is one of:
+
+    - "assigned": the leader's assignment ended it.
+    - "emptied": no members remained.
+    - "abandoned": another rebalance began first.
+    - "under way": it has not ended.
+
+    A rebalance in which members only pass on partitions that the previous one revoked has the same
+    ``episode`` as that one. ``stood_still_ms`` is the sum of the standstills that it ended.
     """
 
     episode: int
     generation: int | None = None
     started_at: int
-    joined_at: int | None = None  # when all had joined
+    joined_at: int | None = None  # when all members had joined
     ended_at: int | None = None
     took_ms: int | None = None
     join_ms: int | None = None
     sync_ms: int | None = None
     cause: str
     is_follow_up: bool = False
-    member: str | None = None  # who gave the cause
+    member: str | None = None  # the member that caused it
     reason: str = ""
     outcome: str = "under way"
     protocol: str | None = None
@@ -95,8 +99,8 @@ class RebalanceRow(AnalysisRow, kw_only=True, gc=False):
 
 
 class CauseRow(AnalysisRow, kw_only=True, gc=False):
-    """All rebalances of one cause; one in which members give on what the one before took from
-    them counts for that one's. An episode is a rebalance with all that follow from it.
+    """Totals of all rebalances with one cause. An episode is a rebalance with its follow-ups, which
+    count for the cause of the first one.
     """
 
     cause: str
@@ -108,12 +112,13 @@ class CauseRow(AnalysisRow, kw_only=True, gc=False):
 
 
 class MemberRow(AnalysisRow, kw_only=True, gc=False):
-    """A member, and what rebalances cost it.
+    """A member and its cost of rebalances.
 
-    ``waited_ms`` is its time between its JoinGroups and its assignments. ``stood_still_ms`` is the
-    part of it in which it had partitions before and now read none at all.
-    ``partitions_still_ms`` is how long partitions that it gave up stood still, all together.
-    ``held_up_ms`` is how long others had joined already, and waited for this one.
+    - ``waited_ms``: time between its JoinGroup requests and its assignments.
+    - ``stood_still_ms``: the part of ``waited_ms`` in which it read no partition, although it had
+      some before.
+    - ``partitions_still_ms``: sum of the standstills of partitions that it gave up.
+    - ``held_up_ms``: time for which members that had already joined waited for it alone.
     """
 
     member: str
@@ -122,7 +127,7 @@ class MemberRow(AnalysisRow, kw_only=True, gc=False):
     client_host: str = ""
     first_at: int
     gone_at: int | None = None
-    gone_by: str | None = None  # left, expired, fenced; forgotten, by who took the group over
+    gone_by: str | None = None  # left, expired, fenced, or forgotten (unknown to a new coordinator)
     generations: int = 0
     waited_ms: int = 0
     stood_still_ms: int = 0
@@ -132,7 +137,7 @@ class MemberRow(AnalysisRow, kw_only=True, gc=False):
 
 
 class StandstillRow(AnalysisRow, kw_only=True, gc=False):
-    """A partition that nobody read for a while, between one member and the next."""
+    """A standstill: no member read the partition between two readers."""
 
     episode: int
     topic: str
@@ -146,7 +151,7 @@ class StandstillRow(AnalysisRow, kw_only=True, gc=False):
 
 
 class MoveRow(AnalysisRow, kw_only=True, gc=False):
-    """A partition that another member has got."""
+    """A partition that moved to another member."""
 
     episode: int
     generation: int
@@ -158,7 +163,7 @@ class MoveRow(AnalysisRow, kw_only=True, gc=False):
 
 
 class OwnershipRow(AnalysisRow, kw_only=True, gc=False):
-    """A time in which a member read a partition."""
+    """A period in which a member read a partition."""
 
     topic: str
     partition: int
@@ -169,7 +174,7 @@ class OwnershipRow(AnalysisRow, kw_only=True, gc=False):
 
 
 class LagRow(AnalysisRow, kw_only=True, gc=False):
-    """How many records of a partition a group had not committed, until the next row says."""
+    """Lag of a partition in records; valid until the next row of the partition."""
 
     seen_at: int
     topic: str
@@ -178,11 +183,11 @@ class LagRow(AnalysisRow, kw_only=True, gc=False):
 
 
 class RefusedRow(AnalysisRow, kw_only=True, gc=False):
-    """Commits that were refused."""
+    """Rejected commits."""
 
     refused_at: int
     generation: int
     member_id: str
     error: str
-    topics: str  # with commas between
+    topics: str  # separated by commas
     commits: int

@@ -1,6 +1,6 @@
-"""The analysis on Spark: the topic is read in parallel, and each group analysed by one task.
+"""The analysis on Spark: reads the topic in parallel and analyses each group in one task.
 
-The groups' functions take and give Arrow (``arrow_udf``), so Spark needs no pandas for them.
+The user-defined function takes and returns Arrow data (``arrow_udf``), so pandas is not required.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from partage.pipelines.rebalances.tables import GROUP_TABLES_TYPE, SCHEMAS, TABL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: A row here is a group's whole history. And to compile Java for rows of a hundred columns takes
-#: longer than all else; the work is in Python anyway.
+#: A row is the complete history of a group, so batches are small. Code generation is off: compiling
+#: Java for rows of a hundred columns takes longer than the work, which is in Python.
 _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
     "spark.sql.codegen.wholeStage": "false",
@@ -32,10 +32,15 @@ _SETTINGS: Final = {
 def analyse_on_spark(
     spark: SparkSession, options: Mapping[str, str], groups: Sequence[str]
 ) -> SparkResults:
-    """Read the topic and analyse it; all groups where none are named.
+    """Read the topic and analyse it.
+
+    Args:
+        spark: the session.
+        options: options of Spark's batch source.
+        groups: group ids; empty for all groups.
 
     Raises:
-        QueryFailedError: an option is wrong, or the topic cannot be read.
+        QueryFailedError: if an option is invalid, or the topic cannot be read.
     """
     from pyspark.sql import functions as f
 
@@ -54,7 +59,7 @@ def analyse_on_spark(
 
 @contextmanager
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """These settings meanwhile, and those of before afterwards."""
+    """Apply configuration values, and restore the previous ones afterwards."""
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -67,15 +72,15 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None
 
 
 def analyse_records(records: DataFrame) -> DataFrame:
-    """One row a group, with a list for each table.
+    """Return one row for each group, with a list for each table.
 
-    ``records`` have key, value, partition and offset.
+    ``records`` needs the columns key, value, partition and offset.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import from_arrow_type
 
-    as_udf: Any = arrow_udf  # its stub knows no structs
+    as_udf: Any = arrow_udf  # its type stub does not accept structs
     history = as_udf(analyse_groups, from_arrow_type(GROUP_TABLES_TYPE))
     by_offset = f.sort_array(f.collect_list(f.struct("partition", "offset", "value")))
     key = f.coalesce("key", f.lit("").cast("binary")).alias("key")
@@ -84,15 +89,15 @@ def analyse_records(records: DataFrame) -> DataFrame:
 
 
 class SparkResults:
-    """Tables of a data frame of `analysed`.
+    """Tables from a DataFrame of `analyse_records`.
 
-    What is asked for of some groups comes here with all else of theirs, in one job, and is kept.
+    The first request for a group collects all its tables to the driver in one job, and keeps them.
     """
 
     def __init__(self, histories: DataFrame) -> None:
         self._histories = histories
         self._whole: dict[str, pa.Table] = {}
-        self._groups: dict[str, pa.Table] = {}  # of those that are here
+        self._groups: dict[str, pa.Table] = {}  # tables of the collected groups
         self._collected_groups: set[str] = set()
 
     def _rows(self, name: str) -> DataFrame:
@@ -101,13 +106,13 @@ class SparkResults:
         return self._histories.select(f.inline(name))
 
     def table(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
-        """A table; of some groups only, if they are given."""
+        """Return a table, of the given groups only if there are any."""
         if groups is not None:
             self._collect_groups(set(groups))
             table = self._groups[name]
             return table.filter(pc.is_in(table["group_id"], pa.array(groups, pa.string())))
         if name not in self._whole:
-            # Both of few rows, and who asks for one of them asks for the other.
+            # Both are small, and a caller of one also reads the other.
             names = ("groups", "causes") if name in ("groups", "causes") else (name,)
             self._whole |= _unnest(self._histories.select(*names), names)
         return self._whole[name]
@@ -123,12 +128,12 @@ class SparkResults:
         self._groups = _unnest(wanted, tuple(TABLES))
 
     def top(self, name: str, column: str, count_max: int) -> pa.Table:
-        """The rows with the largest values of a column, the largest first."""
+        """Return the rows with the largest values of a column, in descending order."""
         rows = self._rows(name).orderBy(column, ascending=False).limit(count_max)
         return rows.toArrow().cast(SCHEMAS[name])
 
     def write(self, directory: Path, kind: TableFormat) -> dict[str, int]:
-        """Write every table into a directory of its own in ``directory``; how many rows each."""
+        """Write each table into its subdirectory of ``directory``. Return the row counts."""
         from pyspark.sql import functions as f
 
         for name in TABLES:
@@ -144,7 +149,7 @@ class SparkResults:
 
 
 def _unnest(histories: DataFrame, names: Sequence[str]) -> dict[str, pa.Table]:
-    """The tables of these names, from a list each in a group's row."""
+    """Return the named tables, from one list for each group."""
     rows = histories.select(*names).toArrow()
     tables = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""The analysis on Arrow: records of ``__group_events`` in, tables out."""
+"""The analysis on Arrow: from records of ``__group_events`` to tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 import pyarrow as pa
 
-from partage.pipelines.rebalances.event_decoder import decode_event
+from partage.pipelines.rebalances.event_decoder import parse_event
 from partage.pipelines.rebalances.group_analysis import GroupAnalysis
 from partage.pipelines.rebalances.rows import (
     AnalysisRow,
@@ -27,7 +27,7 @@ from partage.pipelines.rebalances.rows import (
 from partage.store.group_events import DROPPED, order_by_epoch
 from partage.wire.primitives import MalformedError
 
-#: Every table, and what its rows are.
+#: All tables with their row classes.
 TABLES: Final[Mapping[str, type[AnalysisRow]]] = {
     "groups": GroupRow,
     "coordinators": CoordinatorRow,
@@ -47,7 +47,7 @@ _TYPES: Final = {int: pa.int64(), str: pa.string(), bool: pa.bool_()}
 
 def _field(field: msgspec.structs.FieldInfo) -> pa.Field:
     kind = field.type
-    if get_origin(kind) in (Union, types.UnionType):  # of something and None
+    if get_origin(kind) in (Union, types.UnionType):  # an optional type
         (kind,) = (each for each in get_args(kind) if each is not type(None))
     if field.name.endswith("_at"):
         return pa.field(field.name, _TIMESTAMP_TYPE)
@@ -56,19 +56,19 @@ def _field(field: msgspec.structs.FieldInfo) -> pa.Field:
     return pa.field(field.name, _TYPES[kind])
 
 
-#: The schema of each table.
+#: Arrow schema of each table.
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     name: pa.schema([_field(field) for field in msgspec.structs.fields(row)])
     for name, row in TABLES.items()
 }
-#: All tables of a group, a list each: what Spark is given.
+#: Arrow type of a group's result on Spark: a struct with a list of rows for each table.
 GROUP_TABLES_TYPE: Final = pa.struct(
     [(name, pa.list_(pa.struct(list(SCHEMAS[name])))) for name in TABLES]
 )
 
 
 def make_table(name: str, rows: Iterable[AnalysisRow]) -> pa.Table:
-    """The rows as the table of this name."""
+    """Return the rows as an Arrow table."""
     schema = SCHEMAS[name]
     columns: list[list[Any]] = [[] for _ in schema.names]
     for row in rows:
@@ -85,23 +85,23 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def group_id_of(key: bytes | None) -> str:
-    """The group in a record's key; no two keys have the same."""
+    """Return the group id in a record's key. Different keys give different ids."""
     return (key or b"").decode(errors="backslashreplace")
 
 
 class TopicAnalysis:
-    """The histories of groups, from the records of each in order."""
+    """The analyses of all groups, from the records of each group in order."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, GroupAnalysis] = {}  # that of "" is of what belongs to no group
+        self._groups: dict[str, GroupAnalysis] = {}  # "" has the records that belong to no group
 
     def add(self, group_id: str, value: bytes | None) -> None:
-        """Go on with the next record; what is no event is counted and passed over."""
+        """Add the next record of a group; count it as unreadable if it is not an event."""
         history = self._groups.get(group_id)
         if history is None:
             history = self._groups[group_id] = GroupAnalysis(group_id)
         try:
-            event = decode_event(value or b"")
+            event = parse_event(value or b"")
         except MalformedError:
             history.group.unreadable += 1
             return
@@ -111,7 +111,7 @@ class TopicAnalysis:
             history.apply(event)
 
     def tables(self) -> dict[str, list[AnalysisRow]]:
-        """The rows of each table; call it once, at the end."""
+        """Return the rows of each table. Call it once, at the end."""
         rows: dict[str, list[AnalysisRow]] = {name: [] for name in TABLES}
         for history in self._groups.values():
             rows["causes"] += history.finish()
@@ -128,8 +128,11 @@ class TopicAnalysis:
 
 
 def analyse_groups(keys: pa.Array, records: pa.Array) -> pa.Array:
-    """All tables of each group, from its key and its records: ``value`` of each, by partition and
-    offset.
+    """Analyse groups and return a struct of all tables for each group.
+
+    Args:
+        keys: record key of each group.
+        records: for each group its records, with the field ``value``, by partition and offset.
     """
     tables: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     for key, of_group in zip(keys, records, strict=True):
@@ -146,7 +149,7 @@ def analyse_groups(keys: pa.Array, records: pa.Array) -> pa.Array:
 
 
 def _lists(name: str, tables: list[pa.Table]) -> pa.Array:
-    """A list for each of the tables, with a struct for each of its rows."""
+    """Return a list array with one list for each table, and a struct for each row."""
     offsets = [0]
     for table in tables:
         offsets.append(offsets[-1] + table.num_rows)

@@ -110,7 +110,7 @@ class TaskProducer:
                 )
 
     def _fetch_partition_count(self, topic: str) -> int:
-        """Return the partition count of a topic. Brokers with auto-creation create a missing topic."""
+        """Return the partition count of a topic. The broker may create a missing topic."""
         began = time.monotonic()
         patience_s = self._options.max_block_ms / 1000
         creation_s = min(patience_s, _CREATION_MS / 1000)
@@ -152,7 +152,8 @@ class TaskProducer:
 
     def _describe_refusal(self, error: KafkaError, record: SinkRecord) -> str:
         size = len(record.key or b"") + len(record.value or b"")
-        return f"a record of {size:,} bytes for {record.topic}: {_describe_error(error, self._options)}"
+        reason = _describe_error(error, self._options)
+        return f"a record of {size:,} bytes for {record.topic}: {reason}"
 
 
 def _describe_error(error: KafkaError, options: WriteOptions) -> str:

@@ -138,7 +138,8 @@ def check_identity(offset: StreamOffset, cluster: str | None, group: str | None)
     if theirs.group != group:
         raise CheckpointError(
             f"the checkpoint belongs to a query {_describe_group(theirs.group)}, and this one is "
-            f"{_describe_group(group)}; give it a new checkpointLocation, or its previous kafka.group.id"
+            f"{_describe_group(group)}; give it a new checkpointLocation, or its previous "
+            "kafka.group.id"
         )
 
 

@@ -58,7 +58,7 @@ class PartitionSource(ABC):
 
     @abstractmethod
     async def readable(self) -> OwnedPartitions:
-        """Return the owned partitions that may be read now. Raise an error that must end the query."""
+        """Return the owned partitions that may be read. Raise an error that must end the query."""
 
     async def committed_offsets(
         self, partitions: Sequence[TopicPartition]
@@ -297,7 +297,7 @@ class GroupPartitions(PartitionSource):
         return {}
 
     def wake(self) -> None:
-        """Complete an assignment or a loss at once; only a revocation waits for the end of a batch."""
+        """Complete an assignment or a loss; only a revocation waits for the end of a batch."""
         due = self._membership.due_callback
         if due is not None and due.callback is not ListenerCallback.REVOKED:
             self._membership.callback_done(due)

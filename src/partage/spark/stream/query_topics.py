@@ -143,7 +143,7 @@ class QueryTopics:
         return self._options.strategy
 
     async def refresh(self) -> set[str]:
-        """Refresh the snapshots of all topics. Return the topics recreated since the last refresh."""
+        """Refresh the snapshots of all topics. Return the topics recreated in the meantime."""
         before = dict(self.snapshots)
         await self._refresh_snapshots(before)
         anew = {

@@ -60,7 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Called in the source process.
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
-        """Return the same constant for all queries; the first batch decides where a query starts."""
+        """Return a constant; the first batch decides where a query starts."""
         return encode_offset(INITIAL_OFFSET)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running.is_available_now = True
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """Return the end of the next batch, or ``start`` itself if no record arrives for a while."""
+        """Return the end of the next batch, or ``start`` if no record arrives for a while."""
         running = self._start_runtime()
         pace = self._options.trigger_limits
         if isinstance(limit, ReadAllAvailable):
@@ -93,14 +93,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._runtime is None else self._runtime.source.report()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        """Return the partitions stored in ``end``. Spark may call it repeatedly, and after a crash."""
+        """Return the partitions stored in ``end``. Spark can call it repeatedly."""
         if start == end:
             return []
         running = self._start_runtime()
         return [RangePartition(one) for one in running.loop.call(running.source.partitions(end))]
 
     def commit(self, end: OffsetJson) -> None:
-        """Do nothing: `latestOffset` has already committed the batch, with every kind of trigger."""
+        """Do nothing: `latestOffset` commits the batch, with every kind of trigger."""
 
     def stop(self) -> None:
         """Leave the group. A second call, from the signal handler, waits for the first."""

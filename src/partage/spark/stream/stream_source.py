@@ -163,7 +163,7 @@ class StreamSource:
         return {"ends": ends, "generation": generation, "lag": lag, "member": member}
 
     async def stop(self, *, leaves: bool = True) -> None:
-        """Stop the source. If ``leaves``, leave the group. The batch in progress is not committed."""
+        """Stop the source; if ``leaves``, leave the group. Do not commit the batch in progress."""
         if self._idle_task is not None:
             self._idle_task.cancel()
         if self._partition_source is not None:
@@ -294,7 +294,7 @@ class StreamSource:
         return bool(self._past_end()) or self._planner.is_batch_due(ends, pace, now_ms)
 
     def _past_end(self) -> list[TopicPartition]:
-        """Return partitions whose position is past their end: the topic was truncated or recreated."""
+        """Return partitions with a position past their end: truncated or recreated ones."""
         return [p for p, at in self._planner.positions.items() if at > self._ends.get(p, at)]
 
     async def _skip_unavailable(self) -> None:

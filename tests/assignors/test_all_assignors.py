@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assignors import groups
+from assignors import group_strategies
 from partage.assignors import (
     Assignor,
     Canary,
@@ -51,9 +51,9 @@ COOPERATIVE = [
 
 
 @st.composite
-def full_groups(draw: st.DrawFn) -> groups.Group:
+def full_groups(draw: st.DrawFn) -> group_strategies.Group:
     """Claims, racks, lags, and user data of every kind, sensible or not."""
-    members, topics = draw(groups.claiming_groups())
+    members, topics = draw(group_strategies.claiming_groups())
     said = st.sampled_from(
         [
             b"",
@@ -70,7 +70,7 @@ def full_groups(draw: st.DrawFn) -> groups.Group:
     ]
     words = st.sampled_from(["x", "y", "xy", "xz", ""])
     topics = {
-        name: groups.topic(
+        name: group_strategies.topic(
             name,
             its.partition_count,
             draw(st.lists(words, max_size=its.partition_count)),
@@ -82,7 +82,7 @@ def full_groups(draw: st.DrawFn) -> groups.Group:
 
 
 def check(assignor, members, topics, assignment, **how):
-    members = assignor.understand(members)
+    members = assignor.with_user_data(members)
     check_assignment(members, topics, assignment, replicas=assignor.replicas, **how)
 
 
@@ -112,21 +112,21 @@ def test_cooperative_groups_settle(assignor, group, data):
     members, topics = group
     for generation in range(4, 30):
         given_out = assignor.assign(members, topics)
-        after = groups.owning(members, given_out, generation)
+        after = group_strategies.owning(members, given_out, generation)
         if [m.owned for m in after] == [m.owned for m in members]:
             break
         members = after
     check(assignor, members, topics, given_out)
-    assert groups.owning(members, assignor.assign(members, topics), generation) == after
+    assert group_strategies.owning(members, assignor.assign(members, topics), generation) == after
 
 
 @pytest.mark.parametrize("assignor", BY_NAME)
 def test_nobody_and_nothing(assignor):
-    assert assignor.assign([], groups.named(groups.topic("a", 3))) == {}
-    members = groups.members_of({"m1": "a", "m2": ""})
+    assert assignor.assign([], group_strategies.named(group_strategies.topic("a", 3))) == {}
+    members = group_strategies.members_of({"m1": "a", "m2": ""})
     assert assignor.assign(members, {}) == {"m1": {}, "m2": {}}
-    empty = groups.named(groups.topic("a", 0))
-    assert groups.flat(assignor.assign(members, empty)) == {"m1": {}, "m2": {}}
+    empty = group_strategies.named(group_strategies.topic("a", 0))
+    assert group_strategies.flat(assignor.assign(members, empty)) == {"m1": {}, "m2": {}}
 
 
 def test_names_are_kafkas_where_kafka_has_the_assignor():

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from assignors import groups
-from interop.peers import jars, where
+from assignors import group_strategies
+from interop.peers import jars, paths
 from partage.assignors import (
     Assignment,
     CooperativeSticky,
@@ -35,7 +35,7 @@ class Java:
     def __init__(self, classes: Path) -> None:
         path = jars.class_path("broker", first=classes)
         self._process = subprocess.Popen(
-            [where.java(), "-XX:TieredStopAtLevel=1", "-cp", path, "Assign"],
+            [paths.java(), "-XX:TieredStopAtLevel=1", "-cp", path, "Assign"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # it logs every assignment
@@ -92,7 +92,7 @@ def _words(owned: Mapping[str, Sequence[int]]) -> str:
 def java(tmp_path_factory) -> Iterator[Java]:
     classes = tmp_path_factory.mktemp("classes")
     compiler = ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
-    command = [where.java(), "-cp", jars.class_path("compiler"), *compiler, "-proc:none"]
+    command = [paths.java(), "-cp", jars.class_path("compiler"), *compiler, "-proc:none"]
     command += ["-cp", jars.class_path("broker"), str(SOURCE), "-d", str(classes)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr
@@ -105,7 +105,7 @@ def racked(chance: random.Random, members, topics):
     """The same group, in racks."""
     words = ["x", "y", "z", "xy", "yz", "", "w"]
     placed = {
-        name: groups.topic(
+        name: group_strategies.topic(
             name,
             its.partition_count,
             [chance.choice(words) for _ in range(its.partition_count)],
@@ -116,10 +116,10 @@ def racked(chance: random.Random, members, topics):
     return [msgspec.structs.replace(m, rack=chance.choice(racks)) for m in members], placed
 
 
-def histories(count: int, *, in_racks: bool = False) -> Iterator[groups.Group]:
+def histories(count: int, *, in_racks: bool = False) -> Iterator[group_strategies.Group]:
     for seed in range(count):
         chance = random.Random(seed)
-        members, topics = groups.history(chance, CooperativeSticky().assign)
+        members, topics = group_strategies.history(chance, CooperativeSticky().assign)
         if chance.random() < 0.3:
             members[0] = msgspec.structs.replace(members[0], instance_id="static")
         yield racked(chance, members, topics) if in_racks else (members, topics)
@@ -129,13 +129,13 @@ def histories(count: int, *, in_racks: bool = False) -> Iterator[groups.Group]:
 def test_range_is_the_same_to_the_partition(java, in_racks):
     for members, topics in histories(300, in_racks=in_racks):
         ours = Range().assign(members, topics)
-        assert groups.flat(ours) == groups.flat(java.assign("range", members, topics))
+        assert group_strategies.flat(ours) == group_strategies.flat(java.assign("range", members, topics))
 
 
 def test_round_robin_is_the_same_to_the_partition(java):
     for members, topics in histories(200):
         ours = RoundRobin().assign(members, topics)
-        assert groups.flat(ours) == groups.flat(java.assign("roundrobin", members, topics))
+        assert group_strategies.flat(ours) == group_strategies.flat(java.assign("roundrobin", members, topics))
 
 
 def as_sticky(members):
@@ -154,10 +154,10 @@ def test_sticky_is_as_level_and_as_sticky(java):
     for members, topics in histories(500):
         told = as_sticky(members)
         ours, theirs = Sticky().assign(told, topics), java.assign("sticky", told, topics)
-        our_score, their_score = (groups.unevenness(members, its) for its in (ours, theirs))
+        our_score, their_score = (group_strategies.unevenness(members, its) for its in (ours, theirs))
         assert our_score <= their_score
         if our_score == their_score:
-            our_kept, their_kept = groups.kept(members, ours), groups.kept(members, theirs)
+            our_kept, their_kept = group_strategies.kept(members, ours), group_strategies.kept(members, theirs)
             less += our_kept < their_kept
             ours_in_all += our_kept
             theirs_in_all += their_kept
@@ -180,7 +180,7 @@ def test_sticky_matches_as_many_racks(java):
     for members, topics in histories(300, in_racks=True):
         told = as_sticky(members)
         ours, theirs = Sticky().assign(told, topics), java.assign("sticky", told, topics)
-        assert groups.unevenness(members, ours) <= groups.unevenness(members, theirs)
+        assert group_strategies.unevenness(members, ours) <= group_strategies.unevenness(members, theirs)
         ours_in_all += in_rack(members, topics, ours)
         theirs_in_all += in_rack(members, topics, theirs)
     assert ours_in_all >= theirs_in_all
@@ -199,7 +199,7 @@ def test_cooperative_groups_led_in_turns(java, first):
         for generation, lead in enumerate(turns * 3, start=2):
             given_out = lead(members, topics)
             check_assignment(members, topics, given_out, cooperative=True)
-            members = groups.owning(members, given_out, generation)
+            members = group_strategies.owning(members, given_out, generation)
         check_assignment(members, topics, given_out)
 
 

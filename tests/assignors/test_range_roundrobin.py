@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from assignors import groups, peers
+from assignors import group_strategies, reference_assignors
 from partage.assignors import Member, Range, RoundRobin, check_assignment
 
 BOTH = {"range": Range, "roundrobin": RoundRobin}
@@ -14,16 +14,16 @@ BOTH = {"range": Range, "roundrobin": RoundRobin}
 
 @pytest.mark.parametrize("name", BOTH)
 @settings(max_examples=50)
-@given(group=groups.fresh_groups())
+@given(group=group_strategies.fresh_groups())
 def test_the_same_as_peers(name, group):
     members, topics = group
-    ours = groups.flat(BOTH[name]().assign(members, topics))
+    ours = group_strategies.flat(BOTH[name]().assign(members, topics))
     check_assignment(members, topics, ours)
     # kafka-python's round-robin breaks where subscriptions differ.
     if name == "range" or len({member.topics for member in members}) == 1:
-        assert ours == groups.flat(peers.kafka_python(name, members, topics))
+        assert ours == group_strategies.flat(reference_assignors.kafka_python(name, members, topics))
     if all(member.instance_id is None for member in members):  # aiokafka knows no other order
-        assert ours == groups.flat(peers.aiokafka(name, members, topics))
+        assert ours == group_strategies.flat(reference_assignors.aiokafka(name, members, topics))
 
 
 def racked(**racks):
@@ -36,8 +36,8 @@ def racked(**racks):
 
 def assigned(members, *topics):
     """Without empty parts, in Java's notation: ``{"m1": "a0 a1"}``."""
-    given_out = Range().assign(members, groups.named(*topics))
-    check_assignment(members, groups.named(*topics), given_out)
+    given_out = Range().assign(members, group_strategies.named(*topics))
+    check_assignment(members, group_strategies.named(*topics), given_out)
     return {
         member_id: " ".join(f"{name}{p}" for name, ps in mine.items() for p in ps)
         for member_id, mine in given_out.items()
@@ -49,34 +49,34 @@ def assigned(members, *topics):
 
 def test_racks_come_before_the_order_of_members():
     members = racked(m1="x", m2="y", m3="z")
-    topic = groups.topic("a", 3, ["y", "z", "x"])
+    topic = group_strategies.topic("a", 3, ["y", "z", "x"])
     assert assigned(members, topic) == {"m1": "a2", "m2": "a0", "m3": "a1"}
 
 
 def test_even_shares_come_before_racks():
     members = racked(m1="x", m2="y")
-    topic = groups.topic("a", 4, ["x", "x", "x", "y"])
+    topic = group_strategies.topic("a", 4, ["x", "x", "x", "y"])
     assert assigned(members, topic) == {"m1": "a0 a1", "m2": "a2 a3"}
 
 
 def test_the_same_numbers_of_like_topics_come_before_racks():
     members = racked(m1="x", m2="y")
-    a, b = groups.topic("a", 2, ["x", "y"]), groups.topic("b", 2, ["y", "x"])
+    a, b = group_strategies.topic("a", 2, ["x", "y"]), group_strategies.topic("b", 2, ["y", "x"])
     assert assigned(members, a, b) == {"m1": "a0 b0", "m2": "a1 b1"}
-    b = groups.topic("b", 2, ["yx", "y"])
-    a = groups.topic("a", 2, ["y", "x"])
+    b = group_strategies.topic("b", 2, ["yx", "y"])
+    a = group_strategies.topic("a", 2, ["y", "x"])
     assert assigned(members, a, b) == {"m1": "a1 b1", "m2": "a0 b0"}
 
 
 def test_unlike_topics_follow_their_racks_each():
     members = racked(m1="x", m2="y")
-    a, b = groups.topic("a", 2, ["y", "x"]), groups.topic("b", 3, ["x", "y", "x"])
+    a, b = group_strategies.topic("a", 2, ["y", "x"]), group_strategies.topic("b", 3, ["x", "y", "x"])
     assert assigned(members, a, b) == {"m1": "a1 b0 b2", "m2": "a0 b1"}
 
 
 def test_a_member_without_a_rack_takes_anything():
     members = racked(m1=None, m2="y")
-    topic = groups.topic("a", 2, ["x", "y"])
+    topic = group_strategies.topic("a", 2, ["x", "y"])
     assert assigned(members, topic) == {"m1": "a0", "m2": "a1"}
 
 
@@ -84,13 +84,13 @@ def test_a_member_without_a_rack_takes_anything():
 def test_racks_make_no_difference(racks):
     """Where all partitions are in all racks, where members are in none of them, or nobody knows."""
     members = racked(m1="y", m2="x")
-    assert assigned(members, groups.topic("a", 3, racks)) == {"m1": "a0 a1", "m2": "a2"}
+    assert assigned(members, group_strategies.topic("a", 3, racks)) == {"m1": "a0 a1", "m2": "a2"}
 
 
 @pytest.mark.parametrize("assignor", BOTH.values())
 def test_static_members_come_first_and_keep_their_places(assignor):
-    topics = groups.named(groups.topic("a", 3))
-    plain, *static = groups.members_of({"a1": "a", "z": "a", "y": "a"})
+    topics = group_strategies.named(group_strategies.topic("a", 3))
+    plain, *static = group_strategies.members_of({"a1": "a", "z": "a", "y": "a"})
     static = [
         msgspec.structs.replace(member, instance_id=name)
         for member, name in zip(static, ("i1", "i2"), strict=True)

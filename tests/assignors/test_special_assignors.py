@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors import groups
+from assignors import group_strategies
 from partage.assignors import (
     Canary,
     ConsistentHashing,
@@ -41,22 +41,22 @@ class TestWeighted:
 
     def test_in_proportion(self):
         members = self.members(m1=1, m2=2, m3=5)
-        given_out = Weighted().assign(members, groups.named(groups.topic("a", 16)))
+        given_out = Weighted().assign(members, group_strategies.named(group_strategies.topic("a", 16)))
         assert counts(given_out) == {"m1": 2, "m2": 4, "m3": 10}
 
     def test_sticky_when_a_member_leaves(self):
         members = self.members(m1=1, m2=2, m3=1)
-        topics = groups.named(groups.topic("a", 12))
-        members = groups.owning(members, Weighted().assign(members, topics))
+        topics = group_strategies.named(group_strategies.topic("a", 12))
+        members = group_strategies.owning(members, Weighted().assign(members, topics))
         after = Weighted().assign(left(members, "m3"), topics)
         assert counts(after) == {"m1": 4, "m2": 8}
-        assert groups.kept(left(members, "m3"), after) == 9
+        assert group_strategies.kept(left(members, "m3"), after) == 9
 
     @settings(max_examples=40)
     @given(st.lists(st.sampled_from([0.5, 1, 2, 4, 7]), min_size=1, max_size=6), st.integers(0, 60))
     def test_nobody_is_off_by_more_than_one_where_it_can_be_helped(self, weights, count):
         members = self.members(**{f"m{n}": weight for n, weight in enumerate(weights)})
-        given_out = counts(Weighted().assign(members, groups.named(groups.topic("a", count))))
+        given_out = counts(Weighted().assign(members, group_strategies.named(group_strategies.topic("a", count))))
         for mine, weight in zip(given_out.values(), weights, strict=True):
             for its, other in zip(given_out.values(), weights, strict=True):
                 # One partition from mine to its would not bring the two nearer to proportion.
@@ -70,14 +70,14 @@ class TestWeighted:
     @pytest.mark.parametrize("data", [b"", b"4", b"\xff" * 8, b"\0" * 8])
     def test_who_says_nothing_sensible_counts_as_one(self, data):
         members = [*self.members(m1=3), Member(member_id="m2", topics=("a",), user_data=data)]
-        given_out = Weighted().assign(members, groups.named(groups.topic("a", 8)))
+        given_out = Weighted().assign(members, group_strategies.named(group_strategies.topic("a", 8)))
         assert counts(given_out) == {"m1": 6, "m2": 2}
 
 
 class TestCoPartitioned:
     def test_the_same_numbers_to_one_member(self):
-        topics = groups.named(groups.topic("a", 5), groups.topic("b", 5), groups.topic("c", 2))
-        members = groups.members_of({"m1": "a b c", "m2": "a b c", "m3": "c"})
+        topics = group_strategies.named(group_strategies.topic("a", 5), group_strategies.topic("b", 5), group_strategies.topic("c", 2))
+        members = group_strategies.members_of({"m1": "a b c", "m2": "a b c", "m3": "c"})
         given_out = CoPartitioned("a", "b").assign(members, topics)
         assert given_out["m1"]["a"] == given_out["m1"]["b"]
         assert given_out["m2"]["a"] == given_out["m2"]["b"]
@@ -85,12 +85,12 @@ class TestCoPartitioned:
         check_assignment(members, topics, given_out)
 
     @settings(max_examples=40)
-    @given(groups.fresh_groups(alike=True), st.data())
+    @given(group_strategies.fresh_groups(alike=True), st.data())
     def test_like_topics_belong_together_through_changes(self, group, data):
         members, topics = group
         assignor = CoPartitioned()
         for generation in range(1, 5):
-            members = groups.owning(members, assignor.assign(members, topics), generation)
+            members = group_strategies.owning(members, assignor.assign(members, topics), generation)
             if generation == 1:
                 keep = data.draw(st.integers(1, len(members)))
                 members = members[:keep]
@@ -102,51 +102,51 @@ class TestCoPartitioned:
                 assert len({tuple(sorted(member.owned.get(name, ()))) for name in alike}) == 1
 
     def test_sticky_when_a_member_leaves(self):
-        topics = groups.named(groups.topic("a", 6), groups.topic("b", 6))
-        members = groups.members_of({"m1": "a b", "m2": "a b", "m3": "a b"})
-        members = groups.owning(members, CoPartitioned().assign(members, topics))
+        topics = group_strategies.named(group_strategies.topic("a", 6), group_strategies.topic("b", 6))
+        members = group_strategies.members_of({"m1": "a b", "m2": "a b", "m3": "a b"})
+        members = group_strategies.owning(members, CoPartitioned().assign(members, topics))
         remaining = left(members, "m2")
         after = CoPartitioned().assign(remaining, topics)
-        assert groups.kept(remaining, after) == 8
+        assert group_strategies.kept(remaining, after) == 8
         assert counts(after) == {"m1": 6, "m3": 6}
 
     def test_topics_that_cannot_be_read_together(self):
-        topics = groups.named(groups.topic("a", 3), groups.topic("b", 4))
-        members = groups.members_of({"m1": "a b"})
+        topics = group_strategies.named(group_strategies.topic("a", 3), group_strategies.topic("b", 4))
+        members = group_strategies.members_of({"m1": "a b"})
         with pytest.raises(CoPartitioningError, match="a has 3, b has 4"):
             CoPartitioned("a", "b").assign(members, topics)
-        topics = groups.named(groups.topic("a", 3), groups.topic("b", 3))
-        members = groups.members_of({"m1": "a", "m2": "b"})
+        topics = group_strategies.named(group_strategies.topic("a", 3), group_strategies.topic("b", 3))
+        members = group_strategies.members_of({"m1": "a", "m2": "b"})
         with pytest.raises(CoPartitioningError, match="no member subscribes to all of a, b"):
             CoPartitioned("a", "b").assign(members, topics)
 
 
 class TestRedundant:
     @settings(max_examples=40)
-    @given(groups.claiming_groups(alike=True), st.integers(1, 4))
+    @given(group_strategies.claiming_groups(alike=True), st.integers(1, 4))
     def test_even_and_on_different_members(self, group, replicas):
         members, topics = group
         given_out = Redundant(replicas).assign(members, topics)
         check_assignment(members, topics, given_out, replicas=replicas)
-        loads = groups.loads(members, given_out)
+        loads = group_strategies.loads(members, given_out)
         assert max(loads) - min(loads) <= 1
 
     def test_only_the_lost_replicas_move(self):
-        topics = groups.named(groups.topic("a", 8))
-        members = groups.members_of(dict.fromkeys(["m1", "m2", "m3", "m4"], "a"))
-        members = groups.owning(members, Redundant(2).assign(members, topics))
+        topics = group_strategies.named(group_strategies.topic("a", 8))
+        members = group_strategies.members_of(dict.fromkeys(["m1", "m2", "m3", "m4"], "a"))
+        members = group_strategies.owning(members, Redundant(2).assign(members, topics))
         remaining = left(members, "m4")
         after = Redundant(2).assign(remaining, topics)
-        assert groups.kept(remaining, after) == 12
+        assert group_strategies.kept(remaining, after) == 12
         assert sorted(counts(after).values()) == [5, 5, 6]
 
     def test_who_comes_back_has_its_copies_again(self):
-        topics = groups.named(groups.topic("a", 12))
-        members = groups.members_of(dict.fromkeys(["m1", "m2", "m3"], "a"))
+        topics = group_strategies.named(group_strategies.topic("a", 12))
+        members = group_strategies.members_of(dict.fromkeys(["m1", "m2", "m3"], "a"))
         before = Redundant(2).assign(members, topics)
-        members = groups.owning(members, before)
+        members = group_strategies.owning(members, before)
         remaining = left(members, "m3")
-        remaining = groups.owning(remaining, Redundant(2).assign(remaining, topics))
+        remaining = group_strategies.owning(remaining, Redundant(2).assign(remaining, topics))
         assert all(len(member.owned["a"]) == 12 for member in remaining)
         had = {"a": before["m3"]["a"], "gone": [1]}
         said = Redundant(2, copies=lambda: had).user_data(("a",), {}, -1)
@@ -156,16 +156,16 @@ class TestRedundant:
         assert sorted(counts(after).values()) == [8, 8, 8]
 
     def test_copies_are_given_in_the_order_in_which_they_are_named(self):
-        topics = groups.named(groups.topic("a", 4))
-        members = groups.members_of({"m1": "a"})
-        members = groups.owning(members, Redundant(1).assign(members, topics))
+        topics = group_strategies.named(group_strategies.topic("a", 4))
+        members = group_strategies.members_of({"m1": "a"})
+        members = group_strategies.owning(members, Redundant(1).assign(members, topics))
         said = Redundant(1, copies=lambda: {"a": [3, 1, 0]}).user_data(("a",), {}, -1)
         back = Member(member_id="m2", topics=("a",), user_data=said)
         after = Redundant(1).assign([*members, back], topics)
         assert sorted(after["m2"]["a"]) == [1, 3]
 
     def test_copies_of_who_owns_nothing_are_filled_up_first(self):
-        topics = groups.named(groups.topic("a", 4))
+        topics = group_strategies.named(group_strategies.topic("a", 4))
         members = [
             Member(member_id="m1", topics=("a",), user_data=b'{"a":[2,3]}'),
             Member(member_id="m2", topics=("a",), user_data=b'{"a":[0,1]}'),
@@ -174,7 +174,7 @@ class TestRedundant:
 
     @pytest.mark.parametrize("data", [b"", b"?", b'{"a":"x"}', b'{"a":[99,-1],"b":[0]}', b"\xff"])
     def test_copies_that_make_no_sense(self, data):
-        topics = groups.named(groups.topic("a", 4), groups.topic("b", 1))
+        topics = group_strategies.named(group_strategies.topic("a", 4), group_strategies.topic("b", 1))
         members = [Member(member_id=f"m{n}", topics=("a",), user_data=data) for n in (1, 2, 3)]
         given_out = Redundant(2).assign(members, topics)
         check_assignment(members, topics, given_out, replicas=2)
@@ -185,10 +185,10 @@ class TestRedundant:
 
 
 class TestConsistentHashing:
-    topics = groups.named(groups.topic("a", 200))
+    topics = group_strategies.named(group_strategies.topic("a", 200))
 
     def members(self, count):
-        return groups.members_of({f"m{number}": "a" for number in range(count)})
+        return group_strategies.members_of({f"m{number}": "a" for number in range(count)})
 
     def test_nobody_has_more_than_the_headroom(self):
         for headroom in 0, 0.1, 0.25:
@@ -197,9 +197,9 @@ class TestConsistentHashing:
 
     def test_little_moves_without_any_memory(self):
         assignor = ConsistentHashing()
-        ten = groups.owning(self.members(10), assignor.assign(self.members(10), self.topics))
+        ten = group_strategies.owning(self.members(10), assignor.assign(self.members(10), self.topics))
         forgetful = self.members(9)
-        moved = 200 - groups.kept(ten[:9], assignor.assign(forgetful, self.topics))
+        moved = 200 - group_strategies.kept(ten[:9], assignor.assign(forgetful, self.topics))
         assert 10 <= moved <= 60  # a tenth was the leaver's; round-robin would move 180
 
     def test_a_static_member_has_its_place_under_any_id(self):
@@ -213,7 +213,7 @@ class TestConsistentHashing:
         assert shares("x", "y", "z") == shares("c", "b", "a")
 
     def test_hashes_are_the_same_everywhere(self):
-        few = groups.named(groups.topic("a", 8))
+        few = group_strategies.named(group_strategies.topic("a", 8))
         assert ConsistentHashing().assign(self.members(3), few) == {
             "m0": {"a": [2, 3, 5, 7]},
             "m1": {"a": [0, 4]},
@@ -227,36 +227,36 @@ class TestConsistentHashing:
 
 class TestLagBased:
     def test_the_largest_lags_go_to_different_members(self):
-        topics = groups.named(groups.topic("a", 4, lags=[100, 90, 10, 5]))
-        members = groups.members_of({"m1": "a", "m2": "a"})
+        topics = group_strategies.named(group_strategies.topic("a", 4, lags=[100, 90, 10, 5]))
+        members = group_strategies.members_of({"m1": "a", "m2": "a"})
         assert LagBased().assign(members, topics) == {"m1": {"a": [0, 3]}, "m2": {"a": [1, 2]}}
 
     @settings(max_examples=40)
     @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 5))
     def test_numbers_stay_even(self, lags, count):
-        topics = groups.named(groups.topic("a", len(lags), lags=lags))
-        members = groups.members_of({f"m{number}": "a" for number in range(count)})
+        topics = group_strategies.named(group_strategies.topic("a", len(lags), lags=lags))
+        members = group_strategies.members_of({f"m{number}": "a" for number in range(count)})
         given_out = LagBased().assign(members, topics)
-        loads = groups.loads(members, given_out)
+        loads = group_strategies.loads(members, given_out)
         assert max(loads) - min(loads) <= 1
         to_read = [sum(lags[p] for p in mine.get("a", ())) for mine in given_out.values()]
         assert max(to_read) - min(to_read) <= max(lags, default=0)
 
     def test_unknown_lags_are_none(self):
-        topics = groups.named(groups.topic("a", 3, lags=[7]), groups.topic("b", 1))
-        members = groups.members_of({"m1": "a b", "m2": "a b"})
+        topics = group_strategies.named(group_strategies.topic("a", 3, lags=[7]), group_strategies.topic("b", 1))
+        members = group_strategies.members_of({"m1": "a b", "m2": "a b"})
         assert counts(LagBased().assign(members, topics)) == {"m1": 2, "m2": 2}
         assert LagBased.needs_lags
 
 
 class TestCanary:
-    topics = groups.named(groups.topic("a", 20))
+    topics = group_strategies.named(group_strategies.topic("a", 20))
 
     def members(self, old, new, share=0.1):
         said = Canary("2.0", share=share).user_data((), {}, 0)
         return [
-            *groups.members_of({f"old{n}": "a" for n in range(old)}),
-            *groups.members_of({f"new{n}": "a" for n in range(new)}, user_data=said),
+            *group_strategies.members_of({f"old{n}": "a" for n in range(old)}),
+            *group_strategies.members_of({f"new{n}": "a" for n in range(new)}, user_data=said),
         ]
 
     def test_a_share_and_no_more(self):
@@ -280,7 +280,7 @@ class TestCanary:
 
     def test_what_it_has_stays_while_the_others_come_and_go(self):
         members = self.members(3, 1)
-        members = groups.owning(members, Canary().assign(members, self.topics))
+        members = group_strategies.owning(members, Canary().assign(members, self.topics))
         after = Canary().assign(left(members, "old1"), self.topics)
         assert after["new0"] == {"a": [18, 19]}
         assert members[3].owned == {"a": (18, 19)}
@@ -311,7 +311,7 @@ class TestRacks:
         ]
 
     def test_all_that_can_be_in_their_racks(self):
-        topics = groups.named(groups.topic("a", 6, "xyzxyz"), groups.topic("b", 3, "zzx"))
+        topics = group_strategies.named(group_strategies.topic("a", 6, "xyzxyz"), group_strategies.topic("b", 3, "zzx"))
         members = self.members("z", "y", "x")
         given_out = CooperativeSticky().assign(members, topics)
         check_assignment(members, topics, given_out)
@@ -319,23 +319,23 @@ class TestRacks:
         assert self.matched(members, topics, given_out) == 8  # of z there is one too many
 
     def test_loads_come_first(self):
-        topics = groups.named(groups.topic("a", 4, "xxxx"))
+        topics = group_strategies.named(group_strategies.topic("a", 4, "xxxx"))
         given_out = CooperativeSticky().assign(self.members("x", "y"), topics)
         assert counts(given_out) == {"m0": 2, "m1": 2}
 
     def test_racks_come_before_stickiness(self):
-        topics = groups.named(groups.topic("a", 2, "xy"))
+        topics = group_strategies.named(group_strategies.topic("a", 2, "xy"))
         members = self.members("x", "y")
-        members = groups.owning(members, {"m0": {"a": [1]}, "m1": {"a": [0]}})
+        members = group_strategies.owning(members, {"m0": {"a": [1]}, "m1": {"a": [0]}})
         first = CooperativeSticky().assign(members, topics)
         assert first == {"m0": {}, "m1": {}}
-        after = CooperativeSticky().assign(groups.owning(members, first, 2), topics)
+        after = CooperativeSticky().assign(group_strategies.owning(members, first, 2), topics)
         assert after == {"m0": {"a": [0]}, "m1": {"a": [1]}}
 
     def test_where_all_partitions_are_in_all_racks_everything_stays(self):
-        topics = groups.named(groups.topic("a", 2, ["xy", "yx"]))
+        topics = group_strategies.named(group_strategies.topic("a", 2, ["xy", "yx"]))
         members = self.members("x", "y")
-        members = groups.owning(members, {"m0": {"a": [1]}, "m1": {"a": [0]}})
+        members = group_strategies.owning(members, {"m0": {"a": [1]}, "m1": {"a": [0]}})
         given_out = CooperativeSticky().assign(members, topics)
         assert given_out == {"m0": {"a": [1]}, "m1": {"a": [0]}}
 
@@ -348,8 +348,8 @@ class TestRacks:
 
 
 def test_explained():
-    topics = groups.named(groups.topic("a", 2))
-    members = groups.members_of({"m1": "a", "m2": "a"}, generation=3)
+    topics = group_strategies.named(group_strategies.topic("a", 2))
+    members = group_strategies.members_of({"m1": "a", "m2": "a"}, generation=3)
     members[0] = msgspec.structs.replace(members[0], owned={"a": (0, 1)})
     assignor = CooperativeSticky()
     told = assignor.explain(members, topics, assignor.assign(members, topics))
@@ -360,10 +360,10 @@ def test_explained():
 
 
 def test_explained_by_what_members_of_sticky_remember():
-    topics = groups.named(groups.topic("a", 2))
+    topics = group_strategies.named(group_strategies.topic("a", 2))
     told = Sticky()
     told.on_assignment({"a": [0, 1]}, 3)
-    members = groups.members_of({"m1": "a", "m2": "a"})
+    members = group_strategies.members_of({"m1": "a", "m2": "a"})
     members[0] = msgspec.structs.replace(members[0], user_data=told.user_data(["a"], {}, 3))
     explained = told.explain(members, topics, told.assign(members, topics))
     assert [(its.member_ids, its.owner_ids, its.reason) for its in explained] == [

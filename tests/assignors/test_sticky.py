@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignors import groups, peers
+from assignors import group_strategies, reference_assignors
 from partage.assignors import (
     CooperativeSticky,
     Member,
@@ -32,7 +32,7 @@ def sticky(members, topics):
 
 
 @settings(max_examples=50)
-@given(groups.claiming_groups())
+@given(group_strategies.claiming_groups())
 def test_every_partition_goes_to_one_subscriber(group):
     members, topics = group
     check_assignment(members, topics, sticky(members, topics))
@@ -40,15 +40,15 @@ def test_every_partition_goes_to_one_subscriber(group):
 
 
 @settings(max_examples=50)
-@given(groups.claiming_groups(alike=True))
+@given(group_strategies.claiming_groups(alike=True))
 def test_members_that_subscribe_alike_get_alike(group):
     members, topics = group
-    loads = groups.loads(members, sticky(members, topics))
+    loads = group_strategies.loads(members, sticky(members, topics))
     assert max(loads) - min(loads) <= 1
 
 
 @settings(max_examples=50)
-@given(groups.claiming_groups(), st.randoms(use_true_random=False))
+@given(group_strategies.claiming_groups(), st.randoms(use_true_random=False))
 def test_the_order_of_input_makes_no_difference(group, shuffling):
     members, topics = group
     shuffled = shuffling.sample(members, len(members))
@@ -58,20 +58,20 @@ def test_the_order_of_input_makes_no_difference(group, shuffling):
 
 
 @settings(max_examples=50)
-@given(groups.fresh_groups())
+@given(group_strategies.fresh_groups())
 def test_what_is_level_stays_as_it_is(group):
     members, topics = group
     first = sticky(members, topics)
-    assert groups.flat(sticky(groups.owning(members, first), topics)) == groups.flat(first)
+    assert group_strategies.flat(sticky(group_strategies.owning(members, first), topics)) == group_strategies.flat(first)
 
 
 @settings(max_examples=50)
-@given(groups.claiming_groups())
+@given(group_strategies.claiming_groups())
 def test_no_chain_of_moves_makes_it_more_level(group):
     members, topics = group
     assignment = sticky(members, topics)
     loads = dict(
-        zip((m.member_id for m in members), groups.loads(members, assignment), strict=True)
+        zip((m.member_id for m in members), group_strategies.loads(members, assignment), strict=True)
     )
     for member in members:
         reached, waiting = {member.member_id}, [member.member_id]
@@ -84,15 +84,15 @@ def test_no_chain_of_moves_makes_it_more_level(group):
         assert all(loads[member.member_id] <= loads[other] + 1 for other in reached)
 
 
-@pytest.mark.parametrize("peer", sorted(peers.STICKY))
+@pytest.mark.parametrize("peer", sorted(reference_assignors.STICKY))
 @settings(max_examples=50)
 @given(data=st.data())
 def test_no_less_level_than_peers(peer, data):
-    members, topics = data.draw(groups.fresh_groups())
-    before = peers.sticky(peer, members, topics)
-    changed, grown = data.draw(groups.changes(groups.owning(members, before), topics))
-    ours, theirs = sticky(changed, grown), peers.sticky(peer, changed, grown)
-    assert groups.unevenness(changed, ours) <= groups.unevenness(changed, theirs)
+    members, topics = data.draw(group_strategies.fresh_groups())
+    before = reference_assignors.sticky(peer, members, topics)
+    changed, grown = data.draw(group_strategies.changes(group_strategies.owning(members, before), topics))
+    ours, theirs = sticky(changed, grown), reference_assignors.sticky(peer, changed, grown)
+    assert group_strategies.unevenness(changed, ours) <= group_strategies.unevenness(changed, theirs)
 
 
 def test_no_less_sticky_than_peers():
@@ -104,11 +104,11 @@ def test_no_less_sticky_than_peers():
     more, less, ours_in_all, theirs_in_all = 0, 0, 0, 0
     for seed in range(600):
         chance = random.Random(seed)
-        members, topics = groups.history(chance, lambda *group: peers.sticky("aiokafka", *group))
-        ours, theirs = sticky(members, topics), peers.sticky("aiokafka", members, topics)
-        if groups.unevenness(members, ours) < groups.unevenness(members, theirs):
+        members, topics = group_strategies.history(chance, lambda *group: reference_assignors.sticky("aiokafka", *group))
+        ours, theirs = sticky(members, topics), reference_assignors.sticky("aiokafka", members, topics)
+        if group_strategies.unevenness(members, ours) < group_strategies.unevenness(members, theirs):
             continue  # that may well take more moves
-        our_kept, their_kept = groups.kept(members, ours), groups.kept(members, theirs)
+        our_kept, their_kept = group_strategies.kept(members, ours), group_strategies.kept(members, theirs)
         more += our_kept > their_kept
         less += our_kept < their_kept
         ours_in_all += our_kept
@@ -120,7 +120,7 @@ def test_no_less_sticky_than_peers():
 
 def test_a_cooperative_group_hands_nothing_over_at_once_and_is_done_after_two_generations():
     for seed in range(400):
-        members, topics = groups.history(random.Random(seed), CooperativeSticky().assign)
+        members, topics = group_strategies.history(random.Random(seed), CooperativeSticky().assign)
         first = CooperativeSticky().assign(members, topics)
         check_assignment(members, topics, first, cooperative=True)
         owned = {(name, p) for m in members for name, ps in m.owned.items() for p in ps}
@@ -128,29 +128,29 @@ def test_a_cooperative_group_hands_nothing_over_at_once_and_is_done_after_two_ge
             mine = {(name, p) for name, ps in member.owned.items() for p in ps}
             got = {(name, p) for name, ps in first[member.member_id].items() for p in ps}
             assert not (got - mine) & owned
-        members = groups.owning(members, first, 2)
+        members = group_strategies.owning(members, first, 2)
         second = CooperativeSticky().assign(members, topics)
         check_assignment(members, topics, second)
-        assert groups.kept(members, second) == sum(groups.loads(members, first))
-        assert CooperativeSticky().assign(groups.owning(members, second, 3), topics) == second
+        assert group_strategies.kept(members, second) == sum(group_strategies.loads(members, first))
+        assert CooperativeSticky().assign(group_strategies.owning(members, second, 3), topics) == second
 
 
 @settings(max_examples=50)
-@given(groups.fresh_groups(alike=True), st.data())
+@given(group_strategies.fresh_groups(alike=True), st.data())
 def test_led_by_kafka_python_and_by_us_in_turns(group, data):
     members, topics = group
-    members = groups.owning(members, peers.cooperative(members, topics))
-    members, topics = data.draw(groups.changes(members, topics))
-    for generation, lead in enumerate((CooperativeSticky().assign, peers.cooperative) * 2, start=2):
+    members = group_strategies.owning(members, reference_assignors.cooperative(members, topics))
+    members, topics = data.draw(group_strategies.changes(members, topics))
+    for generation, lead in enumerate((CooperativeSticky().assign, reference_assignors.cooperative) * 2, start=2):
         given_out = lead(members, topics)
         check_assignment(members, topics, given_out, cooperative=True)
-        members = groups.owning(members, given_out, generation)
+        members = group_strategies.owning(members, given_out, generation)
     check_assignment(members, topics, given_out)
 
 
 def test_of_two_claims_the_later_generation_holds():
-    topics = groups.named(groups.topic("a", 2))
-    late, early = groups.members_of({"late": "a", "early": "a"})
+    topics = group_strategies.named(group_strategies.topic("a", 2))
+    late, early = group_strategies.members_of({"late": "a", "early": "a"})
     late = msgspec.structs.replace(late, owned={"a": (0,)}, generation=5)
     early = msgspec.structs.replace(early, owned={"a": (0, 1)}, generation=4)
     assert CooperativeSticky().assign([late, early], topics) == {
@@ -160,23 +160,23 @@ def test_of_two_claims_the_later_generation_holds():
 
 
 def test_what_two_claim_with_equal_right_goes_to_neither_at_first():
-    topics = groups.named(groups.topic("a", 3))
-    members = groups.members_of({"m1": "a", "m2": "a"}, generation=4)
+    topics = group_strategies.named(group_strategies.topic("a", 3))
+    members = group_strategies.members_of({"m1": "a", "m2": "a"}, generation=4)
     members[0] = msgspec.structs.replace(members[0], owned={"a": (0, 1)})
     members[1] = msgspec.structs.replace(members[1], owned={"a": (1, 2)})
     assert CooperativeSticky().assign(members, topics) == {"m1": {"a": [0]}, "m2": {"a": [2]}}
 
 
 def test_the_generation_is_in_user_data_where_the_subscription_is_too_old_for_it():
-    topics = groups.named(groups.topic("a", 2))
-    old, older = groups.members_of({"old": "a", "older": "a"}, owned={"a": (0,)})
+    topics = group_strategies.named(group_strategies.topic("a", 2))
+    old, older = group_strategies.members_of({"old": "a", "older": "a"}, owned={"a": (0,)})
     old = msgspec.structs.replace(old, user_data=b"\0\0\0\7")
     older = msgspec.structs.replace(older, user_data=b"\0\0\0\6")
     assert CooperativeSticky().assign([old, older], topics)["old"] == {"a": [0]}
 
 
 def test_hold_back_takes_out_what_others_own():
-    members = groups.members_of({"m1": "a", "m2": "a"}, generation=1)
+    members = group_strategies.members_of({"m1": "a", "m2": "a"}, generation=1)
     members[0] = msgspec.structs.replace(members[0], owned={"a": (0, 1)})
     placed = {"m1": {"a": [0]}, "m2": {"a": [1, 2]}}
     assert hold_back(members, placed) == {"m1": {"a": [0]}, "m2": {"a": [2]}}
@@ -191,15 +191,15 @@ def test_sticky_members_tell_what_they_had():
         Member(member_id="m1", topics=("a",)),
         Member(member_id="m2", topics=("a",), user_data=told),
     ]
-    assert Sticky().assign(members, groups.named(groups.topic("a", 4))) == {
+    assert Sticky().assign(members, group_strategies.named(group_strategies.topic("a", 4))) == {
         "m1": {"a": [1, 3]},
         "m2": {"a": [0, 2]},
     }
 
 
 def test_members_that_subscribe_to_nothing_get_nothing():
-    members = groups.members_of({"m1": "", "m2": "a", "m3": "gone"})
-    assert sticky(members, groups.named(groups.topic("a", 2))) == {
+    members = group_strategies.members_of({"m1": "", "m2": "a", "m3": "gone"})
+    assert sticky(members, group_strategies.named(group_strategies.topic("a", 2))) == {
         "m1": {},
         "m2": {"a": [0, 1]},
         "m3": {},
@@ -207,7 +207,7 @@ def test_members_that_subscribe_to_nothing_get_nothing():
 
 
 def test_static_members_keep_their_places_under_new_ids():
-    topics = groups.named(groups.topic("a", 3))
+    topics = group_strategies.named(group_strategies.topic("a", 3))
 
     def started(*ids):
         return [

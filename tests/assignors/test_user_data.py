@@ -7,7 +7,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assignors import peers
+from assignors import reference_assignors
 from partage.assignors import CooperativeSticky
 from partage.assignors.user_data import (
     decode_generation,
@@ -58,7 +58,7 @@ def test_as_aiokafka_writes_and_reads_it(owned, generation):
 
 @given(owned, generations)
 def test_what_kafka_python_writes_is_read_though_it_puts_the_version_before_it(owned, generation):
-    subscription = peers.STICKY["kafka-python"].StickyPartitionAssignor._metadata(
+    subscription = reference_assignors.STICKY["kafka-python"].StickyPartitionAssignor._metadata(
         [], [TopicPartition(name, p) for name, ps in owned.items() for p in ps], generation
     )
     theirs = subscription.user_data.encode()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from assignors import groups
+from assignors import group_strategies
 from partage.assignors import InvalidAssignmentError, check_assignment, explain_assignment
 
-TOPICS = groups.named(groups.topic("a", 2), groups.topic("b", 1), groups.topic("unwanted", 3))
-MEMBERS = groups.members_of({"m1": "a b", "m2": "a"})
+TOPICS = group_strategies.named(group_strategies.topic("a", 2), group_strategies.topic("b", 1), group_strategies.topic("unwanted", 3))
+MEMBERS = group_strategies.members_of({"m1": "a b", "m2": "a"})
 
 
 def test_a_good_one():
@@ -36,7 +36,7 @@ def test_bad_ones(assignment, said):
 
 def test_a_topic_that_does_not_exist():
     with pytest.raises(InvalidAssignmentError, match="'m1' is assigned gone, which does not exist"):
-        check_assignment(groups.members_of({"m1": "gone"}), TOPICS, {"m1": {"gone": [0]}})
+        check_assignment(group_strategies.members_of({"m1": "gone"}), TOPICS, {"m1": {"gone": [0]}})
 
 
 def test_replicas_are_as_many_as_asked_for_or_as_there_are_subscribers():
@@ -65,13 +65,13 @@ def test_cooperative_ones_hold_back_what_is_owned():
 
 
 def test_reasons_tell_what_became_of_each_partition():
-    members = groups.members_of({"m1": "a", "m2": "a", "m3": "b"}, generation=4)
+    members = group_strategies.members_of({"m1": "a", "m2": "a", "m3": "b"}, generation=4)
     owned = [{"a": (0, 1)}, {"a": (2, 3)}, {"a": (4,)}]
     members = [
         msgspec.structs.replace(member, owned=mine)
         for member, mine in zip(members, owned, strict=True)
     ]
-    topics = groups.named(groups.topic("a", 6), groups.topic("b", 1), groups.topic("c", 1))
+    topics = group_strategies.named(group_strategies.topic("a", 6), group_strategies.topic("b", 1), group_strategies.topic("c", 1))
     told = explain_assignment(
         members, topics, {"m1": {"a": [0, 2]}, "m2": {"a": [4, 5]}, "m3": {"b": [0]}}
     )

@@ -13,7 +13,9 @@ def feed(reader, stream, sizes):
     """Give the reader ``stream`` in pieces of at most these sizes, over and over."""
     frames, pos, turn = [], 0, 0
     while pos < len(stream):
-        room = reader.free_buffer()  # a view that lives on through `received`, as an event loop's does
+        room = (
+            reader.free_buffer()
+        )  # a view that lives on through `received`, as an event loop's does
         count = min(len(room), sizes[turn % len(sizes)], len(stream) - pos)
         room[:count] = stream[pos : pos + count]
         frames += reader.receive(count)

@@ -67,9 +67,10 @@ class TestTokens:
     def test_by_a_function_that_hangs_the_program_still_ends(self):
         script = (
             "import asyncio, time\n"
-            "from partage.client.security.daemon_thread import aside\n"
+            "from partage.client.security.daemon_thread import run_in_daemon_thread\n"
             "async def main():\n"
-            "    await asyncio.wait_for(aside(lambda: time.sleep(3600)), 0.01)\n"
+            "    work = run_in_daemon_thread(lambda: time.sleep(3600))\n"
+            "    await asyncio.wait_for(work, 0.01)\n"
             "try: asyncio.run(main())\n"
             "except TimeoutError: print('ended')\n"
         )

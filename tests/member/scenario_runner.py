@@ -177,9 +177,11 @@ class ScenarioRunner:
                 return f"fails: {error.name} ({reason})"
             case outcome.DecodeAssignment():
                 return ""
-        return {"FindCoordinator": "FindCoordinator", "Disconnect": "disconnects", "LeftGroup": "left"}[
-            type(action).__name__
-        ]
+        return {
+            "FindCoordinator": "FindCoordinator",
+            "Disconnect": "disconnects",
+            "LeftGroup": "left",
+        }[type(action).__name__]
 
     # Commands.
 

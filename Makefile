@@ -54,7 +54,7 @@ lab: setup  ## simulated worlds: SEEDS fresh ones, from SEED on
 	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))
 
 mutants: setup  ## plant bugs, and have the laboratory find them
-	cd tests && ../$(BIN)/python -m lab.planting $(if $(SEEDS),--seeds $(SEEDS))
+	cd tests && ../$(BIN)/python -m lab.mutation $(if $(SEEDS),--seeds $(SEEDS))
 
 pin:  ## pin requirements anew
 	$(PYTHON) -m venv .pin && .pin/bin/pip install --quiet uv

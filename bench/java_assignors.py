@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.brokers import KAFKA
-from interop.peers import jars, where
+from interop.peers import jars, paths
 from partage.assignors import Member, Topic
 
 NAME = f"{KAFKA}, Java"
@@ -74,12 +74,12 @@ def java_assignors() -> Iterator[JavaAssignors]:
     """Compiled and running; nothing is logged."""
     with tempfile.TemporaryDirectory() as classes:
         compiler = ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17"]
-        command = [where.java(), "-cp", jars.class_path("compiler"), *compiler, "-target", "17"]
+        command = [paths.java(), "-cp", jars.class_path("compiler"), *compiler, "-target", "17"]
         command += ["-proc:none", "-cp", jars.class_path("broker"), str(_SOURCE), "-d", classes]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         path = jars.class_path("broker", first=Path(classes))
         process = subprocess.Popen(
-            [where.java(), "-Xms2g", "-Xmx2g", QUIET, "-cp", path, "Assign"],
+            [paths.java(), "-Xms2g", "-Xmx2g", QUIET, "-cp", path, "Assign"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

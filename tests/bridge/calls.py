@@ -74,7 +74,7 @@ def serve(shard: Shard, api: AnyApi, version: int, request: Message) -> Any:
     """Return the response to a request that a shard answers at once."""
     call, events = start_call(api, version, request)
     replies = [shard.handle(event).replies for event in events]
-    assert all(len(each) == 1 for each in replies), "somebody else is answered, or nobody"
+    assert all(len(each) == 1 for each in replies), "an event did not get exactly one reply"
     return complete(call, events, [reply for ((_, reply),) in replies])
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from wire.arbitrary import Case, plain, random_message
 
 from partage.bridge import API_ADAPTERS
 from partage.bridge.api_adapter import deliver
@@ -42,6 +41,7 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest
 from partage.wire.types import Message
+from wire.random_messages import Case, plain, random_message
 
 from .calls import complete, event_of, every_version, new_shard, response_to, start_call, versions
 

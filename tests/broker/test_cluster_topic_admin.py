@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from store.zoo import BrokerStores, made, run
 
 from partage.broker.apis.topics import create_topics
 from partage.broker.cluster.cluster_topic_admin import ClusterTopicAdmin
@@ -19,6 +18,7 @@ from partage.store.group_events import TOPIC, TOPIC_CONFIGS
 from partage.store.shared_topics import SharedTopics
 from partage.store.zk_schema import AppliedDoc
 from partage.wire.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from store.zk_fixture import BrokerStores, made, run
 
 from .requests import creatable_topic
 from .test_topic_reconciler import BrokerFixture

@@ -45,7 +45,7 @@ def test_producers_are_told_and_what_they_were_promised_is_kept(tmp_path):
         assert "t-0 is offline, writing it failed" in broker.log_text()
         # What is torn is cut off when it is opened again, and so a small batch has room.
         assert soon_produced(raw, b"y") == acked
-        assert "t-0 is open again" in broker.log_text()
+        assert "reopened partition t-0" in broker.log_text()
         assert values(*fetch(raw, "t")) == [value] * acked + [b"y"]
         assert broker.end() == 0
     with running_broker(data) as broker, RawClient(broker.servers) as raw:

@@ -53,7 +53,7 @@ def test_one_callback_that_fails_keeps_nobody_else_waiting(
 
     asyncio.run(story())
     (told,) = [r for r in caplog.records if r.exc_info]
-    assert told.getMessage() == "telling of a write failed"
+    assert told.getMessage() == "a write callback failed"
     caplog.clear()  # it was ordered, so the fixture that looks for faults need not see it
 
 
@@ -70,7 +70,7 @@ def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
 
     asyncio.run(story())
     (told,) = [r for r in caplog.records if r.exc_info]
-    assert told.getMessage() == "writing failed"
+    assert told.getMessage() == "write to the log files failed"
     caplog.clear()
 
 

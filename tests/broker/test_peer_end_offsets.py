@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
-from store.zoo import made, run
 
 from partage.broker.cluster import peer_end_offsets
 from partage.broker.cluster.broker_node import BrokerNode
@@ -16,6 +15,7 @@ from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
 from partage.broker.coordination.lag_sampler import Place
 from partage.log.catalogue.topic_catalogue import TopicDefinition
 from partage.testing import ThreadedBroker
+from store.zk_fixture import made, run
 
 from .raw_client import RawClient
 from .requests import batch, create, produce

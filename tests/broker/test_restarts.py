@@ -211,10 +211,10 @@ def test_what_cannot_be_cut(process):
 
     assert f"in use by another broker (process {process.pid})" in why_not(FIRST_SEGMENT, 0)
     process.kill()
-    assert "that is where to cut" in why_not(FIRST_SEGMENT, 1)
-    assert "bytes, not 1000000" in why_not(FIRST_SEGMENT, 10**6)
-    assert "there is no segment file" in why_not("t-0/none.log", 0)
-    assert "there is no segment file" in why_not(FIRST_SEGMENT.replace("t-0", "x-0"), 0)
+    assert "Truncate it at byte" in why_not(FIRST_SEGMENT, 1)
+    assert "position 1000000 is outside" in why_not(FIRST_SEGMENT, 10**6)
+    assert "does not exist" in why_not("t-0/none.log", 0)
+    assert "does not exist" in why_not(FIRST_SEGMENT.replace("t-0", "x-0"), 0)
     process.start()
     with connected(process) as raw:
         assert values(*fetch(raw, "t")) == [b"0"]

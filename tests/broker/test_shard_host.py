@@ -122,7 +122,7 @@ def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
         await alone.stored(committed("t"), committed("gone"), IMPOSSIBLE)
         alone.host.load()
         alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"gone"})))
-        await CapturingHandler("loading the shard failed, trying again").heard()
+        await CapturingHandler("loading of the shard failed, retrying").heard()
         loading = await alone.offsets()
         assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await alone.stored(GroupTombstone(group_id="impossible"))

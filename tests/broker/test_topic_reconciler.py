@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from store.zoo import PATHS, BrokerStores, made, nothing, run
 
 from partage.broker.clock import Clock
 from partage.broker.cluster.topic_reconciler import TopicReconciler
@@ -21,6 +20,7 @@ from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
 from partage.store.zk_schema import AppliedDoc, TombstoneDoc, decode, encode
 from partage.store.zookeeper import Create, Operation
+from store.zk_fixture import PATHS, BrokerStores, made, nothing, run
 
 PATIENCE_S = 30
 X, Y, Z = "11" * 16, "22" * 16, "33" * 16

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.raw import RawClient
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.raw_client import RawClient
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from waiting import PATIENCE_S, eventually

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from broker.grouping import commit_request, join_request, sync_request
-from broker.raw import RawClient
-
+from broker.group_requests import commit_request, join_request, sync_request
+from broker.raw_client import RawClient
 from partage.wire.api import Api
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest

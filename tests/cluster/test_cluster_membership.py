@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from broker.test_following import BrokerFixture
-from store.zoo import PATHS, SHARDS, BrokerStores, run
 
+from broker.test_topic_reconciler import BrokerFixture
 from partage.broker.clock import Clock
 from partage.broker.cluster import cluster_membership, owned_shards
 from partage.broker.cluster.broker_node import BrokerNode
@@ -27,6 +26,7 @@ from partage.store.memory import SessionFault, lose_transactions
 from partage.store.shard_log import shard_of
 from partage.store.zk_schema import ClusterDoc
 from partage.store.zookeeper import InDoubtError, Operation, RefusalReason, RefusedError
+from store.zk_fixture import PATHS, SHARDS, BrokerStores, run
 
 WITHIN_S = 60
 NOW_MS = 1_700_000_000_000
@@ -251,7 +251,7 @@ def test_clocks_that_disagree_get_a_warning(
 
     run(played())
     assert warnings(caplog) == [
-        f"this machine's clock is {each} ZooKeeper's: retention and timestamps of records will "
+        f"this machine's clock is {each} ZooKeeper's clock: retention and timestamps of records will "
         "differ between brokers; set the clocks by NTP"
         for each in told
     ]
@@ -263,8 +263,8 @@ def test_a_lost_connection_is_told_and_that_it_is_back(caplog: pytest.LogCapture
         place.session.on_suspended()
         place.session.on_connected()
         lost, back = caplog.messages
-        assert lost == "the connection to ZooKeeper is lost: groups wait"
-        assert back.startswith("connected to ZooKeeper again after")
+        assert lost == "lost the connection to ZooKeeper: groups are paused"
+        assert back.startswith("reconnected to ZooKeeper after")
 
     caplog.set_level(logging.INFO, "partage")
     run_scenario(scenario)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from broker.raw import RawClient
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from broker.raw_client import RawClient
 from console.commands import Commands, records
 from partage import sync
 from partage.console.common import offsets as looked_up

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from store.zoo import made
 
 from partage.broker.cluster import directory_identity
 from partage.broker.cluster.directory_identity import lock_proof, verify_identity
@@ -25,6 +24,7 @@ from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_topics import SharedTopics
 from partage.store.zk_schema import ForeignDataError, ZkPaths
+from store.zk_fixture import made
 
 TREE, OTHER, NOTHING = ZkPaths("/here"), ZkPaths("/there"), ZkPaths("/nothing")
 
@@ -66,9 +66,9 @@ def test_a_directory_is_known_again() -> None:
 @pytest.mark.parametrize(
     ("tree", "broker_id", "words"),
     [
-        (OTHER, 7, "and /there in ZooKeeper holds cluster"),
+        (OTHER, 7, "but /there in ZooKeeper holds cluster"),
         (NOTHING, 7, "/nothing in ZooKeeper is empty"),
-        (TREE, 8, "this is the data of broker 7; correct --broker-id"),
+        (TREE, 8, "the data directory belongs to broker 7; correct --broker-id"),
     ],
 )
 def test_what_does_not_belong_together(tree: ZkPaths, broker_id: int, words: str) -> None:

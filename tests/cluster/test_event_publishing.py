@@ -7,9 +7,9 @@ import random
 
 import msgspec
 import pytest
-from broker.grouping import commit_request, join_request
-from broker.kept import RecordingPublisher
 
+from broker.group_requests import commit_request, join_request
+from broker.shard_requests import RecordingPublisher
 from partage.broker.cluster import session_writer
 from partage.broker.coordination import shard_host
 from partage.broker.coordination.shard_host import ShardHost

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker.grouping import commit_request
-from broker.raw import RawClient
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from broker.group_requests import commit_request
+from broker.raw_client import RawClient
 from partage import sync
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.store.zookeeper import Delete

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 import pytest
-from broker.kept import RecordingPublisher
-from broker.test_ends import follower_of
-from store.zoo import run
 
+from broker.shard_requests import RecordingPublisher
+from broker.test_peer_end_offsets import follower_of
 from partage.broker.coordination.lag_sampler import LagSampler, Place
 from partage.broker.coordination.shard_host import ShardHost
 from partage.coordinator.records import OffsetRecord
 from partage.store.group_events import TOPIC, LagSample
+from store.zk_fixture import run
 
 from .test_shared_store import SETTINGS, StoreFixture
 

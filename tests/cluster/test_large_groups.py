@@ -9,15 +9,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from broker.grouping import (
+
+from broker.group_requests import (
     describe_group,
     describe_when_loaded,
     heartbeat_request,
     join_request,
     sync_request,
 )
-from broker.raw import RawClient
-
+from broker.raw_client import RawClient
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.store.zk_schema import ZkPaths
 from partage.wire.apis.heartbeat import HEARTBEAT

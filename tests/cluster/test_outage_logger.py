@@ -68,12 +68,12 @@ def test_it_is_told_again_at_growing_intervals_until_it_is_over(
     outage.on_reconnected()
     timers.pass_s(1_000)
     assert caplog.messages == [
-        "the connection to ZooKeeper is lost: groups wait",
+        "lost the connection to ZooKeeper: groups are paused",
         *(
-            f"no connection to ZooKeeper for {after}.0 s: groups wait"
+            f"no connection to ZooKeeper for {after}.0 s: groups are paused"
             for after in (10, 30, 70, 130, 190)
         ),
-        "connected to ZooKeeper again after 195.0 s: groups go on",
+        "reconnected to ZooKeeper after 195.0 s: groups continue",
     ]
 
 
@@ -89,6 +89,6 @@ def test_the_next_one_begins_from_the_beginning(caplog: pytest.LogCaptureFixture
     timers.pass_s(15)
     outage.on_reconnected()
     assert caplog.messages[1:] == [
-        "no connection to ZooKeeper for 10.0 s: groups wait",
-        "connected to ZooKeeper again after 15.0 s: groups go on",
+        "no connection to ZooKeeper for 10.0 s: groups are paused",
+        "reconnected to ZooKeeper after 15.0 s: groups continue",
     ]

@@ -6,10 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from broker.grouping import commit_request, join_request, sync_request
-from broker.kept import ask
-from store.zoo import BrokerStores
 
+from broker.group_requests import commit_request, join_request, sync_request
+from broker.shard_requests import ask
 from partage.broker.clock import Clock
 from partage.broker.cluster import session_writer
 from partage.broker.cluster.session_writer import SessionWriter
@@ -24,6 +23,7 @@ from partage.wire.api import Api
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.sync_group import SYNC_GROUP
+from store.zk_fixture import BrokerStores
 
 from .group_client import error_of
 

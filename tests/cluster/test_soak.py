@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from broker.grouping import commit_request
-from broker.raw import RawClient
 
+from broker.group_requests import commit_request
+from broker.raw_client import RawClient
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from waiting import eventually
 

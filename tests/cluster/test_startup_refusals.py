@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from store.zoo import committed, large_group
 
 from partage.broker.cluster.facade import SHARDS_MAX
 from partage.broker.cluster.kazoo_session import KazooSession
@@ -37,6 +36,7 @@ from partage.store.zookeeper import (
     SetData,
     StoreError,
 )
+from store.zk_fixture import committed, large_group
 from waiting import PATIENCE_S
 
 from .brokers import ClusterBroker, brokers, create
@@ -180,14 +180,14 @@ def test_more_shards_than_one_transaction_can_make(tmp_path: Path) -> None:
         "zookeeper://127.0.0.1:1/p",
         {"offsets.topic.num.partitions": f"{SHARDS_MAX + 1}"},
     )
-    assert "offsets.topic.num.partitions is 1001, and" in broker.start_refused()
+    assert "offsets.topic.num.partitions is 1001, but" in broker.start_refused()
 
 
 @pytest.mark.interop
 def test_nobody_answers(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://127.0.0.1:{port}/p", {})
-    assert f"no ZooKeeper answers at 127.0.0.1:{port}" in broker.start_refused()
+    assert f"no ZooKeeper server answers at 127.0.0.1:{port}" in broker.start_refused()
 
 
 @pytest.mark.parametrize(
@@ -227,13 +227,13 @@ def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None
         assert "--broker-id" in story
 
         stranger = ClusterBroker(2, other[2].directory, state, {})
-        assert "and /tests/door in ZooKeeper holds cluster" in stranger.start_refused()
+        assert "but /tests/door in ZooKeeper holds cluster" in stranger.start_refused()
 
         moved = ClusterBroker(2, other[2].directory, f"zookeeper://{servers}/tests/nothing", {})
         assert "/tests/nothing in ZooKeeper is empty" in moved.start_refused()
 
         renamed = ClusterBroker(3, other[2].directory, f"zookeeper://{servers}/tests/other", {})
-        assert "this is the data of broker 2" in renamed.start_refused()
+        assert "the data directory belongs to broker 2" in renamed.start_refused()
 
         alone = [sys.executable, "-m", "partage", "broker", "--listen", "127.0.0.1:0"]
         done = subprocess.run(

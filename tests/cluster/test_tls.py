@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from client.authority import Authority
 
+from client.certificate_authority import Authority
 from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
 from partage.broker.cluster.tls import KazooTlsHandler, ZooKeeperTlsError, ssl_context
 from partage.broker.overrides import apply_overrides
@@ -136,7 +136,7 @@ def test_a_server_of_another_authority_is_not_spoken_to(
 ) -> None:
     other = Authority(tmp_path, "other").certificate
     said = refusal(secure.servers, {**secure.overrides, TRUSTED: str(other)})
-    assert f"no ZooKeeper answers at {secure.servers} over TLS (" in said
+    assert f"no ZooKeeper server answers at {secure.servers} over TLS (" in said
     assert "certificate" in said
 
 
@@ -159,7 +159,7 @@ def test_without_a_word_of_it_there_is_no_tls() -> None:
 
 @pytest.mark.parametrize("name", [TRUSTED, OWN])
 @pytest.mark.parametrize(
-    ("content", "why"), [(None, "No such file or directory"), (b"JKS", "it does not hold ")]
+    ("content", "why"), [(None, "No such file or directory"), (b"JKS", "the file does not contain ")]
 )
 def test_files_that_cannot_be_used_are_told(
     name: str, content: bytes | None, why: str, tmp_path: Path
@@ -177,7 +177,7 @@ def test_a_key_that_needs_a_password_is_refused(tmp_path: Path) -> None:
     """And nobody is asked for it at a terminal."""
     issued = Authority(tmp_path).issue("broker", password="secret").in_one_file()
     with pytest.raises(
-        ZooKeeperTlsError, match="it does not hold a bare key and its certificate in PEM"
+        ZooKeeperTlsError, match="the file does not contain an unencrypted key and its certificate in PEM format"
     ):
         context({ENABLE: "true", OWN: str(issued.certificate)})
 

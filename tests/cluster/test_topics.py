@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from store.zoo import PATHS, SHARDS, BrokerStores, committed, made, run
 
 from partage.broker.cluster import cluster_membership
 from partage.broker.cluster.cluster_topic_admin import ClusterTopicAdmin
@@ -17,6 +16,7 @@ from partage.model.errors import ErrorCode
 from partage.store.shard_log import shard_of
 from partage.store.zk_schema import GROUPS_SUFFIX, AppliedDoc, BrokerDoc, TopicsDoc, decode, encode
 from partage.store.zookeeper import Delete, Operation, SetData
+from store.zk_fixture import PATHS, SHARDS, BrokerStores, committed, made, run
 
 from .test_cluster_membership import WITHIN_S, MembershipFixture, run_scenario, until
 

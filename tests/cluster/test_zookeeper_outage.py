@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
-from broker.raw import RawClient
 
+from broker.raw_client import RawClient
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
 
 from .brokers import PATIENCE_S, brokers

@@ -32,7 +32,7 @@ def flights(broker: str) -> str:
     return topic
 
 
-def test_until_the_end(partage: Commands, flights: str) -> None:
+def test_exit_prints_all_records(partage: Commands, flights: str) -> None:
     ran = partage("consume", "-t", flights, "--exit")
     assert sorted(ran.lines) == ["null", "v0", "v1", "v2", "v3", "v4"]
     assert ran.err == f"consumed 6 records (20 bytes) from {flights}\n"
@@ -52,17 +52,17 @@ def test_until_the_end(partage: Commands, flights: str) -> None:
         (["-o", "earliest", "-c", "2"], ["v0", "v1"]),
     ],
 )
-def test_where_to_start(
+def test_start_options_select_records(
     partage: Commands, flights: str, options: list[str], values: list[str]
 ) -> None:
     assert partage("consume", "-t", flights, "-p", 0, "-e", *options).lines == values
 
 
-def test_the_last_record_of_each_partition(partage: Commands, flights: str) -> None:
+def test_negative_offset_applies_to_each_partition(partage: Commands, flights: str) -> None:
     assert sorted(partage("consume", "-t", flights, "-e", "-o", "-1").lines) == ["null", "v4"]
 
 
-def test_only_new_records_by_default_and_a_time_to_give_up(partage: Commands, flights: str) -> None:
+def test_default_start_is_end_and_timeout_stops(partage: Commands, flights: str) -> None:
     ran = partage("consume", "-t", flights, "--timeout-ms", 300)
     assert ran.lines == []
     assert ran.err.endswith(f"from {flights}: no record for 300 ms\n")
@@ -84,7 +84,9 @@ def test_only_new_records_by_default_and_a_time_to_give_up(partage: Commands, fl
         (["-f", r"%t %p %o %T %h %k/%K %s/%S %%\x21\n"], "{topic} 0 4 9 h=4 k4/2 v4/2 %!"),
     ],
 )
-def test_what_a_line_shows(partage: Commands, flights: str, options: list[str], line: str) -> None:
+def test_line_options_select_fields(
+    partage: Commands, flights: str, options: list[str], line: str
+) -> None:
     ran = partage("consume", "-t", flights, "-p", 0, "-o", "-1", "-e", *options)
     assert ran.out == line.format(topic=flights) + "\n"
 
@@ -101,11 +103,13 @@ def test_what_a_line_shows(partage: Commands, flights: str, options: list[str], 
         (["-f", "%R"], "\udcff\udcff\udcff\udcff"),
     ],
 )
-def test_how_null_is_shown(partage: Commands, flights: str, options: list[str], shown: str) -> None:
+def test_null_has_configured_text(
+    partage: Commands, flights: str, options: list[str], shown: str
+) -> None:
     assert partage("consume", "-t", flights, "-p", 1, "-e", *options).out == shown
 
 
-def test_json(partage: Commands, flights: str) -> None:
+def test_json_line_has_all_fields(partage: Commands, flights: str) -> None:
     *_, last = partage("consume", "-t", flights, "-p", 0, "-e", "--json").lines
     assert json.loads(last) == {
         "topic": flights,
@@ -119,7 +123,7 @@ def test_json(partage: Commands, flights: str) -> None:
     }
 
 
-def test_bytes_go_out_as_they_came_in(partage: Commands, topic: str) -> None:
+def test_binary_value_is_printed_unchanged(partage: Commands, topic: str) -> None:
     partage("produce", "-t", topic, stdin=b"\xff\x00\xfe\n")
     assert partage("consume", "-t", topic, "-e").out == "\udcff\x00\udcfe\n"
     (line,) = partage("consume", "-t", topic, "-e", "--json").lines
@@ -128,7 +132,7 @@ def test_bytes_go_out_as_they_came_in(partage: Commands, topic: str) -> None:
     assert "key_encoding" not in record
 
 
-def test_several_topics(partage: Commands, flights: str, name: str) -> None:
+def test_several_topics_are_consumed(partage: Commands, flights: str, name: str) -> None:
     other = f"{name}-other"
     partage("topics", "create", "-t", other)
     partage("produce", "-t", other, stdin="theirs\n")
@@ -137,7 +141,7 @@ def test_several_topics(partage: Commands, flights: str, name: str) -> None:
     assert len(ran.lines) == 7
 
 
-def test_a_group_goes_on_where_it_was(partage: Commands, flights: str, name: str) -> None:
+def test_group_continues_at_committed_offsets(partage: Commands, flights: str, name: str) -> None:
     options = ["-t", flights, "--group", name, "--from-beginning"]
     first = partage("consume", *options, "--max-messages", 2)
     rest = partage("consume", *options, "--exit")
@@ -146,7 +150,7 @@ def test_a_group_goes_on_where_it_was(partage: Commands, flights: str, name: str
     assert partage("consume", *options, "--exit").lines == []
 
 
-def test_a_group_without_from_beginning_starts_at_the_end(
+def test_group_without_from_beginning_starts_at_end(
     partage: Commands, flights: str, name: str
 ) -> None:
     assert partage("consume", "-t", flights, "--group", name, "--exit").lines == []
@@ -174,7 +178,9 @@ def test_signals_commit_and_leave_the_group(
     assert {each["partition"]: each["current_offset"] for each in after["offsets"]} == {0: 5, 1: 1}
 
 
-def test_a_group_shows_records_as_without_one(partage: Commands, flights: str, name: str) -> None:
+def test_group_output_equals_output_without_group(
+    partage: Commands, flights: str, name: str
+) -> None:
     """Keys, headers, timestamps and nulls look the same with either client."""
     for number, options in enumerate([["--json"], ["-f", "%t %p %o %T %h %k/%K %s/%S\n"]]):
         group = ["--group", f"{name}-{number}", "--from-beginning"]
@@ -183,7 +189,7 @@ def test_a_group_shows_records_as_without_one(partage: Commands, flights: str, n
         assert sorted(shared) == sorted(alone)
 
 
-def test_nothing_is_committed_if_that_is_not_wanted(
+def test_group_with_auto_commit_off_commits_nothing(
     partage: Commands, flights: str, name: str
 ) -> None:
     options = ["-t", flights, "-g", name, "--from-beginning", "-e"]
@@ -193,7 +199,7 @@ def test_nothing_is_committed_if_that_is_not_wanted(
 
 
 @pytest.mark.timeout(180)
-def test_commits_are_made_while_it_reads(partage: Commands, flights: str, name: str) -> None:
+def test_group_commits_while_reading(partage: Commands, flights: str, name: str) -> None:
     options = ["-g", name, "--from-beginning", "-X", "auto.commit.interval.ms=50"]
     process = partage.start("consume", "-t", flights, *options)
     with process:
@@ -211,7 +217,7 @@ def describe(partage: Commands, group: str) -> dict[str, Any]:
     return found
 
 
-def test_an_assignor_that_librdkafka_does_not_know(
+def test_group_accepts_assignor_unknown_to_librdkafka(
     partage: Commands, flights: str, name: str
 ) -> None:
     chosen = ("-X", "partition.assignment.strategy=sticky")
@@ -222,7 +228,9 @@ def test_an_assignor_that_librdkafka_does_not_know(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky", "sticky"])
-def test_any_group_is_joined(partage: Commands, flights: str, name: str, strategy: str) -> None:
+def test_group_with_other_assignors_is_joined(
+    partage: Commands, flights: str, name: str, strategy: str
+) -> None:
     """The other members use assignors that are not our default."""
     if strategy == "sticky":
         other: Any = Consumer(
@@ -257,7 +265,7 @@ def test_any_group_is_joined(partage: Commands, flights: str, name: str, strateg
 
 
 @pytest.mark.timeout(180)
-def test_until_the_end_of_what_others_have_to_give_up_first(
+def test_exit_waits_for_partitions_revoked_by_others(
     partage: Commands, topic: str, name: str
 ) -> None:
     """Cooperative members hand over partitions one generation later."""
@@ -277,7 +285,7 @@ def test_until_the_end_of_what_others_have_to_give_up_first(
             assert len(process.stdout.readlines()) == 2
 
 
-def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) -> None:
+def test_closed_pipe_ends_without_failure(partage: Commands, topic: str, name: str) -> None:
     # More than the buffer of a pipe.
     partage("produce", "-t", topic, stdin=records([f"{n:0100}" for n in range(3000)]))
     ran = partage.shell(f"partage consume -t {topic} -e | head -2")
@@ -314,13 +322,13 @@ def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) 
         (["-g", "g", "-X", "sasl.username=x"], "sasl_username has no effect", 2),
     ],
 )
-def test_options_that_make_no_sense(
+def test_invalid_options_are_rejected(
     partage: Commands, flights: str, options: list[str], says: str, code: int
 ) -> None:
     assert says in partage.fails("consume", "-t", flights, *options, code=code)
 
 
-def test_topics_that_are_not_there(partage: Commands, topic: str, name: str) -> None:
+def test_missing_topics_are_named(partage: Commands, topic: str, name: str) -> None:
     missing = [f"{name}-x", f"{name}-y"]
     options = ["-t", topic, "-t", missing[0], "-t", missing[1], "-e"]
     assert partage.fails("consume", *options) == f"no such topic: {', '.join(missing)}"

@@ -44,7 +44,7 @@ def mute() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", EVERY_COMMAND, ids=" ".join)
-def test_nobody_listens(nobody: str, command: list[str]) -> None:
+def test_refused_connection_gives_error(nobody: str, command: list[str]) -> None:
     error = Commands(nobody).fails(*command, "--timeout-ms", 200)
     assert error == (
         f"no Kafka broker answered at {nobody} within 200 ms (Connection refused); "
@@ -53,19 +53,19 @@ def test_nobody_listens(nobody: str, command: list[str]) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--group", "g"]])
-def test_nobody_listens_to_a_consumer(nobody: str, options: list[str]) -> None:
+def test_consume_refused_connection_gives_error(nobody: str, options: list[str]) -> None:
     command = ["consume", "-t", "t", *options, "--connect-timeout-ms", "200"]
     assert Commands(nobody).fails(*command).startswith(f"no Kafka broker answered at {nobody} ")
 
 
 @pytest.mark.parametrize("command", [["topics", "list"], ["produce", "-t", "t"]])
-def test_somebody_listens_and_says_nothing(mute: str, command: list[str]) -> None:
+def test_silent_server_gives_timeout_error(mute: str, command: list[str]) -> None:
     started = time.monotonic()
     assert "within 300 ms" in Commands(mute).fails(*command, "--timeout-ms", 300)
     assert time.monotonic() - started < 3
 
 
-def test_a_host_that_is_not_there() -> None:
+def test_unknown_host_gives_error() -> None:
     error = Commands("nowhere.invalid:9092").fails("topics", "list", "--timeout-ms", 300)
     assert error.startswith("no Kafka broker answered at nowhere.invalid:9092 within 300 ms (")
 
@@ -86,36 +86,36 @@ def test_a_host_that_is_not_there() -> None:
         (["topics", "list", "--command-config", "none.properties"], "cannot read none.properties"),
     ],
 )
-def test_bad_options(partage: Commands, arguments: list[str], says: str) -> None:
+def test_invalid_options_are_rejected(partage: Commands, arguments: list[str], says: str) -> None:
     assert says in partage.fails(*arguments, code=2)
 
 
-def test_without_anything_to_do_the_help(partage: Commands) -> None:
+def test_missing_command_prints_help(partage: Commands) -> None:
     for arguments in ([], ["topics"], ["groups"]):
         ran = partage(*arguments, code=2)
         assert ran.out == ""
         assert ran.err.startswith("Usage: partage")
 
 
-def test_a_broker_given_by_librdkafkas_property(partage: Commands, nobody: str) -> None:
+def test_bootstrap_servers_property_wins(partage: Commands, nobody: str) -> None:
     elsewhere = Commands(nobody)
     given = f"bootstrap.servers={partage.bootstrap_servers}"
     assert "TOPIC" in elsewhere("topics", "list", "-X", given).out
 
 
-def test_librdkafkas_log_is_shown_when_asked_for(nobody: str) -> None:
+def test_verbose_prints_librdkafka_log(nobody: str) -> None:
     ran = Commands(nobody)("topics", "list", "--timeout-ms", 300, "--verbose", code=1)
     assert "FAIL" in ran.err
     assert ran.err.splitlines()[-1].startswith("error: no Kafka broker answered")
 
 
-def test_a_reader_that_is_gone_already(partage: Commands) -> None:
+def test_closed_stdout_gives_no_error(partage: Commands) -> None:
     ran = partage.shell("{ sleep 0.5; partage topics list --json; } | true; exit ${PIPESTATUS[0]}")
     assert ran.code in (0, 1)
     assert ran.err == ""
 
 
-def test_a_refused_login(partage: Commands, tmp_path: Path) -> None:
+def test_tls_to_plaintext_broker_gives_error(partage: Commands, tmp_path: Path) -> None:
     # The broker has no TLS, so a client with TLS fails.
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SSL\n")
@@ -125,7 +125,7 @@ def test_a_refused_login(partage: Commands, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("in_group", [False, True], ids=["alone", "group"])
-def test_a_broker_that_comes_back_and_one_that_does_not(name: str, in_group: bool) -> None:
+def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> None:
     group = ["--group", name] if in_group else []
     with BrokerProcess() as broker:
         partage = Commands(broker.bootstrap_servers)

@@ -45,7 +45,7 @@ def group(broker: str, topic: str) -> Iterator[Group]:
             stack.callback(member.close)
 
 
-def test_what_stayed_and_what_moved(partage: Commands, topic: str, group: Group) -> None:
+def test_explain_gives_reason_per_partition(partage: Commands, topic: str, group: Group) -> None:
     group.join("cooperative-sticky", "first")
     group.join("cooperative-sticky", "second")
     told = partage("groups", "explain", "-g", topic, "--json").json
@@ -53,7 +53,7 @@ def test_what_stayed_and_what_moved(partage: Commands, topic: str, group: Group)
     clients = {each["member_id"]: each["client_id"] for each in told["members"]}
     owned = {each["client_id"]: each["owned"] for each in told["members"]}
     (kept,) = owned["first"]
-    assert len(kept["partitions"]) == 2  # The others are already revoked.
+    assert len(kept["partitions"]) == 2  # The other partitions are already revoked.
     assert owned["second"] == []
     stays = {
         each["partition"]: clients[each["member_ids"][0]]
@@ -66,7 +66,7 @@ def test_what_stayed_and_what_moved(partage: Commands, topic: str, group: Group)
     assert all(each["why"].startswith("no member owned it") for each in new)
 
 
-def test_as_a_table(partage: Commands, topic: str, group: Group) -> None:
+def test_explain_prints_tables(partage: Commands, topic: str, group: Group) -> None:
     group.join("range", "only")
     header, member, _, columns, *rows, total = partage("groups", "explain", "-g", topic).lines
     assert header.split()[:3] == ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION"]
@@ -77,7 +77,7 @@ def test_as_a_table(partage: Commands, topic: str, group: Group) -> None:
     assert re.fullmatch(said + "assignor range, same result when run again", total)
 
 
-def test_who_led(partage: Commands, topic: str, group: Group) -> None:
+def test_explain_names_leader(partage: Commands, topic: str, group: Group) -> None:
     """The first member leads until it leaves."""
     group.join("range", "first")
     group.join("range", "second")
@@ -97,7 +97,7 @@ def leader(partage: Commands, group: str) -> str | None:
     return clients.get(told["leader"])
 
 
-def test_it_is_found_behind_many_commits(partage: Commands, topic: str, group: Group) -> None:
+def test_leader_is_found_behind_many_commits(partage: Commands, topic: str, group: Group) -> None:
     group.join("range", "only")
     (only,) = group.members
     for number in range(1_500):
@@ -107,7 +107,7 @@ def test_it_is_found_behind_many_commits(partage: Commands, topic: str, group: G
     assert told["leader"].startswith("only")
 
 
-def test_where_the_record_is_not_to_be_had(
+def test_leader_without_record_is_unknown(
     partage: Commands, topic: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group.join("range", "only")
@@ -118,7 +118,7 @@ def test_where_the_record_is_not_to_be_had(
     assert "leader unknown" in total
 
 
-def test_what_cannot_be_explained(partage: Commands, topic: str) -> None:
+def test_unexplainable_groups_are_rejected(partage: Commands, topic: str) -> None:
     explain = ("groups", "explain", "-g", topic)
     assert partage.fails(*explain) == f"no such group: {topic}"
     with GenericMember(partage.bootstrap_servers, topic, b"hello", b"assigned"):

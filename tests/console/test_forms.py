@@ -31,7 +31,7 @@ CONTENT = st.none() | st.binary(max_size=20)
     timestamp=st.integers(1, 2**63 - 1),
     partition=st.integers(0, 2**31 - 1),
 )
-def test_any_record_survives_json(
+def test_record_json_round_trip(
     key: bytes | None,
     value: bytes | None,
     headers: list[tuple[str, bytes | None]],
@@ -59,7 +59,7 @@ def test_any_record_survives_json(
 
 @settings(max_examples=50)
 @given(st.lists(st.binary(max_size=8).filter(lambda text: b"\n" not in text)), st.data())
-def test_lines_come_whole_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
+def test_read_lines_joins_chunks(texts: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(text + b"\n" for text in texts)
     expected = [text.removesuffix(b"\r") for text in texts]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
@@ -75,7 +75,7 @@ def test_lines_come_whole_however_they_are_cut(texts: list[bytes], data: st.Data
     assert list(read_lines(Chunked())) == expected
 
 
-def test_a_pipe_without_lines_does_not_hold_anybody_up() -> None:
+def test_read_lines_yields_none_without_input() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as stream, os.fdopen(writer, "wb", buffering=0) as pipe:
         found = read_lines(stream)
@@ -101,7 +101,7 @@ def test_a_pipe_without_lines_does_not_hold_anybody_up() -> None:
         ("é", "é".encode()),
     ],
 )
-def test_escapes(text: str, meant: bytes) -> None:
+def test_unescape(text: str, meant: bytes) -> None:
     assert unescape(text) == meant
 
 
@@ -113,34 +113,34 @@ def test_escapes(text: str, meant: bytes) -> None:
         {"parse.headers": "true", "headers.separator": ""},
     ],
 )
-def test_separators_that_cannot_be_told_apart(properties: dict[str, str]) -> None:
+def test_equal_or_empty_separators_are_rejected(properties: dict[str, str]) -> None:
     with pytest.raises(Exception, match="must"):
         line_parser(None, False, properties)
 
 
-def test_a_key_may_hold_no_separator_and_a_value_may() -> None:
+def test_first_separator_ends_key() -> None:
     record = line_parser("::", False, {}).parse(b"key::va::lue")
     assert (record.key, record.value) == (b"key", b"va::lue")
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "17", "beginning", "end", "earliest", "latest"])
-def test_starts(text: str) -> None:
+def test_start_position_valid_texts(text: str) -> None:
     assert parse_start_position(text) is not None
 
 
 @pytest.mark.parametrize("text", ["", "-", "--1", "1.5", "+1", "begin", "-end", "１"])
-def test_no_starts(text: str) -> None:
+def test_start_position_invalid_texts(text: str) -> None:
     with pytest.raises(Exception, match="invalid --offset"):
         parse_start_position(text)
 
 
-def test_numbers_for_people() -> None:
+def test_count_and_format_bytes() -> None:
     assert [count(n, "record") for n in (0, 1, 1234)] == ["0 records", "1 record", "1,234 records"]
     sizes = [format_bytes(n) for n in (0, 1, 999, 1000, 999_949, 1_500_000, 2_000_000_000_000)]
     assert sizes == ["0 bytes", "1 byte", "999 bytes", "1.0 kB", "999.9 kB", "1.5 MB", "2000.0 GB"]
 
 
-def test_a_message_without_a_time_has_none() -> None:
+def test_message_without_timestamp_has_null() -> None:
     record = json.loads(to_json(cast("Message", Message(topic="t", value=b"v"))))
     assert (record["timestamp"], record["timestamp_type"]) == (None, None)
 
@@ -161,7 +161,7 @@ def test_a_message_without_a_time_has_none() -> None:
         ("Disconnected", "Disconnected"),
     ],
 )
-def test_what_librdkafka_says_without_what_nobody_asked(text: str, cause: str) -> None:
+def test_unreachable_error_has_short_cause(text: str, cause: str) -> None:
     cluster = ClusterClient("x:1", {}, 500, verbose=False)
     cluster.recent_errors.append(KafkaError(KafkaError._TRANSPORT, text))
     assert f"within 500 ms ({cause}); check" in cluster.unreachable_error().message

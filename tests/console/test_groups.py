@@ -59,7 +59,7 @@ def readers(broker: str) -> Iterator[Readers]:
         member.close()
 
 
-def test_describe_json(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_json(partage: Commands, readers: Readers) -> None:
     described = partage("groups", "describe", "--group", readers.group, "--json").json
     (group,) = described["groups"]
     host, _, port = partage.bootstrap_servers.rpartition(":")
@@ -102,7 +102,7 @@ def test_describe_json(partage: Commands, readers: Readers) -> None:
     ]
 
 
-def test_describe_offsets(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_offsets_and_lag(partage: Commands, readers: Readers) -> None:
     header, *rows, total = partage("groups", "describe", "--group", readers.group).lines
     assert header.split() == (
         [
@@ -131,7 +131,7 @@ def test_describe_offsets(partage: Commands, readers: Readers) -> None:
     assert "static-1" in verbose.out
 
 
-def test_describe_members(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_members(partage: Commands, readers: Readers) -> None:
     header, *rows = partage("groups", "describe", "--group", readers.group, "--members").lines
     assert header.split() == (
         ["GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
@@ -145,7 +145,7 @@ def test_describe_members(partage: Commands, readers: Readers) -> None:
     assert verbose[1].split()[-3] == readers.topic
 
 
-def test_members(partage: Commands, readers: Readers) -> None:
+def test_members_prints_members(partage: Commands, readers: Readers) -> None:
     header, *rows = partage("groups", "members", readers.group).lines
     first, last = ["GROUP", "CONSUMER-ID", "INSTANCE-ID"], ["ASSIGNOR", "#PARTITIONS", "ASSIGNMENT"]
     assert header.split() == [*first, "CLIENT-ID", "HOST", *last]
@@ -161,7 +161,7 @@ def test_members(partage: Commands, readers: Readers) -> None:
     assert group["members"] == described["members"]
 
 
-def test_describe_state(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_state(partage: Commands, readers: Readers) -> None:
     ran = partage("groups", "describe", "--all-groups", "--state")
     (row,) = [line for line in ran.lines if line.startswith(f"{readers.group} ")]
     where = partage.bootstrap_servers
@@ -169,9 +169,7 @@ def test_describe_state(partage: Commands, readers: Readers) -> None:
     assert row.split()[3:] == ["consumer", "Classic", "range", "Stable", "2", "3"]
 
 
-def test_a_group_with_members_is_not_deleted(
-    partage: Commands, readers: Readers, name: str
-) -> None:
+def test_delete_group_with_members_fails(partage: Commands, readers: Readers, name: str) -> None:
     error = partage.fails("groups", "delete", "--group", readers.group)
     assert error == f"group {readers.group} was not deleted: it has members; stop them first"
     ran = partage("groups", "delete", "-g", readers.group, "-g", name, "--json", code=1)
@@ -204,7 +202,7 @@ def test_list_and_delete(partage: Commands, readers: Readers, topic: str, name: 
     assert name not in partage("groups", "list").out
 
 
-def test_lag_of_a_topic_that_is_gone(partage: Commands, topic: str, name: str) -> None:
+def test_lag_of_deleted_topic_is_unknown(partage: Commands, topic: str, name: str) -> None:
     partage("produce", "-t", topic, stdin="a\n")
     partage("consume", "-t", topic, "--group", name, "--from-beginning", "-e")
     partage("topics", "delete", "-t", topic)
@@ -214,7 +212,7 @@ def test_lag_of_a_topic_that_is_gone(partage: Commands, topic: str, name: str) -
     assert group["total_lag"] == 0
 
 
-def test_a_group_that_is_not_of_consumers(partage: Commands, name: str) -> None:
+def test_describe_group_of_other_protocol_type(partage: Commands, name: str) -> None:
     with GenericMember(partage.bootstrap_servers, name, b"\x00\x01url", b"assigned"):
         (line,) = [
             each
@@ -244,28 +242,28 @@ def test_a_group_that_is_not_of_consumers(partage: Commands, name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says", "code"),
     [
-        (["describe", "--group", "nobody"], "no such group: nobody", 1),
-        (["describe", "-g", "nobody", "-g", "none"], "no such group: nobody, none", 1),
+        (["describe", "--group", "missing"], "no such group: missing", 1),
+        (["describe", "-g", "missing", "-g", "none"], "no such group: missing, none", 1),
         (["describe"], "either --group or --all-groups", 2),
         (["describe", "--all-groups", "--group", "g"], "either --group or --all-groups", 2),
         (["describe", "-g", "g", "--members", "--state"], "cannot be combined", 2),
         (["list", "--state", "asleep"], "unknown state: asleep", 2),
         (["members"], "no group given", 2),
-        (["members", "nobody"], "no such group: nobody", 1),
-        (["members", "nobody", "--watch"], "no such group: nobody", 1),
+        (["members", "missing"], "no such group: missing", 1),
+        (["members", "missing", "--watch"], "no such group: missing", 1),
         (["members", "g", "--watch", "--json"], "cannot be combined", 2),
         (["describe", "-g", "g", "--watch", "--json"], "cannot be combined", 2),
         (["delete"], "Missing option '--group'", 2),
-        (["delete", "--group", "nobody"], "group nobody was not deleted: no such group", 1),
+        (["delete", "--group", "missing"], "group missing was not deleted: no such group", 1),
     ],
 )
-def test_what_does_not_work(partage: Commands, options: list[str], says: str, code: int) -> None:
+def test_invalid_options_are_rejected(
+    partage: Commands, options: list[str], says: str, code: int
+) -> None:
     assert says in partage.fails("groups", *options, code=code)
 
 
-def test_metadata_as_long_as_it_may_be_hides_no_group(
-    partage: Commands, topic: str, name: str
-) -> None:
+def test_describe_with_longest_metadata(partage: Commands, topic: str, name: str) -> None:
     """librdkafka reads beyond the end of such metadata, so it is not used."""
     groups = [f"{name}-long-{number}" for number in range(10)]
     for group in groups:
@@ -281,7 +279,7 @@ def test_metadata_as_long_as_it_may_be_hides_no_group(
 @pytest.mark.parametrize(
     "property_", ["enable.ssl.certificate.verification=false", "ssl.ca.location=/none"]
 )
-def test_offsets_by_librdkafka_where_only_that_gets_in(
+def test_describe_falls_back_to_librdkafka(
     partage: Commands, readers: Readers, property_: str
 ) -> None:
     """librdkafka supports more security properties than our client, and ignores some without

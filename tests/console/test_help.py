@@ -73,7 +73,7 @@ def test_help_has_examples_and_keys(partage: Commands, command: list[str]) -> No
     assert max(len(line) for line in text.splitlines()) <= 100
 
 
-def test_the_examples_work(
+def test_help_examples_work(
     partage: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,7 +146,7 @@ def test_the_examples_work(
         ),
     ],
 )
-def test_the_keys_of_the_json_stay(document: type[msgspec.Struct], words: str) -> None:
+def test_json_keys_are_stable(document: type[msgspec.Struct], words: str) -> None:
     """Programs depend on these keys: keys may be added, but not changed."""
     assert json_help(document) == f"--json prints {words}"
 
@@ -162,7 +162,7 @@ def test_version(partage: Commands) -> None:
         ("partage.console.topics.commands", ["partage.broker", "uvloop"]),
     ],
 )
-def test_a_command_imports_only_what_it_needs(module: str, absent: list[str]) -> None:
+def test_command_imports_only_its_dependencies(module: str, absent: list[str]) -> None:
     program = f"import sys, partage.console.app, {module}; print(*sys.modules)"
     loaded: Any = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True

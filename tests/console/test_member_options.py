@@ -15,12 +15,12 @@ TLS = {"security.protocol": "SSL"}
     ("text", "is_checked"),
     [("https", True), ("HTTPS", True), (" https ", True), ("none", False), ("", True)],
 )
-def test_host_names_are_checked_unless_it_says_none(text: str, is_checked: bool) -> None:
+def test_host_name_check_is_off_only_for_none(text: str, is_checked: bool) -> None:
     given = consumer_options({**TLS, "ssl.endpoint.identification.algorithm": text})
     assert given["ssl_check_hostname"] is is_checked
 
 
-def test_what_our_client_can_do_too() -> None:
+def test_supported_properties_are_translated() -> None:
     reached = client_options(
         {
             "bootstrap.servers": "kafka:9092",
@@ -47,7 +47,7 @@ def test_what_our_client_can_do_too() -> None:
     )
 
 
-def test_an_authority_of_the_token_endpoint_is_not_left_out() -> None:
+def test_token_endpoint_ca_is_translated() -> None:
     given = consumer_options({"https.ca.location": "ca.pem"})
     assert given == {"sasl_oauthbearer_ssl_cafile": "ca.pem"}
 
@@ -66,10 +66,10 @@ def test_an_authority_of_the_token_endpoint_is_not_left_out() -> None:
         {"ssl.ca.location": "/none"},
     ],
 )
-def test_what_only_librdkafka_can_do(only_librdkafkas: dict[str, str]) -> None:
+def test_librdkafka_only_properties_give_none(only_librdkafkas: dict[str, str]) -> None:
     assert client_options(only_librdkafkas, 3_000) is None
 
 
-def test_a_member_that_cannot_be_so_is_refused() -> None:
+def test_consumer_with_librdkafka_property_is_rejected() -> None:
     with pytest.raises(CommandError, match=r"ssl\.keystore\.location works only in librdkafka"):
         consumer_options({"ssl.keystore.location": "me.p12"})

@@ -10,7 +10,7 @@ from partage.console.common.errors import CommandError
 from partage.console.common.java_properties import parse_properties, read_properties, to_librdkafka
 
 
-def test_the_format_of_java_properties() -> None:
+def test_parse_java_properties() -> None:
     text = r"""
 # a comment
 ! another
@@ -39,7 +39,7 @@ l=last"""
     }
 
 
-def test_a_login_by_password() -> None:
+def test_password_login_is_translated() -> None:
     jaas = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="al\\"ice" password=\'se cret\';'
@@ -98,7 +98,7 @@ def test_a_login_by_password() -> None:
         ),
     ],
 )
-def test_stores(java: dict[str, str], native: dict[str, str]) -> None:
+def test_key_and_trust_stores_are_translated(java: dict[str, str], native: dict[str, str]) -> None:
     assert to_librdkafka(java) == native
 
 
@@ -111,7 +111,7 @@ def test_stores(java: dict[str, str], native: dict[str, str]) -> None:
         ("sasl.jaas.config=x.PlainLoginModule required username=a;", "has no password"),
     ],
 )
-def test_what_librdkafka_cannot_do(tmp_path: Path, line: str, says: str) -> None:
+def test_unsupported_properties_are_rejected(tmp_path: Path, line: str, says: str) -> None:
     path = tmp_path / "client.properties"
     path.write_text(line)
     with pytest.raises(CommandError, match=r"client\.properties: ") as caught:
@@ -120,7 +120,7 @@ def test_what_librdkafka_cannot_do(tmp_path: Path, line: str, says: str) -> None
     assert caught.value.exit_code == 2
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"a=\xe9\xff")
     for name, says in (("none", "No such file"), ("latin", "not UTF-8")):
         with pytest.raises(CommandError, match=says):

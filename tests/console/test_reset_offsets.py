@@ -43,7 +43,7 @@ def planned(partage: Commands, group: str, *options: object) -> dict[int, int]:
     return {each["partition"]: each["new_offset"] for each in only["offsets"]}
 
 
-def test_nothing_is_done_but_by_execute(partage: Commands, group: str, topic: str) -> None:
+def test_reset_without_execute_is_dry_run(partage: Commands, group: str, topic: str) -> None:
     before = committed(partage, group)
     assert before[0] == before[1] == 5
     ran = partage(*RESET, "-g", group, "-t", f"{topic}:0,1", "--to-earliest")
@@ -58,7 +58,7 @@ def test_nothing_is_done_but_by_execute(partage: Commands, group: str, topic: st
     assert len(partage("consume", "-t", topic, "--group", group, "-e").lines) == 10
 
 
-def test_scenarios(partage: Commands, group: str, topic: str) -> None:
+def test_scenarios_give_new_offsets(partage: Commands, group: str, topic: str) -> None:
     two = ("-t", f"{topic}:0,1")
     partage(*RESET, "-g", group, "-t", f"{topic}:1", "--to-offset", 2, "--execute")
     assert planned(partage, group, *two, "--to-earliest") == {0: 0, 1: 0}
@@ -73,13 +73,13 @@ def test_scenarios(partage: Commands, group: str, topic: str) -> None:
     assert planned(partage, group, *two, "--to-datetime", "2999-01-01T00:00:00Z") == {0: 5, 1: 5}
 
 
-def test_offsets_that_a_partition_does_not_have(partage: Commands, group: str, topic: str) -> None:
+def test_offset_out_of_range_becomes_nearest(partage: Commands, group: str, topic: str) -> None:
     ran = partage(*RESET, "-g", group, "-t", f"{topic}:0", "--to-offset", 9, "--execute")
     assert ran.err.splitlines()[0] == f"{topic}-0 has no offset 9; using the nearest, 5"
     assert committed(partage, group)[0] == 5
 
 
-def test_a_file_takes_offsets_from_group_to_group(
+def test_exported_file_is_imported_to_group(
     partage: Commands, group: str, topic: str, tmp_path: Path
 ) -> None:
     lines = partage(*RESET, "-g", group, "--all-topics", "--to-current", "--export").lines
@@ -96,7 +96,7 @@ def test_a_file_takes_offsets_from_group_to_group(
     assert committed(partage, group)[0] == committed(partage, other)[0] == 0
 
 
-def test_a_group_with_members_is_refused(partage: Commands, group: str, topic: str) -> None:
+def test_group_with_members_is_rejected(partage: Commands, group: str, topic: str) -> None:
     member = Consumer({"bootstrap.servers": partage.bootstrap_servers, "group.id": group})
     member.subscribe([topic])
     while not member.assignment():
@@ -134,18 +134,20 @@ def test_a_group_with_members_is_refused(partage: Commands, group: str, topic: s
         (["--from-file", "/not/there"], "cannot read --from-file /not/there", 1),
     ],
 )
-def test_what_does_not_work(partage: Commands, options: list[str], says: str, code: int) -> None:
-    assert says in partage.fails(*RESET, "-g", "nobody", *options, code=code)
+def test_invalid_options_are_rejected(
+    partage: Commands, options: list[str], says: str, code: int
+) -> None:
+    assert says in partage.fails(*RESET, "-g", "missing", *options, code=code)
 
 
-def test_partitions_and_commits_that_are_not_there(
+def test_missing_partitions_and_commits_are_named(
     partage: Commands, topic: str, tmp_path: Path
 ) -> None:
-    reset = (*RESET, "-g", "nobody")
+    reset = (*RESET, "-g", "missing")
     error = partage.fails(*reset, "-t", f"{topic}:3,4,5", "--to-latest")
     assert error == f"topic {topic} has no partition 4, 5"
     error = partage.fails(*reset, "-t", f"{topic}:1", "--shift-by", 1)
-    assert error.startswith(f"group nobody has no committed offset for {topic}-1")
+    assert error.startswith(f"group missing has no committed offset for {topic}-1")
     file = tmp_path / "offsets.csv"
     file.write_text(f"{topic},9,0\n")
     error = partage.fails(*reset, "--from-file", file)
@@ -153,10 +155,10 @@ def test_partitions_and_commits_that_are_not_there(
     file.write_text(f"{topic},0,0\n{topic};1;0\n")
     assert partage.fails(*reset, "--from-file", file).startswith("line 2 of ")
     file.write_text("\n")
-    assert partage.fails(*reset, "--from-file", file).endswith("has no offsets for nobody")
+    assert partage.fails(*reset, "--from-file", file).endswith("has no offsets for missing")
 
 
-def test_times_and_spans() -> None:
+def test_parse_datetime_and_duration() -> None:
     zoned = datetime(2024, 2, 29, 12, 30, 15, 250_000, timezone(timedelta(hours=2)))
     assert parse_datetime("2024-02-29T12:30:15.250+02:00") == zoned.timestamp() * 1000
     assert parse_datetime("1970-01-01T00:00:01") == 1000
@@ -170,6 +172,6 @@ def test_times_and_spans() -> None:
             parse_duration(wrong)
 
 
-def test_partitions_in_words() -> None:
+def test_parse_topics() -> None:
     assert parse_topics(["a", "b:0,2", "b:1"]) == {"a": None, "b": {0, 1, 2}}
     assert parse_topics(["a:1", "a", "a:2"]) == {"a": None}

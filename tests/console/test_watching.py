@@ -18,7 +18,7 @@ def group_of(partage: Commands, topic: str) -> str:
     return topic
 
 
-def test_into_a_pipe_each_table_follows_the_other(partage: Commands, topic: str) -> None:
+def test_watch_into_pipe_appends(partage: Commands, topic: str) -> None:
     group = group_of(partage, topic)
     command = ["groups", "describe", "-g", group, "--watch", "--every", "0.05"]
     with partage.start(*command) as process:
@@ -33,7 +33,7 @@ def test_into_a_pipe_each_table_follows_the_other(partage: Commands, topic: str)
     assert (process.returncode, err) == (0, "")
 
 
-def test_on_a_terminal_it_stays_in_its_place(partage: Commands, topic: str) -> None:
+def test_watch_on_terminal_redraws(partage: Commands, topic: str) -> None:
     group = group_of(partage, topic)
     command = ["groups", "members", group, "--watch", "--every", "0.05"]
     ours, theirs = pty.openpty()
@@ -55,7 +55,7 @@ def test_on_a_terminal_it_stays_in_its_place(partage: Commands, topic: str) -> N
     assert (process.returncode, err) == (0, b"")
 
 
-def test_a_cluster_that_goes_away_is_said(tmp_path: Path) -> None:
+def test_watch_reports_lost_cluster(tmp_path: Path) -> None:
     from partage.testing import BrokerProcess
 
     with BrokerProcess() as broker:

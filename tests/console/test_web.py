@@ -28,7 +28,7 @@ def get(url: str, path: str = "") -> str:
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_stopped(partage: Commands, topic: str, end: signal.Signals) -> None:
+def test_web_serves_until_signal(partage: Commands, topic: str, end: signal.Signals) -> None:
     partage("produce", "-t", topic, "-p", 0, stdin=records(["a", "b"]))
     partage("consume", "-t", topic, "--group", topic, "--from-beginning", "-e")
     partage("produce", "-t", topic, "-p", 0, stdin=records(["c"]))
@@ -45,7 +45,7 @@ def test_it_serves_until_it_is_stopped(partage: Commands, topic: str, end: signa
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_others_than_this_machine_are_warned_of(partage: Commands) -> None:
+def test_web_on_all_addresses_warns(partage: Commands) -> None:
     command = ["web", "--listen", "0.0.0.0:0"]
     with partage.start(*command) as process:
         assert process.stderr is not None
@@ -58,7 +58,7 @@ def test_others_than_this_machine_are_warned_of(partage: Commands) -> None:
         process.communicate(timeout=60)
 
 
-def test_where_it_cannot_listen(partage: Commands) -> None:
+def test_web_reports_unusable_address(partage: Commands) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = partage.fails("web", "--listen", address)
@@ -68,7 +68,7 @@ def test_where_it_cannot_listen(partage: Commands) -> None:
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
-def test_without_what_it_needs(missing: str) -> None:
+def test_web_names_missing_package(missing: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; sys.argv[0] = 'partage'\n"
     program += "from partage.console import main; main()"
     ran = subprocess.run(

@@ -115,7 +115,7 @@ def format_group_event(entry: GroupEventEmitted) -> str:
     if entry.before is not None:
         after = BECOMES[notice.event_type]
         return f"{notice.group_id}: {entry.before} -> {after}{_generation(notice)}{reason}"
-    who = "" if notice.member_id is None else f" {notice.member_id or 'somebody'}"
+    who = "" if notice.member_id is None else f" {notice.member_id or 'unknown member'}"
     return f"{notice.group_id}: {notice.event_type}{who}{reason}"
 
 

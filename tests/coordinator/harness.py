@@ -296,7 +296,7 @@ class Harness:
             return
         for group in self.shard.groups.values():
             known = self._states.setdefault(group.id, group.state)
-            assert known is group.state, f"nobody was told that {group.id} is {group.state}"
+            assert known is group.state, f"no group event reported that {group.id} is {group.state}"
         for group_id in self._states.keys() - self.shard.groups.keys():
             del self._states[group_id]
 
@@ -312,13 +312,13 @@ class Harness:
 
     def _check_tickets(self) -> None:
         parked = self.parked()
-        assert parked <= self.owed.keys(), "somebody is parked whom nobody waits for"
+        assert parked <= self.owed.keys(), "a parked ticket is not owed"
         if not self.log.in_doubt:
             forgotten = self.owed.keys() - parked
             assert not forgotten, f"forgotten: {[self.owed[ticket] for ticket in forgotten]}"
 
     def _check_replay(self) -> None:
-        """Check that the log, also if compacted, restores the live state and resumes it unchanged."""
+        """Check that the log, also if compacted, restores the live state and resumes it."""
         records = self.log.durable + self.log.doubted
         if records != self._replayed_records:
             self._replayed_records = records

@@ -1,18 +1,17 @@
-"""Scenarios told in text: a command, then everything that happened.
+"""Runner of scenarios in text files: commands, and their results.
 
-A scenario is a file of blocks. A block is one or more commands, a line ``----``, what happened, and
-an empty line; lines before the commands that begin with ``#`` are for the reader. The manner is
-that of the interaction tests of etcd's raft. ``pytest --rewrite-scenarios`` writes what happened
-into the files, to be reviewed as a diff.
+A scenario is a file of blocks. A block consists of one or more commands, a line ``----``, the
+results, and an empty line. Lines that begin with ``#`` before the commands are comments. The format
+follows the interaction tests of etcd's raft. ``pytest --rewrite-scenarios`` writes the actual
+results into the files, to be reviewed as a diff.
 
-Clients have names and remember what they were last told: their member id, their generation, and,
-when they lead, who is in it. The id that a client's n-th JoinGroup brings, should the coordinator
-want a fresh one, is its name with ``-n``. What they ask goes to group ``g`` unless ``group=`` says
-another.
+Clients have names, and remember their last reply: their member id, their generation, and, if they
+lead, its members. The id that a client's n-th JoinGroup offers for a new member is its name with
+``-n``. Requests go to group ``g`` unless ``group=`` names another one.
 
 =====================================  =============================================================
-``settings name=value ...``            broker settings, before anything else
-``client NAME ... option=value``       how these clients join from now on
+``settings name=value ...``            broker settings; must come first
+``client NAME ... option=value``       the join options of these clients
 ``join NAME ... [options]``            JoinGroup; options: ``protocols=range,sticky``,
                                        ``metadata=t,u`` (the topics), ``type=``, ``instance=``,
                                        ``session=``, ``rebalance=`` (ms), ``id=``, ``reason=``,
@@ -26,17 +25,17 @@ another.
 ``remove INSTANCE ...``                LeaveGroup by an administrator
 ``commit NAME t-0=5 ... [options]``    OffsetCommit; ``metadata=``, ``retention=``, ``before-v9``,
                                        ``simple`` (from outside the group's protocol)
-``fetch [t-0 ...]``                    OffsetFetch of these partitions, or of all
+``fetch [t-0 ...]``                    OffsetFetch of these partitions, or all
 ``describe`` / ``list`` / ``delete``   DescribeGroups, ListGroups, DeleteGroups
 ``delete-offsets t-0 ...``             OffsetDelete
-``topics-deleted t ...``               topics are gone
-``gather NAME ...``                    these clients join a new group up to their sync, and
-``form NAME ...``                      up to a stable group; told in one line, the record of it
-``tick MS``                            time passes
-``timers``                             which timers are armed
-``log hold | release [n] | fail``      records stay in doubt; become durable; are refused
-``crash [keep=n] [loading] [...]``     the coordinator dies, and is loaded again, with other
-                                       settings if it says so; ``keep=n`` records in doubt survive
+``topics-deleted t ...``               topics were deleted
+``gather NAME ...``                    these clients join a new group until its sync
+``form NAME ...``                      the same until it is stable; the result is its record
+``tick MS``                            the time advances
+``timers``                             the armed timers
+``log hold | release [n] | fail``      records stay in doubt; become durable; are rejected
+``crash [keep=n] [loading] [...]``     the coordinator crashes and is loaded again, with other
+                                       settings if given; ``keep=n`` records in doubt survive
 ``load``                               after ``log fail`` and ``crash loading``
 =====================================  =============================================================
 """
@@ -122,7 +121,7 @@ class ScenarioRunner:
         return lines
 
     def finish(self) -> None:
-        """Release the log, and check that all requests of members that are not parked have replies."""
+        """Release the log, and check that only parked requests have no reply."""
         if not self.harness.is_loaded:
             self.harness.load()
         self.harness.release()

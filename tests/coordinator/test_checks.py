@@ -67,10 +67,10 @@ FAULTS: dict[str, tuple[RequestCase, Faults]] = {
     "LeaveGroup": (
         RequestCase.LEAVE,
         (
-            {"group_id": "", "leavers": (LeavingMember(member_id="nobody"),)},
+            {"group_id": "", "members": (LeavingMember(member_id="nobody"),)},
             [
                 (ErrorCode.INVALID_GROUP_ID, {"group_id": "g"}),
-                (ErrorCode.UNKNOWN_MEMBER_ID, {"leavers": (LeavingMember(member_id="b-1"),)}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"members": (LeavingMember(member_id="b-1"),)}),
             ],
         ),
     ),

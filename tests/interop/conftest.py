@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.members import fresh_name
-from interop.ours import PartageBroker
+from interop.partage_broker import PartageBroker
 from interop.peers import install
 from interop.peers.kafka import ApacheKafka
 from interop.peers.server import BrokerProcess

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from interop.peers import jars, tools, where
+from interop.peers import jars, paths, tools
 
 KINDS = ("confluent", "kafka_python", "aiokafka", "kcat", "kafkajs", "java", "partage")
 
@@ -22,7 +22,7 @@ REPORTS_COMMITS = frozenset(KINDS) - {"kcat"}
 #: Those that do not produce have it done for them.
 _OTHERWISE = "confluent"
 
-_CLIENTS = where.SOURCES / "clients"
+_CLIENTS = paths.SOURCES / "clients"
 
 
 def producer(kind: str) -> str:
@@ -37,11 +37,11 @@ def command(kind: str, action: str, options: Sequence[str]) -> list[str]:
 
 def _program(kind: str) -> list[str]:
     if kind == "java":
-        class_path = jars.class_path("broker", first=where.JAVA_PEER)
+        class_path = jars.class_path("broker", first=paths.JAVA_PEER)
         jvm = [*tools.JVM, *jars.quick_start("peer"), tools.QUIET]
-        return [where.java(), *jvm, "-cp", class_path, "KafkaPeer"]
+        return [paths.java(), *jvm, "-cp", class_path, "KafkaPeer"]
     if kind == "kafkajs":
-        return [where.tool("node", "install Node.js"), str(_CLIENTS / "kafkajs_peer.js")]
+        return [paths.tool("node", "install Node.js"), str(_CLIENTS / "kafkajs_peer.js")]
     return [sys.executable, str(_CLIENTS / f"{kind}_peer.py")]
 
 

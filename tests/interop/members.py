@@ -17,7 +17,7 @@ from typing import Any, Self
 from interop import kinds
 from interop.checker import Event, History, Partition
 from interop.committed import committed_offsets
-from interop.written import Record, ends
+from interop.record_sets import Record, ends
 
 _names = itertools.count()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interop.checker import Event, History, judge, repeated
-from interop.ranges import range_assignment
+from interop.range_oracle import range_assignment
 
 T = "t"
 

@@ -9,7 +9,7 @@ from interop.committed import committed_offsets
 from interop.kinds import KINDS, PRODUCERS
 from interop.members import Team, produce
 from interop.peers.server import BrokerProcess
-from interop.written import ends, without_gaps
+from interop.record_sets import ends, without_gaps
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,7 @@ from interop.committed import committed_offsets, protocol_of
 from interop.kinds import COOPERATIVE
 from interop.members import Peer, Team, produce
 from interop.peers.server import BrokerProcess
-from interop.written import Record, ends
+from interop.record_sets import Record, ends
 
 pytestmark = pytest.mark.interop
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from interop.members import fresh_name
 from interop.oracle import table
 from interop.oracle.differences import kafka_says, we_say
-from interop.ours import PartageBroker
+from interop.partage_broker import PartageBroker
 from interop.peers.server import BrokerProcess
 
 pytestmark = pytest.mark.interop

@@ -10,7 +10,7 @@ from interop.checker import judge, repeated
 from interop.kinds import KINDS
 from interop.members import Peer, Team, produce
 from interop.peers.server import BrokerProcess
-from interop.ranges import range_assignment
+from interop.range_oracle import range_assignment
 
 pytestmark = pytest.mark.interop
 

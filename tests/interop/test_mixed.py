@@ -9,8 +9,8 @@ from interop.committed import committed_offsets
 from interop.kinds import KINDS
 from interop.members import Team, produce
 from interop.peers.server import BrokerProcess
-from interop.ranges import range_assignment
-from interop.written import Record, ends
+from interop.range_oracle import range_assignment
+from interop.record_sets import Record, ends
 
 pytestmark = pytest.mark.interop
 

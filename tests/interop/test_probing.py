@@ -21,7 +21,7 @@ def probing(used: Used, *speaks: int) -> CooperativeSticky:
     class Probing(CooperativeSticky):
         name = "mine"
         versions = speaks
-        probing = True
+        has_version_probing = True
 
         def assign(self, members, topics):  # type: ignore[no-untyped-def]
             used.append((self.version, tuple(sorted(m.version for m in members))))

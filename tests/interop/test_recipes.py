@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from client.peer import create_topic
 from confluent_kafka import Producer
 
+from client.confluent_admin import create_topic
 from interop.peers.kafka import ApacheKafka
 from partage.recipes.search import search, searchable_partitions
 from partage.recipes.sync import RedundantIndexer

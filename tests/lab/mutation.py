@@ -87,7 +87,7 @@ def find_mutant(name: str, seeds: int) -> MutantResult:
 
 def find_mutant_in_subprocess(mutant: Mutant, seeds: int) -> MutantResult:
     """The same in a process of its own."""
-    command = [sys.executable, "-m", "lab.planting", mutant.name, "--seeds", str(seeds), "--json"]
+    command = [sys.executable, "-m", "lab.mutation", mutant.name, "--seeds", str(seeds), "--json"]
     here = Path(__file__).parents[1]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
     if run.returncode:

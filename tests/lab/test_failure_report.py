@@ -45,7 +45,7 @@ def partage(words: str) -> CommandOutput:
 
 
 def planted(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lab.planted", *args]
+    command = [sys.executable, "-m", "lab.run_mutant", *args]
     here = Path(__file__).parents[1]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
 

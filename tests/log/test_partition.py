@@ -89,7 +89,7 @@ def test_every_offset_is_found(segment_bytes: int, index_interval_bytes: int) ->
 def test_batches_are_found_however_few_are_remembered(
     payload_batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment, "RECENT_MAX", 4)
+    monkeypatch.setattr(segment, "RECENT_BATCHES_MAX", 4)
     host = Host(index_interval_bytes=300)
     for _ in range(6):
         host.write(batch(b"x", b"y") * payload_batches)

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 from console.commands import Commands
 from partage.demo.flights import FLIGHTS, PARTITIONS, records
 from partage.demo.loader import load
-from recipes.elsewhere import empty_broker, fresh_topic
+from recipes.external_broker import empty_broker, fresh_topic
 
 pytestmark = pytest.mark.timeout(300)
 COUNT = 12_000

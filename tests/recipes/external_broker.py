@@ -6,10 +6,10 @@ import os
 import time
 from contextlib import contextmanager, suppress
 
-from client.peer import create_topic, delete_topic
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from client.confluent_admin import create_topic, delete_topic
 from waiting import eventually
 
 ELSEWHERE = os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER")

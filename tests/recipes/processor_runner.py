@@ -8,8 +8,7 @@ import threading
 import time
 from collections import Counter
 
-from client.peer import produce
-
+from client.confluent_admin import produce
 from partage.recipes import Processor, Task
 from partage.recipes.sync import Processor as BlockingProcessor
 

@@ -7,8 +7,8 @@ import threading
 import time
 
 import pytest
-from client.administrator import remove_member
 
+from client.group_admin import remove_member
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import MemberFailedError
 from partage.client.loop_thread import LoopThread

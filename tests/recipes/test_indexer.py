@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from client.peer import create_topic, delete_records, delete_topic, produce
 
+from client.confluent_admin import create_topic, delete_records, delete_topic, produce
 from partage.client import UnknownTopicError
 from partage.client.consumer import UnknownOptionError
 from partage.client.metadata import TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from client.administrator import remove_member
 
+from client.group_admin import remove_member
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import AssignmentFailedError
 from partage.recipes import WorkerPool, lease_guard

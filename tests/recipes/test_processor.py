@@ -6,8 +6,8 @@ import asyncio
 import threading
 
 import pytest
-from client.peer import create_topic, delete_topic, produce
 
+from client.confluent_admin import create_topic, delete_topic, produce
 from partage.client import UnknownTopicError
 from partage.client.cluster import Cluster
 from partage.client.consumer import AssignmentFailedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assignors import groups
+from assignors import group_strategies
 from partage.assignors import CoPartitioningError, Member, check_assignment
 from partage.client.consumer import Record
 from partage.client.metadata import TopicPartition
@@ -128,7 +128,7 @@ def test_topics_that_cannot_be_joined():
 
 
 class TestJoining:
-    topics = groups.named(groups.topic("a", 6), groups.topic("b", 6), groups.topic("c", 5))
+    topics = group_strategies.named(group_strategies.topic("a", 6), group_strategies.topic("b", 6), group_strategies.topic("c", 5))
 
     def members(self, *names, joined=JOINED):
         said = ProcessorAssignor(*joined).user_data((), {}, -1)
@@ -148,7 +148,7 @@ class TestJoining:
         members = self.members(*(f"m{number}" for number in range(count)))
         for _ in range(3):
             given_out = ProcessorAssignor(*JOINED).assign(members, self.topics)
-            members = groups.owning(members, given_out)
+            members = group_strategies.owning(members, given_out)
             shares = [len(its.get("c", ())) for its in given_out.values()]
             assert max(shares) - min(shares) <= 1
             assert all(its.get("a") == its.get("b") for its in given_out.values())

@@ -94,7 +94,7 @@ def test_suspended_shell_waits_for_schedule(shell: FakeShell) -> None:
     shell.run(3_000)
     shell.may = True
     shell.run(4_000)
-    assert (shell.fired, shell.rests) == ([], []), "nobody has said that it may"
+    assert (shell.fired, shell.rests) == ([], []), "schedule was not called"
     shell.alarm.schedule(1_000)
     shell.run(7_000)
     assert shell.rests == [3_000]

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import functions as f
 
-from client.authority import Authority
+from client.certificate_authority import Authority
 from interop.peers.kafka import ApacheKafka
 
 from .conftest import Kafka

@@ -3,8 +3,8 @@
 import pickle
 
 import pytest
-from client.authority import Authority
 
+from client.certificate_authority import Authority
 from partage.client import SecurityOptions
 from partage.spark.bounds import SparkOptionError
 from partage.spark.client_cache import get_client

@@ -81,7 +81,7 @@ def test_cluster_creation_in_doubt(when: str, count: int) -> None:
 
 
 def test_creation_between_two_reads_is_accepted() -> None:
-    """One broker creates the cluster between the two reads of the other, which must not reject it."""
+    """One broker creates the cluster between two reads of the other, which must accept it."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

@@ -64,7 +64,7 @@ def test_shards_keep_owner_while_new_broker_not_ready() -> None:
 
 
 def test_owner_keeps_shards_until_ready_again() -> None:
-    """Its registration was removed, for example by an administrator, and it has registered again."""
+    """Its registration was removed, for example by an administrator, and created again."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from coordinator.story import ScenarioRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.scenario_runner import ScenarioRunner
 from coordinator.test_scenarios import SCENARIOS, played
 from partage.coordinator.invariants import durable_state
 from partage.coordinator.records import (

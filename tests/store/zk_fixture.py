@@ -38,7 +38,7 @@ async def at_once(work: Callable[[], list[bytes]]) -> list[bytes]:
 
 
 def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
-    """Return a decision for a topic with partitions on these brokers, whatever other topics exist."""
+    """Return a decision for a topic with partitions on these brokers."""
     return lambda topics: TopicDoc(id=topic_id, brokers=brokers)
 
 

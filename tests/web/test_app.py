@@ -106,7 +106,7 @@ def silent() -> Iterator[Site]:
     yield from site_of("false")
 
 
-def test_members_lag_and_what_the_commands_say(telling: Site) -> None:
+def test_page_equals_command_output(telling: Site) -> None:
     topic, group = telling.topic(), "readers"
     members = [
         telling.member(group, topic, "plain"),
@@ -132,7 +132,7 @@ def test_members_lag_and_what_the_commands_say(telling: Site) -> None:
     assert telling.page.get("/api/groups").json == partage("groups", "list", "--json").json
 
 
-def test_a_coordinator_that_tells(telling: Site) -> None:
+def test_page_shows_group_events(telling: Site) -> None:
     """The page shows the exact causes, including those from before its start."""
     topic, group = telling.topic(), "told"
     first = telling.member(group, topic, "stays")
@@ -152,7 +152,7 @@ def test_a_coordinator_that_tells(telling: Site) -> None:
                 assert "Observed by polling" not in shown.text
 
 
-def test_a_coordinator_that_tells_nothing(silent: Site) -> None:
+def test_page_without_group_events_polls(silent: Site) -> None:
     topic, group = silent.topic(), "untold"
     first = silent.member(group, topic, "stays")
     with closing(first):
@@ -181,7 +181,7 @@ AWKWARD = [
 ]
 
 
-def test_ids_that_strangers_chose(silent: Site) -> None:
+def test_hostile_group_ids_are_harmless(silent: Site) -> None:
     topic = silent.topic()
     for name in AWKWARD:
         silent.commit(name, topic, 3)
@@ -204,24 +204,24 @@ def test_ids_that_strangers_chose(silent: Site) -> None:
     assert set(AWKWARD) <= set(found)
 
 
-def test_what_is_not_there(silent: Site) -> None:
+def test_unknown_paths_give_404(silent: Site) -> None:
     silent.page.until("/", "as of")
     for path, status in [
-        ("/groups/nobody-has-this", 404),
+        ("/groups/unknown-group", 404),
         ("/groups/", 404),
         ("/nothing", 404),
         ("/static/../app.py", 404),
         ("/static/%2e%2e/app.py", 404),
         ("/static/app.py", 404),
-        ("/api/groups/nobody-has-this", 404),
+        ("/api/groups/unknown-group", 404),
         ("/?page=99999&sort=nothing&state=%00&part=", 200),
     ]:
         assert silent.page.get(path).status == status, path
-    assert silent.page.get("/api/groups/nobody-has-this").json == {"error": "no such group"}
-    assert "no group 'nobody-has-this'" in silent.page.get("/groups/nobody-has-this").page.text
+    assert silent.page.get("/api/groups/unknown-group").json == {"error": "no such group"}
+    assert "no group 'unknown-group'" in silent.page.get("/groups/unknown-group").page.text
 
 
-def test_it_can_only_be_read_and_only_under_its_own_names(silent: Site) -> None:
+def test_only_get_and_own_host_names(silent: Site) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         assert silent.page.get("/", method=method).status == 405
     assert silent.page.get("/", host="evil.example").status == 421
@@ -237,7 +237,7 @@ def test_it_can_only_be_read_and_only_under_its_own_names(silent: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["page.css", "live.js", "icon.svg"])
-def test_nothing_is_fetched_from_elsewhere(silent: Site, name: str) -> None:
+def test_static_files_have_no_external_references(silent: Site, name: str) -> None:
     text = silent.page.get(f"/static/{name}").body
     assert text
     code = re.sub(r"^\s*//.*$", "", text.replace("http://www.w3.org/2000/svg", ""), flags=re.M)
@@ -246,7 +246,7 @@ def test_nothing_is_fetched_from_elsewhere(silent: Site, name: str) -> None:
     assert "innerHTML" not in text
 
 
-def test_health(silent: Site) -> None:
+def test_health_reports_reachable_cluster(silent: Site) -> None:
     silent.page.until("/", "as of")
     health = silent.page.get("/healthz").json
     assert (health["status"], health["cluster"]) == ("ok", "reachable")
@@ -263,11 +263,11 @@ class Gated:
     def poll(self) -> ClusterSnapshot:
         self.looks += 1
         if self.looks > 1 and not self.let_through.wait(60):
-            raise ClusterUnreachableError("nobody let it through")
+            raise ClusterUnreachableError("not released")
         return ClusterSnapshot(at_ms=1_000, took_ms=1, groups=[group("g", lag=self.looks)])
 
 
-def test_however_many_look_the_cluster_is_asked_once() -> None:
+def test_many_requests_cause_one_poll() -> None:
     source = Gated()
     with ExitStack() as stack:
         stack.callback(source.let_through.set)
@@ -282,7 +282,7 @@ def test_however_many_look_the_cluster_is_asked_once() -> None:
         eventually(lambda: source.looks > 3)
 
 
-def test_a_broker_that_goes_away_and_comes_back() -> None:
+def test_page_survives_broker_outage() -> None:
     with BrokerProcess() as broker, Served(broker.bootstrap_servers, timeout_ms=1_000) as page:
         partage = Commands(broker.bootstrap_servers)
         partage("topics", "create", "-t", "t")
@@ -299,7 +299,7 @@ def test_a_broker_that_goes_away_and_comes_back() -> None:
         assert page.get("/").page.row("kept")
 
 
-def test_a_cluster_that_never_answered() -> None:
+def test_page_of_unreachable_cluster() -> None:
     with Served("127.0.0.1:1", timeout_ms=300) as page:
         shown = page.until("/", "cannot reach 127.0.0.1:1", "no data since")
         assert "Stable" not in shown.text

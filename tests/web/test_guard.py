@@ -25,7 +25,7 @@ from partage.web.guard import Guard, is_own_host
         "kafka-page.example:80",
     ],
 )
-def test_own_names(host: str) -> None:
+def test_own_host_names_are_accepted(host: str) -> None:
     assert is_own_host(host, {"kafka-page.example"})
 
 
@@ -45,12 +45,12 @@ def test_own_names(host: str) -> None:
         "localhost\x00",
     ],
 )
-def test_names_of_others(host: str) -> None:
+def test_other_host_names_are_rejected(host: str) -> None:
     assert not is_own_host(host, {"kafka-page.example"})
 
 
 @given(st.text())
-def test_any_other_text(host: str) -> None:
+def test_arbitrary_host_text_is_rejected(host: str) -> None:
     if is_own_host(host, ()):
         assert host.strip().lower().startswith("localhost") or set(host) & set("0123456789")
 
@@ -88,7 +88,7 @@ async def asked(method: str, *hosts: str) -> tuple[int, dict[str, str]]:
         ("GET", ["localhost", "evil.example"], 421),
     ],
 )
-def test_who_may_ask(method: str, hosts: list[str], status: int) -> None:
+def test_guard_checks_method_and_host(method: str, hosts: list[str], status: int) -> None:
     found, headers = asyncio.run(asked(method, *hosts))
     assert found == status
     policy = headers["content-security-policy"]

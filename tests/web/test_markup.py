@@ -37,27 +37,27 @@ class Read(HTMLParser):
 
 
 @given(HOSTILE)
-def test_a_text_stays_a_text(text: str) -> None:
+def test_text_is_escaped(text: str) -> None:
     read = Read(element("td", text))
     assert read.tags == [("td", {})]
     assert "".join(read.texts) == escape_invisible(text)
 
 
 @given(HOSTILE)
-def test_an_attribute_stays_one(text: str) -> None:
+def test_attribute_is_escaped(text: str) -> None:
     read = Read(element("a", title=text, href="/"))
     assert read.tags == [("a", {"title": escape_invisible(text), "href": "/"})]
     assert not read.texts
 
 
 @given(HOSTILE, HOSTILE)
-def test_pieces_of_texts_do_not_become_markup(first: str, second: str) -> None:
+def test_concatenated_texts_are_escaped(first: str, second: str) -> None:
     read = Read(element("p", concatenate(first, [second])))
     assert read.tags == [("p", {})]
 
 
 @given(st.text())
-def test_what_is_shown_can_be_sent_and_seen(text: str) -> None:
+def test_escaped_text_is_visible_and_encodable(text: str) -> None:
     shown = escape_invisible(text)
     shown.encode()
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
@@ -72,11 +72,11 @@ def test_what_is_shown_can_be_sent_and_seen(text: str) -> None:
         ("\udc80", "\\udc80"),
     ],
 )
-def test_what_nobody_sees_is_spelled(text: str, shown: str) -> None:
+def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert escape_invisible(text) == shown
 
 
-def test_attributes() -> None:
+def test_element_attributes() -> None:
     made = element("td", 1, None, Markup("<b>"), class_="n", aria_label=None, hidden=True, x=1.25)
     assert made == '<td class="n" hidden x="1.2">1<b></td>'
     assert element("meta", charset="utf-8") == '<meta charset="utf-8">'

@@ -16,7 +16,7 @@ from partage.web.group_page import WINDOWS, GroupQuery, group_section
 from partage.web.markup import escape_invisible
 from partage.web.overview import Query, build_overview, parse_query
 from partage.web.pages import PageContext, groups_section, page, search_form
-from pipelines.telling import events
+from pipelines.event_script import events
 
 from .checking import Page
 from .groups import group, member, with_members
@@ -48,7 +48,7 @@ def one_group(watched: ClusterHistory, name: str, window: str = "1h") -> Page:
     )
 
 
-def test_all_groups() -> None:
+def test_groups_page_lists_groups() -> None:
     shown = all_groups(watched_with(group("tower", a="0-1", b="2-3", lag=1_204), group("idle")))
     assert shown.row("tower") == ["tower", "Stable", "over 3 s", "range", "2", "1,204", ""]
     assert shown.row("idle")[1:5] == ["Empty", "over 3 s", "–", "0"]
@@ -58,7 +58,7 @@ def test_all_groups() -> None:
     assert "/groups/tower" in shown.links
 
 
-def test_one_group() -> None:
+def test_group_page_with_events() -> None:
     told = watched_with(group("g", a="0-1", b="2-3", lag=1_204), story=STORY)
     shown = one_group(told, "g")
     assert shown.row("t-0") == ["t-0", "10", "1,214", "1,204", "C a"]
@@ -68,7 +68,7 @@ def test_one_group() -> None:
     assert "kafka-1:9092 (1)" in shown.text
 
 
-def test_members_with_all_that_is_known() -> None:
+def test_group_page_lists_members() -> None:
     members = [member("static-1", "0-2,7", rack="row-4"), member("plain", "3")]
     shown = one_group(watched_with(with_members("g", members)), "g")
     assert shown.row("A static-1") == [
@@ -79,11 +79,11 @@ def test_members_with_all_that_is_known() -> None:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_windows(window: str) -> None:
+def test_group_page_for_each_window(window: str) -> None:
     assert one_group(watched_with(group("g", a="0"), story=STORY), "g", window)
 
 
-def test_before_the_first_look_and_after_a_failure() -> None:
+def test_pages_before_first_poll_and_after_failure() -> None:
     watched = ClusterHistory()
     assert "for the first time" in all_groups(watched).text
     watched.record_failure(1, "no broker answered")
@@ -96,12 +96,12 @@ def test_before_the_first_look_and_after_a_failure() -> None:
         assert "Stable" in shown.text
 
 
-def test_no_groups_and_none_found() -> None:
+def test_groups_page_without_groups() -> None:
     assert "There are no groups" in all_groups(watched_with()).text
     assert "No group matches" in all_groups(watched_with(group("g")), q="h").text
 
 
-def test_pages_are_linked_with_what_is_looked_for() -> None:
+def test_page_links_keep_search() -> None:
     watched = watched_with(*[group(f"a&b {n}") for n in range(120)])
     shown = all_groups(watched, q="a&b", sort="group", page="2")
     assert "page 2 of 3" in shown.text
@@ -109,7 +109,7 @@ def test_pages_are_linked_with_what_is_looked_for() -> None:
     assert "/?q=a%26b&sort=group&page=3" in shown.links
 
 
-def test_very_many_partitions_and_members_are_cut() -> None:
+def test_long_tables_are_truncated() -> None:
     owned = {f"m{n}": str(n) for n in range(600)}
     shown = one_group(watched_with(group("g", "", 0, **owned)), "g")
     assert "Members, 500 of 600 rows" in shown.text
@@ -118,7 +118,7 @@ def test_very_many_partitions_and_members_are_cut() -> None:
 
 @settings(max_examples=60)
 @given(HOSTILE, HOSTILE, HOSTILE)
-def test_what_strangers_send_is_text(name: str, client: str, host: str) -> None:
+def test_untrusted_text_is_escaped(name: str, client: str, host: str) -> None:
     """Also as a client id, a host, a rack, an instance id, and a search."""
     name = name.encode(errors="replace").decode()
     one = member("m", "0", client_id=client, host=host, rack=host, group_instance_id=name or None)
@@ -137,7 +137,7 @@ def test_what_strangers_send_is_text(name: str, client: str, host: str) -> None:
 @example("..")
 @example("a/b?c#d%2e")
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_groups_address_leads_to_it(name: str) -> None:
+def test_group_url_round_trip(name: str) -> None:
     url = group_url(name, window="1h")
     path, _, query = url.partition("?")
     found = unquote(path.removeprefix("/groups/"))
@@ -148,7 +148,7 @@ def test_a_groups_address_leads_to_it(name: str) -> None:
         assert "/" not in path.removeprefix("/groups/")
 
 
-def test_an_unreadable_topic_is_said() -> None:
+def test_remark_is_shown() -> None:
     watched = ClusterHistory()
     watched.add(
         ClusterSnapshot(at_ms=AT, took_ms=1, groups=[], remark="__group_events cannot be read")
@@ -156,7 +156,7 @@ def test_an_unreadable_topic_is_said() -> None:
     assert "cannot be read" in all_groups(watched).text
 
 
-def test_words() -> None:
+def test_formats() -> None:
     assert [age(ms) for ms in (-5, 0, 14_000, 200_000, 7_500_000, 180_000_000)] == [
         *("0 s", "0 s", "14 s", "3 min", "2 h 5 min", "2 days 2 h")
     ]

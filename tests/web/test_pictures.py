@@ -26,7 +26,7 @@ NOW = 1_795_335_000_000
 
 
 @given(st.integers(0, 10**18))
-def test_the_top_of_an_axis(value: int) -> None:
+def test_round_up(value: int) -> None:
     top = round_up(value)
     assert top >= max(value, 1)
     assert top % 4 == 0
@@ -34,7 +34,7 @@ def test_the_top_of_an_axis(value: int) -> None:
 
 
 @given(st.integers(0, NOW), st.integers(1, 10**11), st.integers(2, 12))
-def test_ticks(from_ms: int, span: int, most: int) -> None:
+def test_time_ticks(from_ms: int, span: int, most: int) -> None:
     ticks = time_ticks(from_ms, from_ms + span, most)
     assert len(ticks) <= most
     assert all(from_ms <= at <= from_ms + span for at, _ in ticks)
@@ -44,7 +44,7 @@ def test_ticks(from_ms: int, span: int, most: int) -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0"), (950, "950"), (1_500, "1.5k"), (20_000_000, "20M")]
 )
-def test_numbers_on_an_axis(value: int, text: str) -> None:
+def test_short_number(value: int, text: str) -> None:
     assert short_number(value) == text
 
 
@@ -59,7 +59,7 @@ def numbers_of(path: str) -> list[tuple[float, float]]:
 
 
 @given(POINTS)
-def test_lag_stays_within_its_frame(points: list[Point]) -> None:
+def test_lag_chart_stays_within_frame(points: list[Point]) -> None:
     root = drawing(lag_chart(points, points[0].at_ms, points[-1].at_ms))
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for path in root.iter("path"):
@@ -75,7 +75,7 @@ def test_lag_stays_within_its_frame(points: list[Point]) -> None:
         assert len(numbers_of(line.attrib["d"])) == len(points)
 
 
-def test_a_lag_that_nobody_has_seen() -> None:
+def test_lag_chart_without_samples() -> None:
     assert "no samples yet" in lag_chart([], NOW, NOW + 1)
 
 
@@ -110,7 +110,7 @@ MARKS = st.lists(
 
 
 @given(SPANS, MARKS)
-def test_a_timeline_stays_within_its_frame(
+def test_timeline_chart_stays_within_frame(
     spans: list[OwnershipSpan], marks: list[TimelineRebalance]
 ) -> None:
     timeline = Timeline(
@@ -144,7 +144,7 @@ def the_timeline(*spans: OwnershipSpan, marks: list[TimelineRebalance] | None = 
     )
 
 
-def test_two_readers_of_one_partition_are_under_each_other() -> None:
+def test_concurrent_owners_do_not_overlap() -> None:
     both = [
         OwnershipSpan(topic="t", partition=0, member=name, from_ms=NOW, to_ms=None)
         for name in ("a", "b")
@@ -154,7 +154,7 @@ def test_two_readers_of_one_partition_are_under_each_other() -> None:
     assert float(first.attrib["y"]) + float(first.attrib["height"]) <= float(second.attrib["y"])
 
 
-def test_a_rebalance_is_named_by_its_number_and_cause() -> None:
+def test_rebalance_label_has_number_and_cause() -> None:
     marks = [
         TimelineRebalance(started_ms=NOW + 1_000, ended_ms=NOW + 1_500, cause="member joined"),
         TimelineRebalance(
@@ -177,7 +177,7 @@ def test_a_rebalance_is_named_by_its_number_and_cause() -> None:
     assert said[2].endswith("under way")
 
 
-def test_what_is_very_much_is_cut() -> None:
+def test_timeline_chart_limits_rows_and_bars() -> None:
     spans = [
         OwnershipSpan(topic="t", partition=n % 100, member="a", from_ms=NOW + n, to_ms=NOW + n + 1)
         for n in range(2 * BARS_MAX)
@@ -188,7 +188,7 @@ def test_what_is_very_much_is_cut() -> None:
     assert classes.count("bar") <= BARS_MAX
 
 
-def test_letters() -> None:
+def test_member_codes_and_colours() -> None:
     codes = member_codes([f"m{n}" for n in range(60)])
     assert [codes["m0"], codes["m25"], codes["m26"], codes["m52"]] == ["A", "Z", "AA", "BA"]
     assert len(set(codes.values())) == 60

@@ -11,7 +11,7 @@ SERIES = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 2**62)), max_
 
 
 @given(SERIES, st.integers(1, 20))
-def test_a_ring_has_the_last_points_in_order(steps: list[tuple[int, int]], size: int) -> None:
+def test_ring_buffer_keeps_last_points(steps: list[tuple[int, int]], size: int) -> None:
     ring, all_of_them, at = RingBuffer(size), [], 0
     for step, value in steps:
         at += step
@@ -21,14 +21,14 @@ def test_a_ring_has_the_last_points_in_order(steps: list[tuple[int, int]], size:
         assert len(ring) == len(ring.points())
 
 
-def test_a_clock_that_goes_back_adds_nothing() -> None:
+def test_earlier_sample_is_ignored() -> None:
     lags = LagHistory()
     lags.add(10_000, 1)
     lags.add(9_999, 2)
     assert lags.since(0) == [Point(10_000, 1)]
 
 
-def test_it_is_fine_lately_and_coarse_before() -> None:
+def test_old_samples_are_per_minute() -> None:
     """Two hours with a sample per second, and a peak in the first minute."""
     lags = LagHistory()
     for second in range(7_200):
@@ -41,14 +41,14 @@ def test_it_is_fine_lately_and_coarse_before() -> None:
     assert len(all_of_it) <= FINE_MAX + COARSE_MAX
 
 
-def test_lags_that_cannot_be() -> None:
+def test_impossible_lags_are_limited() -> None:
     lags = LagHistory()
     lags.add(1, -5)
     lags.add(2, 2**70)
     assert [point.value for point in lags.since(0)] == [0, 2**63 - 1]
 
 
-def test_what_is_kept_does_not_grow() -> None:
+def test_lag_history_is_bounded() -> None:
     lags = LagHistory()
     for minute in range(3 * COARSE_MAX):
         lags.add(minute * COARSE_MS, minute)

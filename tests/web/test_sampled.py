@@ -38,14 +38,14 @@ def the_mark(sampled: PolledTimeline) -> TimelineRebalance:
     return mark
 
 
-def test_a_stable_group_has_no_rebalance() -> None:
+def test_stable_group_has_no_rebalance() -> None:
     sampled = seen(*[group(a="0-1")] * 3)
     assert spans(sampled) == [(0, "a", 0, None), (1, "a", 0, None)]
     assert sampled.timeline().rebalances == []
     assert not sampled.timeline().is_from_events
 
 
-def test_what_moves_between_two_looks() -> None:
+def test_move_between_polls_is_rebalance() -> None:
     sampled = seen(group(a="0-1"), group(a="0", b="1"))
     assert spans(sampled) == [(0, "a", 0, None), (1, "a", 0, 0), (1, "b", 2_000, None)]
     mark = the_mark(sampled)
@@ -53,9 +53,8 @@ def test_what_moves_between_two_looks() -> None:
     assert (mark.started_ms, mark.ended_ms, mark.outcome) == (0, 2_000, "assigned")
 
 
-def test_while_it_rebalances_nobody_tells_who_has_what() -> None:
-    """DescribeGroups returns no assignment then; an unchanged owner counts as owner all the time.
-    """
+def test_unchanged_owner_keeps_partition_in_rebalance() -> None:
+    """DescribeGroups returns no assignment then; an unchanged owner counts as owner all the time."""
     sampled = seen(
         group(a="0-1", b="2"),
         group("g", "PreparingRebalance", a="", b="", c=""),
@@ -72,19 +71,19 @@ def test_while_it_rebalances_nobody_tells_who_has_what() -> None:
     assert (mark.started_ms, mark.took_ms, mark.cause) == (0, 6_000, "member joined")
 
 
-def test_one_that_is_under_way_has_no_end() -> None:
+def test_rebalance_in_progress_has_no_end() -> None:
     mark = the_mark(seen(group(a="0"), group("g", "PreparingRebalance", a="")))
     assert (mark.ended_ms, mark.outcome, mark.cause) == (None, "under way", "unknown")
 
 
-def test_everybody_goes() -> None:
+def test_removal_of_all_members_empties_group() -> None:
     sampled = seen(group(a="0", b="1"), group())
     assert spans(sampled) == [(0, "a", 0, 0), (1, "b", 0, 0)]
     mark = the_mark(sampled)
     assert (mark.outcome, mark.cause, mark.left) == ("emptied", "members removed", 2)
 
 
-def test_a_static_member_comes_back_under_another_id() -> None:
+def test_static_member_with_new_id_keeps_partitions() -> None:
     before = member("static-1", "0")
     sampled = seen(
         with_members("g", [before]),
@@ -94,14 +93,14 @@ def test_a_static_member_comes_back_under_another_id() -> None:
     assert the_mark(sampled).cause == "static member came back"
 
 
-def test_several_may_have_one_partition() -> None:
+def test_partition_may_have_several_owners() -> None:
     """As in a group with replicas."""
     sampled = seen(group(a="0", b="0"), group(a="0", b="0"))
     assert spans(sampled) == [(0, "a", 0, None), (0, "b", 0, None)]
 
 
 @pytest.mark.parametrize("state", ["Assigning", "Reconciling"])
-def test_rebalances_of_kip_848(state: str) -> None:
+def test_kip_848_states_are_rebalances(state: str) -> None:
     assert the_mark(seen(group(a="0"), group("g", state, a=""))).outcome == "under way"
 
 
@@ -117,7 +116,7 @@ LOOKS = st.lists(
 
 
 @given(LOOKS)
-def test_what_must_hold(looks: list[tuple[dict[str, str], str]]) -> None:
+def test_polled_timeline_invariants(looks: list[tuple[dict[str, str], str]]) -> None:
     """Intervals of a member do not overlap; open intervals are those of the last description."""
     groups = [
         with_members("g", [member(name) for name in of], state if of else "")
@@ -154,7 +153,7 @@ def owners(members: list[MemberDescription]) -> set[tuple[int, str]]:
     }
 
 
-def test_what_is_kept_does_not_grow() -> None:
+def test_polled_timeline_is_bounded() -> None:
     """A group that rebalances all the time, with new members."""
     sampled = PolledTimeline()
     for n in range(SPANS_MAX):

@@ -9,7 +9,7 @@ from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.store.group_events import EventMember, GroupEventRecord, encode_event
 from partage.web.event_timeline import BYTES_MAX, EVENTS_MAX, EventTimeline
 from partage.web.timeline_chart import member_codes, timeline_chart
-from pipelines.telling import events
+from pipelines.event_script import events
 
 from .checking import drawing
 
@@ -32,7 +32,7 @@ def told(*given: GroupEventRecord) -> EventTimeline:
     return found
 
 
-def test_who_had_what_and_why_it_moved() -> None:
+def test_timeline_has_owners_and_causes() -> None:
     timeline = told(*events(STORY)).timeline()
     assert timeline is not None
     assert timeline.is_from_events
@@ -49,7 +49,7 @@ def test_who_had_what_and_why_it_moved() -> None:
     )
 
 
-def test_of_several_brokers_the_epochs_say_what_was_first() -> None:
+def test_epochs_order_events_of_brokers() -> None:
     """The last events of the first broker arrive after events of the second broker."""
     first = list(events(f"broker 1 epoch 4\n{STORY}"))
     second = list(
@@ -66,7 +66,7 @@ def test_of_several_brokers_the_epochs_say_what_was_first() -> None:
     assert late.timeline() == in_time.timeline()
 
 
-def test_nothing_told_is_no_timeline() -> None:
+def test_timeline_without_events_is_none() -> None:
     assert EventTimeline().timeline() is None
     assert told(*events("1.0 refused a 3")).timeline() is None
 
@@ -87,7 +87,7 @@ MEMBERS = st.builds(
 EVENTS = st.builds(
     GroupEventRecord,
     version=st.just(1),
-    event=st.sampled_from([*map(str, GroupEventType), "lag", "dropped", "what nobody knows"]),
+    event=st.sampled_from([*map(str, GroupEventType), "lag", "dropped", "unknown kind"]),
     at_ms=TIMES,
     group_id=st.just("g"),
     generation=st.integers(-1, 5),
@@ -105,7 +105,7 @@ EVENTS = st.builds(
 
 
 @given(st.lists(EVENTS, max_size=20))
-def test_whatever_is_told_is_borne(given_events: list[GroupEventRecord]) -> None:
+def test_arbitrary_events_are_accepted(given_events: list[GroupEventRecord]) -> None:
     """Any client can write to the topic."""
     timeline = told(*given_events).timeline()
     if timeline is not None:
@@ -114,7 +114,7 @@ def test_whatever_is_told_is_borne(given_events: list[GroupEventRecord]) -> None
         drawing(timeline_chart(timeline, codes, 0, 100_000))
 
 
-def test_lag_is_told_in_parts() -> None:
+def test_lag_parts_are_summed() -> None:
     found = EventTimeline()
     parts = [
         GroupEventRecord(
@@ -133,14 +133,14 @@ def test_lag_is_told_in_parts() -> None:
     assert found.bytes == 0
 
 
-def test_since_when_it_is_in_its_state() -> None:
+def test_state_since_last_change() -> None:
     found = told(*events(STORY))
     assert found.state_since_ms("Stable") == 12_500
     assert found.state_since_ms("Empty") is None
     assert found.generation == 2
 
 
-def test_what_is_kept_does_not_grow() -> None:
+def test_event_timeline_is_bounded() -> None:
     found = EventTimeline()
     large = GroupEventRecord(
         version=1, event="joined", at_ms=1, group_id="g", generation=1, member_id="m" * 10_000

@@ -23,7 +23,7 @@ def names(watched: ClusterHistory, **query: str) -> list[str]:
     return [row.group.group for row in build_overview(watched, parse_query(query)).rows]
 
 
-def test_the_largest_lag_comes_first(watched: ClusterHistory) -> None:
+def test_overview_sorts_by_lag(watched: ClusterHistory) -> None:
     shown = build_overview(watched, Query())
     assert [row.group.group for row in shown.rows[:2]] == ["tower", "Orders-0006"]
     assert len(shown.rows) == PAGE_MAX
@@ -32,7 +32,7 @@ def test_the_largest_lag_comes_first(watched: ClusterHistory) -> None:
     assert shown.total_lag == sum(n % 7 for n in range(2_000)) + 90
 
 
-def test_looking_for_some(watched: ClusterHistory) -> None:
+def test_overview_filters_and_sorts(watched: ClusterHistory) -> None:
     assert names(watched, q="orders-199", sort="group") == [f"Orders-199{n}" for n in range(10)]
     assert names(watched, q="TOW") == ["tower"]
     assert names(watched, state="PreparingRebalance") == ["late"]
@@ -41,25 +41,25 @@ def test_looking_for_some(watched: ClusterHistory) -> None:
     assert names(watched, q="nothing like it") == []
 
 
-def test_each_group_is_on_one_page(watched: ClusterHistory) -> None:
+def test_each_group_is_on_one_page_only(watched: ClusterHistory) -> None:
     seen = [name for page in range(1, 42) for name in names(watched, page=str(page), sort="group")]
     assert len(seen) == len(set(seen)) == 2_002
 
 
 @pytest.mark.parametrize("page", ["0", "-1", "x", "", "9" * 400, "٣", "1e3"])
-def test_pages_that_are_none(watched: ClusterHistory, page: str) -> None:
+def test_invalid_page_numbers_are_corrected(watched: ClusterHistory, page: str) -> None:
     shown = build_overview(watched, parse_query({"page": page}))
     assert 1 <= shown.query.page <= shown.pages
     assert shown.rows
 
 
-def test_a_page_after_the_last_is_the_last(watched: ClusterHistory) -> None:
+def test_too_high_page_is_last_page(watched: ClusterHistory) -> None:
     shown = build_overview(watched, parse_query({"page": "400"}))
     assert shown.query.page == 41
     assert len(shown.rows) == 2
 
 
-def test_a_group_in_one_line() -> None:
+def test_group_line() -> None:
     line = group_line(group("g", a="0"))
     assert (line.group, line.protocol_type, line.type, line.state, line.members) == (
         ("g", "consumer", "Classic", "Stable", 1)

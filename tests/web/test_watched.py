@@ -9,7 +9,7 @@ from partage.store.group_events import GroupEventRecord, encode_event
 from partage.web import cluster_history as module
 from partage.web.cluster_history import ClusterHistory, ClusterSnapshot, ReceivedEvent
 from partage.web.lag_history import Point
-from pipelines.telling import events
+from pipelines.event_script import events
 
 from .groups import group
 from .test_told import STORY
@@ -25,7 +25,7 @@ def look(
     return ClusterSnapshot(at_ms=at_ms, took_ms=3, groups=groups, events=told or [])
 
 
-def test_a_look_is_what_there_is() -> None:
+def test_groups_are_those_of_last_snapshot() -> None:
     watched = ClusterHistory()
     assert watched.at_ms is None
     watched.add(look(1_000, group("a"), group("b", lag=5, m="0")))
@@ -38,7 +38,7 @@ def test_a_look_is_what_there_is() -> None:
     assert memory.lags.since(0) == [Point(1_000, 5), Point(2_000, 7)]
 
 
-def test_a_group_whose_coordinator_changes_is_unlisted_for_a_moment_and_keeps_its_history() -> None:
+def test_briefly_unlisted_group_keeps_history() -> None:
     watched = ClusterHistory()
     watched.add(look(1_000, group("g", m="0"), told=taken(*events(STORY))))
     watched.add(look(2_000))
@@ -50,10 +50,10 @@ def test_a_group_whose_coordinator_changes_is_unlisted_for_a_moment_and_keeps_it
     assert memory.timeline().is_from_events
 
 
-def test_after_an_outage_a_group_may_be_unlisted_for_another_moment() -> None:
+def test_unlisted_group_after_outage_keeps_history() -> None:
     watched = ClusterHistory()
     watched.add(look(1_000, group("g", m="0")))
-    watched.record_failure(2_000, "gone")
+    watched.record_failure(2_000, "down")
     watched.add(look(2_000_000))
     watched.add(look(2_001_000, group("g", m="0")))
     memory = watched.history("g")
@@ -61,7 +61,7 @@ def test_after_an_outage_a_group_may_be_unlisted_for_another_moment() -> None:
     assert [point.at_ms for point in memory.lags.since(0)] == [1_000, 2_001_000]
 
 
-def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_group_loses_history(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = ClusterHistory()
     watched.add(look(1_000, group("a", m="0")))
     watched.add(look(2_000))
@@ -79,7 +79,7 @@ def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
     assert [point.at_ms for point in last.lags.since(0)] == [501_000]
 
 
-def test_since_when() -> None:
+def test_state_since_is_known_after_change() -> None:
     """The start of a state from before the page is unknown, unless an event reports it."""
     watched = ClusterHistory()
     watched.add(look(1_000, group("old", m="0")))
@@ -102,7 +102,7 @@ def test_since_when() -> None:
     assert (first.since_ms, first.is_since_known) == (1_000, False)
 
 
-def test_what_is_told_goes_before_what_is_seen() -> None:
+def test_events_precede_polling() -> None:
     watched = ClusterHistory()
     watched.add(look(60_000, group("g", a="0-1", b="2-3"), group("silent", m="0")))
     watched.add(
@@ -117,7 +117,7 @@ def test_what_is_told_goes_before_what_is_seen() -> None:
     assert not silent.timeline().is_from_events
 
 
-def test_lag_that_was_told_comes_before_the_first_look() -> None:
+def test_lag_events_precede_first_poll() -> None:
     lag = "5.0 lag 0:100 1:20\n15.0 lag 0:50\n"
     watched = ClusterHistory()
     watched.add(look(20_000, group("g", lag=7), told=taken(*events(lag))))
@@ -128,7 +128,7 @@ def test_lag_that_was_told_comes_before_the_first_look() -> None:
     assert memory.lags.since(0) == expected
 
 
-def test_told_a_moment_before_it_is_listed() -> None:
+def test_events_before_listing_are_kept() -> None:
     watched = ClusterHistory()
     watched.add(look(1_000, told=taken(*events(STORY))))
     watched.add(look(2_000, group("g"), told=taken(*events("3.0 joined z"))))
@@ -143,13 +143,13 @@ def test_told_a_moment_before_it_is_listed() -> None:
     assert not later.timeline().is_from_events, "what was told of a group that is gone is forgotten"
 
 
-def test_a_cluster_that_goes_away_and_comes_back() -> None:
+def test_failures_are_recorded_and_cleared() -> None:
     watched = ClusterHistory()
-    watched.record_failure(500, "nobody answers")
-    assert (watched.failure, watched.failing_since_ms) == ("nobody answers", 500)
+    watched.record_failure(500, "no broker responds")
+    assert (watched.failure, watched.failing_since_ms) == ("no broker responds", 500)
     watched.add(look(1_000, group("g")))
     assert watched.failure is None
-    watched.record_failure(2_000, "gone")
+    watched.record_failure(2_000, "down")
     watched.record_failure(3_000, "still gone")
     assert (watched.failure, watched.failing_since_ms) == ("still gone", 2_000)
     assert watched.at_ms == 1_000
@@ -158,7 +158,7 @@ def test_a_cluster_that_goes_away_and_comes_back() -> None:
     assert (watched.failure, watched.failing_since_ms) == (None, None)
 
 
-def test_beyond_so_many_groups_no_history_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_histories_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GROUP_HISTORIES_MAX", 10)
     watched = ClusterHistory()
     watched.add(look(1_000, *[group(f"g{n}") for n in range(15)]))
@@ -166,7 +166,7 @@ def test_beyond_so_many_groups_no_history_is_kept(monkeypatch: pytest.MonkeyPatc
     assert sum(watched.history(f"g{n}") is not None for n in range(15)) == 10
 
 
-def test_events_of_all_groups_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVENT_BYTES_MAX", 10_000)
     watched = ClusterHistory()
     groups = [group(f"g{n}") for n in range(20)]

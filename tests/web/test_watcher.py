@@ -17,7 +17,7 @@ from .groups import group
 @pytest.mark.parametrize(
     ("interval", "took", "pause"), [(2.0, 0.1, 1.9), (2.0, 0.9, 1.8), (2.0, 5.0, 10.0)]
 )
-def test_a_slow_cluster_is_asked_less(interval: float, took: float, pause: float) -> None:
+def test_slow_cluster_is_polled_less(interval: float, took: float, pause: float) -> None:
     assert poll_pause_s(interval, took) == pytest.approx(pause)
 
 
@@ -36,11 +36,11 @@ class Script:
 
 
 def unreachable() -> ClusterSnapshot:
-    raise ClusterUnreachableError("nobody answers")
+    raise ClusterUnreachableError("no broker responds")
 
 
 def broken() -> ClusterSnapshot:
-    raise KeyError("what no one thought of")
+    raise KeyError("unexpected")
 
 
 def well() -> ClusterSnapshot:
@@ -73,19 +73,19 @@ def watched_through(
     return watched, failures, pauses
 
 
-def test_it_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
+def test_poller_survives_errors(caplog: pytest.LogCaptureFixture) -> None:
     watched, failures, pauses = watched_through(unreachable, well, broken, well)
-    assert failures[0] == "nobody answers"
+    assert failures[0] == "no broker responds"
     assert failures[1] is None
     assert failures[2] is not None
     assert "its log" in failures[2]
-    assert "what no one thought of" in caplog.text
+    assert "unexpected" in caplog.text
     assert failures[3] is None
     assert watched.poll_count == 4
     assert all(pause > 0 for pause in pauses)
 
 
-def test_it_ends_while_the_cluster_has_yet_to_answer() -> None:
+def test_poller_ends_during_open_request() -> None:
     let_go = threading.Event()
 
     def never() -> ClusterSnapshot:

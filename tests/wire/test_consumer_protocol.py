@@ -110,9 +110,9 @@ def test_of_a_newer_version_we_read_what_we_know(version: int) -> None:
 
 @pytest.mark.parametrize("version", [-1, 4])
 def test_a_version_that_is_not_ours_is_not_written(version: int) -> None:
-    with pytest.raises(ValueError, match=f"version {version} is not 0 to 3"):
+    with pytest.raises(ValueError, match=f"version {version} is not between 0 and 3"):
         encode_subscription(SUBSCRIPTION, version)
-    with pytest.raises(ValueError, match=f"version {version} is not 0 to 3"):
+    with pytest.raises(ValueError, match=f"version {version} is not between 0 and 3"):
         encode_assignment(ASSIGNMENT, version)
 
 

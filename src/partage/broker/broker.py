@@ -311,5 +311,5 @@ class Broker:
         try:
             await handler(inbound)
         except Exception:  # a fault of ours: this client loses its connection, nobody else anything
-            log.exception("serving %r failed", inbound.api)
+            log.exception("request handler failed: api=%r", inbound.api)
             inbound.connection.close()

@@ -39,7 +39,7 @@ def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> B
     )
     if shortest > longest:
         raise OverrideError(
-            f"group.min.session.timeout.ms is {shortest}, and group.max.session.timeout.ms only "
+            f"group.min.session.timeout.ms is {shortest}, but group.max.session.timeout.ms is only "
             f"{longest}"
         )
     return settings
@@ -68,7 +68,7 @@ def _with(settings: BrokerSettings, name: str, text: str) -> BrokerSettings:
         return msgspec.structs.replace(settings, topic_defaults=defaults)
     near = difflib.get_close_matches(name, setting_names(), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise OverrideError(f"{name} is not a setting of this broker{hint}")
+    raise OverrideError(f"{name} is not a broker setting{hint}")
 
 
 def _value(settings: BrokerSettings, part: str | None, field: str, name: str, text: str) -> Any:
@@ -81,10 +81,10 @@ def _value(settings: BrokerSettings, part: str | None, field: str, name: str, te
         try:
             value = int(text)
         except ValueError:
-            raise OverrideError(f"{name}={text}: not a whole number") from None
+            raise OverrideError(f"{name}={text}: must be an integer") from None
         least, most = RANGES.get(name, (0, INT32_MAX))
         if not least <= value <= most:
-            raise OverrideError(f"{name}={text}: must be from {least} to {most}")
+            raise OverrideError(f"{name}={text}: must be between {least} and {most}")
         return value
     return text
 

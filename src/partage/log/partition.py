@@ -267,7 +267,10 @@ class PartitionLog:
             ``compact``.
         """
         if self.config.compacts and not self.config.deletes:
-            return Refusal(ErrorCode.POLICY_VIOLATION, "records of a topic with cleanup.policy=compact cannot be deleted")
+            return Refusal(
+                ErrorCode.POLICY_VIOLATION,
+                "records of a topic with cleanup.policy=compact cannot be deleted",
+            )
         offset = self.high_watermark if before == HIGH_WATERMARK else before
         if not 0 <= offset <= self.high_watermark:
             return Refusal(

@@ -118,7 +118,10 @@ def _check_client(header: BatchHeader, content: memoryview, *, needs_keys: bool)
 
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:
     if header.is_log_append_time:
-        return Refusal(ErrorCode.INVALID_TIMESTAMP, "a producer must not send a batch with timestamp type LogAppendTime")
+        return Refusal(
+            ErrorCode.INVALID_TIMESTAMP,
+            "a producer must not send a batch with timestamp type LogAppendTime",
+        )
     first, last = header.base_timestamp_ms, header.max_timestamp_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms

@@ -70,13 +70,13 @@ class ThreadedBroker:
         """Create a topic; ``ValueError`` where it cannot be."""
         created = self.run(self.broker.log_manager.create(name, partitions, {}))
         if isinstance(created, Refusal):
-            raise ValueError(f"topic {name} is not created: {created.message}")
+            raise ValueError(f"topic {name!r} was not created: {created.message}")
 
     def start(self) -> Self:
         """Return once clients can connect; raises whatever kept the broker from starting."""
         self._thread.start()
         if not self._is_up.wait(_START_TIMEOUT_S):
-            raise TimeoutError(f"the broker was not up after {_START_TIMEOUT_S:g} s")
+            raise TimeoutError(f"the broker did not start within {_START_TIMEOUT_S:g} s")
         if self._failure is not None:
             raise self._failure
         return self

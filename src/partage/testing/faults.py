@@ -73,9 +73,9 @@ class Faults:
                 return found[0]
             wanted = f"member_id={member_id!r}, client_id={client_id!r}"
             if found:
-                raise LookupError(f"group {group_id} has several members of {wanted}: {found}")
+                raise LookupError(f"group {group_id!r} has several members with {wanted}: {found}")
             if time.monotonic() > give_up:
-                raise LookupError(f"group {group_id} has no member of {wanted}")
+                raise LookupError(f"group {group_id!r} has no member with {wanted}")
             time.sleep(0.002)
 
     def _members(self, group_id: str) -> dict[str, str]:
@@ -161,7 +161,7 @@ class Faults:
         COORDINATOR_NOT_AVAILABLE, requests of groups NOT_COORDINATOR. Topics are served on.
         """
         if self._coordinator_rules:
-            raise RuntimeError("the coordinator is dead already")
+            raise RuntimeError("the coordinator is already killed; call revive_coordinator() first")
         away = respond_with_error(ErrorCode.NOT_COORDINATOR)
         self._coordinator_rules = [FaultRule(key, None, away, None) for key in API_ADAPTERS]
         nobody = respond_with_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -178,7 +178,7 @@ class Faults:
         """Have it load its groups from its log; requests are told so until that is done."""
         rules, self._coordinator_rules = self._coordinator_rules, []
         if not rules:
-            raise RuntimeError("the coordinator is not dead")
+            raise RuntimeError("the coordinator is not killed; call kill_coordinator() first")
 
         def reviving() -> None:
             self._interceptor.rules[:] = [

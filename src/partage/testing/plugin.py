@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line(
-        "markers", "partage_broker(overrides): settings of the test's broker, by Kafka's names"
+        "markers", "partage_broker(overrides): broker settings for one test, by Kafka's names"
     )
 
 

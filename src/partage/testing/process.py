@@ -71,7 +71,7 @@ class BrokerProcess:
             self._process = None
             story = self.log_path.read_text().strip().splitlines()
             raise RuntimeError(
-                f"the broker ended with code {code}: {story[-1] if story else 'and no word'}"
+                f"the broker ended with exit code {code}: {story[-1] if story else 'no log output'}"
             )
         self._listen = line.strip()
         return self

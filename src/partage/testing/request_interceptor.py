@@ -87,7 +87,7 @@ class HeldResponse:
             TimeoutError: there was no such request in time.
         """
         if not self._has_response.wait(timeout_s):
-            raise TimeoutError(f"there was no response to hold within {timeout_s:g} s")
+            raise TimeoutError(f"no matching request arrived within {timeout_s:g} s")
 
     def release(self) -> None:
         """Let it go; what has not come yet is not held any more."""
@@ -235,5 +235,5 @@ def api_key(name: str) -> int:
     keys = {api.name: api.key for api in APIS.values()}
     if name not in keys:
         near = difflib.get_close_matches(name, keys, n=1, cutoff=0.0)
-        raise ValueError(f"there is no API {name}; did you mean {near[0]}?")
+        raise ValueError(f"{name!r} is not an API name; did you mean {near[0]!r}?")
     return keys[name]

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from partage.coordinator.outcome import GroupEventType
-from partage.pipelines.rebalances.event_decoder import decode_event
+from partage.pipelines.rebalances.event_decoder import parse_event
 from partage.pipelines.rebalances.group_analysis import GroupAnalysis
 from partage.store.group_events import LAG, GroupEventRecord, order_by_epoch
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
@@ -81,7 +81,7 @@ class EventTimeline:
         history = GroupAnalysis("")
         values = list(self._values)
         for place in order_by_epoch(values):
-            history.apply(decode_event(values[place]))
+            history.apply(parse_event(values[place]))
         return Timeline(
             spans=[
                 OwnershipSpan(

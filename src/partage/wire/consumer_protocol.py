@@ -97,17 +97,17 @@ def decode_assignment(buf: Buffer) -> Assignment:
 
 def _encode(message: Message, version: int) -> bytes:
     if not 0 <= version <= VERSION_MAX:
-        raise ValueError(f"{type(message).__name__} version {version} is not 0 to {VERSION_MAX}")
+        raise ValueError(f"{type(message).__name__} version {version} is not between 0 and {VERSION_MAX}")
     body = codec.encoder(type(message), version, False)(message)
     return b"".join((struct.pack(">h", version), *body))
 
 
 def _decode(cls: type[M], buf: Buffer) -> M:
     if len(buf) < 2:
-        raise MalformedError(f"{cls.__name__} without a version: {len(buf)} bytes")
+        raise MalformedError(f"{cls.__name__} of {len(buf)} bytes is too short for a version")
     version = int.from_bytes(buf[:2], "big", signed=True)
     if version < 0:
-        raise MalformedError(f"{cls.__name__} of version {version}")
+        raise MalformedError(f"{cls.__name__} has the invalid version {version}")
     message: M
     message, _ = codec.decoder(cls, min(version, VERSION_MAX), False)(buf, 2)
     return message

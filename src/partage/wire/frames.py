@@ -31,7 +31,7 @@ class RequestPrefix(NamedTuple):
 def parse_request_prefix(frame: Buffer) -> RequestPrefix:
     """The first eight bytes of a request frame, without its length; raises `Malformed`."""
     if len(frame) < _FIRST.size:
-        raise MalformedError(f"a request of {len(frame)} bytes has no room for a header")
+        raise MalformedError(f"a request of {len(frame)} bytes is too short for a header")
     return RequestPrefix._make(_FIRST.unpack_from(frame))
 
 
@@ -42,17 +42,17 @@ def parse_request_header(api: Api[Req, Res], version: int, frame: Buffer) -> tup
     """
     pos = _FIRST.size
     if len(frame) - pos < _CLIENT_ID.size:
-        raise MalformedError("a request's header ends before its client id")
+        raise MalformedError("the request header ends before its client id")
     (length,) = _CLIENT_ID.unpack_from(frame, pos)
     pos += _CLIENT_ID.size
     client_id = None
     if length >= 0:
         if length > len(frame) - pos:
-            raise MalformedError(f"a client id claims {length} bytes, {len(frame) - pos} are left")
+            raise MalformedError(f"the client id declares {length} bytes, but {len(frame) - pos} are left")
         try:
             client_id = str(frame[pos : pos + length], "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedError("a client id is not UTF-8") from error
+            raise MalformedError("the client id is not valid UTF-8") from error
         pos += length
     if api.is_flexible(version):
         pos = skip_tag_section(frame, pos)
@@ -66,10 +66,10 @@ def skip_tag_section(frame: Buffer, pos: int) -> int:
         if count == 0:
             return pos + 1
         if count > 127:
-            raise MalformedError(f"more than 127 tagged fields in a header (byte {pos})")
+            raise MalformedError(f"the header has more than 127 tagged fields (byte {pos})")
         return skip_tags(frame, pos + 1, count)
     except IndexError as error:
-        raise MalformedError("a header ends within its tagged fields") from error
+        raise MalformedError("the header ends within its tagged fields") from error
 
 
 def encode_response_frame(
@@ -95,7 +95,7 @@ def encode_request_frame(
 def parse_response_header(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[int, int]:
     """The correlation id of a response frame, without its length, and where its body begins."""
     if len(frame) < 4:
-        raise MalformedError(f"a response of {len(frame)} bytes has no room for a header")
+        raise MalformedError(f"a response of {len(frame)} bytes is too short for a header")
     (correlation_id,) = FRAME_LENGTH.unpack_from(frame)
     pos = 4
     if api.response_header_version(version):

@@ -70,7 +70,7 @@ class Probing(CooperativeSticky):
     """Writes the version into its user data, and notes what it assigns to."""
 
     name = "mine"
-    probing = True
+    has_version_probing = True
 
     def __init__(self):
         super().__init__()
@@ -127,7 +127,7 @@ class TestVersions:
 
     def test_who_never_heard_of_versions_is_of_version_0(self):
         class Unaware(Probing):
-            probing = False
+            has_version_probing = False
 
         new = ConsumerProtocol([leads := Newer()])
         self.led(new, a=ConsumerProtocol([Unaware()]), b=new)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from client.consumer.faces import FACES
+from client.consumer.consumer_adapters import FACES
 
 PARTITIONS = 6
 
@@ -44,7 +44,7 @@ def servers(request):
 @pytest.fixture
 def topic(servers):
     """A topic of six partitions, each with ten records."""
-    from client.peer import create_topic
+    from client.confluent_admin import create_topic
 
     create_topic(servers, "t", PARTITIONS)
     fill(servers, "t", 10)

@@ -4,8 +4,8 @@ import asyncio
 import re
 import socket
 
-from client.peer import create_topic
-from client.scripted import CLOSE, ScriptedBroker, api_versions
+from client.confluent_admin import create_topic
+from client.scripted_broker import CLOSE, ScriptedBroker, api_versions
 from partage.client import ClientError, ClientOptions, Cluster, RetryPolicy, TopicPartition
 from partage.client.group.committed_offsets import committed_offsets
 from partage.client.group.coordinator_client import CoordinatorClient

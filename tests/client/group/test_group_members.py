@@ -173,7 +173,7 @@ def test_a_static_member_comes_back_to_its_partitions(member_of, topic):
 
 
 def test_patterns_take_in_new_topics(member_of, servers, topic):
-    from client.peer import create_topic
+    from client.confluent_admin import create_topic
 
     one = member_of()
     one.subscribe(re.compile("t[0-9]*"))
@@ -197,7 +197,7 @@ def test_new_partitions_are_shared(member_of, servers, topic, delay_ms):
 
 
 def test_a_topic_that_is_made_later(member_of, servers):
-    from client.peer import create_topic
+    from client.confluent_admin import create_topic
 
     one = member_of()
     one.subscribe(["later"])

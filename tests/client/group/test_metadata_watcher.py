@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from client.peer import create_topic
+from client.confluent_admin import create_topic
 from partage.client.metadata import TopicPartition
 
 from .test_group_members import Told, until

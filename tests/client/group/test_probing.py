@@ -21,7 +21,7 @@ def probing(used, *speaks):
     class Probing(CooperativeSticky):
         name = "mine"
         versions = speaks
-        probing = True
+        has_version_probing = True
 
         def user_data(self, topics, owned, generation):
             return b"of %d" % self.version

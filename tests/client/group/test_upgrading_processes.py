@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from client.peer import create_topic
+from client.confluent_admin import create_topic
 from interop.checker import judge, repeated
 from interop.committed import committed_offsets, protocol_of
 from interop.members import Team
-from interop.written import ends
+from interop.record_sets import ends
 
 pytestmark = pytest.mark.timeout(240)
 PARTITIONS = 6

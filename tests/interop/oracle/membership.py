@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interop.oracle import sayings
+from interop.oracle import response_text
 from interop.oracle.actors import Actor, error_name
 from interop.oracle.rows import outcome, row
 from interop.oracle.scenes import Scene
@@ -14,7 +14,7 @@ from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGr
 
 def joining(scene: Scene, actor: Actor, member_id: str | None = None, version: int = 9) -> str:
     pending = actor.ask_to_join(member_id, version)
-    return outcome(scene, pending, lambda answer: sayings.join(scene.stage, answer))
+    return outcome(scene, pending, lambda answer: response_text.join(scene.stage, answer))
 
 
 @row("JoinGroup v9, no id")
@@ -35,7 +35,7 @@ def _(scene: Scene) -> str:
 @row("JoinGroup, id just given out")
 def _(scene: Scene) -> str:
     actor = scene.actor()
-    return outcome(scene, actor.begin_to_join(), lambda answer: sayings.join(scene.stage, answer))
+    return outcome(scene, actor.begin_to_join(), lambda answer: response_text.join(scene.stage, answer))
 
 
 @row("JoinGroup, id never given out")
@@ -117,7 +117,7 @@ def _(scene: Scene) -> str:
 
 
 def syncing(scene: Scene, actor: Actor, *args: Any, **settings: Any) -> str:
-    return outcome(scene, actor.begin_to_sync(*args, **settings), sayings.sync)
+    return outcome(scene, actor.begin_to_sync(*args, **settings), response_text.sync)
 
 
 def everybody(scene: Scene) -> dict[str, bytes]:
@@ -137,7 +137,7 @@ def _(scene: Scene) -> str:
 @row("SyncGroup, leader leaves out a member and adds a stranger")
 def _(scene: Scene) -> str:
     pending = scene.leader.begin_to_sync({scene.leader.member_id: b"x", "stranger": b"y"})
-    said = outcome(scene, pending, sayings.sync)
+    said = outcome(scene, pending, response_text.sync)
     return f"{said}; follower: {syncing(scene, scene.follower)}"
 
 
@@ -226,7 +226,7 @@ def _(scene: Scene) -> str:
 def leaving(scene: Scene, *members: tuple[str, str | None]) -> str:
     leavers = [LeaveGroupMember(member_id=m, group_instance_id=i) for m, i in members]
     request = LeaveGroupRequest(group_id=scene.stage.group, members=leavers)
-    return sayings.leave(scene.stage, scene.stage.admin.ask(LEAVE_GROUP, request))
+    return response_text.leave(scene.stage, scene.stage.admin.ask(LEAVE_GROUP, request))
 
 
 @row("LeaveGroup, leader")

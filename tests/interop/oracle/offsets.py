@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interop.oracle import sayings
+from interop.oracle import response_text
 from interop.oracle.actors import error_name
 from interop.oracle.rows import row
 from interop.oracle.scenes import NAMELESS, STATIC, Scene
@@ -31,7 +31,7 @@ UNKNOWN_TOPIC = "no-such-topic"
 def committing(scene: Scene, **settings: Any) -> str:
     follower = scene.follower
     given = {"generation": follower.generation, "member_id": follower.member_id, **settings}
-    return sayings.commit(scene.stage.commit(scene.stage.admin, offset=7, **given))
+    return response_text.commit(scene.stage.commit(scene.stage.admin, offset=7, **given))
 
 
 def simply(scene: Scene, **settings: Any) -> str:
@@ -128,12 +128,12 @@ def fetching(scene: Scene, version: int, topics: list[str] | None, **settings: A
     if version < 8:
         request = OffsetFetchRequest(group_id=scene.stage.group, topics=wanted, **settings)
         answer = scene.stage.admin.ask(OFFSET_FETCH, request, version)
-        return sayings.offsets(scene.stage, answer.topics, answer.error_code)
+        return response_text.offsets(scene.stage, answer.topics, answer.error_code)
     stable = settings.pop("require_stable", False)
     group = OffsetFetchGroup(group_id=scene.stage.group, topics=wanted, **settings)
     request = OffsetFetchRequest(groups=[group], require_stable=stable)
     found = scene.stage.admin.ask(OFFSET_FETCH, request, version).groups[0]
-    return sayings.offsets(scene.stage, found.topics, found.error_code)
+    return response_text.offsets(scene.stage, found.topics, found.error_code)
 
 
 @row("OffsetFetch v9, a topic")
@@ -184,12 +184,12 @@ def _(scene: Scene) -> str:
 
 @row("DescribeGroups v5")
 def _(scene: Scene) -> str:
-    return sayings.described(scene.stage, scene.stage.described(5))
+    return response_text.described(scene.stage, scene.stage.described(5))
 
 
 @row("DescribeGroups v6")
 def _(scene: Scene) -> str:
-    return sayings.described(scene.stage, scene.stage.described(6))
+    return response_text.described(scene.stage, scene.stage.described(6))
 
 
 @row("ListGroups v5")
@@ -212,7 +212,7 @@ def _(scene: Scene) -> str:
 @row("DeleteGroups")
 def _(scene: Scene) -> str:
     request = DeleteGroupsRequest(groups_names=[scene.stage.group])
-    return sayings.deleted(scene.stage.admin.ask(DELETE_GROUPS, request))
+    return response_text.deleted(scene.stage.admin.ask(DELETE_GROUPS, request))
 
 
 def deleting_offsets(scene: Scene, topic: str, partition: int) -> str:
@@ -221,7 +221,7 @@ def deleting_offsets(scene: Scene, topic: str, partition: int) -> str:
     ]
     request = OffsetDeleteRequest(group_id=scene.stage.group, topics=topics)
     answer = scene.stage.admin.ask(OFFSET_DELETE, request)
-    return sayings.offsets_deleted(scene.stage, answer)
+    return response_text.offsets_deleted(scene.stage, answer)
 
 
 @row("OffsetDelete, a topic with an offset")
@@ -260,7 +260,7 @@ def _(scene: Scene) -> str:
 
 @row("DescribeGroups v5, static members", STATIC)
 def _(scene: Scene) -> str:
-    return sayings.described(scene.stage, scene.stage.described(5))
+    return response_text.described(scene.stage, scene.stage.described(5))
 
 
 # No group id

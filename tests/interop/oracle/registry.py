@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from interop.oracle import sayings
+from interop.oracle import response_text
 from interop.oracle.actors import Actor, Stage
 from interop.oracle.connection import Closed, Pending
 
@@ -46,10 +46,10 @@ def taken(stage: Stage, actor: Actor, pending: Pending) -> str:
     if answer.error_code == 0:
         stage.names.setdefault(answer.member_id, actor.name)
         actor.member_id, actor.generation = answer.member_id, answer.generation_id
-    return sayings.join(stage, answer)
+    return response_text.join(stage, answer)
 
 
 def synced(stage: Stage, actor: Actor, pending: Pending) -> str:
     if stage.parked(pending):
         return f"{actor.name} is parked"
-    return f"{actor.name}: {sayings.sync(pending.result())}"
+    return f"{actor.name}: {response_text.sync(pending.result())}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from interop.oracle import sayings
+from interop.oracle import response_text
 from interop.oracle.actors import Stage
+from interop.oracle.registry import joined, story, synced
 from interop.oracle.scenes import static
-from interop.oracle.telling import joined, story, synced
 
 
 @story("a static member comes back to a stable group")
@@ -21,7 +21,7 @@ def _(stage: Stage) -> Iterator[str]:
     yield f"as B: leave {scene.follower.leave()}"
     yield synced(stage, back, back.begin_to_sync())
     yield f"as B2: heartbeat {back.heartbeat()}, commit {back.commit()}"
-    yield sayings.described(stage, stage.described())
+    yield response_text.described(stage, stage.described())
 
 
 @story("a static leader comes back to a stable group, and is asked to join again")

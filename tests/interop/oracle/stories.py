@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from interop.oracle import sayings
+from interop.oracle import response_text
 from interop.oracle.actors import Actor, Protocols, Stage
 from interop.oracle.connection import Pending
+from interop.oracle.registry import Story, joined, story, synced, taken
 from interop.oracle.scenes import Scene, completing, stable
-from interop.oracle.telling import Story, joined, story, synced, taken
 
 
 @story("a group's life: join, sync, leave, join again, delete, join again")
@@ -156,7 +156,7 @@ def _(stage: Stage) -> Iterator[str]:
     actor = stage.actor("A", protocol_type="connect", protocols=(("v0", b"anything"),))
     yield joined(stage, actor, actor.begin_to_join())
     yield synced(stage, actor, actor.begin_to_sync({actor.member_id: b"a"}))
-    yield sayings.described(stage, stage.described())
+    yield response_text.described(stage, stage.described())
     yield f"commit {actor.commit()}"
     yield f"delete its offset: {stage.delete_offset()}"
     yield f"leave {actor.leave()}, delete its offset: {stage.delete_offset()}"
@@ -164,10 +164,10 @@ def _(stage: Stage) -> Iterator[str]:
 
 @story("offsets go with their group")
 def _(stage: Stage) -> Iterator[str]:
-    yield f"commit {sayings.commit(stage.commit(stage.admin))}, offset {stage.offset()}"
-    yield f"again {sayings.commit(stage.commit(stage.admin, offset=3))}, offset {stage.offset()}"
+    yield f"commit {response_text.commit(stage.commit(stage.admin))}, offset {stage.offset()}"
+    yield f"again {response_text.commit(stage.commit(stage.admin, offset=3))}, offset {stage.offset()}"
     yield f"delete the offset: {stage.delete_offset()}, offset {stage.offset()}, {stage.state()}"
-    yield f"commit {sayings.commit(stage.commit(stage.admin))}, delete {stage.delete()}"
+    yield f"commit {response_text.commit(stage.commit(stage.admin))}, delete {stage.delete()}"
     yield f"offset {stage.offset()}, {stage.state()}, delete {stage.delete()}"
 
 

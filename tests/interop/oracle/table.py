@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from interop.oracle import membership, static_rows, offsets, stories, static, waits  # isort: skip
 from interop.oracle.actors import Stage
 from interop.oracle.connection import Closed
+from interop.oracle.registry import STORIES, tell
 from interop.oracle.rows import ROWS, Row
 from interop.oracle.scenes import NAMELESS, SCENES
-from interop.oracle.telling import STORIES, tell
 
 #: Row and scene, or a story's name and "".
 Cell = tuple[str, str]

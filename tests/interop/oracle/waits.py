@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 from interop.oracle.actors import Stage
+from interop.oracle.registry import joined, story, synced, taken
 from interop.oracle.scenes import stable_alone
-from interop.oracle.telling import joined, story, synced, taken
 
 #: The shortest session that brokers allow.
 SHORT_MS = 6_000

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from interop.peers import where
+from interop.peers import paths
 
 
 class Deb(NamedTuple):
@@ -44,23 +44,23 @@ class Deb(NamedTuple):
             self.place.mkdir(exist_ok=True)
             self.made.touch()
             return
-        where.tool("apt-get", self.advice)
-        where.tool("dpkg-deb", self.advice)
+        paths.tool("apt-get", self.advice)
+        paths.tool("dpkg-deb", self.advice)
         try:
             self._unpack([])
-        except where.Missing:
+        except paths.Missing:
             # The machine's package lists are missing or too old; ours need no root.
             self._unpack(_package_lists_of_our_own())
         command = [*self.command(), self.asked]
         said = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
         if said.returncode != 0:
-            raise where.Missing(f"{self.package} does not run: {said.stderr.strip()}")
+            raise paths.Missing(f"{self.package} does not run: {said.stderr.strip()}")
         self.made.touch()
 
     def command(self) -> list[str]:
         """How to call it, with `environment`."""
         unpacked = self.place / self.program
-        return [str(unpacked) if unpacked.exists() else where.tool(self.package, self.advice)]
+        return [str(unpacked) if unpacked.exists() else paths.tool(self.package, self.advice)]
 
     def environment(self) -> dict[str, str]:
         """The environment in which it finds its libraries."""
@@ -85,13 +85,13 @@ class Deb(NamedTuple):
         command = ["apt-get", *options, "install", "--simulate", "--no-install-recommends"]
         said = subprocess.run([*command, self.package], capture_output=True, text=True)
         if said.returncode != 0:
-            raise where.Missing(f"apt knows no package {self.package}: {self.advice}")
+            raise paths.Missing(f"apt knows no package {self.package}: {self.advice}")
         return re.findall(r"^Inst (\S+)", said.stdout, re.MULTILINE)
 
 
-KCAT = Deb("kcat", where.KCAT, "usr/bin/kcat", "-V")
+KCAT = Deb("kcat", paths.KCAT, "usr/bin/kcat", "-V")
 #: The program itself: what is on the PATH is a script that looks for it in ``/usr``.
-CHROMIUM = Deb("chromium", where.CHROMIUM, "usr/lib/chromium/chromium", "--version")
+CHROMIUM = Deb("chromium", paths.CHROMIUM, "usr/lib/chromium/chromium", "--version")
 
 command = KCAT.command
 environment = KCAT.environment
@@ -109,7 +109,7 @@ def fetch_chromium() -> None:
 
 def _package_lists_of_our_own() -> list[str]:
     """apt's options for package lists below ``.peers``: fetching them needs no root there."""
-    state = where.PEERS / "apt"
+    state = paths.PEERS / "apt"
     (state / "lists/partial").mkdir(parents=True, exist_ok=True)
     (state / "cache/archives/partial").mkdir(parents=True, exist_ok=True)
     options = ["-o", f"Dir::State::lists={state / 'lists'}", "-o", f"Dir::Cache={state / 'cache'}"]
@@ -123,5 +123,5 @@ def _run(command: list[str], directory: Path) -> None:
     )
     if said.returncode != 0:
         sys.stdout.write(said.stdout)
-        raise where.Missing(f"{' '.join(command[:2])} failed with status {said.returncode}")
+        raise paths.Missing(f"{' '.join(command[:2])} failed with status {said.returncode}")
     print(".", end="", flush=True)

@@ -22,10 +22,10 @@ from typing import NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from interop.peers import debs, jars, tools, where
+from interop.peers import debs, jars, paths, tools
 
-JAVA_SOURCES = where.SOURCES / "clients" / "java"
-NODE_FILES = [where.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
+JAVA_SOURCES = paths.SOURCES / "clients" / "java"
+NODE_FILES = [paths.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
 
 
 def main(steps: Sequence[Step] | None = None) -> int:
@@ -33,8 +33,8 @@ def main(steps: Sequence[Step] | None = None) -> int:
 
     0 when all is there, 1 and a message for each part that is missing.
     """
-    where.PEERS.mkdir(exist_ok=True)
-    with (where.PEERS / "lock").open("w") as lock:
+    paths.PEERS.mkdir(exist_ok=True)
+    with (paths.PEERS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         missing = [said for step in steps or STEPS if (said := _run_unless_fresh(step))]
     for said in missing:
@@ -44,50 +44,50 @@ def main(steps: Sequence[Step] | None = None) -> int:
 
 def fetch_node() -> None:
     """kafkajs, exactly as the lock file says."""
-    where.tool("node", "install Node.js 18 or later (Debian: nodejs)")
-    npm = where.tool("npm", "install npm (Debian: npm)")
-    where.NODE.mkdir(exist_ok=True)
+    paths.tool("node", "install Node.js 18 or later (Debian: nodejs)")
+    npm = paths.tool("npm", "install npm (Debian: npm)")
+    paths.NODE.mkdir(exist_ok=True)
     for path in NODE_FILES:
-        shutil.copy(path, where.NODE)
+        shutil.copy(path, paths.NODE)
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    said = subprocess.run(command, cwd=where.NODE, capture_output=True, text=True)
+    said = subprocess.run(command, cwd=paths.NODE, capture_output=True, text=True)
     if said.returncode != 0:
-        raise where.Missing(f"npm ci failed: {said.stderr.strip()[-800:]}")
+        raise paths.Missing(f"npm ci failed: {said.stderr.strip()[-800:]}")
 
 
 def compile_java() -> None:
     """The Java peer, by a compiler that needs no JDK."""
-    command = [where.java(), "-cp", jars.class_path("compiler")]
+    command = [paths.java(), "-cp", jars.class_path("compiler")]
     command += ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
     command += ["-proc:none", "-cp", jars.class_path("broker")]
     command += [str(path) for path in _JAVA]
     with tempfile.TemporaryDirectory(prefix="partage-java-") as classes:
         said = subprocess.run([*command, "-d", classes], capture_output=True, text=True)
         if said.returncode != 0:
-            raise where.Missing(f"the Java peer does not compile:\n{said.stderr[-2000:]}")
+            raise paths.Missing(f"the Java peer does not compile:\n{said.stderr[-2000:]}")
         # A jar, because class archives are not for directories.
-        with zipfile.ZipFile(where.JAVA_PEER, "w") as archive:
+        with zipfile.ZipFile(paths.JAVA_PEER, "w") as archive:
             for path in sorted(Path(classes).glob("*.class")):
                 archive.write(path, path.name)
 
 
 def archive_classes() -> None:
     """Archives of loaded classes: the Java peer and the tools start in half the time."""
-    where.ARCHIVES.mkdir(exist_ok=True)
+    paths.ARCHIVES.mkdir(exist_ok=True)
     for use in ("tools", "peer"):
-        (where.ARCHIVES / f"{use}.jsa").unlink(missing_ok=True)
+        (paths.ARCHIVES / f"{use}.jsa").unlink(missing_ok=True)
     nowhere = "127.0.0.1:1"
-    peer = [where.java(), *tools.JVM, tools.QUIET]
-    peer += ["-cp", jars.class_path("broker", first=where.JAVA_PEER), "KafkaPeer"]
+    peer = [paths.java(), *tools.JVM, tools.QUIET]
+    peer += ["-cp", jars.class_path("broker", first=paths.JAVA_PEER), "KafkaPeer"]
     peer += ["load", "--bootstrap", nowhere]
     # The tool does not find a broker; what counts are the classes that it loads before it says so.
     asking = tools.command("consumer-groups", nowhere, "--list", "--timeout", "100")
     for use, command in (("tools", asking), ("peer", peer)):
-        archive = where.ARCHIVES / f"{use}.jsa"
+        archive = paths.ARCHIVES / f"{use}.jsa"
         command[1:1] = [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:disable"]
         said = subprocess.run(command, capture_output=True, text=True)
         if not archive.exists():
-            raise where.Missing(f"Java wrote no archive of classes: {said.stderr[-2000:]}")
+            raise paths.Missing(f"Java wrote no archive of classes: {said.stderr[-2000:]}")
 
 
 class Step(NamedTuple):
@@ -103,15 +103,15 @@ class Step(NamedTuple):
 _POMS = sorted(jars.POMS.iterdir())
 _JAVA = sorted(JAVA_SOURCES.glob("*.java"))
 STEPS = [
-    Step("Apache Kafka's archives (Maven)", jars.fetch, _POMS, where.JARS),
+    Step("Apache Kafka's archives (Maven)", jars.fetch, _POMS, paths.JARS),
     Step("kcat (apt)", debs.fetch, [Path(debs.__file__)], debs.KCAT.made),
     Step("Chromium (apt)", debs.fetch_chromium, [Path(debs.__file__)], debs.CHROMIUM.made),
-    Step("kafkajs (npm)", fetch_node, NODE_FILES, where.NODE / "node_modules"),
-    Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, where.JAVA_PEER),
-    Step("archives of Java classes", archive_classes, _POMS + _JAVA, where.ARCHIVES),
+    Step("kafkajs (npm)", fetch_node, NODE_FILES, paths.NODE / "node_modules"),
+    Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, paths.JAVA_PEER),
+    Step("archives of Java classes", archive_classes, _POMS + _JAVA, paths.ARCHIVES),
 ]
 #: What `bench.spark` measures beside; no test needs it.
-CONNECTOR = Step("Spark's connector (Maven)", jars.fetch_connector, _POMS, where.JARS)
+CONNECTOR = Step("Spark's connector (Maven)", jars.fetch_connector, _POMS, paths.JARS)
 
 
 def _run_unless_fresh(step: Step) -> str | None:
@@ -119,7 +119,7 @@ def _run_unless_fresh(step: Step) -> str | None:
     digest = hashlib.sha256()
     for path in step.sources:
         digest.update(path.read_bytes())
-    stamp = where.PEERS / "stamps" / f"{step.run.__module__}.{step.run.__name__}"
+    stamp = paths.PEERS / "stamps" / f"{step.run.__module__}.{step.run.__name__}"
     if step.made.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest():
         return None
     stamp.parent.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ def _run_unless_fresh(step: Step) -> str | None:
     began = time.monotonic()
     try:
         step.run()
-    except where.Missing as missing:
+    except paths.Missing as missing:
         print(" failed", flush=True)
         return str(missing)
     print(f" {time.monotonic() - began:.1f} s", flush=True)

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from interop.peers import where
+from interop.peers import paths
 
-POMS = where.SOURCES / "java"
+POMS = paths.SOURCES / "java"
 LIST = POMS / "jars.txt"
 USES = ("broker", "tools", "compiler")
 CONNECTOR = "connector"
@@ -47,7 +47,7 @@ def listed(use: str | None = None) -> list[Jar]:
 def class_path(use: str, *, first: Path | None = None) -> str:
     """What to give to ``java -cp`` for one use."""
     paths = [str(first)] if first else []
-    return os.pathsep.join(paths + [str(where.JARS / jar.path) for jar in listed(use)])
+    return os.pathsep.join(paths + [str(paths.JARS / jar.path) for jar in listed(use)])
 
 
 def quick_start(use: str) -> list[str]:
@@ -55,7 +55,7 @@ def quick_start(use: str) -> list[str]:
 
     An archive of another Java is left unused, and nothing is said about it.
     """
-    archive = where.ARCHIVES / f"{use}.jsa"
+    archive = paths.ARCHIVES / f"{use}.jsa"
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else []
 
 
@@ -71,18 +71,18 @@ def fetch_connector() -> None:
 
 def _fetch(uses: Sequence[str]) -> None:
     wanted = [jar for jar in listed() if jar.use in uses]
-    absent = [jar for jar in wanted if not (where.JARS / jar.path).exists()]
+    absent = [jar for jar in wanted if not (paths.JARS / jar.path).exists()]
     if absent:
-        where.JARS.mkdir(parents=True, exist_ok=True)
+        paths.JARS.mkdir(parents=True, exist_ok=True)
         repository = os.environ.get("MAVEN_REPOSITORY")
         if repository:
             _download(absent, repository)
         elif shutil.which("mvn"):
             for use in uses:
                 if any(jar.use == use for jar in absent):
-                    _resolve(use, where.JARS)
+                    _resolve(use, paths.JARS)
         else:
-            raise where.Missing(
+            raise paths.Missing(
                 "Java's archives need Maven: install it (Debian: maven), or set "
                 "MAVEN_REPOSITORY to the address of a Maven repository."
             )
@@ -105,7 +105,7 @@ def pin() -> None:
 
 def _resolve(use: str, target: Path) -> None:
     command = [
-        where.tool("mvn", "install Maven (Debian: maven)"),
+        paths.tool("mvn", "install Maven (Debian: maven)"),
         *("-B", "-f", str(POMS / f"{use}.pom.xml"), COPY),
         f"-DoutputDirectory={target}",
         "-Dmdep.useRepositoryLayout=true",
@@ -123,12 +123,12 @@ def _resolve(use: str, target: Path) -> None:
             return
         print(f" Maven failed (attempt {attempt})", flush=True)
     errors = [line for line in said if "ERROR" in line] or said
-    raise where.Missing(f"Maven could not fetch the {use} archives:\n{''.join(errors[-12:])}")
+    raise paths.Missing(f"Maven could not fetch the {use} archives:\n{''.join(errors[-12:])}")
 
 
 def _download(jars: list[Jar], repository: str) -> None:
     for jar in jars:
-        target = where.JARS / jar.path
+        target = paths.JARS / jar.path
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(".part")
         address = f"{repository.rstrip('/')}/{jar.path}"
@@ -136,19 +136,19 @@ def _download(jars: list[Jar], repository: str) -> None:
             with urllib.request.urlopen(address, timeout=120) as source, partial.open("wb") as out:
                 shutil.copyfileobj(source, out)
         except OSError as error:
-            raise where.Missing(f"MAVEN_REPOSITORY did not give {jar.path}: {error}") from error
+            raise paths.Missing(f"MAVEN_REPOSITORY did not give {jar.path}: {error}") from error
         partial.replace(target)
         print(".", end="", flush=True)
 
 
 def _check(jars: list[Jar]) -> None:
     for jar in jars:
-        path = where.JARS / jar.path
+        path = paths.JARS / jar.path
         if not path.exists():
-            raise where.Missing(f"{jar.path} is listed but Maven did not bring it")
+            raise paths.Missing(f"{jar.path} is listed but Maven did not bring it")
         if _digest(path) != jar.sha256:
             path.unlink()
-            raise where.Missing(f"{jar.path} does not have the listed SHA-256; it was deleted")
+            raise paths.Missing(f"{jar.path} does not have the listed SHA-256; it was deleted")
 
 
 def _digest(path: Path) -> str:

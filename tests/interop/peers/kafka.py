@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from interop.peers import jars, where
+from interop.peers import jars, paths
 from interop.peers.server import BrokerProcess, NotReady, free_ports
 
 VERSION = "4.4.0"
@@ -131,4 +131,4 @@ class ApacheKafka(BrokerProcess):
     def _java(self, *arguments: str) -> list[str]:
         levels = [f"-Dorg.slf4j.simpleLogger.{key}={value}" for key, value in self._levels.items()]
         class_path = jars.class_path("broker")
-        return [where.java(), *self._jvm, *levels, "-cp", class_path, *arguments]
+        return [paths.java(), *self._jvm, *levels, "-cp", class_path, *arguments]

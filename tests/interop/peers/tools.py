@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from interop.peers import jars, where
+from interop.peers import jars, paths
 
 VERSION = "4.3.1"
 
@@ -32,7 +32,7 @@ class ToolFailed(Exception):  # noqa: N818 - reads better where it is raised
 
 def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
     """How to call a tool."""
-    java = [where.java(), *JVM, *jars.quick_start("tools"), QUIET]
+    java = [paths.java(), *JVM, *jars.quick_start("tools"), QUIET]
     java += ["-cp", jars.class_path("tools"), TOOLS[name]]
     return [*java, "--bootstrap-server", bootstrap, *arguments]
 

@@ -95,7 +95,7 @@ def test_buffers_are_of_the_used_size(decoder: ModuleType) -> None:
     written = [SimpleRecord(b"k" * 10, None if n % 2 else b"v" * 100) for n in range(1001)]
     columns = columns_of(decoder, encode_batch(written))
     assert columns.count == 1001
-    assert [len(held) for held in (columns.offset, columns.timestamp_us)] == [8008, 8008]
+    assert [len(views) for views in (columns.offset, columns.timestamp_us)] == [8008, 8008]
     assert len(columns.timestamp_type) == 4004
     key, value = columns.key, columns.value
     assert (key.null_count, key.validity) == (0, None)
@@ -322,7 +322,7 @@ def test_the_door_takes_the_compiled_one_if_it_is_there() -> None:
         )
 
     assert chosen("plain").stdout.strip() == "plain"
-    assert "names no decoder" in chosen("fast").stderr
+    assert "is not a decoder" in chosen("fast").stderr
     free, native = chosen(None), chosen("native")
     if native.returncode == 0:
         assert free.stdout.strip() == native.stdout.strip() == "native"
@@ -333,7 +333,7 @@ def test_the_door_takes_the_compiled_one_if_it_is_there() -> None:
 
 
 def test_room_for_what_is_received(decoder: ModuleType) -> None:
-    room = decoder.unfilled(70_000)
-    assert (type(room), len(room)) == (bytearray, 70_000)
+    buffer = decoder.uninitialized_buffer(70_000)
+    assert (type(buffer), len(buffer)) == (bytearray, 70_000)
     with pytest.raises(ValueError):  # noqa: PT011 - Python's own words in one of them
-        decoder.unfilled(-1)
+        decoder.uninitialized_buffer(-1)

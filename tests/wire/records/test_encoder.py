@@ -109,7 +109,7 @@ def test_a_batch_of_which_compaction_left_nothing(decoder: ModuleType) -> None:
 def test_what_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="last offset delta"):
         encode_batch([])
-    with pytest.raises(ValueError, match="needs records"):
+    with pytest.raises(ValueError, match="needs at least one record"):
         encode_pairs([], NOW_MS)
     with pytest.raises(ValueError, match="codec 6"):
         encode_batch([SimpleRecord(b"k", b"v")], compression=6)

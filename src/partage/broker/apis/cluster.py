@@ -18,8 +18,8 @@ from partage.wire.apis.find_coordinator import (
     FindCoordinatorResult,
 )
 
-_NO_COORDINATOR = "no broker has this group at the moment; another one takes it over"
-_GROUPS_ONLY = "this broker coordinates consumer groups, and nothing else"
+_NO_COORDINATOR = "no broker coordinates this group at the moment; another broker is taking it over"
+_GROUPS_ONLY = "this broker coordinates consumer groups only, neither transactions nor share groups"
 
 
 def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:

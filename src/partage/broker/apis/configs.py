@@ -36,7 +36,7 @@ from partage.wire.apis.incremental_alter_configs import (
 
 _TOPIC = 2
 _BROKER = 4
-_NO_SUCH_TOPIC = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+_NO_SUCH_TOPIC = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
 
 
 def describe(inbound: InboundRequest, hosted: LogManager, node: BrokerNode) -> None:
@@ -82,10 +82,13 @@ def _entries(
 ) -> Iterable[DescribeConfigsEntry] | Refusal:
     if asked.resource_type == _BROKER:
         if asked.resource_name not in ("", str(node.node_id)):
-            return Refusal(ErrorCode.INVALID_REQUEST, f"this is broker {node.node_id}")
+            return Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"this is broker {node.node_id}, not {asked.resource_name[:TOPIC_NAME_MAX]!r}",
+            )
         return [_broker_entry(name, value) for name, value in current_values(hosted.settings)]
     if asked.resource_type != _TOPIC:
-        return Refusal(ErrorCode.INVALID_REQUEST, "only topics and brokers have configs here")
+        return Refusal(ErrorCode.INVALID_REQUEST, "only topics and brokers have configs")
     topic = hosted.topic(asked.resource_name)
     if topic is None:
         return _NO_SUCH_TOPIC
@@ -159,7 +162,7 @@ async def _alter_resource(
     if asked.resource_type != _TOPIC:
         return Refusal(
             ErrorCode.INVALID_REQUEST,
-            "only topics' configs can be changed; a broker's are given when it starts",
+            "only topic configs can be changed; broker configs are set when the broker starts",
         )
 
     def edit(configs: dict[str, str]) -> Refusal | None:
@@ -175,7 +178,9 @@ def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:
         configs.pop(name, None)
         return None
     if value is None:
-        return Refusal(ErrorCode.INVALID_CONFIG, f"{name[:TOPIC_NAME_MAX]}: null is not a value")
+        return Refusal(
+            ErrorCode.INVALID_CONFIG, f"{name[:TOPIC_NAME_MAX]}: the value must not be null"
+        )
     if change.config_operation == SET:
         configs[name] = value
         return None
@@ -184,7 +189,7 @@ def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:
     if edit is None or key is None or key.type is not ConfigType.LIST:
         return Refusal(
             ErrorCode.INVALID_CONFIG,
-            f"{name[:TOPIC_NAME_MAX]} is not a list to add to or take from",
+            f"{name[:TOPIC_NAME_MAX]} is not a list config; APPEND and SUBTRACT need one",
         )
     parts = [part for part in configs.get(name, key.default).split(",") if part]
     configs[name] = ",".join(edit(parts, value.split(",")))

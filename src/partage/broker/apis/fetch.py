@@ -104,7 +104,7 @@ class FetchHandler:
         if self._inbound.version >= 13:
             known = hosted.topic_by_id(topic.topic_id)
             if known is None:
-                unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+                unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has the requested id")
                 yield from (_RequestedPartition(asked, unknown) for asked in topic.partitions)
                 return
             name = known.name
@@ -115,7 +115,7 @@ class FetchHandler:
                 continue
             code = hosted.missing_partition_error(name, asked.partition)
             yield _RequestedPartition(
-                asked, Refusal(code, f"there is no {name}-{asked.partition} here")
+                asked, Refusal(code, f"this broker does not hold {name}-{asked.partition}")
             )
 
     def _partitions(self) -> Iterator[Partition]:

@@ -48,6 +48,8 @@ def _refuse_consumer_protocol(inbound: InboundRequest) -> None:
     inbound.respond(
         ConsumerGroupHeartbeatResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
-            error_message="this broker does not offer group.protocol=consumer; set it to classic",
+            error_message=(
+                "this broker does not support group.protocol=consumer; set group.protocol=classic"
+            ),
         )
     )

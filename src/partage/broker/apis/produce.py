@@ -55,7 +55,9 @@ class ProduceHandler:
         if isinstance(partition, Refusal):
             outcome = partition
         elif not wanted.records or not len(wanted.records[0]):
-            outcome = Refusal(ErrorCode.INVALID_RECORD, "there are no records")
+            outcome = Refusal(
+                ErrorCode.INVALID_RECORD, "the request has no records for the partition"
+            )
         else:
 
             def done(error: ErrorCode) -> None:
@@ -77,19 +79,25 @@ class ProduceHandler:
 
     def _partition(self, topic: str, index: int) -> Partition | Refusal:
         if self._request.acks not in _ACKS:
-            return Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._request.acks}")
+            return Refusal(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is not one of -1, 0, 1"
+            )
         if self._request.transactional_id is not None:
             return Refusal(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered"
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "this broker does not support transactions",
             )
         if self._log_manager.is_internal(topic):
-            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
+            return Refusal(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{topic!r} is an internal topic: clients cannot write to it",
+            )
         partition = self._log_manager.partition(topic, index)
         if partition is None:
             name = f"{topic[:TOPIC_NAME_MAX]}-{index}"
             return Refusal(
                 self._log_manager.missing_partition_error(topic, index),
-                f"there is no partition {name} here",
+                f"this broker does not hold partition {name}",
             )
         return partition
 
@@ -109,4 +117,4 @@ class ProduceHandler:
         self._inbound.complete_without_response()
         if self._has_error:
             # The only way to tell a producer that does not listen, and Kafka's way.
-            self._inbound.connection.close_for_error("a Produce with acks 0 failed")
+            self._inbound.connection.close_for_error("a Produce request with acks=0 failed")

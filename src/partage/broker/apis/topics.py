@@ -35,7 +35,7 @@ from partage.wire.apis.delete_topics import (
 
 _BROKER_DEFAULT = -1  # for a number that the broker is to choose
 _REPLICAS = 1
-_DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
+_DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
 
 
 async def create_topics(
@@ -97,7 +97,8 @@ async def _check_replication(asked: CreatableTopic, neighbours: ClusterView) -> 
     if asked.assignments:
         if asked.num_partitions != _BROKER_DEFAULT or (asked.replication_factor != _BROKER_DEFAULT):
             return Refusal(
-                ErrorCode.INVALID_REQUEST, "with assignments, both numbers have to be -1"
+                ErrorCode.INVALID_REQUEST,
+                "num_partitions and replication_factor must be -1 if assignments are given",
             )
         numbers = sorted(a.partition_index for a in asked.assignments)
         if numbers != list(range(len(numbers))) or not await _is_one_broker_each(
@@ -105,13 +106,15 @@ async def _check_replication(asked: CreatableTopic, neighbours: ClusterView) -> 
         ):
             return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "partitions count from 0, and each has one broker that is up for its replicas",
+                "partition indexes must be 0, 1, 2, ...; assign each partition to exactly one "
+                "live broker",
             )
     elif asked.replication_factor not in (_BROKER_DEFAULT, _REPLICAS):
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {asked.replication_factor}: partitions are not replicated here, "
-            "each is held by one broker",
+            f"replication factor {asked.replication_factor} is not supported: each partition is "
+            "stored "
+            "on one broker; use 1 or -1",
         )
     return None
 
@@ -207,7 +210,7 @@ async def _create_partitions(
     if refusal is None and hosted.is_internal(asked.name):
         refusal = Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{asked.name} keeps its partitions: they say where each group is",
+            f"{asked.name!r} cannot grow: its partition count determines each group's coordinator",
         )
     if refusal is None and asked.assignments is not None:
         refusal = await _check_assignments(asked, hosted, neighbours)
@@ -231,7 +234,7 @@ async def _check_assignments(
         return None
     return Refusal(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"{added} partitions are added, and each has one broker that is up for its replicas",
+        f"{added} partitions are added; assign each of them to exactly one live broker",
     )
 
 

@@ -188,7 +188,9 @@ class ClusterMembership:
                     raise
                 if not is_told:
                     is_told = True
-                    log.info("waiting, for it may be dead: %s", taken)
+                    log.info(
+                        "registration is blocked, waiting for the old session to expire: %s", taken
+                    )
                 await asyncio.sleep(0.1)
             else:
                 return
@@ -205,8 +207,8 @@ class ClusterMembership:
         ahead_ms = clock_skew_ms(created_ms, before_ms, time.time_ns() // 1_000_000)
         if abs(ahead_ms) > _CLOCK_SKEW_MAX_MS:
             log.warning(
-                "this machine's clock is %.1f s %s ZooKeeper's: retention and timestamps of "
-                "records will differ between brokers; set the clocks by NTP",
+                "this machine's clock is %.1f s %s ZooKeeper's clock: retention and timestamps of "
+                "records will differ between brokers; synchronize the clocks (NTP)",
                 abs(ahead_ms) / 1000,
                 "ahead of" if ahead_ms > 0 else "behind",
             )
@@ -222,7 +224,7 @@ class ClusterMembership:
         except (RegistrationConflictError, ForeignDataError) as error:
             self._fail(error)
         except Exception as error:
-            log.exception("the broker's place in the cluster failed")
+            log.exception("a cluster task failed")
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -291,12 +293,15 @@ class ClusterMembership:
                 found = await find_cluster(session, self._paths)
                 if found is None or found.cluster_id != self.cluster_id:
                     raise ForeignDataError(
-                        f"{self._paths.root} in ZooKeeper is another cluster's now"
+                        f"{self._paths.root} in ZooKeeper now belongs to another cluster"
                     )
                 await self._join_session(is_first=False)
             except SessionEndedError:
                 continue
-            log.info("broker %d is up again, in a new session", self.node.node_id)
+            log.info(
+                "broker registered again in a new ZooKeeper session: broker_id=%d",
+                self.node.node_id,
+            )
             return
 
     async def leave(self) -> None:
@@ -321,7 +326,7 @@ class ClusterMembership:
         """Without any of these tasks groups would be silent for ever: better no broker."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the broker's place in the cluster failed", exc_info=error)
+            log.error("a cluster task failed", exc_info=error)
             self._fail(error)
 
     # The session, and the right to answer.
@@ -340,7 +345,7 @@ class ClusterMembership:
         self._lease.invalidate()
         self._outage.reset()
         if count := len(self._owned_shards):
-            log.error("the ZooKeeper session is over: %d shards are given up", count)
+            log.error("ZooKeeper session ended; gave up shards: count=%d", count)
         self._owned_shards.resign_all()
         self._changed.set()
 

@@ -32,32 +32,36 @@ _ZOOKEEPER_TIMEOUT_S: Final = 5.0  # by ZooKeeper, beside what is waited for
 _APPLY_TIMEOUT_MIN_S: Final = 1.0  # at least, where no time is left
 _NAME_RETRY_S: Final = 0.1
 
-_NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+_NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
 
 
 def _not_for_clients(name: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+    return Refusal(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"{name!r} is an internal topic: clients cannot create or delete it",
+    )
 
 
 def _name_collision(name: str, other: str) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
-        f"topic {name} is too like {other}: '.' and '_' count as the same",
+        f"topic {name!r} collides with {other!r}: '.' and '_' are equal in metric names",
     )
 
 
 def _name_reserved(name: str) -> Refusal:
     return Refusal(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"a topic {name} was deleted, and a broker that died, or does not follow, may still have "
-        "what groups had committed of it; ask again",
+        f"topic {name!r} was deleted, and a broker that is down or slow may still have committed "
+        "offsets for it; retry",
     )
 
 
 def _not_applied(name: str) -> Refusal:
     return Refusal(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"the change of topic {name} is agreed on, and this broker has not followed it yet",
+        f"the change of topic {name!r} is stored in ZooKeeper, but this broker has not applied it "
+        "yet",
     )
 
 
@@ -99,7 +103,7 @@ class ClusterTopicAdmin:
 
         def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
             if name in topics:
-                return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+                return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
             if other := find_name_collision(name, topics):
                 return _name_collision(name, other)
             counts = self._shared.shared_topics().partition_counts()
@@ -151,7 +155,10 @@ class ClusterTopicAdmin:
         def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
             topic = topics.get(name)
             if topic is not None and me in topic.brokers:  # it was agreed on in an earlier try
-                return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} has it")
+                return Refusal(
+                    ErrorCode.TOPIC_ALREADY_EXISTS,
+                    f"topic {name!r} already has a partition on this broker",
+                )
             if topic is not None:
                 return msgspec.structs.replace(topic, brokers=(*topic.brokers, me))
             if other := find_name_collision(name, topics):
@@ -163,7 +170,9 @@ class ClusterTopicAdmin:
             if put.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 return put
             await self._with_timeout(self._shared.wait_applied)
-        missing = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"this broker's part of {name} is missing")
+        missing = Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"this broker has no partition of topic {name!r}"
+        )
         return self._own_partition(name) or missing
 
     def _own_partition(self, name: str) -> Partition | None:
@@ -211,13 +220,13 @@ class ClusterTopicAdmin:
             if added <= 0:
                 return Refusal(
                     ErrorCode.INVALID_PARTITIONS,
-                    f"topic {name} has {len(topic.brokers)} partitions: cannot make them "
+                    f"topic {name} has {len(topic.brokers)} partitions; the new count must be "
                     f"{partition_count}",
                 )
             if brokers and len(brokers) != added:  # somebody else was quicker
                 return Refusal(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"topic {name} would have {added} partitions more, and {len(brokers)} are "
+                    f"topic {name} would get {added} new partitions, but {len(brokers)} are "
                     "assigned to brokers",
                 )
             counts = self._shared.shared_topics().partition_counts()
@@ -305,7 +314,7 @@ class ClusterTopicAdmin:
         try:
             return await asyncio.wait_for(change(), patience_s)
         except TimeoutError:
-            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not answer")
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper did not answer in time")
         except (StoreError, ForeignDataError) as error:
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}")
 

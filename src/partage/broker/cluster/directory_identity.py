@@ -53,23 +53,27 @@ async def verify_identity(
         return DirectoryIdentity(cluster, meta, directory_id, is_new=True)
     if isinstance(meta.broker_id, msgspec.UnsetType):
         raise ForeignDataError(
-            "this is the data of a broker that was alone; give this one an empty directory with "
-            "--data-dir, or start it without --state"
+            "the data directory belongs to a single broker without a cluster; use an empty "
+            "directory with "
+            "--data-dir, or start the broker without --state"
         )
     found = await find_cluster(session, tree)
     if found is None:
         raise ForeignDataError(
-            f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper is "
-            "empty; correct --state, restore ZooKeeper, or give the broker an empty directory"
+            f"the data directory belongs to cluster {meta.cluster_id}, but {tree.root} in "
+            "ZooKeeper is "
+            "empty; correct --state, restore ZooKeeper, or use an empty data directory"
         )
     if found.cluster_id != meta.cluster_id:
         raise ForeignDataError(
-            f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper holds "
+            f"the data directory belongs to cluster {meta.cluster_id}, but {tree.root} in "
+            "ZooKeeper holds "
             f"cluster {found.cluster_id}; correct --state or --data-dir"
         )
     if meta.broker_id != broker_id:
         raise ForeignDataError(
-            f"this is the data of broker {meta.broker_id}; correct --broker-id or --data-dir"
+            f"the data directory belongs to broker {meta.broker_id}; correct --broker-id or "
+            "--data-dir"
         )
     assert not isinstance(meta.directory_id, msgspec.UnsetType)
     return DirectoryIdentity(found, meta, meta.directory_id, is_new=False)
@@ -87,8 +91,8 @@ async def _expect_no_records(session: Session, tree: ZkPaths, broker_id: int) ->
         more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
         raise ForeignDataError(
             f"broker {broker_id} of this cluster holds partitions of {', '.join(lost[:_NAMED_MAX])}"
-            f"{more}, and this data directory is new; start it with the --data-dir that has them, "
-            "or give a new broker another --broker-id. If the records are lost, delete these "
+            f"{more}, but this data directory is new; start it with the --data-dir that has them, "
+            "or use another --broker-id for a new broker. If the records are lost, delete these "
             "topics through another broker first"
         )
 

@@ -61,8 +61,9 @@ async def connect_to_cluster(
     """Find the cluster, or found it. Raises `ClusterJoinError` and `DamagedFileError`."""
     if settings.offsets_partitions > SHARDS_MAX:
         raise ClusterJoinError(
-            f"offsets.topic.num.partitions is {settings.offsets_partitions}, and the groups of "
-            f"several brokers have at most {SHARDS_MAX} shards; correct --override"
+            f"offsets.topic.num.partitions is {settings.offsets_partitions}, but a cluster has at "
+            "most "
+            f"{SHARDS_MAX} shards; correct --override"
         )
     try:
         from partage.broker.cluster.cluster_membership import ClusterMembership

@@ -129,7 +129,8 @@ class KazooSession:
             await session.end()
             fault = "" if session._tls is None else session._tls.fault
             raise ZooKeeperUnreachableError(
-                f"no ZooKeeper answers at {hosts}{f' over TLS ({fault})' if fault else ''}; start "
+                "no ZooKeeper server answers at "
+                f"{hosts}{f' over TLS ({fault})' if fault else ''}; start "
                 "it, or correct --state"
             ) from None
         except BaseException:
@@ -178,7 +179,7 @@ class KazooSession:
         open_, self._pending = self._pending, set()
         for answer in open_:
             if not answer.done():
-                answer.set_exception(SessionExpiredError("the ZooKeeper session is over"))
+                answer.set_exception(SessionExpiredError("the ZooKeeper session has ended"))
 
     # The interface.
 
@@ -200,7 +201,7 @@ class KazooSession:
 
     def _check(self) -> None:
         if self._is_ended:
-            raise SessionEndedError("the ZooKeeper session is over")
+            raise SessionEndedError("the ZooKeeper session has ended")
 
     async def transact(self, operations: Sequence[Operation]) -> None:
         """Do all of it or nothing."""
@@ -221,7 +222,7 @@ class KazooSession:
         results = await self._request(transaction.commit_async)
         for position, result in enumerate(results):
             if isinstance(result, SessionExpiredError):
-                raise SessionEndedError("the ZooKeeper session is over")
+                raise SessionEndedError("the ZooKeeper session has ended")
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
                 why = _REFUSAL_REASONS.get(type(result), RefusalReason.OTHER)
                 path = operations[position].path
@@ -317,7 +318,7 @@ def _set_result(answer: asyncio.Future[Any], result: Any) -> None:
 
 def _to_store_error(error: KazooException) -> StoreError:
     if isinstance(error, SessionExpiredError):  # the client's being closed among them
-        return SessionEndedError(str(error) or "the ZooKeeper session is over")
+        return SessionEndedError(str(error) or "the ZooKeeper session has ended")
     if isinstance(error, ConnectionLoss | OperationTimeoutError | SessionMovedError):
         return InDoubtError(str(error) or "the connection to ZooKeeper was lost")
     why = _REFUSAL_REASONS.get(type(error), RefusalReason.OTHER)

@@ -38,13 +38,13 @@ class OutageLogger:
         """The connection is lost."""
         if self._since_ms is None:
             self._since_ms = self._now_ms()
-            log.warning("the connection to ZooKeeper is lost: groups wait")
+            log.warning("lost the connection to ZooKeeper: groups are paused")
             self._schedule_log()
 
     def on_reconnected(self) -> None:
         """It is back, and the session goes on."""
         if self._since_ms is not None:
-            log.info("connected to ZooKeeper again after %s: groups go on", self._duration())
+            log.info("reconnected to ZooKeeper after %s: groups continue", self._duration())
         self.reset()
 
     def reset(self) -> None:
@@ -59,7 +59,7 @@ class OutageLogger:
         self._wait_s = min(2 * self._wait_s, _LOG_INTERVAL_MAX_S)
 
     def _log(self) -> None:
-        log.warning("no connection to ZooKeeper for %s: groups wait", self._duration())
+        log.warning("no connection to ZooKeeper for %s: groups are paused", self._duration())
         self._schedule_log()
 
     def _duration(self) -> str:

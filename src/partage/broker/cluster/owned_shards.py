@@ -79,7 +79,7 @@ class OwnedShards:
                 for shard in give:
                     self._resign(shard)
                 await self._registry.release(give)
-                log.info("%d shards are for others to take", len(give))
+                log.info("released shards for other brokers: count=%d", len(give))
             if take:
                 await self._acquire(take)
 
@@ -93,7 +93,9 @@ class OwnedShards:
             self._set_log(shard, self._log_of(shard, tenure.version, tenure.epoch))
             self._hosts[shard].load(topics)
         if tenures:
-            log.info("took %d shards over: %s", len(tenures), [t.shard for t in tenures])
+            log.info(
+                "took over shards: count=%d shards=%s", len(tenures), [t.shard for t in tenures]
+            )
 
     def _log_of(self, shard: int, version: int, epoch: int) -> SharedLog:
         return SharedLog(self._session, self._paths, shard, version, epoch)
@@ -128,20 +130,20 @@ class OwnedShards:
             # The second is known a little earlier, while it is read who is up.
             if shard not in self._logs or self._registry.owner(shard) != self._broker_id:
                 self._changed()
-                raise OSError(f"shard {shard} is not this broker's any more")
+                raise OSError(f"this broker no longer owns shard {shard}")
             try:
                 tenures = await self._registry.acquire([shard])
             except StoreError as error:
                 raise OSError(str(error)) from None
             if not tenures:
                 self._changed()
-                raise OSError(f"another broker has taken shard {shard} over")
+                raise OSError(f"another broker has taken over shard {shard}")
             self._set_log(shard, self._log_of(shard, tenures[0].version, tenures[0].epoch))
             return self._logs[shard]
 
     def on_deposed(self, lost: SharedLog) -> None:
         """Another broker has the shard of this log."""
         if self._logs.get(lost.shard) is lost:
-            log.warning("another broker has taken shard %d over", lost.shard)
+            log.warning("another broker has taken over shard %d", lost.shard)
             self._resign(lost.shard)
             self._changed()

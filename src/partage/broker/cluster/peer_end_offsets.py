@@ -83,7 +83,7 @@ class PeerEndOffsets:
                 finally:
                     writer.close()
         except (OSError, EOFError, ValueError) as error:  # a timeout, nonsense, a bad host name
-            log.debug("broker %d does not say where its partitions end: %r", node.node_id, error)
+            log.debug("end offsets not received: broker_id=%d error=%r", node.node_id, error)
 
     def _request(self, correlation_id: int, places: Sequence[Place]) -> list[bytes]:
         topics: dict[str, list[ListOffsetsPartition]] = {}
@@ -104,11 +104,11 @@ class PeerEndOffsets:
 async def _read_response(reader: asyncio.StreamReader, correlation_id: int) -> ListOffsetsResponse:
     (size,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
     if not 0 < size <= _RESPONSE_BYTES_MAX:
-        raise MalformedError(f"an answer of {size} bytes")
+        raise MalformedError(f"invalid response size: {size} bytes")
     frame = await reader.readexactly(size)
     answers, pos = parse_response_header(LIST_OFFSETS, _VERSION, frame)
     if answers != correlation_id:
-        raise MalformedError(f"an answer to {answers}, asked was {correlation_id}")
+        raise MalformedError(f"response has correlation id {answers}, expected {correlation_id}")
     return LIST_OFFSETS.decode_response(_VERSION, frame, pos)
 
 

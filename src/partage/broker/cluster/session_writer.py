@@ -54,7 +54,7 @@ class SessionWriter:
         except SessionEndedError:
             return
         except Exception as error:
-            log.exception("writing to ZooKeeper failed")
+            log.exception("write to ZooKeeper failed")
             self._on_fatal(error)
             return
         self._flushing = None
@@ -65,7 +65,7 @@ class SessionWriter:
         except (SessionEndedError, InDoubtError):
             pass  # the next entry will have it tried again, if there is one
         except RefusedError as refused:  # by the fence, as a rule: the next entry will find out
-            log.warning("merging the log of shard %d: %s", of.shard, refused)
+            log.warning("merge of a shard's log refused: shard=%d reason=%s", of.shard, refused)
         except Exception as error:
-            log.exception("merging the log of shard %d failed", of.shard)
+            log.exception("merge of a shard's log failed: shard=%d", of.shard)
             self._on_fatal(error)

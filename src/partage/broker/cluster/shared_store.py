@@ -50,7 +50,7 @@ class SharedStore:
         """Append the records; they are durable when their last batch is."""
         log = self.log
         if log is None:
-            raise OSError(f"shard {self._shard} is not this broker's")
+            raise OSError(f"this broker does not own shard {self._shard}")
 
         def written(fault: StoreError | None) -> None:
             if fault is None:
@@ -69,7 +69,7 @@ class SharedStore:
         """Read the content. Raises `OSError` and `Malformed`."""
         log = self.log
         if log is None:
-            raise OSError(f"shard {self._shard} is not this broker's")
+            raise OSError(f"this broker does not own shard {self._shard}")
         try:
             blobs = await log.load()
         except (StoreError, ForeignDataError) as error:

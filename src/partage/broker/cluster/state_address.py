@@ -26,7 +26,7 @@ class StateAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_state(text: str) -> StateAddress:
     """The address in an option. Raises `StateAddressError`."""
-    wanted = f"{_SCHEME}HOST:PORT/PATH, several servers with commas between them"
+    wanted = f"{_SCHEME}HOST:PORT/PATH (separate several servers with commas)"
     if not text.startswith(_SCHEME):
         raise StateAddressError(f"--state {text}: expected {wanted}")
     servers, slash, path = text.removeprefix(_SCHEME).partition("/")
@@ -35,12 +35,12 @@ def parse_state(text: str) -> StateAddress:
         found = _SERVER.fullmatch(server)
         if not found or not 1 <= int(found[1]) <= _PORT_MAX:
             raise StateAddressError(
-                f"--state {text}: {server!r} is not HOST:PORT; expected {wanted}"
+                f"--state {text}: server {server!r} is not HOST:PORT; expected {wanted}"
             )
     parts = path.split("/")
     if not _PATH.fullmatch(path) or "." in parts or ".." in parts or parts[1] == "zookeeper":
         raise StateAddressError(
-            f"--state {text}: the cluster needs a path of its own, such as /partage; expected "
-            f"{wanted}"
+            f"--state {text}: the cluster needs a ZooKeeper path for itself, such as /partage; "
+            f"expected {wanted}"
         )
     return StateAddress(servers=servers, path=path)

@@ -28,7 +28,7 @@ def ssl_context(settings: BrokerSettings) -> ssl.SSLContext | None:
     if not settings.zookeeper_tls:
         if trusted or own:
             raise ZooKeeperTlsError(
-                "files for TLS to ZooKeeper need zookeeper.ssl.client.enable=true too"
+                "a truststore or keystore for ZooKeeper needs zookeeper.ssl.client.enable=true"
             )
         return None
     try:
@@ -47,8 +47,8 @@ def ssl_context(settings: BrokerSettings) -> ssl.SSLContext | None:
 def _bad_file(which: str, path: str | None, error: OSError) -> ZooKeeperTlsError:
     why = error.strerror or str(error)
     if isinstance(error, ssl.SSLError):
-        what = "certificates" if which == "truststore" else "a bare key and its certificate"
-        why = f"it does not hold {what} in PEM"
+        what = "certificates" if which == "truststore" else "an unencrypted key and its certificate"
+        why = f"the file does not contain {what} in PEM format"
     return ZooKeeperTlsError(f"zookeeper.ssl.{which}.location={path}: {why}")
 
 

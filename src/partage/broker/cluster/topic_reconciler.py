@@ -157,9 +157,9 @@ class TopicReconciler:
 
     def _report_stray(self, hosted: LocalTopic, *, is_first: bool) -> None:
         story = (
-            f"topic {hosted.name} is on this broker's disk, and the cluster neither has it nor has "
-            "deleted it: was ZooKeeper restored from an old copy? Restore a newer one, or start "
-            "the broker with an empty --data-dir"
+            f"topic {hosted.name} is on this broker's disk, but the cluster neither has it nor has "
+            "deleted it. ZooKeeper may have been restored from an old backup: restore a newer one, "
+            "or start the broker with an empty --data-dir"
         )
         if is_first:
             raise ForeignDataError(story)
@@ -189,7 +189,7 @@ class TopicReconciler:
             if not isinstance(outcome, Refusal) and topic.configs != hosted.topic.configs:
                 outcome = await self._apply_configs(name, topic)
         if isinstance(outcome, Refusal):
-            log.error("topic %s is not as the cluster has it: %s", name, outcome.message)
+            log.error("change of topic %s not applied: %s", name, outcome.message)
         return not isinstance(outcome, Refusal)
 
     async def _apply_configs(self, name: str, topic: TopicDoc) -> Refusal | None:

@@ -77,7 +77,11 @@ class GroupCoordinator:
                 for host in self.hosts:
                     await host.wait_durable()
         except TimeoutError:
-            log.warning("not every shard has stored what it was to store: it is not waited for")
+            log.warning(
+                "timed out waiting for shards to store the deletion of topics; continuing: "
+                "timeout_s=%g",
+                _DURABLE_TIMEOUT_S,
+            )
 
     def caught_up_epochs(self) -> dict[int, int]:
         """The shards in which nothing is left of what they were to forget, and their epochs."""

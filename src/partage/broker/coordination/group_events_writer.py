@@ -119,10 +119,10 @@ class GroupEventsWriter:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def count_dropped(self, count: int, why: str = "more than can be written") -> None:
+    def count_dropped(self, count: int, why: str = "too many are waiting to be written") -> None:
         """So many events are not going to be written; the topic will say so."""
         if not self._unreported_drops:
-            log.warning("events of groups are lost: %s", why)
+            log.warning("group events dropped: %s", why)
         self.dropped += count
         self._unreported_drops += count
 
@@ -134,10 +134,10 @@ class GroupEventsWriter:
         try:
             place = await self._events_partition.get_or_create()
         except Exception:  # a fault of ours; it is tried again when there is something to tell
-            log.exception("making the place for events of groups failed")
+            log.exception("creation of the group events partition failed")
         else:
             if isinstance(place, Refusal):
-                log.warning("there is no place for events of groups yet: %s", place.message)
+                log.warning("the group events partition does not exist yet: %s", place.message)
 
     async def close(self) -> None:
         """Write what is waiting, if that does not take long, and end."""
@@ -161,8 +161,8 @@ class GroupEventsWriter:
             try:
                 await self._write(taken, refused)
             except Exception:  # a fault of ours; groups go on without their events
-                log.exception("writing events of groups failed")
-                self.count_dropped(len(taken), "writing them failed")
+                log.exception("write of group events failed")
+                self.count_dropped(len(taken), "the write failed")
         self._task = None
 
     async def _write(
@@ -222,7 +222,7 @@ class GroupEventsWriter:
         if isinstance(outcome, Refusal):
             self.count_dropped(len(records), outcome.message)
         elif error := await done:
-            self.count_dropped(len(records), f"their partition failed with {error.name}")
+            self.count_dropped(len(records), f"the append failed with {error.name}")
 
 
 def _event_records(

@@ -76,7 +76,7 @@ class LagSampler:
             try:
                 await self.sample_once()
             except Exception:  # a fault of ours; groups go on without it
-                log.exception("looking for the lag of groups failed")
+                log.exception("sampling of group lag failed")
 
     async def sample_once(self) -> None:
         """Tell the lag of every group where it has changed."""

@@ -127,9 +127,9 @@ class ShardHost:
                 if gone:
                     self._driver.handle(TopicsDeleted(at_ms=now_ms, topics=gone))
             except (OSError, DamagedLogError, MalformedError) as error:
-                log.error("loading %s failed, trying again: %s", self._name, error)
+                log.error("loading of %s failed, retrying: %s", self._name, error)
             except Exception:  # a fault of ours; somebody may see to it in the meantime
-                log.exception("loading %s failed, trying again", self._name)
+                log.exception("loading of %s failed, retrying", self._name)
                 self._driver.fail()  # for it may have taken over half a shard
             else:
                 self._flush_outputs()
@@ -180,7 +180,7 @@ class ShardHost:
         self._timers.cancel()
 
     def _fail(self, error: BaseException) -> None:
-        log.error("%s is loaded again: %s", self._name, error)
+        log.error("reloading %s after a failure: %s", self._name, error)
         self._discard_state()
         self._driver.fail()
         self.load()
@@ -221,7 +221,7 @@ class ShardHost:
         try:
             self._driver.handle(event)
         except Exception as error:  # a fault of ours: what is durable is right, so begin there
-            log.exception("%s failed at %s", self._name, type(event).__name__)
+            log.exception("event handler of %s failed: event=%s", self._name, type(event).__name__)
             self._fail(error)
         self._flush_outputs()
 
@@ -280,7 +280,7 @@ class ShardHost:
             try:
                 self._publisher.publish(told, epoch)
             except Exception:  # a fault of ours; groups go on without their events
-                log.exception("telling what happened in %s failed", self._name)
+                log.exception("publishing group events of %s failed", self._name)
 
     def _publish_loaded(self, shard: Shard, at_ms: int) -> None:
         """Who reads the events learns what there is, should some of them be missing."""
@@ -336,7 +336,7 @@ class ShardHost:
         except OSError as error:
             self._fail(error)
         except Exception as error:  # a fault of ours, such as a record that cannot be encoded
-            log.exception("%s failed to store", self._name)
+            log.exception("append to the log of %s failed", self._name)
             self._fail(error)
 
     def _append_callback(self, mark: int, life: int) -> StoredCallback:
@@ -344,7 +344,7 @@ class ShardHost:
             if life != self._incarnation or self._is_closed:
                 return
             if error:
-                self._fail(OSError(f"its log failed with {error.name}"))
+                self._fail(OSError(f"the append failed with {error.name}"))
             else:
                 self._driver.on_durable(mark)
                 self._flush_outputs()
@@ -356,5 +356,5 @@ def _respond(inbound: InboundRequest) -> None:
     try:
         inbound.respond_encoded(inbound.encode_response())
     except Exception:  # a fault of ours: this client alone loses its connection
-        log.exception("answering %r failed", inbound.api)
+        log.exception("encoding of a response failed: api=%r", inbound.api)
         inbound.connection.close()

@@ -69,11 +69,11 @@ class ShardTimers:
         try:
             self._driver.fire_due(now_ms, _TIMERS_PER_TURN, until_ms)
         except Exception as error:  # a fault of ours: the shard is loaded again
-            log.exception("%s failed at a timer", self._name)
+            log.exception("timer handler of %s failed", self._name)
             self._failed(error)
         self._flush()
 
     def on_stall(self, stood_ms: int) -> None:
         """Timers wait for as long as nobody could be heard of."""
-        log.info("%s stood still, or could not answer, for %d ms", self._name, stood_ms)
+        log.info("%s was stalled or without a valid lease for %d ms", self._name, stood_ms)
         self._flush()

@@ -78,7 +78,7 @@ class LocalStore:
                 batch, stored if is_last else _ignore_result, at_ms=at_ms, from_client=False
             )
             if isinstance(outcome, Refusal):
-                raise OSError(f"its log refused a record: {outcome.message}")
+                raise OSError(f"the log refused a record: {outcome.message}")
 
     @staticmethod
     def may_answer() -> bool:

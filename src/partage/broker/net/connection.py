@@ -121,8 +121,8 @@ class Connection(asyncio.BufferedProtocol):
             (size,) = FRAME_LENGTH.unpack_from(data, pos)
             if not 0 < size <= self._server.limits.request_bytes_max:
                 self.close_for_error(
-                    f"a request claims {size} bytes; between 1 and "
-                    f"{self._server.limits.request_bytes_max} are accepted"
+                    f"the request size is {size} bytes; accepted are 1 to "
+                    f"{self._server.limits.request_bytes_max} bytes"
                 )
                 return
             start = pos + FRAME_LENGTH.size
@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 self._server.handlers[inbound.api.key](inbound)
             except Exception:  # a fault of ours: this client alone loses its connection
-                log.exception("serving %r failed", inbound.api)
+                log.exception("request handler failed: api=%r", inbound.api)
                 self.close()
                 inbound = None  # nobody ends it, so nobody would give its room back
         if type(frame) is bytearray:
@@ -244,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         if api is None or not api.supports(version):
             if key != API_VERSIONS.key:
                 name = f"API {key}" if api is None else api.name
-                self.close_for_error(f"{name} version {version} is not spoken here")
+                self.close_for_error(f"{name} version {version} is not supported")
                 return None
             # KIP-511: whatever was asked, the answer to this one can be read by everybody.
             return InboundRequest(
@@ -252,7 +252,9 @@ class Connection(asyncio.BufferedProtocol):
             )
         limit = self._server.limits.frame_bytes_max(key)
         if len(frame) > limit:
-            raise MalformedError(f"{api.name} of {len(frame)} bytes; {limit} are accepted")
+            raise MalformedError(
+                f"the {api.name} request has {len(frame)} bytes; at most {limit} are accepted"
+            )
         client_id, pos = parse_request_header(api, version, frame)
         message = api.decode_request(version, frame, pos)
         return InboundRequest(
@@ -270,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_for_error(self, why: str) -> None:
         """Close the connection for what the client did, and say so once."""
-        log.warning("closing the connection of %s: %s", self.client_host, why)
+        log.warning("closed the connection of %s: %s", self.client_host, why)
         self.close()
 
     def close(self) -> None:

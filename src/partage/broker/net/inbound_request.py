@@ -43,14 +43,14 @@ class InboundRequest(ApiCall[Any]):
     def respond_encoded(self, body: list[Buffer]) -> None:
         """Answer with a body that is encoded already."""
         header_version = self.api.response_header_version(self.version)
-        assert not self.is_done, f"{self.api} is answered twice"
+        assert not self.is_done, f"{self.api} has two responses"
         self.response_buffers = encode_response_frame(header_version, self.correlation_id, body)
         self.is_done = True
         self.connection.on_response_ready()
 
     def complete_without_response(self) -> None:
         """Answer nothing: a producer with acks 0 does not listen."""
-        assert not self.is_done, f"{self.api} is answered twice"
+        assert not self.is_done, f"{self.api} has two responses"
         self.is_done = True
         self.connection.on_response_ready()
 

@@ -117,7 +117,7 @@ class Server:
             self._is_full = False
             return
         if not self._is_full:
-            log.error("turning connections away: %s", self._limit_reason)
+            log.error("rejected a connection: %s", self._limit_reason)
         self._is_full = True
         connection.close()
 
@@ -154,7 +154,7 @@ class Server:
                 allowed_ms = min(idle_max_ms, _STALLED_MAX_MS) if is_stuck else idle_max_ms
                 idle_ms = now_ms - connection.last_active_ms
                 if idle_ms > allowed_ms and (is_stuck or not connection.has_pending_work):
-                    log.info("closing the connection of %s: idle", connection.client_host)
+                    log.info("closed the connection of %s: idle", connection.client_host)
                     connection.abort()
 
 
@@ -170,8 +170,8 @@ def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:
     by_system = hard - kept if hard != resource.RLIM_INFINITY else limits.connections_max
     if by_system < limits.connections_max:
         story = (
-            f"{by_system} are open, all that this process may have with a limit of {hard} file "
-            "descriptors; raise it (ulimit -n) before starting the broker"
+            f"{by_system} connections are open, the maximum with a limit of {hard} file "
+            "descriptors; raise the limit (ulimit -n) before you start the broker"
         )
         return by_system, story
-    return limits.connections_max, f"max.connections={limits.connections_max} are open"
+    return limits.connections_max, f"max.connections={limits.connections_max} connections are open"

@@ -41,8 +41,9 @@ class DirectoryLock:
             holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
             os.close(self._fd)
             raise DirectoryLockedError(
-                f"{root} is in use by another broker (process {holder or 'unknown'}); stop it, or "
-                "give this one a directory of its own with --data-dir"
+                f"{root} is in use by another broker (process {holder or 'unknown'}); stop that "
+                "broker, "
+                "or use another directory with --data-dir"
             ) from None
         except OSError:  # such as a file system that knows no locks
             os.close(self._fd)
@@ -75,15 +76,15 @@ def load_cluster_id(disk: Disk) -> str:
         write_meta_properties(disk, meta)
     elif meta.broker_id is not msgspec.UNSET:
         raise DamagedFileError(
-            f"this is the data of broker {meta.broker_id} of a cluster of several; start it with "
-            "the --state and --broker-id that it had"
+            f"the data directory belongs to broker {meta.broker_id} of a cluster; start it with "
+            "the same --state and --broker-id as before"
         )
     return meta.cluster_id
 
 
 def read_meta_properties(disk: Disk) -> MetaProperties | None:
     """Whose data it is; None in a new directory. Raises `DamagedFileError`."""
-    return read_json_file(disk, _META, MetaProperties, "remove it, and the cluster gets another id")
+    return read_json_file(disk, _META, MetaProperties, "remove it; the cluster then gets a new id")
 
 
 def write_meta_properties(disk: Disk, meta: MetaProperties) -> None:

@@ -71,7 +71,7 @@ class LogLoader:
         opened = dict[int, Partition]()
         for index in indexes:
             if self._is_cancelled:
-                raise OSError("the broker ends")
+                raise OSError("the broker is stopping")
             opened[index] = self._open(topic, index, config, there)
         return opened
 
@@ -94,7 +94,7 @@ class LogLoader:
         for cut in opened.truncations:
             log.warning("%s", cut)
         if opened.scanned_bytes:
-            log.info("%s: recovered, %d bytes scanned", name, opened.scanned_bytes)
+            log.info("recovered partition %s: scanned_bytes=%d", name, opened.scanned_bytes)
         return Partition(
             name, opened.log, self._writer, lambda: self._on_partition_failed(topic.name, index)
         )

@@ -88,7 +88,7 @@ class LogMaintenance:
         except (OSError, DamagedLogError) as error:
             log.error("%s: %s", partition.name, error)
         except Exception:  # a fault of ours; the other partitions need to be seen to all the same
-            log.exception("seeing to %s failed", partition.name)
+            log.exception("maintenance of %s failed", partition.name)
 
     async def _apply_retention(self, partition: Partition) -> None:
         if not self._log_manager.settings.is_fsync_enabled:
@@ -100,7 +100,11 @@ class LogMaintenance:
         removal = partition.log.apply_retention(self._clock.wall_ms())
         if removal is not None:
             await self._log_manager.run_step(removal)
-            log.info("%s: retention removed %d files", partition.name, len(removal.removals))
+            log.info(
+                "retention removed files: partition=%s count=%d",
+                partition.name,
+                len(removal.removals),
+            )
             self._spawn(self._remove_later(partition, removal.removals))
 
     async def _compact(self, partition: Partition) -> None:
@@ -122,7 +126,9 @@ class LogMaintenance:
         await asyncio.to_thread(finish_swap, self._disk, plan.directory, compacted.swap)
         before = sum(segment.size for segment in plan.segments)
         after = sum(size for _, size in compacted.segments)
-        log.info("%s: compacted %d bytes to %d", partition.name, before, after)
+        log.info(
+            "compacted: partition=%s bytes_before=%d bytes_after=%d", partition.name, before, after
+        )
 
     async def _remove_later(self, partition: Partition, paths: Sequence[str]) -> None:
         """Remove files once reads of them that have begun are over; the next start does it for a
@@ -138,7 +144,7 @@ class LogMaintenance:
             try:
                 self._disk.remove(path)
             except OSError as error:
-                log.error("%s cannot be removed: %s", path, error)
+                log.error("file %s cannot be removed: %s", path, error)
 
     # What failed: a disk that is full, or too many open files, may pass.
 
@@ -163,11 +169,11 @@ class LogMaintenance:
     async def _try_reopen(self, topic: str, index: int) -> bool:
         try:
             if await self._log_manager.reopen_failed(topic, index):
-                log.info("%s-%d is open again", topic, index)
+                log.info("reopened partition %s-%d", topic, index)
         except (OSError, DamagedLogError) as error:
-            log.error("opening %s-%d again failed: %s", topic, index, error)
+            log.error("reopening of partition %s-%d failed: %s", topic, index, error)
             return False
         except Exception:  # a fault of ours; somebody may see to it in the meantime
-            log.exception("opening %s-%d again failed", topic, index)
+            log.exception("reopening of partition %s-%d failed", topic, index)
             return False
         return True

@@ -202,7 +202,10 @@ class LogManager:
         if name == EVENTS_TOPIC and self.settings.group_events:
             created = await self.create(name, 1, EVENTS_CONFIGS)  # one: events have an order
         elif self.is_internal(name):
-            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+            return Refusal(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name!r} is an internal topic: clients cannot create or delete it",
+            )
         else:
             created = await self.create(name, self.settings.partitions_default, {})
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -225,7 +228,10 @@ class LogManager:
         """Delete a topic; who reads or writes it meanwhile is told that it is gone."""
         async with self._change_lock:
             if self.is_internal(name):
-                return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+                return Refusal(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{name!r} is an internal topic: clients cannot create or delete it",
+                )
             change = self._catalogue.delete(name)
             if isinstance(change, Refusal):
                 return change
@@ -264,7 +270,7 @@ class LogManager:
         async with self._change_lock:
             hosted = self._topics.get(name)
             if hosted is None:
-                return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
             configs = dict(hosted.topic.configs)
             refusal = edit(configs) or check_configs(configs)
             if refusal is not None or validate_only:
@@ -295,8 +301,8 @@ class LogManager:
             return await asyncio.to_thread(apply)
         except OSError as error:
             if await self._try_roll_back(change):
-                log.error("a change of topic %s failed: %s", change.topic.name, error)
-                message = f"the list of topics cannot be written: {error}"
+                log.error("change of topic %s failed: %s", change.topic.name, error)
+                message = f"the topic catalogue cannot be written: {error}"
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, message)
             self._on_fatal(error)
             raise
@@ -331,7 +337,7 @@ class LogManager:
             return True
 
     async def _reopen(self, hosted: LocalTopic, index: int) -> Partition:
-        await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "opened again")
+        await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "reopened")
         hosted.partitions |= await asyncio.to_thread(self._loader.open, hosted.topic, [index])
         return hosted.partitions[index]
 
@@ -355,7 +361,7 @@ class LogManager:
             try:
                 await self.run_step(step)
             except OSError as error:
-                log.error("a change of the log failed: %s", error)
+                log.error("change of a partition log failed: %s", error)
                 done(error)
                 return
             done(None)

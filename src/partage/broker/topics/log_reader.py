@@ -35,7 +35,7 @@ class LogReader:
             try:
                 content = self._disk.read_cached(part.path, part.position, part.length)
             except OSError as error:
-                log.error("%s cannot be read: %s", part.path, error)
+                log.error("file %s cannot be read: %s", part.path, error)
                 contents.append(None)
                 continue
             if content is None:
@@ -66,7 +66,7 @@ class LogReader:
             try:
                 content = self._disk.read(part.path, part.position, part.length)
             except OSError as error:
-                log.error("%s cannot be read: %s", part.path, error)
+                log.error("file %s cannot be read: %s", part.path, error)
                 contents.append(None)
             else:
                 contents.append(_validated(part, content))
@@ -84,5 +84,5 @@ def _validated(part: Slice, content: Buffer) -> Buffer | None:
     fault = check_slice(part, content)
     if fault is None:
         return content
-    log.error("%s at byte %d: %s", part.path, part.position, fault)
+    log.error("file %s is damaged at byte %d: %s", part.path, part.position, fault)
     return None

@@ -129,7 +129,7 @@ class LogWriter:
         except OSError as error:
             return error
         except Exception as error:  # no memory, no thread: who waits has to be told all the same
-            log.exception("writing failed")
+            log.exception("write to the log files failed")
             return OSError(f"{type(error).__name__}: {error}")
         return None
 
@@ -138,7 +138,7 @@ class LogWriter:
             try:
                 done(error)
             except Exception:  # a fault of ours: nobody else need wait for ever because of it
-                log.exception("telling of a write failed")
+                log.exception("a write callback failed")
         if self._waiting:
             self._loop.call_soon(self._start_group)
         else:

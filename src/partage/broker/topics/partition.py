@@ -83,7 +83,7 @@ class Partition:
     def fail(self, error: OSError) -> None:
         """Go offline: the log and its files are not the same any more."""
         if self.failure is None:
-            log.error("%s is offline, writing it failed: %s", self.name, error)
+            log.error("partition %s went offline, a write failed: %s", self.name, error)
             self.failure, self.error = error, ErrorCode.KAFKA_STORAGE_ERROR
             self._notify(0)
             self._on_failed()

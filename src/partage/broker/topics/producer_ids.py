@@ -13,8 +13,8 @@ from partage.log.io import replace_file
 _PATH: Final = "producer-ids.json"
 _BLOCK: Final = 1 << 32  # reserved at each start; two thousand million starts are left after it
 _REPAIR_ADVICE: Final = (
-    'write {"next": N} into it, with N above 4294967296 times the number of starts there may have '
-    "been: a producer id must not be given out again"
+    'write {"next": N} into it, with N above 4294967296 times the number of broker starts so far: '
+    "producer ids must never be reused"
 )
 
 

@@ -89,7 +89,7 @@ _RETRIES: Final = {
     "default_api_timeout_ms": "timeout_ms",
 }
 #: Fields of `ClientOptions` that are not options by themselves.
-_NOT_BY_NAME: Final = {"retries", "is_patient", "connect_timeout_ms", "security"}
+_NOT_BY_NAME: Final = {"retries", "may_retry_initial_connect", "connect_timeout_ms", "security"}
 #: Minimum values other than 1.
 _LEAST: Final = {
     "fetch_max_wait_ms": 0,

@@ -1,4 +1,4 @@
-"""``partage lab``: the laboratory, where coordinator and consumers live in simulated worlds."""
+"""``partage lab``: run simulated worlds of brokers and consumer groups."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ EverythingOption = Annotated[
 
 
 class UncoveredEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that could have found a group in these states, and has not."""
+    """An event and the possible group states in which it did not occur."""
 
     event: str
     states: list[str]
 
 
 class RunReport(Summary, kw_only=True):
-    """``partage lab run --json``; for one world what never was is null."""
+    """Output of ``partage lab run --json``. The coverage gaps are null for a single world."""
 
     never_met: list[UncoveredEvent] | None = None
     never_happened: list[str] | None = None
@@ -178,7 +178,7 @@ app.command(epilog=json_help(WhatIfReport))(whatif)
 
 
 def _run_with_progress(scenario: Scenario) -> tuple[World, Verdict]:
-    """A large world takes minutes, in which one sees on a terminal that something goes on."""
+    """Run a scenario with a progress display on a terminal; a large world takes minutes."""
     with ProgressBar(f"living through world {scenario.seed}"):
         return run_scenario(scenario)
 
@@ -225,7 +225,9 @@ def _parse_change(text: str) -> tuple[str, Any]:
 
 
 def _summarize(found: Generator[Verdict], worlds: int) -> tuple[Summary, CommandError | None]:
-    """Sum up, with a bar on stderr while that is a terminal; and why it ended early, if it did."""
+    """Sum up verdicts with a progress bar on stderr. Also return the error that ended the run
+    early.
+    """
     summary = Summary()
     try:
         with (
@@ -245,7 +247,8 @@ def _summarize(found: Generator[Verdict], worlds: int) -> tuple[Summary, Command
 
 
 def _worker_killed_error(seeds: Sequence[int]) -> CommandError:
-    """Those that have been under way the longest are the likeliest cause."""
+    """Return the error for a killed worker. The seeds longest in progress are the likeliest cause.
+    """
     longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
     return CommandError(
         f"a process that ran worlds was killed (out of memory?); under way were "
@@ -297,7 +300,7 @@ def _print_summary(summary: Summary) -> None:
 
 
 def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Each event with the states that it was met in, the most frequent first."""
+    """Return each event with its states, the most frequent first."""
     found: dict[str, list[str]] = defaultdict(list)
     for pair, times in sorted(met.items(), key=lambda item: -item[1]):
         state, event = pair.split(" ", 1)
@@ -306,7 +309,7 @@ def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _print_failure(scenario: Scenario) -> None:
-    """The options of a world that broke a rule, and the end of its story."""
+    """Print the options of a failing world and the end of its story."""
     world, _ = _run_with_progress(scenario)
     texts = scenario.option_texts()
     kinds = {name: texts.pop(name) for name in list(texts) if name.endswith("kinds")}

@@ -1,4 +1,4 @@
-"""A live group as ``partage lab whatif`` reads it: it asks, and changes nothing."""
+"""Read a live group for ``partage lab whatif``, without changing it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from partage.lab.whatif.live_group import LiveGroup, LiveMember, LivePartition
 from partage.wire.consumer_protocol import decode_assignment
 from partage.wire.primitives import MalformedError
 
-#: Kafka's default, where no session timeout is shorter than three of it.
+#: Kafka's default heartbeat interval, which is at most a third of the session timeout.
 HEARTBEAT_INTERVAL_MS: Final = 3_000
-#: Records a second that a member is taken to read at least.
+#: Minimum reading speed of a member, in records per second.
 SPEED_MIN: Final = 1_000.0
 _SHOWN_MAX: Final = 200
 
 
 class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A live group, and how far what is known of it goes.
+    """A live group, and the limits of what is known about it.
 
-    ``seen_s`` is for how long it was looked how fast topics grow. ``has_timeouts`` says whether the
+    ``seen_s`` is the duration for which topic growth was measured. ``has_timeouts`` is True if the
     timeouts are those that the members joined with.
     """
 
@@ -48,10 +48,10 @@ class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> ObservedGroup:
-    """Read a group, and for ``sample_s`` seconds how fast its topics grow.
+    """Read a group, and measure for ``sample_s`` seconds how fast its topics grow.
 
     Raises:
-        Failure: it is not a group that can be rehearsed, or it rebalanced meanwhile.
+        CommandError: The group cannot be simulated, or it rebalanced meanwhile.
     """
     state = _describe_stable(cluster, name)
     wanted = {topic for member in state.members for topic in _topics(member, name)}
@@ -74,7 +74,8 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
             LivePartition(
                 topic=place[0],
                 index=place[1],
-                # What is read is committed later: the shorter is nearer to what is not read.
+                # Members commit after they read, so the smaller lag is closer to the unread
+                # records.
                 lag=_lag(
                     (earlier.get(place), begin.get(place)), (committed.get(place), ends.get(place))
                 ),
@@ -131,7 +132,7 @@ def _describe_stable(cluster: ClusterClient, name: str) -> GroupDescription:
 
 
 def _topics(member: MemberDescription, group: str) -> list[str]:
-    """What a member subscribes to."""
+    """Return the topics that a member subscribes to."""
     if member.subscription is not None:
         return member.subscription
     who = f"member {member.member_id} of group {group} (client {member.client_id}, {member.host})"
@@ -162,7 +163,7 @@ def _committed(state: GroupDescription) -> dict[Place, int | None]:
 
 
 def _matching_record(state: GroupDescription, saved: GroupRecord | None) -> GroupRecord | None:
-    """The group's record, if it is of the generation that was described."""
+    """Return the group's record if it is of the described generation."""
     if saved is None or saved.awaiting_sync:
         return None
     try:
@@ -199,13 +200,13 @@ def _between(before: int | None, after: int | None) -> int:
 
 
 def _lag(*looks: tuple[int | None, int | None]) -> int:
-    """The shortest of the looks that tell of one."""
+    """Return the smallest known lag."""
     told = [_between(read, end) for read, end in looks if end is not None]
     return min(told, default=0)
 
 
 def _with_longest_timeouts(group: LiveGroup, saved: GroupRecord) -> LiveGroup:
-    """The group with the longest timeouts that a member joined with."""
+    """Return the group with the longest timeouts that its members joined with."""
     return msgspec.structs.replace(
         group,
         session_timeout_ms=_longest_allowed(each.session_timeout_ms for each in saved.members),
@@ -214,11 +215,11 @@ def _with_longest_timeouts(group: LiveGroup, saved: GroupRecord) -> LiveGroup:
 
 
 def _longest_allowed(timeouts_ms: Iterable[int]) -> int:
-    """The longest, as far as a coordinator of ours takes it."""
+    """Return the longest timeout, within the limits of Partage's coordinator."""
     return min(max(1_000, *timeouts_ms), 1_800_000)
 
 
-# What is worth saying of it.
+# Remarks
 
 
 def _remarks(

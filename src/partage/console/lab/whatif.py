@@ -1,4 +1,4 @@
-"""``partage lab whatif``: what would become of a group if something happened to it."""
+"""``partage lab whatif``: the effect of events on a live group, simulated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from partage.lab.whatif.trial_pool import run_trials
 
 
 class TrialEvent(StrEnum):
-    """What can be tried."""
+    """The events that can be tried."""
 
     REBALANCE = "rebalance"
     LOST = "lost"
@@ -43,13 +43,13 @@ class TrialEvent(StrEnum):
 
 
 class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
-    """``partage lab whatif --json``: the group as it was found, and what came of each event.
+    """Output of ``partage lab whatif --json``: the group and the results of the trials.
 
-    ``generation`` is null where it could not be read. ``idle_members`` own nothing,
-    ``unowned_partitions`` are nobody's; ``lag`` is in records and leaves out
-    ``uncommitted_partitions``, in which the group has committed nothing. What is written a second
-    was seen for ``seen_s``, or said by ``--rate``. The timeouts are those that its ``members``
-    joined with, or the defaults of ``kafka`` where that could not be read; whatever is tried.
+    ``generation`` is null if unknown. ``idle_members`` own no partition; ``unowned_partitions``
+    have no owner. ``lag`` is in records, without ``uncommitted_partitions``, for which the group
+    has no committed offset. ``records_per_second`` was measured for ``seen_s``, or is given by
+    ``--rate``. The timeouts are those that the members joined with (``timeouts_of`` is
+    ``members``), or Kafka's defaults (``kafka``), whatever is tried.
     """
 
     group: str
@@ -223,7 +223,7 @@ def whatif(
         note(f"drawn: {picture}")
 
 
-# What is tried.
+# Trials
 
 
 def _default_assignors(live: LiveGroup) -> list[str]:
@@ -236,7 +236,7 @@ def _default_assignors(live: LiveGroup) -> list[str]:
 
 
 def _with_load(live: LiveGroup, rate: float | None, speed: float | None) -> LiveGroup:
-    """The group with as much to read, and as able to, as is to be tried."""
+    """Return the group with the given or measured load and reading speed."""
     if rate is not None:
         seen = sum(p.rate for p in live.partitions)
         even = rate / max(1, len(live.partitions))
@@ -283,11 +283,11 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
             ) from None
 
 
-# What is shown.
+# Output
 
 
 def _basis(answer: WhatIfReport, *, is_rate_said: bool) -> str:
-    """What lags are worked out from."""
+    """Return the assumptions for the lags."""
     rate = "as said" if is_rate_said else f"seen for {answer.seen_s:.1f} s"
     return (
         f"lag {count(answer.lag, 'record')}, by what is committed; "
@@ -320,7 +320,7 @@ def _print_report(answer: WhatIfReport, basis: str) -> None:
 
 
 def _print_event(outcomes: list[TrialResult], *, says_session: bool) -> None:
-    """A column for each assignor and session timeout."""
+    """Print a table with a column for each assignor and session timeout."""
     print(f"\n{EVENT_TITLES[outcomes[0].event]}: {outcomes[0].detail}")
     columns = [
         f"{each.assignor}, {each.session_timeout_ms / 1000:g} s" if says_session else each.assignor

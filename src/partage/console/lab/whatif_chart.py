@@ -1,4 +1,4 @@
-"""The picture of ``partage lab whatif``: lags and standstills, side by side for each event."""
+"""Chart of ``partage lab whatif``: lags and unread partitions, side by side for each event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS: Final = ("#d62839", "#4c78a8", "#f4a259", "#54a24b", "#b279a2", "#7970
 _STYLES: Final = ("-", "--", ":", "-.")
 _UNDISTURBED: Final = "had nothing happened"
 _PALE: Final[dict[str, Any]] = {"color": _FAINT, "linestyle": ":", "linewidth": 1.2}
-#: What is said of each event.
+#: Title of each event.
 EVENT_TITLES: Final = {
     "rebalance": "a rebalance",
     "lost": "a member is lost",
@@ -29,10 +29,10 @@ _SHOWN_LEAST_S: Final = 10
 
 
 def check_chart_path(path: Path) -> None:
-    """See that a picture can be drawn there, before anything is tried for it.
+    """Check that the chart can be saved, before any trial runs.
 
     Raises:
-        Failure: matplotlib is not there, or this is no place or name for a picture.
+        CommandError: matplotlib is missing, or the path is not suitable.
     """
     if find_spec("matplotlib") is None:
         raise CommandError("--picture needs matplotlib: pip install 'partage[demo]'")
@@ -53,10 +53,16 @@ def check_chart_path(path: Path) -> None:
 
 
 def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResult]) -> None:
-    """Save it, with what it is based on under the title; the file's name says in which format.
+    """Save the chart. The file extension determines the format.
+
+    Args:
+        path: The file.
+        title: The title.
+        basis: The assumptions, shown under the title.
+        outcomes: The results.
 
     Raises:
-        Failure: the file cannot be written.
+        CommandError: The file cannot be written.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -84,7 +90,7 @@ def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResul
         axes[0][0].set_ylabel("records behind")
         axes[1][0].set_ylabel("partitions that nobody reads,\non average over each second")
         drawn = dict(zip(*axes[0][0].get_legend_handles_labels()[::-1], strict=True))
-        drawn[_UNDISTURBED] = drawn.pop(_UNDISTURBED)  # last
+        drawn[_UNDISTURBED] = drawn.pop(_UNDISTURBED)  # legend order: last
         figure.legend(
             drawn.values(),
             drawn.keys(),
@@ -103,7 +109,7 @@ def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResul
 def _column(
     lags: Any, still: Any, here: Sequence[TrialResult], all_of_them: Sequence[TrialResult]
 ) -> None:
-    """The lags under each assignor and session timeout above, the standstills below."""
+    """Draw the lags of one event above, the unread partitions below."""
     assignors = list(dict.fromkeys(each.assignor for each in all_of_them))
     timeouts = list(dict.fromkeys(each.session_timeout_ms for each in all_of_them))
     until_s = max(_shown_until_s(each) for each in here)
@@ -137,7 +143,7 @@ def _column(
 
 
 def _unread_counts(outcome: TrialResult) -> list[float]:
-    """With what is read by nobody in the rest of the last second, in which all else was settled."""
+    """Return the unread partitions by second, with the rest of the last second filled in."""
     counts = list(outcome.still)
     if counts and outcome.settled_s is not None:
         counts[-1] += outcome.unread * (len(counts) - outcome.settled_s)
@@ -145,7 +151,7 @@ def _unread_counts(outcome: TrialResult) -> list[float]:
 
 
 def _shown_until_s(outcome: TrialResult) -> int:
-    """Until when there is something to see."""
+    """Return the end of the time axis."""
     settled_s = outcome.settled_s or 0.0
     caught_up_s = outcome.caught_up_s if outcome.caught_up_s is not None else 2 * settled_s
     return int(max(_SHOWN_LEAST_S, 1.1 * max(settled_s, caught_up_s)))

@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from partage.console.common.cluster_client import ClusterClient, error_text
-from partage.pipelines.rebalances.event_decoder import decode_event
+from partage.pipelines.rebalances.event_decoder import parse_event
 from partage.store.group_events import TOPIC
 from partage.web.cluster_history import ReceivedEvent
 from partage.wire.primitives import MalformedError
@@ -117,7 +117,7 @@ class GroupEventsReader:
         self._next[partition] = (message.offset() or 0) + 1
         value = message.value() or b""
         try:
-            return ReceivedEvent(decode_event(value), value)
+            return ReceivedEvent(parse_event(value), value)
         except MalformedError:
             return None  # Not an event, or an event with impossible values.
 

@@ -1,1 +1,1 @@
-"""What if: a live group as it was found, and what would become of it."""
+"""What-if simulation: a copy of a live group, and the effect of events on it."""

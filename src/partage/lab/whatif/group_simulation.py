@@ -1,12 +1,12 @@
-"""A live group in a world of its own, where something can be tried on it.
+"""A copy of a live group in a separate world, on which events can be tried.
 
-The coordinator, the members' cores, the assignors and the wire are those of every world. The
-members are not: they read nothing, for there are no records. They heartbeat, and hear of what they
-own once they are done with what they work on.
+The coordinator, the member state machines, the assignors and the wire protocol are those of every
+world. The members read no records. They send heartbeats, and notice revocations after they finished
+their current work.
 
-It begins as the group was found: its last but one generation is written into the coordinator's
-state, all join, and whoever leads hands out the live assignment instead of asking its assignor.
-From then on everything takes its course.
+The simulation starts in the live state: the previous generation is written into the coordinator's
+state, all members join, and the leader distributes the live assignment instead of calling its
+assignor. After that, the production code decides.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.consumer_protocol import Assignment, ConsumerTopicPartitions, encode_assignment
 from partage.wire.types import Message
 
-#: Those that need nothing of their members or topics that a rehearsal does not have.
+#: Assignors that need no data of members or topics that the simulation lacks.
 ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
     each.name: each for each in (Range, RoundRobin, Sticky, CooperativeSticky, ConsistentHashing)
 }
-#: A member is up to so long at work on what it has read, and hears of nothing else.
+#: Longest time for which processing keeps a member from noticing events.
 PROCESSING_MAX_MS: Final = 500
 _LOAD_MAX_MS: Final = 500
 _POLL_INTERVAL_MS: Final = 250
@@ -54,9 +54,9 @@ _NEVER_MS: Final = 1 << 50
 
 
 class _SimulatedWorld(World):
-    """A world that nobody judges, and whose topics nobody stores: only who reads what counts.
+    """A world without checkers and stored topics: only the readers of partitions matter.
 
-    Time in which nothing happens need not be lived through: ``skipped_ms`` counts it.
+    Idle time can be skipped; ``skipped_ms`` is its sum.
     """
 
     has_invariant_checks: ClassVar[bool] = False
@@ -68,7 +68,7 @@ class _SimulatedWorld(World):
 
     @property
     def virtual_now_ms(self) -> int:
-        """The time, with what was skipped."""
+        """The virtual time, including skipped time."""
         return self.now_ms + self.skipped_ms
 
     @property
@@ -76,10 +76,10 @@ class _SimulatedWorld(World):
         return {OFFSETS_TOPIC: 1}
 
     def append_history(self, entry: HistoryEntry) -> None:
-        """Nobody reads the history of a rehearsal."""
+        """Drop the entry: a simulation needs no history."""
 
     def record_response(self, asked: RequestReceived, message: Message) -> None:
-        """Nor counts its generations."""
+        """Drop the response: a simulation counts no generations."""
 
     def add_process(self, **made_of: Any) -> ConsumerProcess:
         process = _SimulatedMember(self, **made_of)
@@ -88,10 +88,10 @@ class _SimulatedWorld(World):
 
 
 class _IdlePollLoop(PollLoop):
-    """A user who waits in a poll, and never for records."""
+    """A user that stays in a poll and reads no records."""
 
     def on_owned_changed(self, owned: frozenset[Partition]) -> None:
-        """It reads nothing."""
+        """Ignore the change: no records are read."""
 
     def poll(self) -> None:
         process = self._process
@@ -99,7 +99,7 @@ class _IdlePollLoop(PollLoop):
 
 
 class _SimulatedMember(ConsumerProcess):
-    """A member that says what may be read from it."""
+    """A member that records which partitions are deliverable."""
 
     poll_loop_class: ClassVar[type[PollLoop]] = _IdlePollLoop
     _deliverable: frozenset[Partition] = frozenset()
@@ -122,7 +122,7 @@ class _SimulatedMember(ConsumerProcess):
 
     def _perform_action(self, action: outcome.Action) -> None:
         match action:
-            case outcome.WatchTopics():  # topics stay what they are
+            case outcome.WatchTopics():  # topics do not change
                 return
             case outcome.CallListener():
                 self.call_later(self.rng.randrange(PROCESSING_MAX_MS), self._run_listener)
@@ -134,7 +134,7 @@ class _SimulatedMember(ConsumerProcess):
             self.handle(events.CallbackCompleted(at_ms=self.world.now_ms, serial=due.serial))
 
     def desynchronize_heartbeats(self) -> None:
-        """A long time passes: heartbeats come as seldom as they do at rest, and at any moment."""
+        """Set heartbeat intervals and phases to what they are after a long stable time."""
         now_ms, interval_ms = self.world.now_ms, self.world.options.heartbeat_interval_ms
         turn = HandlerContext(now_ms)
         for _ in range(interval_ms.bit_length()):
@@ -143,7 +143,7 @@ class _SimulatedMember(ConsumerProcess):
 
     @property
     def is_stable(self) -> bool:
-        """Whether it owns what it was given, and nobody is to be told."""
+        """True if it owns its assignment and no callback is pending."""
         core = self.core
         return (
             core.membership.state is MemberState.STABLE
@@ -153,14 +153,18 @@ class _SimulatedMember(ConsumerProcess):
 
 
 class _LiveAssignment:
-    """The live assignment, to be handed out once; by the names of processes."""
+    """The live assignment by process name, which is distributed once."""
 
     def __init__(self, shares: Mapping[str, tuple[Partition, ...]]) -> None:
         self._shares = shares
         self.was_used = False
 
     def assignments(self, named: Mapping[str, str]) -> dict[str, bytes]:
-        """What each member is given; ``named`` has the process of each member id."""
+        """Return the encoded assignments.
+
+        Args:
+            named: The process name of each member id.
+        """
         self.was_used = True
         return {
             member_id: encode_assignment(
@@ -176,7 +180,9 @@ class _LiveAssignment:
 
 
 class _LiveThenAssignor(ConsumerProtocol):
-    """An assignor whose turn comes in the second generation."""
+    """A protocol that distributes the live assignment first and uses the assignor from the second
+    generation on.
+    """
 
     def __init__(self, assignor: Assignor, opening: _LiveAssignment, world: World) -> None:
         super().__init__([assignor])
@@ -191,7 +197,7 @@ class _LiveThenAssignor(ConsumerProtocol):
         )
 
     def _process(self, member_id: str, instance_id: str | None) -> str:
-        """Who a member is: it may not have heard of its own id yet."""
+        """Return the process of a member, which may not know its member id yet."""
         for process in self._world.processes:
             if process.instance_id == instance_id and (
                 instance_id is not None or member_id.startswith(f"{process.name}-")
@@ -201,15 +207,15 @@ class _LiveThenAssignor(ConsumerProtocol):
 
 
 class GroupSimulation:
-    """A group in a world, as it was found; ``assignor`` is what its members offer.
+    """A copy of a live group whose members offer ``assignor``.
 
-    A process has the id of its live member for its name, which its member id begins with, so that
-    assignors see members in their live order.
+    A process has the live member's id as name. Its new member id starts with this name, so
+    assignors see the members in their live order.
     """
 
     def __init__(self, group: LiveGroup, assignor: str) -> None:
         self.group = group
-        self.member_by_process: dict[str, str] = {}  # process -> the member whose place it fills
+        self.member_by_process: dict[str, str] = {}  # the live member that each process stands for
         self.membership_changes: list[MembershipChange] = []
         self._assignor = ASSIGNORS[assignor]
         self._world = _SimulatedWorld(_scenario(group))
@@ -220,7 +226,7 @@ class GroupSimulation:
         self._restore_live_group()
 
     def _restore_live_group(self) -> None:
-        """Let the group become what it was found to be."""
+        """Bring the group into its live state."""
         world, group = self._world, self.group
         world.broker.start()
         world.clock.run(_LOAD_MAX_MS)
@@ -230,21 +236,21 @@ class GroupSimulation:
             shard.apply(GroupRecord(group_id=group.name, generation=group.generation - 1))
         for member in sorted(group.members, key=lambda member: member.member_id != group.leader):
             self.start_process(member, member.member_id)
-            world.clock.run(10)  # who comes first leads
+            world.clock.run(10)  # the first member becomes leader
         self.wait_until_stable()
         assert self.owners == group.owners, "a rehearsal begins with the live assignment"
         assert group.generation in (None, self.generation), "and in the live generation"
 
-    # What there is.
+    # State
 
     @property
     def now_ms(self) -> int:
-        """The time of the world."""
+        """The virtual time."""
         return self._world.virtual_now_ms
 
     @property
     def timeline(self) -> list[ReaderChange]:
-        """Who read what, from when on."""
+        """The changes of the partitions that each process reads."""
         return self._world.timeline
 
     @property
@@ -256,7 +262,7 @@ class GroupSimulation:
 
     @property
     def owners(self) -> dict[Partition, str]:
-        """Who owns what, by the live member whose place it fills."""
+        """The live member that each owned partition's owner stands for."""
         return {
             p: self.member_by_process[each.name]
             for each in self.live_processes
@@ -265,13 +271,13 @@ class GroupSimulation:
 
     @property
     def live_processes(self) -> list[ConsumerProcess]:
-        """The members' processes, in the order in which they began."""
+        """The members' live processes, in start order."""
         return self._world.live_processes
 
-    # What can be done.
+    # Actions
 
     def run(self, for_ms: int) -> None:
-        """Let so much time pass. What is left of it once the group is at rest is skipped."""
+        """Let time pass; skip the rest once the group is stable."""
         end_ms = self.now_ms + for_ms
         while self.now_ms < end_ms:
             self._world.clock.run(min(_POLL_INTERVAL_MS, end_ms - self.now_ms))
@@ -285,17 +291,23 @@ class GroupSimulation:
             process.desynchronize_heartbeats()
 
     def mark_membership_change(self, processes: Iterable[str]) -> None:
-        """Note that these processes come or go from now on."""
+        """Record that these processes start or stop now."""
         self.membership_changes.append(MembershipChange(self.now_ms, frozenset(processes)))
 
     def new_member_name(self, client_id: str) -> str:
-        """A name for a process that was not there before, as a coordinator makes member ids."""
+        """Return a name for a new process, in the form of member ids."""
         return f"{client_id}-{self._world.rng.getrandbits(64):016x}"
 
     def start_process(
         self, like: LiveMember, name: str, place: str | None = None
     ) -> ConsumerProcess:
-        """Start a process like a member, in its own or another's place."""
+        """Start a process with a member's settings.
+
+        Args:
+            like: The member to copy.
+            name: The process name.
+            place: The live member that it stands for; default is the process itself.
+        """
         self.member_by_process[name] = name if place is None else place
         return self._world.add_process(
             name=name,
@@ -306,8 +318,10 @@ class GroupSimulation:
         )
 
     def wait_until_stable(self) -> bool:
-        """Wait until all own what they were given, and heartbeats are spread as they are after a
-        long time; False if that does not come.
+        """Wait until all members own their assignments, then spread the heartbeats.
+
+        Returns:
+            False if the group does not become stable in time.
         """
         group = self.group
         patience_ms = _STABLE_TIMEOUT_MS + 2 * (
@@ -321,7 +335,7 @@ class GroupSimulation:
         return False
 
     def _is_stable(self) -> bool:
-        """Whether the coordinator has exactly those for members that are there, all at work."""
+        """Return True if the group has exactly the live processes as members and all are stable."""
         alive = self.live_processes
         shard = self._world.broker.shard
         found = None if shard is None else shard.groups.get(self.group.name)
@@ -337,7 +351,7 @@ class GroupSimulation:
 
 
 def _scenario(group: LiveGroup) -> Scenario:
-    """A world of ordinary speed in which nothing is planned."""
+    """Return a scenario of normal speed without faults."""
     options = Options(
         members=1,
         static_share=0.0,

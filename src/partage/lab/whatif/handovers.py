@@ -1,4 +1,5 @@
-"""What became of partitions in a rehearsal: who read them when, and how long nobody did."""
+"""Handovers of partitions in a simulation: which process read them when, and for how long none did.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from partage.lab.whatif.live_group import Partition
 
 
 class ReaderChange(NamedTuple):
-    """A process reads these partitions from now on, and no others."""
+    """A process reads exactly these partitions from now on."""
 
     at_ms: int
     process: str
@@ -19,19 +20,23 @@ class ReaderChange(NamedTuple):
 
 
 class MembershipChange(NamedTuple):
-    """From this moment on these processes come or go."""
+    """These processes start or stop at this time."""
 
     at_ms: int
     processes: frozenset[str]
 
 
 class HandoverStats(msgspec.Struct, kw_only=True):
-    """What became of all partitions; ``stood_still_ms`` adds up what each was read by nobody.
+    """Handover statistics of all partitions.
 
-    ``handed_over`` counts how often a partition came to another place in the group, ``shuffled``
-    those of them where neither side had just come or was going. ``moved`` partitions are read by
-    another place in the end, ``unread`` ones by nobody. ``still_ms_by_second`` is what each second
-    has of ``stood_still_ms``.
+    Attributes:
+        unread_ms: Time in which a partition was read by no process, summed over all partitions.
+        longest_gap_ms: Longest time in which one partition was read by no process.
+        handovers: How often a partition moved to another member of the live group.
+        avoidable_handovers: Handovers between two members of which neither started nor stopped.
+        moved: Partitions that another member reads at the end.
+        unread: Partitions that no member reads at the end.
+        unread_ms_by_second: ``unread_ms`` of each second.
     """
 
     unread_ms: int = 0
@@ -44,7 +49,7 @@ class HandoverStats(msgspec.Struct, kw_only=True):
 
 
 def final_readers(timeline: Iterable[ReaderChange]) -> dict[str, frozenset[Partition]]:
-    """Who reads what at the end of a timeline."""
+    """Return the partitions that each process reads at the end of a timeline."""
     return {process: partitions for _, process, partitions in timeline}
 
 
@@ -56,16 +61,22 @@ def measure_handovers(
     begin_ms: int,
     end_ms: int,
 ) -> HandoverStats:
-    """What became of ``partitions`` from ``begin_ms`` to ``end_ms``.
+    """Measure the handovers of ``partitions`` from ``begin_ms`` to ``end_ms``.
 
-    ``places`` has the place in the group that a process fills: who comes back after a restart
-    fills its predecessor's.
+    Args:
+        timeline: All changes, in order.
+        partitions: The partitions.
+        places: The live member that each process stands for; a restarted process replaces its
+            predecessor.
+        disturbances: Starts and stops of processes, in order.
+        begin_ms: Begin of the measurement.
+        end_ms: End of the measurement.
     """
     course = HandoverStats()
     held = final_readers(change for change in timeline if change.at_ms < begin_ms)
     reader = {p: process for process, theirs in held.items() for p in theirs}
     first = {p: places[process] for p, process in reader.items()}
-    last = dict(reader)  # who read it last, if nobody does now
+    last = dict(reader)  # the last process that read it
     still = {p: begin_ms for p in partitions if p not in reader}
     looked_ms = begin_ms
     for at_ms, process, theirs in timeline:
@@ -102,7 +113,7 @@ def measure_handovers(
 
 
 def _add_unread_time(ms_by_second: list[int], number: int, from_ms: int, until_ms: int) -> None:
-    """So many stood still from one time to another, which goes on where the last one ended."""
+    """Add the unread time of ``number`` partitions. ``from_ms`` is the end of the previous call."""
     while from_ms < until_ms:
         second = from_ms // 1000
         if second == len(ms_by_second):
@@ -118,7 +129,7 @@ def _add_gap(course: HandoverStats, for_ms: int) -> None:
 
 
 def _changed_processes(disturbances: Sequence[MembershipChange], at_ms: int) -> frozenset[str]:
-    """Who had just come or was going at that time."""
+    """Return the processes of the latest membership change at that time."""
     for since_ms, processes in reversed(disturbances):
         if since_ms <= at_ms:
             return processes

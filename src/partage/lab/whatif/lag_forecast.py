@@ -1,8 +1,8 @@
-"""How far a group falls behind while its partitions change hands.
+"""Forecast of a group's lag while its partitions change owners.
 
-Each partition grows at its own rate. A member reads so many records a second, of its most delayed
-partitions first; so the lags of its partitions are what they would be if nobody read them, cut off
-at one level, and for the sum of them no partition needs to be looked at.
+Each partition grows at its own rate. A member reads a fixed number of records per second, from its
+most delayed partitions first. So the lags of its partitions are what they would be without reading,
+cut off at one level. The sum of the lags needs no computation for each partition.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ import msgspec
 from partage.lab.whatif.handovers import ReaderChange
 from partage.lab.whatif.live_group import LivePartition, Partition
 
-#: Between two looks at the sum of all lags, at least.
+#: Minimum time between two samples of the total lag.
 _SAMPLE_INTERVAL_MS: Final = 100
-#: So much is looked at after the last change, if the group has caught up by then.
+#: The forecast continues this long after the last change, if the group has caught up by then.
 _TAIL_MS: Final = 10_000
-#: For so long the group may catch up, after the last change.
+#: Time limit for catching up after the last change.
 _CATCH_UP_MAX_MS: Final = 600_000
 
 
 class LagForecast(msgspec.Struct, kw_only=True):
-    """The lag of a group in records, ``by_second`` from the beginning on.
+    """The lag of a group in records, by second.
 
-    ``undisturbed`` is what it would have been had nothing changed hands; ``added`` is by how much
-    it was more at its worst. ``caught_up_ms`` is when it first was no more after that; None if
-    that does not come.
+    Attributes:
+        by_second: The lag.
+        undisturbed: The lag without any change.
+        peak: The maximum lag.
+        added: The maximum excess over ``undisturbed``.
+        caught_up_ms: When the excess first returned to zero after its maximum; None if it did not.
     """
 
     by_second: list[int]
@@ -39,7 +42,7 @@ class LagForecast(msgspec.Struct, kw_only=True):
 
 
 class _Reader:
-    """A member: the lags of what it reads, as of ``since_ms``; ``total`` is their sum."""
+    """A member: the lags of its partitions as of ``since_ms``, and their sum."""
 
     def __init__(self, speed: float) -> None:
         self.lags: dict[Partition, float] = {}
@@ -49,12 +52,12 @@ class _Reader:
         self._inflow = 0.0
 
     def total(self, at_ms: int) -> float:
-        """All its lags together."""
+        """Return the sum of its lags."""
         grown = (self._inflow - self._speed) * (at_ms - self._since_ms) / 1000
         return max(0.0, self._total + grown) if self.lags else 0.0
 
     def update_lags(self, at_ms: int, rates: Mapping[Partition, float]) -> None:
-        """Work out each partition's lag."""
+        """Compute each partition's lag at a time."""
         total, elapsed_s = self.total(at_ms), (at_ms - self._since_ms) / 1000
         unread = {p: lag + rates[p] * elapsed_s for p, lag in self.lags.items()}
         level = _cut_off_level(list(unread.values()), total)
@@ -62,14 +65,14 @@ class _Reader:
         self._since_ms = at_ms
 
     def restart_clock(self, at_ms: int, rates: Mapping[Partition, float]) -> None:
-        """Go on with the lags that are there now."""
+        """Continue with the current lags."""
         self._since_ms = at_ms
         self._total = sum(self.lags.values())
         self._inflow = sum(rates[p] for p in self.lags)
 
 
 def _cut_off_level(amounts: list[float], total: float) -> float:
-    """The level at which to cut amounts off so that ``total`` is left of them."""
+    """Return the level to which amounts must be cut so that their sum is ``total``."""
     left = total
     amounts.sort()
     for number, amount in enumerate(amounts):
@@ -81,12 +84,12 @@ def _cut_off_level(amounts: list[float], total: float) -> float:
 
 
 class _UnreadPartitions:
-    """The partitions that nobody reads; each grows from what it was when it was left."""
+    """The partitions that no member reads. Each grows from its lag when it was added."""
 
     def __init__(self, rates: Mapping[Partition, float]) -> None:
         self._rates = rates
         self._left: dict[Partition, tuple[float, int]] = {}
-        self._at_zero = 0.0  # what their sum would have been at the time 0
+        self._at_zero = 0.0  # their sum, extrapolated to time 0
         self._inflow = 0.0
 
     def add(self, partition: Partition, lag: float, at_ms: int) -> None:
@@ -96,7 +99,7 @@ class _UnreadPartitions:
         self._at_zero += lag - rate * at_ms / 1000
 
     def remove(self, partition: Partition, at_ms: int) -> float:
-        """A partition's lag; somebody reads it from now on."""
+        """Remove a partition that a member reads from now on, and return its lag."""
         lag, since_ms = self._left.pop(partition)
         rate = self._rates[partition]
         self._inflow -= rate
@@ -108,7 +111,7 @@ class _UnreadPartitions:
 
 
 class _GroupLag:
-    """All lags at a time, which begins at 0."""
+    """The lags of a group; the time starts at 0."""
 
     def __init__(self, partitions: Iterable[LivePartition], speed: float) -> None:
         self._rates = {(p.topic, p.index): p.rate for p in partitions}
@@ -120,14 +123,14 @@ class _GroupLag:
             self._waiting.add((p.topic, p.index), p.lag, 0)
 
     def set_partitions(self, process: str, partitions: frozenset[Partition], at_ms: int) -> None:
-        """A process reads these from now on."""
+        """Set the partitions that a process reads from now on."""
         reader = self._readers.setdefault(process, _Reader(self._speed))
         reader.update_lags(at_ms, self._rates)
         for gone in reader.lags.keys() - partitions:
             self._waiting.add(gone, reader.lags.pop(gone), at_ms)
             del self._reader_of[gone]
         for new in (partitions & self._rates.keys()) - reader.lags.keys():
-            if new in self._reader_of:  # it has not noticed yet that it reads for nothing
+            if new in self._reader_of:  # its previous reader has not noticed the handover yet
                 self._take_from(self._reader_of[new], new, at_ms)
             reader.lags[new] = self._waiting.remove(new, at_ms)
             self._reader_of[new] = reader
@@ -150,7 +153,9 @@ def forecast_lag(
     begin_ms: int,
     end_ms: int,
 ) -> LagForecast:
-    """The group's lag from ``begin_ms`` until it has caught up after ``end_ms``, or does not."""
+    """Forecast the group's lag from ``begin_ms`` until it has caught up after ``end_ms``, or the
+    time limit.
+    """
     group, undisturbed = (_GroupLag(partitions, speed) for _ in range(2))
     for change in (change for change in timeline if change.at_ms < begin_ms):
         group.set_partitions(change.process, change.partitions, 0)

@@ -1,4 +1,4 @@
-"""A live group as somebody found it, in plain values: what a rehearsal begins with."""
+"""A snapshot of a live group, with which a simulation starts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ Partition = tuple[str, int]
 
 
 class LiveMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member as it was found: what it subscribes to, and what it is assigned.
+    """A member of a live group: its subscription and its assignment.
 
-    ``member_id`` is the one that the coordinator gave it; assignors go by its order.
+    ``member_id`` comes from the coordinator; assignors use its order.
     """
 
     member_id: str
@@ -21,9 +21,9 @@ class LiveMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LivePartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition of a topic that somebody subscribes to.
+    """A partition of a subscribed topic.
 
-    ``lag`` is in records, ``rate`` in records that are written to it a second.
+    ``lag`` is in records, ``rate`` in records written per second.
     """
 
     topic: str
@@ -33,11 +33,11 @@ class LivePartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group as it was found.
+    """A snapshot of a live group.
 
-    ``generation`` and ``leader``, a member id, are None where they could not be learnt. ``speed``
-    is how many records a second a member can read; the timeouts are its members'. ``partitions``
-    are all of the topics that are subscribed to and exist, from 0 on, owned or not.
+    ``generation`` and ``leader`` (a member id) are None if unknown. ``speed`` is the number of
+    records per second that a member can read. The timeouts apply to all members. ``partitions`` has
+    all partitions of the subscribed topics that exist, owned or not.
     """
 
     name: str
@@ -53,7 +53,7 @@ class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def partition_counts(self) -> dict[str, int]:
-        """How many partitions each topic has."""
+        """The number of partitions of each topic."""
         found: dict[str, int] = {}
         for partition in self.partitions:
             found[partition.topic] = max(found.get(partition.topic, 0), partition.index + 1)
@@ -61,5 +61,5 @@ class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owners(self) -> dict[Partition, str]:
-        """Who owns what, by member id; without what nobody owns."""
+        """The member id of each owned partition's owner."""
         return {place: member.member_id for member in self.members for place in member.assigned}

@@ -1,8 +1,7 @@
-"""What would become of a live group if something happened to it, or if it were set up otherwise.
+"""Trials: the effect of an event, or of other settings, on a live group.
 
-Each event is tried in a rehearsal of its own (`rehearsal`), which begins with the live assignment.
-What comes out is how long partitions stood still, how many changed hands, and how far the group
-fell behind.
+Each trial runs in a separate simulation (`GroupSimulation`), which starts with the live assignment.
+The result has the time in which partitions were unread, the number of handovers, and the lag.
 """
 
 from __future__ import annotations
@@ -19,18 +18,19 @@ from partage.lab.whatif.handovers import measure_handovers
 from partage.lab.whatif.lag_forecast import forecast_lag
 from partage.lab.whatif.live_group import LiveGroup
 
-#: For so long a member is left to leave its group by itself.
+#: Time limit for a member's clean leave.
 _LEAVE_TIMEOUT_MS: Final = 5_000
 _POLL_INTERVAL_MS: Final = 100
 
-#: Told how much of an event has happened, from 0 to 1.
+#: Called with the progress of an event, from 0 to 1.
 ProgressCallback = Callable[[float], None]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be tried: one of `EVENTS`, under one of `ASSIGNORS`.
+    """One event of `TRIAL_EVENTS` under one assignor of `ASSIGNORS`.
 
-    ``more`` is how many members join at once, ``away_ms`` how long one that is restarted is away.
+    ``more`` is the number of members that join at once, ``away_ms`` the downtime of a restarted
+    member.
     """
 
     group: LiveGroup
@@ -40,23 +40,32 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     away_ms: int = 5_000
 
 
-#: Lets something happen, and says to whom.
+#: Triggers an event and returns a description of the affected members.
 TrialEventFunction = Callable[[GroupSimulation, Trial, ProgressCallback], str]
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes of one event under one assignor; lags are in records.
+    """Result of one event under one assignor; lags are in records.
 
-    ``event`` is one of `EVENTS`, ``detail`` says to whom it happened. ``stood_still_s`` adds up the
-    seconds in which a partition was read by nobody, of all partitions; ``longest_still_s`` is the
-    longest time that one of them was. ``handed_over`` counts how often a partition came to another
-    member, ``shuffled`` those of them where neither member had just come or was going. ``moved``
-    partitions are another member's in the end, ``unread`` ones nobody's. ``settled_s`` is when the
-    last change was; null if the group came to no rest. ``lag_added`` is by how much the lag was
-    more at its worst than it would have been had nothing happened; after ``caught_up_s`` it was no
-    more than that, null if it was not within 10 minutes. ``lags`` has it by second,
-    ``lags_undisturbed`` what it would have been; ``still`` has how many partitions nobody read, on
-    average over each second.
+    Attributes:
+        event: One of `TRIAL_EVENTS`.
+        detail: The affected members.
+        assignor: The assignor's name.
+        session_timeout_ms: The members' session timeout.
+        stood_still_s: Time in which a partition was read by no member, summed over all partitions.
+        longest_still_s: Longest time in which one partition was read by no member.
+        handed_over: How often a partition moved to another member.
+        shuffled: Those handovers of which neither member was lost, restarted or new.
+        moved: Partitions that another member owns at the end.
+        unread: Partitions that no member reads at the end.
+        settled_s: Time of the last change; null if the group did not become stable.
+        rebalances: Number of new generations.
+        lag_peak: The maximum lag.
+        lag_added: The maximum excess over the lag without the event.
+        caught_up_s: When the excess returned to zero; null if it did not within 10 minutes.
+        lags: The lag by second.
+        lags_undisturbed: The lag by second without the event.
+        still: Number of unread partitions, averaged over each second.
     """
 
     event: str
@@ -80,14 +89,14 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _rebalance(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
-    """Nothing but that the group is assigned anew."""
+    """Trigger a rebalance without any membership change."""
     rehearsal.mark_membership_change([])
     rehearsal.live_processes[0].request_rejoin()
     return "nobody comes or goes"
 
 
 def _crash_largest(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
-    """The member with the most partitions is gone without a word."""
+    """Crash the member with the most partitions."""
     lost = max(rehearsal.live_processes, key=lambda process: len(process.core.owned))
     owned = len(lost.core.owned)
     rehearsal.mark_membership_change([lost.name])
@@ -96,9 +105,9 @@ def _crash_largest(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallb
 
 
 def _restart_all(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
-    """Each member ends and comes back, the next one when all are at rest again.
+    """Restart all members one after the other, each when the group is stable.
 
-    Of a static member the group is not told that it leaves (KIP-345).
+    A static member does not leave the group (KIP-345).
     """
     members = rehearsal.group.members
     there = {process.name: process for process in rehearsal.live_processes}
@@ -124,7 +133,7 @@ def _leave(rehearsal: GroupSimulation, process: ConsumerProcess) -> None:
 
 
 def _add_members(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
-    """So many more members join at once, that subscribe to what most do."""
+    """Add members that subscribe to what most members subscribe to."""
     members = rehearsal.group.members
     topics, _ = Counter(frozenset(member.topics) for member in members).most_common(1)[0]
     first = next(member for member in members if frozenset(member.topics) == topics)
@@ -136,7 +145,7 @@ def _add_members(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallbac
     return f"{trial.more} that subscribe to {', '.join(sorted(topics)) or 'nothing'}"
 
 
-#: What can be tried.
+#: The events that can be tried.
 TRIAL_EVENTS: Final[Mapping[str, TrialEventFunction]] = {
     "rebalance": _rebalance,
     "lost": _crash_largest,
@@ -146,10 +155,14 @@ TRIAL_EVENTS: Final[Mapping[str, TrialEventFunction]] = {
 
 
 def run_trial(trial: Trial, told: ProgressCallback = lambda done: None) -> TrialResult:
-    """What comes of an event if the group's members offer the assignor.
+    """Run one trial.
+
+    Args:
+        trial: The group, event and assignor.
+        told: Called with the progress.
 
     Raises:
-        KeyError: there is no such event or assignor.
+        KeyError: There is no such event or assignor.
     """
     group, assignor = trial.group, trial.assignor
     rehearsal = GroupSimulation(group, assignor)

@@ -1,4 +1,4 @@
-"""Many trials of ``what if``, in several processes where that pays."""
+"""Run many trials, in several processes if this is faster."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from partage.lab.swarm import prepare_worker
 from partage.lab.whatif.trial import Trial, TrialResult, run_trial
 from partage.lab.worker_pool import ProcessPool
 
-#: From so many members on another process is worth its start.
+#: Smallest group for which a second process is worth its start.
 _PARALLEL_MEMBERS_MIN: Final = 20
 _POLL_INTERVAL_S: Final = 0.1
 
-#: Told the number of a trial, and how much of it is done, from 0 to 1.
+#: Called with the number of a trial and its progress from 0 to 1.
 TrialProgressCallback = Callable[[int, float], None]
 TrialProgress = tuple[int, float]
 
@@ -27,7 +27,13 @@ _queue: SimpleQueue[TrialProgress] | None = None
 def run_trials(
     trials: Sequence[Trial], jobs: int, told: TrialProgressCallback
 ) -> list[TrialResult]:
-    """What comes of each trial, in order; from up to ``jobs`` processes if the group is large."""
+    """Run trials and return their results in order.
+
+    Args:
+        trials: The trials.
+        jobs: Maximum number of processes; small groups use only this process.
+        told: Called with the progress.
+    """
     if min(jobs, len(trials)) > 1 and len(trials[0].group.members) >= _PARALLEL_MEMBERS_MIN:
         return _run_in_pool(trials, jobs, told)
     return [run_trial(trial, partial(told, number)) for number, trial in enumerate(trials)]

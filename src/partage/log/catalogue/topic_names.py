@@ -19,7 +19,9 @@ def check_topic_name(name: str) -> str | None:
     if len(name) > TOPIC_NAME_MAX:
         return f"a topic name of {len(name)} characters exceeds the limit of {TOPIC_NAME_MAX}"
     if not _LEGAL.fullmatch(name):
-        return f"topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+        return (
+            f"topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+        )
     return None
 
 

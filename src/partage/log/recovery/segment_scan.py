@@ -75,7 +75,9 @@ def scan_segment(
             # a batch larger than a chunk, if its length is valid
             read_bytes = parse_header(chunk).size
             if read_bytes > file_size - segment.size:
-                return offset, BatchFault(segment.size, "the batch extends beyond the end of the file")
+                return offset, BatchFault(
+                    segment.size, "the batch extends beyond the end of the file"
+                )
         if found.reason != "end" and (is_last or found.reason != "incomplete"):
             return offset, BatchFault(segment.size, _FAULTS[found.reason])
     return offset, None

@@ -89,7 +89,9 @@ def _end_offset(disk: Disk, directory: str, base_offset: int, position: int) -> 
     """Return the offset that begins at a position; raise if a batch before it is invalid."""
     segment = ActiveSegment(directory, base_offset, 0, 0)
     if not 0 <= position <= disk.size(segment.path):
-        raise TruncationError(f"{segment.path} has {disk.size(segment.path)} bytes: position {position} is outside")
+        raise TruncationError(
+            f"{segment.path} has {disk.size(segment.path)} bytes: position {position} is outside"
+        )
     end_offset, fault = scan_segment(
         disk, segment, position, ProducerStateManager(), 0, dense=False
     )

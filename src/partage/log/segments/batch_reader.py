@@ -108,5 +108,7 @@ def _header(path: str, position: int, chunk: bytes, at: int, end: int) -> BatchH
     except MalformedError as error:
         raise DamagedLogError(path, position + at, str(error)) from None
     if header.size > end - position - at:
-        raise DamagedLogError(path, position + at, "the batch extends beyond the end of the segment")
+        raise DamagedLogError(
+            path, position + at, "the batch extends beyond the end of the segment"
+        )
     return header

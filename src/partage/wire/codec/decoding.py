@@ -69,10 +69,8 @@ class DecoderGenerator:
 
     def message(self, cls: type[Message]) -> str:
         self.src.add("end = len(buf)")
-        allowed = self.allowance
-        self.src.add(
-            f"left = min({allowed.elements_max}, {allowed.base} + (end - pos) // {allowed.bytes_per_element})"
-        )
+        elements_max, base, bytes_per_element, _ = self.allowance
+        self.src.add(f"left = min({elements_max}, {base} + (end - pos) // {bytes_per_element})")
         result = self.structure(cls)
         return self.src.text("def decode(buf, pos):", f"return {result}, pos")
 
@@ -248,7 +246,7 @@ class DecoderGenerator:
             src.add(f"if {tag} == {field.tag}:")
             src.depth += 1
             self.value(field, names[field.name], f"{shape.cls.__name__}.{field.name}")
-            what = f"tagged field {field.name} is not as long as it says"
+            what = f"tagged field {field.name} does not have its declared length"
             src.add(f"if pos != {stop}: raise Malformed({what!r})")
             src.depth -= 1
         src.add(f"pos = {stop}")
@@ -281,7 +279,7 @@ def _text_length(buf: Buffer, pos: int) -> tuple[int, int]:
     size, pos = decode_uvarint(buf, pos - 1)
     if size - 1 > TEXT_MAX:
         raise MalformedError(
-            f"a string of {size - 1} bytes at byte {pos}; at most {TEXT_MAX} are read"
+            f"a string of {size - 1} bytes at byte {pos} exceeds the limit of {TEXT_MAX}"
         )
     return size, pos
 
@@ -289,18 +287,19 @@ def _text_length(buf: Buffer, pos: int) -> tuple[int, int]:
 def skip_tags(buf: Buffer, pos: int, count: int) -> int:
     """Jump over ``count`` unknown tagged fields."""
     if count > TAGS_MAX:
-        raise MalformedError(f"{count} tagged fields at byte {pos}; at most {TAGS_MAX} are read")
+        raise MalformedError(f"{count} tagged fields at byte {pos} exceed the limit of {TAGS_MAX}")
     for _ in range(count):
         _, pos = decode_uvarint(buf, pos)
         size, pos = decode_uvarint(buf, pos)
         if size > len(buf) - pos:
-            raise MalformedError(f"a tagged field at byte {pos} claims {size} bytes")
+            raise MalformedError(f"a tagged field at byte {pos} declares {size} bytes")
         pos += size
     return pos
 
 
 def _too_long(what: str, size: int, pos: int, buf: Buffer) -> MalformedError:
-    return MalformedError(f"{what} claims {size} at byte {pos}, {len(buf) - pos} bytes are left")
+    left = len(buf) - pos
+    return MalformedError(f"{what} declares a size of {size} at byte {pos}, {left} bytes are left")
 
 
 def _not_null(what: str, pos: int) -> MalformedError:
@@ -308,4 +307,4 @@ def _not_null(what: str, pos: int) -> MalformedError:
 
 
 def _too_many(what: str, buf: Buffer) -> MalformedError:
-    return MalformedError(f"{what}: more elements than a message of {len(buf)} bytes may have")
+    return MalformedError(f"{what}: more elements than allowed in a message of {len(buf)} bytes")

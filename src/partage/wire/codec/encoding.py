@@ -178,7 +178,7 @@ class EncoderGenerator:
 
 def _text_length(size: int) -> bytes:
     if size > TEXT_MAX:
-        raise struct.error(f"a string of {size} bytes; at most {TEXT_MAX} fit")
+        raise struct.error(f"a string of {size} bytes exceeds the limit of {TEXT_MAX}")
     return encode_uvarint(size + 1)
 
 

@@ -120,7 +120,7 @@ def scan(buf, Py_ssize_t pos=0, *, bint verify_crc=True, int64_t offset_min=0, b
     PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
     try:
         if pos < 0 or pos > view.len:
-            raise ValueError(f"no position {pos} in a buffer of {view.len} bytes")
+            raise ValueError(f"position {pos} is outside a buffer of {view.len} bytes")
         limit = (view.len - pos) // HEADER_SIZE
         if batches_max is not None:
             limit = min(limit, max(<object>0, batches_max))

@@ -199,7 +199,7 @@ cdef class ColumnSink(Sink):
             start = at
             at = read_record(at, end, last_delta, &record)
             if at == NULL:
-                raise malformed(batch, index, "does not fit its bytes")
+                raise malformed(batch, index, "does not fit the bytes left")
             offset = base_offset + record.offset_delta
             if not is_whole:
                 if offset < self.from_offset or offset >= self.to_offset:
@@ -221,7 +221,7 @@ cdef class ColumnSink(Sink):
             timestamps[row] = microseconds(saturated_sum(base_timestamp, record.timestamp_delta))
             row += 1
         if at != end and not stopped:
-            raise malformed(batch, batch.count, "would be one too many")
+            raise malformed(batch, batch.count, "is beyond the declared record count")
         self.key.cells = key
         self.value.cells = value
         self.rows = row

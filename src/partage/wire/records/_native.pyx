@@ -131,7 +131,7 @@ cdef class RecordSink(Sink):
         for index in range(batch.count):
             at = read_record(at, end, batch.last_delta, &record)
             if at == NULL:
-                raise malformed(batch, index, "does not fit its bytes")
+                raise malformed(batch, index, "does not fit the bytes left")
             offset = batch.base_offset + record.offset_delta
             if offset < self.from_offset or offset >= self.to_offset:
                 continue
@@ -151,7 +151,7 @@ cdef class RecordSink(Sink):
             PyObject_GC_UnTrack(row)
             PyList_Append(self.records, row)
         if at != end:
-            raise malformed(batch, batch.count, "would be one too many")
+            raise malformed(batch, batch.count, "is beyond the declared record count")
         return False
 
 
@@ -171,7 +171,7 @@ cdef class PairSink(Sink):
         for index in range(batch.count):
             at = read_record(at, end, batch.last_delta, &record)
             if at == NULL:
-                raise malformed(batch, index, "does not fit its bytes")
+                raise malformed(batch, index, "does not fit the bytes left")
             row = (
                 blob_object(record.key, record.key_size),
                 blob_object(record.value, record.value_size),
@@ -179,7 +179,7 @@ cdef class PairSink(Sink):
             PyObject_GC_UnTrack(row)
             PyList_Append(self.pairs, row)
         if at != end:
-            raise malformed(batch, batch.count, "would be one too many")
+            raise malformed(batch, batch.count, "is beyond the declared record count")
         return False
 
 
@@ -238,7 +238,7 @@ cdef const char* first_fault(
         index[0] = i
         at = read_record(at, end, INT32_MAX, &record)
         if at == NULL:
-            return "does not fit its bytes"
+            return "does not fit the bytes left"
         if record.offset_delta != i:
             return "has an offset out of order"
         left = 0
@@ -250,5 +250,5 @@ cdef const char* first_fault(
             return "has malformed headers"
     index[0] = count
     if at != end:
-        return "would be one too many"
+        return "is beyond the declared record count"
     return NULL

@@ -44,7 +44,7 @@ cdef class AbortedTransactionFilter:
         if batch.count == 0:
             return 0
         if read_record(at, end, batch.last_delta, &record) == NULL or record.key_size < 4:
-            raise malformed(batch, 0, "is no transaction marker")
+            raise malformed(batch, 0, "is not a transaction marker")
         if be16(record.key + 2) == 0:
             self.producers.discard(batch.producer_id)
         return 0
@@ -86,7 +86,7 @@ cdef bint walk_blob(
         if found == END or found == INCOMPLETE:
             return False
         if found != SOUND:
-            raise MalformedError(f"record batch at byte {pos} is not sound: {REASONS[found]}")
+            raise MalformedError(f"record batch at byte {pos} is invalid: {REASONS[found]}")
         if batch.base_offset >= sink.to_offset:
             return True
         control = batch.attributes & CONTROL
@@ -109,7 +109,7 @@ cdef bint walk_blob(
                 at = <const uint8_t*>PyBytes_AS_STRING(unpacked)
                 end = at + PyBytes_GET_SIZE(unpacked)
                 if batch.count > (end - at) // RECORD_SIZE_MIN:
-                    raise MalformedError(f"record batch at byte {pos} is not sound: count")
+                    raise MalformedError(f"record batch at byte {pos} is invalid: count")
             if control:
                 transactions.read_marker(at, end, &batch)
             else:

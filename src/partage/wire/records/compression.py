@@ -62,7 +62,7 @@ def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
         return unpack(payload, size_max)
     except (cramjam.DecompressionError, zlib.error, struct.error, IndexError) as error:
         name = Compression(codec).name.lower()
-        raise MalformedError(f"{name} payload cannot be unpacked: {error}") from error
+        raise MalformedError(f"{name} payload cannot be decompressed: {error}") from error
 
 
 def compress(codec: int, payload: Buffer) -> bytes:
@@ -80,7 +80,7 @@ def compress(codec: int, payload: Buffer) -> bytes:
 
 
 def _too_large(size_max: int) -> MalformedError:
-    return MalformedError(f"batch unpacks to more than {size_max} bytes")
+    return MalformedError(f"batch decompresses to more than {size_max} bytes")
 
 
 def _unpack_none(payload: Buffer, size_max: int) -> bytes:
@@ -96,7 +96,7 @@ def _unpack_gzip(payload: Buffer, size_max: int) -> bytes:
     if len(unpacked) > size_max:
         raise _too_large(size_max)
     if not stream.eof:
-        raise MalformedError("gzip payload is cut short")
+        raise MalformedError("gzip payload is truncated")
     if stream.unused_data:
         raise MalformedError("gzip payload has bytes after its end")
     return unpacked
@@ -110,12 +110,12 @@ def _unpack_snappy(payload: Buffer, size_max: int) -> bytes:
     room = size_max
     pos, end = len(XERIAL_HEADER), len(view)
     if end < pos:
-        raise MalformedError("snappy payload is cut short")
+        raise MalformedError("snappy payload is truncated")
     while pos < end:
         (size,) = _BE32.unpack_from(view, pos)
         pos += 4
         if size > end - pos:
-            raise MalformedError("snappy payload is cut short")
+            raise MalformedError("snappy payload is truncated")
         block = _snappy_checked(view[pos : pos + size], room, size_max)
         chunks.append(cramjam.snappy.decompress_raw(block))
         room -= len(chunks[-1])
@@ -129,7 +129,7 @@ def _snappy_checked(block: Buffer, room: int, size_max: int) -> Buffer:
     if declared > room:
         raise _too_large(size_max)
     if declared > SNAPPY_RATIO_MAX * len(block):
-        raise MalformedError(f"snappy block of {len(block)} bytes claims to hold {declared}")
+        raise MalformedError(f"snappy block of {len(block)} bytes declares a content of {declared} bytes")
     return block
 
 
@@ -227,13 +227,13 @@ def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
                 break
             stored, size = size >> 31 == 1, size & 0x7FFF_FFFF
             if size > end - pos:
-                raise MalformedError("lz4 payload is cut short")
+                raise MalformedError("lz4 payload is truncated")
             unpacked_max = size if stored else min(block_max, LZ4_RATIO_MAX * size)
             yield _Lz4Block(pos, pos + size, unpacked_max, stored, linked)
             pos += size + (4 if flags & 0x10 else 0)
         pos += 4 if flags & 0x04 else 0
     if pos > end:
-        raise MalformedError("lz4 payload is cut short")
+        raise MalformedError("lz4 payload is truncated")
 
 
 def _zstd_bound(payload: Buffer, size_max: int) -> int:
@@ -265,7 +265,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
         if declared > size_max - bound:
             raise _too_large(size_max)
         if window > max(size_max, ZSTD_WINDOW_MIN):
-            raise MalformedError(f"zstd frame asks for a window of {window} bytes")
+            raise MalformedError(f"zstd frame declares a window of {window} bytes")
         frame, last = 0, 0
         while not last:
             block = payload[pos] | payload[pos + 1] << 8 | payload[pos + 2] << 16
@@ -276,7 +276,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
         pos += 4 if descriptor & 0x04 else 0  # the content's checksum
         bound += min(frame, declared) if declared >= 0 else frame
     if pos > end:
-        raise MalformedError("zstd payload is cut short")
+        raise MalformedError("zstd payload is truncated")
     return bound
 
 

@@ -12,11 +12,11 @@ from typing import Final
 
 _wanted = os.environ.get("PARTAGE_DECODER") or "any"
 if _wanted not in ("any", "native", "plain"):
-    raise ImportError(f"PARTAGE_DECODER={_wanted} names no decoder; there are native and plain")
+    raise ImportError(f"PARTAGE_DECODER={_wanted!r} is not a decoder: use 'native' or 'plain'")
 
 try:
     if _wanted == "plain":
-        raise ModuleNotFoundError("the plain decoder was asked for")
+        raise ModuleNotFoundError("the plain decoder was requested")
     from partage.wire.records._native import (
         check_records,
         decode_columns,

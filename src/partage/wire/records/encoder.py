@@ -119,7 +119,7 @@ def encode_batch(
         attributes |= _CONTROL
     if last_offset_delta is None:
         if not count:
-            raise ValueError("a batch without records needs its last offset delta")
+            raise ValueError("a batch without records needs a last offset delta")
         last_offset_delta = delta
     return _finish_batch(
         parts,
@@ -172,7 +172,7 @@ def encode_pairs(
         parts += (varints[size] if size < _SMALL else encode_varint(size), body)
         count += 1
     if not count:
-        raise ValueError("a batch needs records")
+        raise ValueError("a batch needs at least one record")
     return _finish_batch(
         parts,
         compression,

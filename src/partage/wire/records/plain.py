@@ -149,7 +149,7 @@ def check_records(payload: Buffer, count: int) -> None:
         Malformed: they are not; the message says which.
     """
     if count > len(payload) // RECORD_SIZE_MIN:
-        raise MalformedError(f"{len(payload)} bytes cannot be {count} records")
+        raise MalformedError(f"{len(payload)} bytes are too short for {count} records")
     rows = RecordRows(0, OFFSET_MAX, OFFSET_MAX, with_headers=True)
     header = BatchHeader(0, 0, 0, MAGIC, 0, 0, max(0, count - 1), 0, 0, -1, -1, -1, count)
     rows.read_batch(header, bytes(payload))
@@ -177,7 +177,7 @@ def scan(
     view = memoryview(buf).cast("B")
     end = len(view)
     if not 0 <= pos <= end:
-        raise ValueError(f"no position {pos} in a buffer of {end} bytes")
+        raise ValueError(f"position {pos} is outside a buffer of {end} bytes")
     columns = [array(code) for code in SCAN_TYPECODES]
     add = [column.append for column in columns]
     add_pos, add_base, add_last, add_stamp, add_id, add_epoch, add_sequence, *more = add
@@ -262,7 +262,7 @@ def _batches(
             if isinstance(fields, str):
                 if fields in ("end", "incomplete"):
                     break
-                raise MalformedError(f"record batch at byte {pos} is not sound: {fields}")
+                raise MalformedError(f"record batch at byte {pos} is invalid: {fields}")
             header = BatchHeader._make(fields)
             if header.base_offset >= to_offset:
                 return
@@ -298,7 +298,7 @@ def _unpack_records(
         return bytes(stored)
     payload = decompress(codec, stored, size_max)
     if header.record_count > len(payload) // RECORD_SIZE_MIN:
-        raise MalformedError(f"record batch at byte {pos} is not sound: count")
+        raise MalformedError(f"record batch at byte {pos} is invalid: count")
     return payload
 
 

@@ -55,7 +55,7 @@ class RecordRows:
         try:
             stopped = self._read(header, payload, ages, deltas, whole)
         except IndexError:
-            raise _malformed(header, "runs beyond it") from None
+            raise _malformed(header, "extends beyond the batch") from None
         base = header.base_offset
         self.offsets += [base + delta for delta in deltas] if base else deltas
         count = len(self.keys) - before
@@ -98,7 +98,7 @@ class RecordRows:
                     raw, pos = _long_varint(payload, pos, raw & 0x3FFF, 32)
             stop = pos + (raw >> 1)
             if raw & 1 or stop > end:
-                raise _malformed(header, "does not fit it")
+                raise _malformed(header, "does not fit the batch")
             pos += 1  # the attributes, of which there are none
             age = payload[pos]
             pos += 1
@@ -118,7 +118,7 @@ class RecordRows:
                     raw, pos = _long_varint(payload, pos, raw & 0x3FFF, 32)
             delta = raw >> 1
             if raw & 1 or delta > delta_max:
-                raise _malformed(header, "has an offset outside it")
+                raise _malformed(header, "has an offset outside the batch")
             raw = payload[pos]
             pos += 1
             if raw > 0x7F:
@@ -152,7 +152,7 @@ class RecordRows:
                 pos += raw >> 1
                 value = payload[at:pos]
             if pos > stop:
-                raise _malformed(header, "has fields that do not fit")
+                raise _malformed(header, "has fields beyond its length")
             if careful:
                 if not delta_from <= delta < delta_to:
                     pos = stop

@@ -31,34 +31,34 @@ def validate_batch(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """
     size = header.size
     if not HEADER_SIZE <= size <= len(buf) - pos:
-        raise CorruptBatchError(f"batch of {size} bytes at byte {pos} of {len(buf)}")
+        raise CorruptBatchError(f"a record batch of {size} bytes at byte {pos} does not fit {len(buf)} bytes")
     if checksum(buf, pos, size) != header.crc:
-        raise CorruptBatchError(f"batch at byte {pos} does not have the checksum it states")
+        raise CorruptBatchError(f"the record batch at byte {pos} does not match its checksum")
     _validate_header(header)
     compression = header.compression
     if compression > Compression.ZSTD:
         raise MalformedError(f"unknown compression codec {compression}")
     if header.record_count > DECOMPRESSED_MAX // RECORD_SIZE_MIN:
-        raise MalformedError(f"a batch cannot hold {header.record_count} records")
+        raise MalformedError(f"a record batch cannot hold {header.record_count} records")
     if not compression:
         check_records(memoryview(buf)[pos + HEADER_SIZE : pos + size], header.record_count)
 
 
 def _validate_header(header: BatchHeader) -> None:
     if header.base_offset != 0:
-        raise MalformedError(f"a produced batch begins at offset 0, not {header.base_offset}")
+        raise MalformedError(f"a produced batch must begin at offset 0, not {header.base_offset}")
     if header.record_count < 1:
-        raise MalformedError(f"a produced batch has records, not {header.record_count}")
+        raise MalformedError(f"a produced batch must have at least one record, not {header.record_count}")
     if header.record_count != header.last_offset_delta + 1:
         raise MalformedError(
-            f"batch has {header.record_count} records and a last offset delta of "
+            f"a batch of {header.record_count} records must not have a last offset delta of "
             f"{header.last_offset_delta}"
         )
     if header.is_control:
-        raise MalformedError("only the broker writes control batches")
+        raise MalformedError("only a broker may write control batches")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise MalformedError(
-            f"producer {header.producer_id} gave epoch {header.producer_epoch} and sequence "
+            f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence "
             f"{header.base_sequence}"
         )
     if header.is_transactional and header.producer_id < 0:

@@ -97,7 +97,9 @@ def decode_assignment(buf: Buffer) -> Assignment:
 
 def _encode(message: Message, version: int) -> bytes:
     if not 0 <= version <= VERSION_MAX:
-        raise ValueError(f"{type(message).__name__} version {version} is not between 0 and {VERSION_MAX}")
+        raise ValueError(
+            f"{type(message).__name__} version {version} is not between 0 and {VERSION_MAX}"
+        )
     body = codec.encoder(type(message), version, False)(message)
     return b"".join((struct.pack(">h", version), *body))
 

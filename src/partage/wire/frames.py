@@ -48,7 +48,9 @@ def parse_request_header(api: Api[Req, Res], version: int, frame: Buffer) -> tup
     client_id = None
     if length >= 0:
         if length > len(frame) - pos:
-            raise MalformedError(f"the client id declares {length} bytes, but {len(frame) - pos} are left")
+            raise MalformedError(
+                f"the client id declares {length} bytes, but {len(frame) - pos} are left"
+            )
         try:
             client_id = str(frame[pos : pos + length], "utf-8")
         except UnicodeDecodeError as error:

@@ -144,7 +144,7 @@ import sys
 sys.path[:] = {path}
 import resource, struct, zlib
 import cramjam
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.records.compression import decompress
 
 MEGABYTE = 1 << 20
@@ -173,7 +173,7 @@ bombs = dict(gzip=(1, gzip), snappy=(2, raw), xerial=(2, xerial), lz4=(3, lz4), 
 for name, (codec, bomb) in [*bombs.items(), ("zstd-rle", (4, rle))]:
     try:
         decompress(codec, bomb, 4 * MEGABYTE)
-    except Malformed as error:
+    except MalformedError as error:
         assert "more than" in str(error), (name, error)
         print(name)
 """

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from partage.wire.primitives import encode_varint
-from partage.wire.records import decoder
 from partage.wire.records.columns import OFFSET_MAX, RecordColumns
+from partage.wire.records.decoder import DECODER
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from . import arrow_tables
@@ -329,7 +329,7 @@ def test_the_door_takes_the_compiled_one_if_it_is_there() -> None:
     else:
         assert free.stdout.strip() == "plain"
         assert "_native" in native.stderr
-    assert decoder.DECODER in ("native", "plain")
+    assert DECODER in ("native", "plain")
 
 
 def test_room_for_what_is_received(decoder: ModuleType) -> None:

@@ -76,7 +76,9 @@ def decoder(
         except (IndexError, struct.error) as error:
             raise MalformedError(f"{cls.__name__} v{version} ends before its last field") from error
         except UnicodeDecodeError as error:
-            raise MalformedError(f"{cls.__name__} v{version}: a string is not valid UTF-8") from error
+            raise MalformedError(
+                f"{cls.__name__} v{version}: a string is not valid UTF-8"
+            ) from error
         return message, pos
 
     return guarded

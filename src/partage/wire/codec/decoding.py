@@ -69,7 +69,7 @@ class DecoderGenerator:
 
     def message(self, cls: type[Message]) -> str:
         self.src.add("end = len(buf)")
-        elements_max, base, bytes_per_element, _ = self.allowance
+        base, bytes_per_element, elements_max, _ = self.allowance
         self.src.add(f"left = min({elements_max}, {base} + (end - pos) // {bytes_per_element})")
         result = self.structure(cls)
         return self.src.text("def decode(buf, pos):", f"return {result}, pos")

@@ -60,7 +60,7 @@ def message_layout(cls: type[Message], version: int, flexible: bool) -> MessageL
         try:
             field = _field(info, hints[info.name], version)
         except StopIteration:
-            raise TypeError(f"{cls.__name__}.{info.name}: no kind in its annotation; use a type of partage.wire.types") from None
+            raise TypeError(f"{cls.__name__}.{info.name}: no kind in its annotation") from None
         if field is None:
             if info.required:
                 raise TypeError(f"{cls.__name__}.{info.name}: no default for version {version}")

@@ -98,10 +98,14 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
         Malformed: fewer than 61 bytes, a magic other than 2, or an impossible length.
     """
     if len(buf) - pos < HEADER_SIZE:
-        raise MalformedError(f"a record batch at byte {pos} is shorter than a header of {HEADER_SIZE} bytes")
+        raise MalformedError(
+            f"a record batch at byte {pos} is shorter than a header of {HEADER_SIZE} bytes"
+        )
     header = BatchHeader._make(HEADER.unpack_from(buf, pos))
     if header.magic != MAGIC:
-        raise MalformedError(f"record batch at byte {pos} has format {header.magic}, expected {MAGIC}")
+        raise MalformedError(
+            f"record batch at byte {pos} has format {header.magic}, expected {MAGIC}"
+        )
     if header.length < HEADER_SIZE - LENGTH_OVERHEAD:
         raise MalformedError(f"record batch at byte {pos} declares a length of {header.length}")
     return header

@@ -129,7 +129,9 @@ def _snappy_checked(block: Buffer, room: int, size_max: int) -> Buffer:
     if declared > room:
         raise _too_large(size_max)
     if declared > SNAPPY_RATIO_MAX * len(block):
-        raise MalformedError(f"snappy block of {len(block)} bytes declares a content of {declared} bytes")
+        raise MalformedError(
+            f"snappy block of {len(block)} bytes declares a content of {declared} bytes"
+        )
     return block
 
 

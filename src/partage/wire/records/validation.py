@@ -31,7 +31,9 @@ def validate_batch(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """
     size = header.size
     if not HEADER_SIZE <= size <= len(buf) - pos:
-        raise CorruptBatchError(f"a record batch of {size} bytes at byte {pos} does not fit {len(buf)} bytes")
+        raise CorruptBatchError(
+            f"a record batch of {size} bytes at byte {pos} does not fit {len(buf)} bytes"
+        )
     if checksum(buf, pos, size) != header.crc:
         raise CorruptBatchError(f"the record batch at byte {pos} does not match its checksum")
     _validate_header(header)
@@ -48,7 +50,9 @@ def _validate_header(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise MalformedError(f"a produced batch must begin at offset 0, not {header.base_offset}")
     if header.record_count < 1:
-        raise MalformedError(f"a produced batch must have at least one record, not {header.record_count}")
+        raise MalformedError(
+            f"a produced batch must have at least one record, not {header.record_count}"
+        )
     if header.record_count != header.last_offset_delta + 1:
         raise MalformedError(
             f"a batch of {header.record_count} records must not have a last offset delta of "

@@ -1,4 +1,4 @@
-"""Another broker to test recipes against, such as Apache Kafka; see ``interop/test_recipes.py``."""
+"""An external broker for the tests, such as Apache Kafka; see ``interop/test_recipes.py``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .external_broker import ELSEWHERE
 
 
 def pytest_collection_modifyitems(config, items):
-    """What is done to the test's own broker cannot be done to another."""
+    """Deselect tests that control the broker process if an external broker is used."""
     if ELSEWHERE is None:
         return
     own = [item for item in items if "partage_broker" in getattr(item, "fixturenames", ())]

@@ -1,4 +1,4 @@
-"""A broker of the test's own, or one that PARTAGE_TEST_BOOTSTRAP_SERVER names, left empty."""
+"""A test broker, or an external one named by PARTAGE_TEST_BOOTSTRAP_SERVER, which is emptied."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def empty_broker(request):
     groups = admin.list_consumer_groups(request_timeout=30).result(30).valid
     names = [group.group_id for group in groups]
     for deleted in admin.delete_consumer_groups(names).values() if names else ():
-        with suppress(KafkaException):  # a member that was killed is in it until its session ends
+        with suppress(KafkaException):  # a killed member stays in its group until its session ends
             deleted.result(30)
 
 
 def fresh_topic(servers, topic, partitions, **config):
-    """A topic that is empty, though one of an earlier test may not have been seen to be there."""
+    """Create an empty topic; the deletion of an earlier topic may not be complete yet."""
     give_up = time.monotonic() + 30
     while True:
         try:
@@ -45,13 +45,13 @@ def fresh_topic(servers, topic, partitions, **config):
         with suppress(KafkaException):
             delete_topic(servers, topic)
     if ELSEWHERE is not None:
-        # Apache Kafka's brokers answer before they have heard of the topic themselves.
+        # Apache Kafka's brokers answer before they know the topic themselves.
         admin = AdminClient({"bootstrap.servers": servers})
         eventually(lambda: is_led(admin, topic, partitions))
 
 
 def is_led(admin, topic, partitions):
-    """Whether the brokers show all partitions of a topic, each with a leader."""
+    """True if the brokers show a leader for each partition of a topic."""
     shown = admin.list_topics(timeout=30).topics.get(topic)
     leaders = [] if shown is None else [each.leader for each in shown.partitions.values()]
     return len(leaders) == partitions and min(leaders) >= 0

@@ -1,4 +1,4 @@
-"""Processors to test with, of either face, and a journal of what their tasks did."""
+"""Processors of both kinds for tests, and a journal of their tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def topics(servers):
 
 
 def fill(servers, each=20):
-    """``each`` records more in every partition of all three."""
+    """Produce ``each`` more records to every partition of the three topics."""
     everywhere = [(topic, n) for topic in JOINED for n in range(NUMBERS)]
     everywhere += [(OTHER, n) for n in range(OTHERS)]
     for topic, partition in everywhere:
@@ -40,16 +40,16 @@ _numbers = itertools.count(1)
 
 
 class Journal:
-    """What all tasks of a test did, in the order in which they did it; and their group."""
+    """The steps of all tasks of a test in order, and the name of their group."""
 
     def __init__(self):
         self.group = f"joiner-{next(_numbers)}"
         self._lock = threading.Lock()
-        self.steps = []  # (what, worker, task id)
+        self.steps = []  # (step, worker, task id)
         self.read = Counter()  # by topic, partition, offset
         self.who = []  # (worker, serial of the task, topic, partition)
-        self.open = {}  # whose each task is
-        self.twice = []  # tasks begun while they were open elsewhere
+        self.open = {}  # the worker of each open task
+        self.twice = []  # tasks that were created while another worker had them
 
     def note(self, what, task):
         with self._lock:
@@ -75,7 +75,7 @@ class Journal:
             return [place for place, times in self.read.items() if times > 1]
 
     def owners(self, topics, partition):
-        """The workers that had a partition number of these topics, one after the other."""
+        """Return the workers that processed a partition number of these topics, in order."""
         with self._lock:
             found = []
             for worker, _, topic, number in self.who:
@@ -85,7 +85,7 @@ class Journal:
 
 
 class Noted(Task):
-    """Notes all it does; keeps its worker's name."""
+    """A task that records its steps and its worker's name."""
 
     def __init__(self, journal, worker, task_id):
         self.journal, self.worker, self.id = journal, worker, task_id
@@ -120,7 +120,7 @@ class AwaitedNoted(Noted):
 
 
 class Worker:
-    """A processor that runs in a thread, until it is stopped."""
+    """A processor that runs in a thread until it is stopped."""
 
     def __init__(self, face, servers, journal, name, kind=None, joined=JOINED, **options):
         self.name = name
@@ -130,7 +130,8 @@ class Worker:
         kind = kind or (AwaitedNoted if face == "asyncio" else Noted)
         settings = {
             **QUICK,
-            "session_timeout_ms": 30_000,  # nobody is lost on a busy machine; leaving is said
+            # no session ends on a busy machine; members that leave send LeaveGroup
+            "session_timeout_ms": 30_000,
             "client_id": name,
             "topics": [OTHER],
             "fetch_max_wait_ms": 50,
@@ -176,7 +177,7 @@ class Worker:
         return self.processor.tasks
 
     def stop(self):
-        """Have it leave, and wait for that; raises what ended it."""
+        """Stop the processor and wait for its end; return the error that ended it."""
         if self.processor is not None:
             self.processor.stop()
         return self.ended()
@@ -195,7 +196,7 @@ class Worker:
 
 
 def until(holds, *workers, within_s=45.0):
-    """Wait until something holds, while none of the workers has failed."""
+    """Wait until a condition holds; fail if a worker has failed."""
     give_up = time.monotonic() + within_s
     while not holds():
         for worker in workers:

@@ -1,10 +1,10 @@
-"""What tests of the recipes share."""
+"""Settings and helpers of the recipe tests."""
 
 from __future__ import annotations
 
 import asyncio
 
-#: Members that notice soon.
+#: Short timeouts for members.
 QUICK = {
     "heartbeat_interval_ms": 30,
     "session_timeout_ms": 3_000,
@@ -14,7 +14,7 @@ QUICK = {
 
 
 def run(work):
-    """Run a test, not for ever."""
+    """Run a test with a time limit."""
 
     async def limited():
         async with asyncio.timeout(60):
@@ -24,6 +24,6 @@ def run(work):
 
 
 async def until(holds):
-    """Wait for something that nobody tells of."""
+    """Poll until a condition holds."""
     while not holds():  # noqa: ASYNC110
         await asyncio.sleep(0.005)

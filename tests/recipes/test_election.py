@@ -1,4 +1,4 @@
-"""Exactly one is active, and its token is greater than all before."""
+"""Leader election: one member is active, and tokens increase."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def servers(partage_broker):
 
 
 class Work:
-    """Notes who works when; two at a time are an error."""
+    """Records which members work; two at the same time are an error."""
 
     def __init__(self):
         self.at_work = None
@@ -41,7 +41,7 @@ class Work:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # stopping takes its time
+            await asyncio.sleep(0.01)  # stopping takes time
             self.at_work = None
 
 
@@ -84,7 +84,7 @@ def test_the_next_takes_over_once_the_work_has_stopped(servers):
 
 
 def test_a_rolling_restart_elects_once_for_the_active_one_and_never_for_others(servers):
-    """Schema registries elect twice for each of their pods that restarts."""
+    """In the same situation, schema registries elect twice for each restarted pod."""
     work = Work()
 
     async def main():
@@ -94,7 +94,7 @@ def test_a_rolling_restart_elects_once_for_the_active_one_and_never_for_others(s
         for name in "bc":
             await elections[name].membership.start()
             await elections[name].wait_for_leader()
-        for name in "cb":  # not active: nothing happens
+        for name in "cb":  # not active, so no election
             await elections[name].close()
             elections[name] = election(servers, name, work)
             await elections[name].membership.start()
@@ -162,7 +162,7 @@ def test_resigning_from_a_task_of_the_work_ends_the_term(servers):
 
 
 def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
-    """A schema registry stays without a leader then, though it is alone."""
+    """In the same situation, a schema registry has no leader although it is alone."""
     work = Work()
 
     async def main():
@@ -179,7 +179,7 @@ def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
 
 
 def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
-    """Its loop is frozen: it hears nothing, but its clock has gone on."""
+    """Its event loop is frozen: it receives nothing, but its clock advances."""
     short = {"session_timeout_ms": 1000}
     frozen, thaw, thread = threading.Event(), threading.Event(), LoopThread()
 
@@ -237,14 +237,14 @@ def test_without_a_word_from_the_coordinator_the_work_stops_in_time(partage_brok
 
 
 def test_a_crash_leaves_a_namesake_behind_and_nobody_is_stuck(servers):
-    """Who crashed is still in the group when it is back, under another member id."""
+    """A member that crashed is still in the group when it returns with another member id."""
 
     async def main():
         short = {"session_timeout_ms": 300}
         crashed = election(servers, "a", **short)
         await crashed.membership.start()
         first = await crashed.wait_until_elected()
-        crashed.membership._driver.close()  # as far as the coordinator can tell
+        crashed.membership._driver.close()  # as the coordinator sees it
         async with election(servers, "a", **short) as again:
             second = await again.wait_until_elected()
             assert second.token > first.token
@@ -255,7 +255,7 @@ def test_a_crash_leaves_a_namesake_behind_and_nobody_is_stuck(servers):
 
 
 def test_a_term_begins_once_it_is_sure(servers):
-    """The leader takes longer than a session: what was sent before proves nothing any more."""
+    """The assignment takes longer than a session: earlier requests no longer prove the lease."""
 
     def slowly(meeting):
         time.sleep(0.5 if len(meeting.members) > 1 else 0)

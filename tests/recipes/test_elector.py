@@ -1,4 +1,4 @@
-"""Who is elected, and who has which units: the pure halves of the recipes."""
+"""The election rule."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_member_of_another_make_does_not_stand():
     )
 )
 def test_tokens_grow_with_each_term_and_a_term_has_one_holder(rounds):
-    """Whoever is there and stands: rounds of one group, with the holders' own notes."""
+    """Random members and candidates: generations of one group with the terms of the holders."""
     held, holder_of, last = {}, {}, 0
     for generation, present in enumerate(rounds, start=1):
         members = {name: {"stands": stands, "token": held.get(name)} for name, stands in present}

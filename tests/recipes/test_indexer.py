@@ -1,4 +1,4 @@
-"""Search indexes with replicas: all of it in each, kept through losses, and found."""
+"""Replicated search indexes: complete, searchable, and recovered after losses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from client.confluent_admin import create_topic, delete_records, delete_topic, produce
 from partage.client import UnknownTopicError
 from partage.client.consumer import UnknownOptionError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes import RedundantIndexer
 from partage.recipes.replicas import decode_metadata
 from partage.recipes.search import search
@@ -42,7 +42,7 @@ def fill(servers, begin, end, topic="t", partitions=PARTITIONS):
 
 
 def texts(directory, partition, topic="t"):
-    """What an index holds, read from the file itself: its documents by offset, its position."""
+    """Return the documents by offset and the position of an index file."""
     path = directory / f"{topic}-{partition}.index"
     with sqlite3.connect(path) as connection:
         rows = dict(connection.execute('SELECT "offset", text FROM documents').fetchall())
@@ -54,7 +54,7 @@ def texts(directory, partition, topic="t"):
 
 
 def is_whole(directory, partition, count):
-    """Whether an index is the truth; its documents are always as its position says."""
+    """True if an index is complete; its documents must always match its position."""
     rows, position = texts(directory, partition)
     assert rows == {n: f"word{n}" for n in range(position or 0)}
     return position == count
@@ -67,7 +67,8 @@ class Keeper:
         self.directory = directory
         settled = {
             **QUICK,
-            "session_timeout_ms": 30_000,  # nobody is lost on a busy machine; leaving is said
+            # no session ends on a busy machine; members that leave send LeaveGroup
+            "session_timeout_ms": 30_000,
             "fetch_max_wait_ms": 50,
             "commit_interval_ms": 100,
             "max_poll_records": 50,
@@ -127,7 +128,7 @@ def until(holds, *keepers, within_s=45.0):
 
 
 def replicated(times, count, *keepers):
-    """Whether each partition is with so many members, and with each of them all of it."""
+    """True if each partition has N complete replicas."""
     having = [number for keeper in keepers for number in keeper.positions]
     return sorted(having) == sorted([*range(PARTITIONS)] * times) and all(
         keeper.is_done(count) for keeper in keepers
@@ -144,9 +145,9 @@ def committed(servers):
 
 
 def have_said(servers, offset, positions):
-    """Whether so far are the members by what they say, in one generation, in every partition.
+    """True if the committed metadata shows these positions, in one generation, for every partition.
 
-    One that commits while another does may repeat what that one has said before: for a moment.
+    A member that commits concurrently may overwrite another member's entry for a moment.
     """
     said = [(each.offset, decode_metadata(each.metadata).values()) for each in commits(servers)]
     alike = [
@@ -179,7 +180,7 @@ def test_it_goes_on_where_the_index_is_whatever_the_group_says(servers, tmp_path
         indexer.run(to_end=True)
         assert indexer.progress.records == 10 * PARTITIONS
     with BlockingIndexer(servers, "search", ["t"], tmp_path / "b", **QUICK) as indexer:
-        indexer.run(to_end=True)  # a replica without local state builds it all
+        indexer.run(to_end=True)  # a replica without local state is built from the start
         assert indexer.progress.records == 30 * PARTITIONS
     for name in "ab":
         assert all(is_whole(tmp_path / name, n, 30) for n in range(PARTITIONS))
@@ -198,7 +199,7 @@ def test_replicas_are_kept_through_a_loss_and_a_return(keeper_of, servers):
     again = keeper_of("three")
     until(lambda: len(again.positions) == 4, one, two, again)
     until(lambda: replicated(2, 60, one, two, again), one, two, again)
-    assert set(again.positions) == its  # what it has copies of
+    assert set(again.positions) == its  # the partitions it has copies of
     assert again.indexer.progress.records == 10 * len(its)
     for keeper in (one, two, again):
         assert keeper.stop() is None
@@ -218,7 +219,7 @@ def test_a_member_whose_session_ends_has_its_indexes_back(keeper_of, servers, pa
 
 
 class Slow:
-    """Lets a replica come no further than so many documents."""
+    """Limits a replica to N documents."""
 
     def __init__(self):
         self.gate = threading.Event()
@@ -241,7 +242,7 @@ def test_the_groups_offset_is_the_least_of_the_replicas(keeper_of, servers):
     until(lambda: committed(servers) == [40] * PARTITIONS, one, two)
     assert two.stop() is None
     fill(servers, 40, 50)
-    until(lambda: committed(servers) == [50] * PARTITIONS, one)  # who is gone does not count
+    until(lambda: committed(servers) == [50] * PARTITIONS, one)  # a lost replica does not count
 
 
 def test_a_topic_that_is_made_anew_is_indexed_anew(keeper_of, servers, tmp_path):
@@ -255,7 +256,7 @@ def test_a_topic_that_is_made_anew_is_indexed_anew(keeper_of, servers, tmp_path)
     assert one.stop() is None
     assert all(is_whole(tmp_path / "one", n, 10) for n in range(PARTITIONS))
     delete_topic(servers, "t")
-    create_topic(servers, "t", PARTITIONS)  # this time nobody looks
+    create_topic(servers, "t", PARTITIONS)  # this time without a search
     fill(servers, 0, 50)
     again = keeper_of("one")
     until(lambda: again.positions == dict.fromkeys(range(PARTITIONS), 50), again)
@@ -299,7 +300,7 @@ def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
         with pytest.raises(AttributeError) as raised:
             indexer.run(to_end=True)
         assert raised.value.__notes__ == ["for record t-0 at offset 1"]
-    assert texts(tmp_path / "b", 0) == ({}, None)  # nothing half-done
+    assert texts(tmp_path / "b", 0) == ({}, None)  # no partial transaction
 
 
 def test_an_index_that_cannot_be_written_ends_it(servers, tmp_path):

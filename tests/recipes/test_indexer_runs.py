@@ -1,4 +1,4 @@
-"""Runs of an indexer: stopped early, cut short, failed, and followed by another."""
+"""Runs of an indexer: stopped early, interrupted, failed, and followed by another run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_run_that_is_cancelled_before_its_thread_begins_ends(servers, tmp_path
         async with RedundantIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
             is_free = threading.Event()
             other = asyncio.ensure_future(asyncio.to_thread(is_free.wait))
-            await asyncio.sleep(0)  # the only thread has something else to do
+            await asyncio.sleep(0)  # the only thread is busy
             running = asyncio.create_task(indexer.run())
             await asyncio.sleep(0)
             asyncio.get_running_loop().call_later(0.05, is_free.set)

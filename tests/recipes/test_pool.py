@@ -1,4 +1,4 @@
-"""Units of work over workers: only what must move stops, and nothing runs twice."""
+"""Worker pools: only units that must move stop, and no unit runs twice at the same time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def servers(partage_broker):
 
 
 class Log:
-    """What runs, what began and what stopped."""
+    """Records which units run, started and stopped."""
 
     def __init__(self):
         self.running = set()
@@ -38,7 +38,7 @@ class Log:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # stopping takes its time
+            await asyncio.sleep(0.01)  # stopping takes time
             self.running.discard(unit)
             self.stopped.append(unit)
 
@@ -57,7 +57,7 @@ def worker(servers, log, name, units=UNITS, **options):
 
 
 def level(*pools):
-    """Whether all is done, and evenly."""
+    """True if all units run and are evenly distributed."""
     loads = [len(pool.units) for pool in pools]
     done = sorted(unit for pool in pools for unit in pool.units)
     return done == UNITS and max(loads) - min(loads) <= 1

@@ -1,4 +1,4 @@
-"""Processors: partition numbers stay together, nothing is lost, nothing comes twice needlessly."""
+"""Processors: co-partitioned tasks, no lost records, and duplicates only after losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partage.client.cluster import Cluster
 from partage.client.consumer import AssignmentFailedError
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.offsets import fetch_committed
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes import CoPartitioningError, Processor, Task
 from partage.recipes.sync import Processor as BlockingProcessor
 
@@ -50,7 +50,7 @@ def journal():
 
 @pytest.fixture(params=["asyncio", "blocking"])
 def worker_of(request, servers, journal):
-    """Makes workers of one face; they are stopped at the test's end."""
+    """Create workers of one kind; stop them after the test."""
     workers = []
 
     def make(name, **options):
@@ -63,7 +63,7 @@ def worker_of(request, servers, journal):
 
 
 def shared(*workers):
-    """Whether every task is somebody's, of each kind as evenly as can be."""
+    """True if each task has one worker and both kinds are evenly distributed."""
     held = [task for worker in workers for task in worker.tasks]
     kinds = [[len(task.topics) for task in worker.tasks] for worker in workers]
     even = all(max(its) - min(its) <= 1 for its in ([k.count(n) for k in kinds] for n in (1, 2)))
@@ -104,8 +104,8 @@ def test_numbers_stay_together_while_members_come_and_go(worker_of, servers, jou
     assert journal.twice == []
     for number in range(NUMBERS):
         both = journal.owners(JOINED, number)
-        assert len(both) == len(set(both))  # whoever gave it up never had it again
-        # Each of the topics was read by the same workers, or had nothing to read in between.
+        assert len(both) == len(set(both))  # a worker that gave it up never had it again
+        # Each topic was read by the same workers, except by those that found no records in it.
         for topic in JOINED:
             assert set(journal.owners([topic], number)) == set(both)
     assert two.stop() is None
@@ -155,7 +155,7 @@ def test_one_that_is_put_out_loses_its_tasks_and_nothing_is_lost(
 
 
 class Failing(Noted):
-    """Fails once, at a record in the middle of partition number 3 of the joined topics."""
+    """A task that fails once, at a record in the middle of partition 3 of the joined topics."""
 
     is_over = False
 
@@ -175,7 +175,7 @@ def test_what_a_task_raises_ends_it_and_the_record_comes_again(worker_of, server
     assert isinstance(error, LookupError)
     assert ("orders", 3, 5) not in journal.read
     failed = [task for what, _, task in journal.steps if what == "flush" and task.partition == 3]
-    assert all(len(task.topics) == 1 for task in failed)  # what it did may not be made durable
+    assert all(len(task.topics) == 1 for task in failed)  # its changes must not be made durable
     assert journal.open == {}
     before = offsets(servers, journal.group)
     assert before[3] == before[NUMBERS + 3] == 0
@@ -205,7 +205,7 @@ def test_a_run_after_a_failure_is_refused(servers):
 def test_what_is_lost_before_the_listener_is_told_of_it_is_no_error(servers):
     half = [TopicPartition("clicks", 0)]
     with BlockingProcessor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
-        processor.on_assigned(half)  # what it would pause is not the consumer's any more
+        processor.on_assigned(half)  # the partition to pause is no longer assigned
         processor.on_lost(half)
 
     async def awaited():
@@ -218,7 +218,7 @@ def test_what_is_lost_before_the_listener_is_told_of_it_is_no_error(servers):
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
 def test_a_run_after_a_task_that_could_not_be_made_is_refused(servers, face):
-    """Its partitions are paused: another run would wait for them without a word."""
+    """Its partitions are paused: another run would wait for them silently."""
     is_over = []
 
     class Unmade(Noted):

@@ -1,4 +1,4 @@
-"""The offset that a group shows is the least of the replicas', whoever commits."""
+"""The committed offset is the minimum of the replicas, whichever member commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search indexes in SQLite: what is in them, who may have them, what is found."""
+"""Search indexes in SQLite: content, locking and search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes import sqlite_index
 from partage.recipes.search import (
     LIMIT_MAX,
@@ -68,7 +68,7 @@ def test_an_index_of_another_topic_of_the_same_name_is_made_anew(indexes, tmp_pa
     indexes.open(ZERO, "id").add(documents("one"), 1)
     indexes.close()
     again = SqliteIndexStore(tmp_path / "a")
-    assert again.open(ZERO, "").position == 1  # nobody knows
+    assert again.open(ZERO, "").position == 1  # the topic id is unknown
     again.close()
     again = SqliteIndexStore(tmp_path / "a")
     assert again.open(ZERO, "other").position is None
@@ -80,24 +80,24 @@ def test_retired_indexes_are_kept_for_a_while_and_not_searched(indexes, tmp_path
     for partition in (ZERO, ONE):
         indexes.open(partition, "").add(documents("one"), 1)
     indexes.retire(ONE)
-    assert indexes.copies() == {"flights": [0, 1]}
+    assert indexes.stored_partitions() == {"flights": [0, 1]}
     indexes.retire(ZERO)
     indexes.open(ONE, "")
-    assert indexes.copies() == {"flights": [1, 0]}  # what is not retired first
+    assert indexes.stored_partitions() == {"flights": [1, 0]}  # retired ones last
     indexes.open(ZERO, "")
     indexes.retire(ONE)
     assert found(tmp_path, "one") == [("flights", 0, 0)]
     assert indexes.remove_retired(60_000) == []
     indexes.close()
     indexes = SqliteIndexStore(tmp_path / "a")
-    assert indexes.open(ONE, "").position == 1  # it is back
+    assert indexes.open(ONE, "").position == 1  # in use again
     assert indexes.remove_retired(0) == []
     indexes.retire(ONE)
     assert indexes.remove_retired(0) == [ONE]
     assert indexes.stored_partitions() == {"flights": [0]}
-    indexes.retire(ZERO)  # though nobody has opened it
+    indexes.retire(ZERO)  # although it was not opened
     indexes.retire(ZERO)
-    indexes.retire(ONE)  # nor is there one any more
+    indexes.retire(ONE)  # it has no index
     assert indexes.stored_partitions() == {"flights": [0]}
     with pytest.raises(NoSearchIndexError):
         search(tmp_path, "one")
@@ -130,7 +130,7 @@ time.sleep(600)
             assert process.stdout.readline() == b"ready\n"
             with pytest.raises(DirectoryInUseError):
                 SqliteIndexStore(tmp_path / "a")
-            assert found(tmp_path, "word7") == [("flights", 0, 7)]  # while it is written
+            assert found(tmp_path, "word7") == [("flights", 0, 7)]  # during the write
         finally:
             process.kill()
     assert found(tmp_path, "word49") == [("flights", 0, 49)]
@@ -140,7 +140,7 @@ time.sleep(600)
 
 
 def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
-    """Killed after the file was made a database, before anything was in it."""
+    """The process was killed after it created the database file, before the first transaction."""
     (tmp_path / "a").mkdir()
     connection = sqlite3.connect(tmp_path / "a" / "flights-0.index")
     connection.execute("PRAGMA journal_mode = WAL")
@@ -151,7 +151,7 @@ def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
     indexes = SqliteIndexStore(tmp_path / "a")
     assert indexes.open(ZERO, "id").position is None
     (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "flights-0.index").touch()  # one that is being made at this moment
+    (tmp_path / "b" / "flights-0.index").touch()  # an index that is being created
     assert [each.path for each in searchable_partitions(tmp_path)] == [
         str(tmp_path / "a" / f"flights-{n}.index") for n in (0, 1)
     ]

@@ -1,4 +1,4 @@
-"""Which tasks a processor has, and in which order they get what was read."""
+"""The tasks of a processor, and the order of their records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from assignors import group_strategies
 from partage.assignors import CoPartitioningError, Member, check_assignment
 from partage.client.consumer import Record
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes import Task, TaskId
 from partage.recipes.base_processor import clear_committed, offsets_to_commit
 from partage.recipes.tasks import (
@@ -38,7 +38,7 @@ def tps(written):
 
 
 class Polled:
-    """What a poll hands out: ``Batch`` and ``Records`` with what is looked at here."""
+    """The result of a poll: ``Batch`` and ``Records`` with the attributes that tasks use."""
 
     def __init__(self, **times):
         self.batches = [Part(tp(name.replace("_", "-")), at) for name, at in times.items()]
@@ -47,7 +47,7 @@ class Polled:
 class Part:
     def __init__(self, partition, times):
         self.topic_partition = partition
-        self.next_offset = len(times) + 5  # the last ones were compacted away
+        self.next_offset = len(times) + 5  # the last records were compacted away
         self._records = [
             Record(*partition, offset, at, 0, None, None, ()) for offset, at in enumerate(times)
         ]
@@ -128,7 +128,11 @@ def test_topics_that_cannot_be_joined():
 
 
 class TestJoining:
-    topics = group_strategies.named(group_strategies.topic("a", 6), group_strategies.topic("b", 6), group_strategies.topic("c", 5))
+    topics = group_strategies.named(
+        group_strategies.topic("a", 6),
+        group_strategies.topic("b", 6),
+        group_strategies.topic("c", 5),
+    )
 
     def members(self, *names, joined=JOINED):
         said = ProcessorAssignor(*joined).user_data((), {}, -1)

@@ -1,4 +1,4 @@
-"""Which worker has which units, round after round."""
+"""Assignment of units to workers over several generations."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ UNITS = list("abcdef")
 
 
 class Pool:
-    """Workers that do as they are told, without a group."""
+    """Workers that follow the assignment, without a group."""
 
     def __init__(self, units=UNITS):
         self.units = list(units)
         self.owned = {}
         self.view = PoolSnapshot()
         self.generation = 0
-        self.stops = []  # what had to stop, round after round
+        self.stops = []  # units that had to stop, by generation
 
     def round(self, passed_ms=0):
-        """One generation; whether another one is needed at once."""
+        """Run one generation; return True if another one is needed at once."""
         self.generation += 1
         waited = {unit: ms + passed_ms for unit, ms in self.view.waited_ms.items()}
         view = PoolSnapshot(self.view.generation, self.view.placed, waited)
@@ -104,7 +104,7 @@ def test_another_worker_has_its_share_once_the_lost_one_is_given_up():
     pool.settle()
     pool.join("three")
     pool.settle()
-    assert pool.loads == [0, 3]  # nothing is moved while something waits
+    assert pool.loads == [0, 3]  # nothing moves while a unit waits
     pool.round(passed_ms=DELAY_MS)
     pool.settle()
     assert pool.loads == [3, 3]

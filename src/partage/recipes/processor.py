@@ -21,7 +21,7 @@ from partage.client.consumer import (
     Records,
 )
 from partage.client.errors import ClientError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes.base_processor import (
     LAST_COMMIT_S,
     POLL_MS,

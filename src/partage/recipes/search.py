@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes.search_index import SearchIndexError, replace_surrogates
 from partage.recipes.sqlite_index import (
     SUFFIX,

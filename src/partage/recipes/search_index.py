@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from partage.client.consumer import Record
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 
 class SearchIndexError(Exception):

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes.search_index import Document, IndexStore, SearchIndex, SearchIndexError
 
 #: SQLite's header fields that identify these files and their format.

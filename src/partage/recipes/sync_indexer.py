@@ -24,7 +24,7 @@ from partage.client.consumer import (
 )
 from partage.client.consumer.sync_consumer import Consumer
 from partage.client.errors import ClientError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes.replicas import decode_metadata, encode_commit, merge_position
 from partage.recipes.search_index import (
     Document,

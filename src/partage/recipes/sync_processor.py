@@ -20,7 +20,7 @@ from partage.client.consumer import (
 )
 from partage.client.consumer.sync_consumer import Consumer
 from partage.client.errors import ClientError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes.base_processor import (
     LAST_COMMIT_S,
     POLL_MS,

@@ -16,7 +16,7 @@ import msgspec
 from partage.assignors import Assignment, CoPartitioned, CoPartitioningError, Member
 from partage.assignors import Topic as Described
 from partage.client.consumer import Record, Records
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 
 class TaskId(NamedTuple):

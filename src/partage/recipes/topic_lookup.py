@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from partage.client.errors import UnknownTopicError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.wire.types import ZERO_UUID
 
 if TYPE_CHECKING:

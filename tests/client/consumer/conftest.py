@@ -1,4 +1,4 @@
-"""A consumer to test with, of either face."""
+"""A consumer fixture for both consumers: asyncio and blocking."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .consumer_adapters import FACES
 
 @pytest.fixture(params=FACES)
 def consumer_of(request):
-    """Makes consumers of one face, quick to try again; they are closed at the test's end."""
+    """Create consumers of one kind with short retry delays; close them after the test."""
     with ExitStack() as stack:
 
         def make(servers, **options):

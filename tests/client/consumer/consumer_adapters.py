@@ -1,4 +1,4 @@
-"""Both faces of the consumer behind one, so that each test is one for both."""
+"""One interface to both consumers, so that each test runs with both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from partage.sync import Consumer as SyncConsumer
 
 
 class Driven:
-    """`partage.Consumer` on a loop of its own, waited for."""
+    """`partage.Consumer` on a separate event loop, called blockingly."""
 
     def __init__(self, *args, **options):
         self._loop = LoopThread("user")

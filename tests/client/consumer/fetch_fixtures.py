@@ -1,4 +1,4 @@
-"""Positions of three partitions, for the tests of the consumer's core."""
+"""Fetch state machines with three partitions, for tests."""
 
 from partage.client import TopicPartition
 from partage.client.consumer.fetch_state_machine import FetchStateMachine, Placement
@@ -15,7 +15,7 @@ def yes(partition):
 
 
 def made(*partitions, policy=TO_EARLIEST, buffer_bytes=1000, partition_bytes=100, at=0):
-    """Positions of these partitions, all at one offset."""
+    """Return a fetch state machine with these partitions, all at one offset."""
     positions = FetchStateMachine(
         policy=policy, partition_bytes=partition_bytes, fetch_bytes=500, buffer_bytes=buffer_bytes
     )

@@ -1,4 +1,4 @@
-"""The same consumer against Apache Kafka."""
+"""The consumer with Apache Kafka."""
 
 import pytest
 from confluent_kafka import Producer
@@ -74,7 +74,7 @@ def test_only_what_is_committed(servers, consumer_of, request):
     consumer.assign([(topic, 0)])
     values = consumer.to_arrow(columns=["value"])["value"].to_pylist()
     assert values == [b"commit %d" % n for n in range(50)]
-    assert consumer.position((topic, 0)) == 102  # behind both markers
+    assert consumer.position((topic, 0)) == 102  # after both control records
     producer.abort_transaction()
     everything = consumer_of(servers)
     everything.assign([(topic, 0)])

@@ -1,4 +1,4 @@
-"""What a member's core says, as the user's thread sees it in between: nothing is sent here."""
+"""The group assignment as the user's thread sees it between events; nothing is sent here."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.group_assignment import GroupAssignment
 from partage.client.group.driver import now_ms
-from partage.client.metadata import TopicPartition
 from partage.member import events, outcome
 from partage.member.settings import MemberSettings
+from partage.model.topic_partition import TopicPartition
 
 MINE = ("t", 0)
 
 
 class Held:
-    """The holdings; notes what the user's thread would see at the moment of a loss."""
+    """An assignment target that records what the user's thread would see when partitions are
+    removed.
+    """
 
     def __init__(self):
         self.owned, self.seen = set(), []
@@ -46,7 +48,7 @@ class Held:
 
 
 class Scripted:
-    """In the place of a driver: what comes of an event is performed, and what is sent is kept."""
+    """A stand-in for the driver: it performs actions and records requests."""
 
     def __init__(self, owner):
         self.owner, self.asked = owner, {}
@@ -70,7 +72,7 @@ class Scripted:
         self.handle(event(at_ms=now_ms(), **serial, **fields))
 
     def joins(self, generation, *partitions):
-        """From its preparations to an assignment that is read."""
+        """Run the steps from a join to a decoded assignment."""
         self.hear(
             events.JoinPrepared,
             outcome.EncodeSubscription,
@@ -88,21 +90,21 @@ class Scripted:
         self.hear(events.AssignmentDecoded, outcome.DecodeAssignment, partitions=partitions)
 
     async def tended(self):
-        """The user's thread does what the listener is due."""
+        """Run due callbacks, as the user's thread does."""
         while (call := self.owner.due) is not None:
             self.owner.called(call)
         await asyncio.sleep(0)
 
 
 async def member(topics=frozenset({"t"}), pattern=None):
-    """One that owns a partition."""
+    """Return an assignment that owns a partition."""
     held = Held()
     settings = MemberSettings(group_id="g", protocol_type="consumer")
     cluster = Cluster("localhost:1")
     owner = held.owner = GroupAssignment(
         cluster, held, settings, ConsumerProtocol([CooperativeSticky()])
     )
-    owner._watcher.start = lambda: None  # there is nobody to look at
+    owner._watcher.start = lambda: None  # there are no topics to watch
     script = owner._driver = Scripted(owner)
     await owner.subscribe(topics, pattern)
     if pattern is not None:
@@ -121,7 +123,7 @@ async def drained(owner):
 
 
 class Late:
-    """A call whose end is said while the next one comes."""
+    """A callback that completes while the next one is published."""
 
     def __init__(self, call, meanwhile):
         self._call, self._meanwhile = call, meanwhile
@@ -150,7 +152,7 @@ def test_a_call_that_overtakes_the_one_under_way_is_not_lost():
 
 
 def test_nothing_is_held_any_more_when_a_member_is_out():
-    """It ends at once where there is no coordinator to be told."""
+    """The leave completes at once if there is no coordinator to notify."""
 
     async def play():
         script, owner, held = await member()
@@ -190,7 +192,7 @@ def test_who_subscribes_while_it_leaves_is_a_member_again(pattern):
 
 @pytest.mark.parametrize("is_first", [False, True])
 def test_topics_that_a_pattern_matches_meanwhile_end_no_drain(is_first):
-    """Neither others, nor those that are found for the first time."""
+    """Neither changed matches nor the first matches end a drain."""
 
     async def play():
         pattern = re.compile(".*")

@@ -1,4 +1,4 @@
-"""Both faces of the consumer, reading from our broker without a group."""
+"""Both consumers with our broker, without a group."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ def fill(servers, count, partition=0, topic="t", first=0, **config):
 
 
 def polled(consumer, count):
-    """The values of so many records, by as many polls as it takes."""
+    """Return the values of N records, from as many polls as necessary."""
     found = []
     while len(found) < count:
         records = consumer.poll(PATIENT)
@@ -53,7 +53,7 @@ def polled(consumer, count):
 
 
 def looped(consumer, count):
-    """The same from a loop."""
+    """Return the values of N records from a record loop."""
     loop = iter(consumer)
     return [int(next(loop).value) for _ in range(count)]
 
@@ -131,7 +131,7 @@ class TestPolling:
                     version = consumer._engine.version
                     if taken := consumer._engine.collect(None):
                         return taken
-                    consumer._engine.next_change(version).result(10)  # holds the loop
+                    consumer._engine.next_change(version).result(10)  # blocks the event loop
 
         fill(servers, 3)
         assert asyncio.run(main())
@@ -180,7 +180,7 @@ class TestLooping:
             looped(consumer, 1)
 
     def test_fairly(self, servers, consumer_of):
-        """A partition that always has something does not keep the other one waiting."""
+        """A partition that always has records does not delay the other one."""
         fill(servers, 20_000, **{"batch.num.messages": 100})
         fill(servers, 10, partition=1, first=-10)
         consumer = consumer_of(servers, max_partition_fetch_bytes=10_000)
@@ -227,7 +227,7 @@ class TestPositions:
         looped(consumer, 5)
         consumer.assign([T0, T1])
         assert consumer.assignment() == {T0, T1}
-        assert consumer.position(T0) == 5  # it goes on
+        assert consumer.position(T0) == 5  # the assigned one continues
         consumer.assign([T1])
         for refused in (
             lambda: consumer.position(T0),
@@ -284,7 +284,7 @@ class TestArrow:
         (row,) = table.to_pylist()
         assert (row["topic"], row["partition"], row["offset"], row["value"]) == ("t", 0, 0, b"v")
         assert row["headers"] == [{"key": "a", "value": b"b"}]
-        assert pa.table(records).equals(table)  # as others take it
+        assert pa.table(records).equals(table)  # as Arrow consumers read it
         (batch,) = records.batches
         assert batch.to_arrow(["value"]).to_pydict() == {"value": [b"v"]}
         with pytest.raises(KeyError):
@@ -336,7 +336,7 @@ class TestTrouble:
         fill(servers, 3)
         consumer = consumer_of(servers, unknown_topic_wait_ms=100)
         consumer.assign([("tt", 0), T0])
-        assert polled(consumer, 3) == [0, 1, 2]  # the other one is not held up
+        assert polled(consumer, 3) == [0, 1, 2]  # the other topic is not delayed
         for _ in range(2):
             with pytest.raises(UnknownTopicError, match="no topic 'tt'; did you mean 't'"):
                 consumer.poll(PATIENT)

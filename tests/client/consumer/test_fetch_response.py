@@ -1,4 +1,4 @@
-"""What brokers may answer, from one that does what the test says."""
+"""Fetch responses of a scripted broker."""
 
 import asyncio
 
@@ -29,7 +29,9 @@ def batch(first, count, **more):
 
 
 class Script:
-    """Answers to Fetch, one after the other; the last one is silence for a while."""
+    """Return a handler that sends these responses one after the other; the last is an empty one
+    after a pause.
+    """
 
     def __init__(self, *answers):
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""The consumer's core: what to fetch, what an answer changes, what is handed out."""
+"""The fetch state machine: planned fetches, effects of results, and deliveries."""
 
 import logging
 
@@ -46,7 +46,7 @@ def answer(positions, fetch, *answers):
 
 
 def fetch(positions, *answers, now_ms=0):
-    """Let the one request that is due be answered."""
+    """Answer the one fetch that is due."""
     (one,) = positions.fetches(EVERYWHERE, now_ms)
     answer(positions, one, *answers)
 
@@ -60,7 +60,7 @@ class TestBeginning:
         positions = made(A, at=None)
         (lookup,) = positions.lookups({}, 0)
         assert lookup.reset is None
-        assert positions.lookups(EVERYWHERE, 0) == []  # it is being asked for
+        assert positions.lookups(EVERYWHERE, 0) == []  # a lookup is in flight
         assert positions.position(A) is None
         positions.lookup_succeeded(lookup, 7)
         assert positions.position(A) == 7
@@ -69,7 +69,7 @@ class TestBeginning:
     def test_without_one_the_policy_says_where(self):
         positions = made(A, at=None, policy=ResetTarget(back_ms=1000))
         positions.lookup_succeeded(*positions.lookups({}, 0), None)
-        assert positions.lookups({}, 0) == []  # the topic's leaders are not known
+        assert positions.lookups({}, 0) == []  # the topic's leaders are unknown
         (lookup,) = positions.lookups(EVERYWHERE, 0)
         assert lookup.reset.timestamp_at(5000) == 4000
         positions.lookup_succeeded(lookup, 3)
@@ -123,7 +123,7 @@ class TestFetching:
         positions = made(A)
         fetch(positions, part(0, 5, size=99))
         fetch(positions, part(5, 5, size=99))
-        assert positions.fetches(EVERYWHERE, 0) == []  # it has enough
+        assert positions.fetches(EVERYWHERE, 0) == []  # it has enough data
         positions.collect(None, yes)
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 10)]}
 
@@ -196,7 +196,7 @@ class TestFetching:
         positions = made(A, C)
         positions.fetches(EVERYWHERE, 0)
         positions.seek(A, 9)
-        assert positions.fetches(EVERYWHERE, 0) == []  # to that leader there is one already
+        assert positions.fetches(EVERYWHERE, 0) == []  # one fetch to that leader is in flight
 
 
 class TestHandingOut:
@@ -276,7 +276,7 @@ class TestHandingOut:
         answer(positions, one, part(0, 9, size=100))
         (taken,) = positions.collect(4, yes)
         positions.pause([A])
-        fetch(positions, FetchedData())  # the other's, which takes the room away
+        fetch(positions, FetchedData())  # the other partition's fetch, which uses up the room
         positions.put_back(taken, 2)
         positions.pause([A], paused=False)
         assert stretches(positions.collect(None, yes)) == [(A, 2, 4)]
@@ -311,7 +311,7 @@ class TestOutOfRange:
         fetch(positions, OutOfRange())
         assert positions.lookups(EVERYWHERE, 0) == []
         (one,) = positions.collect(None, yes)
-        one.permit.delivered_offset = 2  # a loop is at it
+        one.permit.delivered_offset = 2  # a cursor is open
         assert positions.lookups(EVERYWHERE, 0) == []
         one.permit.delivered_offset = None
         assert len(positions.lookups(EVERYWHERE, 0)) == 1
@@ -320,7 +320,7 @@ class TestOutOfRange:
         positions = made(A, policy=None)
         fetch(positions, part(0, 5))
         fetch(positions, OutOfRange())
-        assert positions.pop_error() is None  # there are records first
+        assert positions.pop_error() is None  # earlier records first
         positions.collect(None, yes)
         error = positions.pop_error()
         assert isinstance(error, OffsetOutOfRangeError)

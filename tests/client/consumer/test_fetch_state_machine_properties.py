@@ -1,4 +1,4 @@
-"""The consumer's core: whatever the user and the brokers do, in any order."""
+"""Properties of the fetch state machine under random steps of users and brokers."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,17 +11,17 @@ from .fetch_fixtures import EVERYWHERE, A, B, C, made, yes
 
 
 def is_empty(offset):
-    """In the state machine's partitions there are no records at some offsets."""
+    """Return a chunk; some of its offsets have no records."""
     return offset // 10 % 4 == 3
 
 
 class Reading(RuleBasedStateMachine):
-    """Whatever the user and the brokers do: no gap, nothing twice, nothing of what is not owned."""
+    """Random steps of users and brokers: no gap, no duplicate, no record of a removed partition."""
 
     def __init__(self):
         super().__init__()
         self.positions = made(A, B, C, buffer_bytes=300)
-        self.due = dict.fromkeys((A, B, C), 0)  # the next offset that is to be handed out
+        self.due = dict.fromkeys((A, B, C), 0)  # the next offset to deliver
         self.out = []
         self.paused = set()
         self.loan = None
@@ -96,7 +96,7 @@ class Reading(RuleBasedStateMachine):
         assert partition in self.due
         assert partition not in self.paused
         assert one.part.content == "records"
-        # Nothing twice, and no gap but where there are no records.
+        # No duplicates, and gaps only at offsets without records.
         assert one.from_offset >= self.due[partition]
         assert all(map(is_empty, range(self.due[partition], one.from_offset)))
         assert one.to_offset > one.from_offset
@@ -131,11 +131,11 @@ class Reading(RuleBasedStateMachine):
     @invariant()
     def bounded(self):
         asked_for = sum(one.bytes_max for one in self.out)
-        assert self.positions.buffered_bytes + asked_for <= 300 + 100  # what a loop gave back
+        assert self.positions.buffered_bytes + asked_for <= 300 + 100  # put back by a cursor
 
     @invariant()
     def connected(self):
-        """What waits leads from the position to the next offset to be asked for, without a gap."""
+        """The chunks cover all offsets from the position to the fetch offset."""
         for partition in self.positions.owned:
             state = self.positions.state(partition)
             at = state.position

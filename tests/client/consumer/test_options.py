@@ -1,4 +1,4 @@
-"""Options: Kafka's names, what is refused, and how it is said."""
+"""Consumer options: Kafka's names and defaults, invalid values and messages."""
 
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def test_the_ends():
 
 
 def test_the_page_names_every_option():
-    """Those of TLS and SASL have a page of their own."""
+    """The options of TLS and SASL are on another page."""
     page = (Path(__file__).parents[3] / "docs" / "consumer.md").read_text()
     ours = [name for name in option_names() if not name.startswith(("ssl_", "sasl_", "security_"))]
     assert [name for name in ours if f"`{name}`" not in page] == []

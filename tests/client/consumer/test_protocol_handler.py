@@ -1,4 +1,4 @@
-"""Subscriptions and assignments as bytes, and what a leader may make of them."""
+"""Encoded subscriptions and assignments, and a leader's assignment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def share(embedding, written):
 
 @pytest.mark.parametrize("leader", ["eager", "cooperative"])
 def test_whoever_leads_in_the_second_bounce_holds_back_what_is_owned(leader):
-    """Members that rebalance eagerly and cooperatively, side by side (KIP-429)."""
+    """Eager and cooperative members in one group during a migration (KIP-429)."""
     eager, cooperative = (
         ConsumerProtocol([CooperativeSticky(), Range()]),
         ConsumerProtocol([CooperativeSticky()]),
@@ -67,7 +67,7 @@ def test_a_leader_that_failed_tells_its_own_kind_why_and_gives_others_nothing():
 
 
 class Probing(CooperativeSticky):
-    """Writes the version into its user data, and notes what it assigns to."""
+    """An assignor that writes its version into its user data and records what it assigns to."""
 
     name = "mine"
     has_version_probing = True
@@ -96,7 +96,7 @@ class TestVersions:
     """One protocol for all versions of an assignor (KIP-429, version probing)."""
 
     def led(self, leader, **embeddings):
-        """What the leader gives each of the members, of which "a" owns everything."""
+        """Return the assignments of a leader; member "a" owns all partitions."""
         members = [
             member(name, embedding, "mine", EVERYTHING if name == "a" else ())
             for name, embedding in embeddings.items()
@@ -104,7 +104,7 @@ class TestVersions:
         return leader.assigned(leader.assigning("mine", members), TOPICS)
 
     def taken(self, embedding, written):
-        """Why to join again, and how much is owned until then."""
+        """Return the rejoin reason and the number of partitions owned until then."""
         again = embedding.heed("mine", written)
         return again, len(embedding.adopted("mine", written, 2))
 
@@ -137,7 +137,7 @@ class TestVersions:
         old, new = ConsumerProtocol([leads := Probing()]), ConsumerProtocol([Newer()])
         given = self.led(old, a=old, b=new)
         assert leads.read == [], "it does not try"
-        assert self.taken(old, given["a"]) == (None, 4), "everybody keeps what they have"
+        assert self.taken(old, given["a"]) == (None, 4), "each member keeps its partitions"
         again, owned = self.taken(new, given["b"])
         assert "version 0" in again
         assert owned == 0

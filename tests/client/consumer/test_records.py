@@ -1,4 +1,4 @@
-"""What one answer's records decode to, and for how long it is kept."""
+"""Decoding of one response's records, and how long the result is cached."""
 
 import weakref
 
@@ -18,7 +18,7 @@ def stored():
 
 
 def address(batch):
-    """Where the values are."""
+    """Return the addresses of the values."""
     return batch.column("value").buffers()[2].address
 
 

@@ -1,4 +1,4 @@
-"""Consumers that share a topic, of either face, on a broker of the test's own."""
+"""Group members of both kinds of consumers that share a topic, on a separate broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(config, items):
-    """What is done to the test's own broker cannot be done to another."""
+    """Deselect tests that control the broker process if an external broker is used."""
     if _ELSEWHERE is None:
         return
     own = [item for item in items if "partage_broker" in getattr(item, "fixturenames", ())]
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture
 def servers(request):
-    """A broker that is empty, but for groups of names that nobody has."""
+    """A broker without topics; group names are never reused."""
     if _ELSEWHERE is None:
         yield request.getfixturevalue("partage_broker").bootstrap_servers
         return
@@ -61,7 +61,7 @@ def fill(servers, topic, each, partitions=PARTITIONS):
 
 @pytest.fixture(params=FACES)
 def member_of(request, servers):
-    """Makes members of one face, quick to notice; they are closed at the test's end."""
+    """Create members of one kind with short timeouts; close them after the test."""
     with ExitStack() as stack:
         group = f"g{next(_numbers)}"
 

@@ -1,4 +1,4 @@
-"""A clean end: what was read is committed, whatever the group is doing."""
+"""Close during a rebalance: all delivered records are committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_rebalance_under_way_is_waited_for(partage_broker, topic, member_of):
-    """A cooperative member reads on while it joins again, when nothing can be committed."""
+    """A cooperative member keeps reading while it rejoins, when commits are refused."""
     patient = {"heartbeat_interval_ms": 20_000, "session_timeout_ms": 60_000}
     member = member_of(enable_auto_commit=True, auto_commit_interval_ms=600_000, **patient)
     member.subscribe([topic])

@@ -1,4 +1,4 @@
-"""Which commit may be sent when, with requests that fail, are lost, or are not waited for."""
+"""The order of commits when requests fail, get lost, or are cancelled."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from partage.client.group.commit_order import CommitOrder
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 
 
 class User:
-    """One commit's owner: acts when it was told to look, and again after an error that passes."""
+    """A task that commits: it sends when it is woken, and again after a retriable error."""
 
     def __init__(self, world, partitions):
         self.world, self.has_to_look = world, True
@@ -35,24 +35,24 @@ class User:
             self.end()
 
     def end(self):
-        """All is decided, or the user waits no longer."""
+        """True if all partitions are decided or the user stopped waiting."""
         self.given_up |= self.commit.left
         self.world.order.ended(self.commit)
         self.is_over = True
 
     @property
     def told(self):
-        """Of which partitions it has been told that this, or something later, is stored."""
+        """The partitions of which this or a later commit is known to be stored."""
         return self.wanted - self.commit.left - self.given_up
 
 
 class World:
-    """Commits by one consumer, and a coordinator that may do anything to their requests."""
+    """One consumer's commits and a coordinator with arbitrary failures."""
 
     def __init__(self):
         self.order, self.users = CommitOrder(), []
-        self.on_the_way = {}  # what was sent, by its sender
-        self.stored = dict.fromkeys((A, B, C), -1)  # which commit, by its serial
+        self.on_the_way = {}  # requests in flight, by their sender
+        self.stored = dict.fromkeys((A, B, C), -1)  # serial of the stored commit
 
     def issue(self, partitions):
         self.users.append(User(self, partitions))
@@ -68,7 +68,7 @@ class World:
             self.stored[partition] = user.commit.serial
 
     def answered(self, user, stored=frozenset(), final=frozenset()):
-        """Its answer, or the loss of its connection; what is in neither is to be tried again."""
+        """Handle the response, or the loss of the connection; the rest is retried."""
         due = self.on_the_way.pop(user)
         self.served_and_told(user, due & stored)
         user.given_up |= due & final & user.commit.left
@@ -95,7 +95,7 @@ def some(random, partitions=(A, B, C)):
 
 
 def step(world, random):
-    """One thing that may happen."""
+    """Do one random step."""
     ready = [user for user in world.users if user.has_to_look and not user.is_over]
     ready = [user for user in ready if user not in world.on_the_way]
     kinds = ["issue"] + ["act"] * 3 * bool(ready) + ["answer"] * 3 * bool(world.on_the_way)
@@ -110,7 +110,7 @@ def step(world, random):
         case "answer":
             user = random.choice(list(world.on_the_way))
             how = random.choice(["answered", "lost"])
-            if how == "lost":  # it may have been served all the same
+            if how == "lost":  # the coordinator may have stored it
                 world.served(user, some(random))
                 world.answered(user)
             else:
@@ -127,7 +127,7 @@ def step(world, random):
 @given(st.randoms(use_true_random=False), st.integers(1, 60))
 @settings(deadline=None, max_examples=300)
 def test_what_was_told_stored_is_never_undone(random, steps):
-    """And once nothing fails any more, all come to an end: each hears when it is its turn."""
+    """Once requests no longer fail, all commits end: each one is woken when it may be sent."""
     world = World()
     for _ in range(steps):
         step(world, random)
@@ -139,7 +139,7 @@ def test_what_was_told_stored_is_never_undone(random, steps):
             elif user.has_to_look and not user.is_over:
                 user.act()
             world.check()
-    assert all(user.is_over for user in world.users), "nobody waits for ever"
+    assert all(user.is_over for user in world.users), "some users still wait"
     for partition, stored in world.stored.items():
         told = [u.commit.serial for u in world.users if partition in u.told]
         assert stored >= max(told, default=-1)
@@ -173,7 +173,7 @@ def test_each_partition_for_itself():
 
 @pytest.mark.parametrize("count", [2000])
 def test_many_are_no_trouble(count):
-    """Each is looked at a few times, however many wait."""
+    """Each commit is woken a bounded number of times, regardless of how many wait."""
     world, looks = World(), Counter()
     commits = [world.order.issue({A}, lambda n=n: looks.update([n])) for n in range(count)]
     for commit in commits[::-1]:

@@ -1,4 +1,4 @@
-"""What groups have committed, read by who is in none of them."""
+"""Committed offsets of groups, read by a client that is not a member."""
 
 import asyncio
 import re
@@ -47,15 +47,16 @@ def test_all_that_groups_have_committed(partage_broker):
 
 
 class Peers:
-    """Two scripted brokers: the first knows that the second coordinates all groups."""
+    """Two scripted brokers; the first one reports the second one as coordinator of all groups."""
 
     def __init__(self, *, find_max=6, fetch_max=9, answers=()):
         self.versions = {FIND_COORDINATOR.key: find_max, OFFSET_FETCH.key: fetch_max}
-        #: What is done instead of answering an OffsetFetch: an error for a group, or else.
+        #: The next failures instead of an OffsetFetch response: an error for a group, or another
+        #: one.
         self.answers = list(answers)
-        self.left_out = ()  # of those that are fetched
-        self.unknown = []  # of those whose coordinator is looked for, the next times
-        self.at_nobody = ()  # whose coordinator is said to be where nobody listens
+        self.left_out = ()  # of groups in OffsetFetch
+        self.unknown = []  # of groups in FindCoordinator, for the next requests
+        self.at_nobody = ()  # whose reported coordinator does not exist
 
     def script(self, asked):
         return getattr(self, asked.api.name, lambda _: None)(asked)
@@ -105,7 +106,7 @@ class Peers:
         )
 
     def read(self, group_ids, *, attempts=3):
-        """What is read or raised, and the groups that each OffsetFetch asked for."""
+        """Return the result or exception, and the groups that each OffsetFetch named."""
 
         async def main():
             policy = RetryPolicy(attempts_max=attempts, backoff_ms=1, backoff_max_ms=1)
@@ -190,7 +191,7 @@ def test_a_group_whose_coordinator_nobody_told_is_asked_for_again():
 
 
 def test_a_coordinator_that_cannot_be_reached_is_named_with_its_groups():
-    """And who has answered is not asked again."""
+    """Groups that were answered are not requested again."""
     peers = Peers()
     peers.at_nobody = ("b", "c")
     found, asked = peers.read(["a", "b"])

@@ -1,4 +1,4 @@
-"""A member that is to go hands over first, and reads on until others are ready."""
+"""Drain: a member hands over its partitions and reads until the other members are ready."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def test_it_reads_on_while_the_group_rebalances(partage_broker, topic, member_of):
-    """The others' JoinGroup does not come for a while: nothing is revoked before they are there."""
+    """The other member's JoinGroup is delayed: nothing is revoked before it has joined."""
     going, staying, heard = member_of(), member_of(), Told()
     going.subscribe([topic], heard)
     until(lambda: shared(going), going)
@@ -115,7 +115,7 @@ def test_without_a_group_there_is_nothing_to_drain(servers, member_of):
 
 
 def test_a_signal_ends_a_loop(topic, member_of):
-    """What a handler interrupts may hold any lock: draining takes none."""
+    """The signal handler may interrupt code that holds a lock, so drain must not take one."""
     member, seen = member_of(), []
     member.subscribe([topic])
     before = signal.signal(signal.SIGUSR1, lambda *_: member.drain())

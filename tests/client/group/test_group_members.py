@@ -1,4 +1,4 @@
-"""Consumers in a group: who has what, who is told what, what is committed."""
+"""Consumers in a group: assignments, listener callbacks and commits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partage.client.consumer import (
     OffsetAndMetadata,
     RebalanceListener,
 )
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 from .conftest import PARTITIONS, fill
 
@@ -28,7 +28,7 @@ EVERYTHING = {TopicPartition("t", n) for n in range(PARTITIONS)}
 
 
 class Told(RebalanceListener):
-    """Notes what it is told; may raise, or do something."""
+    """A listener that records its callbacks; it may raise or run a function."""
 
     def __init__(self, do=None):
         self.calls = []
@@ -40,7 +40,7 @@ class Told(RebalanceListener):
             self.do(name, partitions)
 
     def holds(self):
-        """What is owned by what was told."""
+        """The partitions that are assigned according to the callbacks."""
         held = set()
         for name, partitions in self.calls:
             held = held | partitions if name == "assigned" else held - partitions
@@ -57,8 +57,9 @@ class Told(RebalanceListener):
 
 
 def until(done, *members, within_s=45.0):
-    """Poll all in turns until something holds, and once more, as listeners hear of what is
-    assigned in a poll; the records that came.
+    """Poll all members in turn until a condition holds, and once more for the listeners.
+
+    Listeners are called in polls. Return the records.
     """
     records, give_up, is_done = [], time.monotonic() + within_s, False
     while not is_done:
@@ -70,7 +71,7 @@ def until(done, *members, within_s=45.0):
 
 
 def read(count, *members, within_s=45.0):
-    """Poll all in turns until so many records have come."""
+    """Poll all members in turn until N records were delivered."""
     records, give_up = [], time.monotonic() + within_s
     while len(records) < count:
         assert time.monotonic() < give_up, f"{len(records)} of {count}"
@@ -80,7 +81,7 @@ def read(count, *members, within_s=45.0):
 
 
 def shared(*members):
-    """Whether every partition has one owner, and all have their share."""
+    """True if each partition has one owner and all members have equal shares."""
     held = [p for member in members for p in member.assignment()]
     least = PARTITIONS // len(members)
     is_level = all(len(member.assignment()) >= least for member in members)
@@ -207,7 +208,7 @@ def test_a_topic_that_is_made_later(member_of, servers):
 
 
 class Seen(Range):
-    """Range, and what it was given to go by."""
+    """The range assignor; it records its input."""
 
     name = "seen"
     needs_lags = True
@@ -231,7 +232,7 @@ def test_what_a_leader_knows(member_of, topic):
     assert seen.racks == (frozenset({"here"}),) * PARTITIONS
 
 
-# The listener.
+# Listeners.
 
 
 def test_what_a_listener_raises_comes_out_of_poll_and_changes_nothing(member_of, topic):
@@ -263,11 +264,11 @@ def test_a_listener_may_seek(member_of, topic):
 
 
 def one_of(member):
-    """The consumer itself, for code that runs on its own loop."""
+    """Return the consumer itself, for code that runs on its event loop."""
     return getattr(member, "_consumer", member)
 
 
-# Mistakes.
+# User errors.
 
 
 def test_what_takes_a_group(servers, member_of, topic):
@@ -309,7 +310,7 @@ def test_no_assignor_in_common(member_of, topic):
 
 
 class Wrong(Assignor):
-    """Gives what cannot be handed out, until it is mended."""
+    """An assignor with an invalid result until it is fixed."""
 
     name = "wrong"
 
@@ -321,8 +322,8 @@ class Wrong(Assignor):
         match self.kinds:
             case ["raises"]:
                 raise KeyError("oops")
-            case ["nobody"]:
-                return {"nobody": everything}
+            case ["ghost"]:
+                return {"ghost": everything}
             case ["twice"]:
                 return {m.member_id: {"t": [0, 0]} for m in members}
             case ["left out"]:
@@ -334,7 +335,7 @@ class Wrong(Assignor):
     ("kind", "why"),
     [
         ("raises", "KeyError: 'oops'"),
-        ("nobody", "'nobody' is no member"),
+        ("ghost", "'ghost' is not a member"),
         ("twice", "a partition twice"),
         ("left out", "is given to 0 members"),
     ],
@@ -362,7 +363,7 @@ def test_too_slow(member_of, topic):
     until(lambda: shared(one), one)
     two = member_of()
     two.subscribe([topic])
-    until(lambda: shared(two), two)  # nobody polls the first
+    until(lambda: shared(two), two)  # the first member is not polled
     with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
         one.commit({("t", 0): 1})
     with pytest.raises(MaxPollExceededError, match="150 ms between two polls"):
@@ -388,19 +389,19 @@ def test_a_second_of_the_same_name_fences_the_first(member_of, topic):
 
 
 def test_offsets_do_not_wait_behind_a_rebalance(member_of, topic):
-    """A JoinGroup is parked: over the same connection nothing else would be answered."""
+    """A JoinGroup is parked: later requests on the same connection are not answered until it is."""
     options = {"partition_assignment_strategy": "range", "default_api_timeout_ms": 1000}
     one, two = member_of(**options), member_of(**options)
     one.subscribe([topic])
     until(lambda: shared(one), one)
     two.subscribe([topic])
-    for _ in range(5):  # nobody polls the other, which would have to give up what it has
+    for _ in range(5):  # the other member, which would have to revoke partitions, is not polled
         two.poll(20)
         assert two.committed([("t", 0)]) == {TopicPartition("t", 0): None}
     until(lambda: shared(one, two), one, two)
 
 
-# The coordinator goes away.
+# Coordinator failures.
 
 
 def test_a_coordinator_that_is_killed(member_of, topic, partage_broker):

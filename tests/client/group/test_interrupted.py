@@ -1,4 +1,4 @@
-"""A poll that ends before it has done what the group is due."""
+"""Polls that are cancelled before their callbacks have run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_poll_that_is_cancelled_while_it_commits_has_revoked_nothing(partage_broker, topic):
-    """The listener has heard of nothing yet: the next poll commits again, and calls it."""
+    """No callback has run yet: the next poll repeats the commit and runs it."""
 
     async def work():
         heard, seen = Told(), 0

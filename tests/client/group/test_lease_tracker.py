@@ -1,4 +1,4 @@
-"""Until when a member surely has its place: counted from what it sent, not from the answer."""
+"""The end of a member's lease, counted from the send time of requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = MemberSettings(group_id="g", protocol_type="t", session_timeout_ms=10
 
 
 def stable(settings=SETTINGS, synced_ms=100, protocol_type="t"):
-    """A member alone in its generation, whose sync was sent at 10."""
+    """Return a member alone in its generation, whose SyncGroup was sent at 10."""
     core = Core(settings)
     lease = LeaseTracker(core, settings)
     (find,) = lease.handle(StartRequested(at_ms=0)).actions
@@ -81,7 +81,7 @@ def test_an_answer_after_a_freeze_proves_nothing_new():
 
 @pytest.mark.parametrize(("rebalance_timeout_ms", "ends_ms"), [(60_000, 1500), (1_100, 1110)])
 def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(rebalance_timeout_ms, ends_ms):
-    """It may be over without this member as long after it began as the group waits."""
+    """The rebalance may end without this member after the time for which the group waits."""
     lease = stable(
         MemberSettings(
             group_id="g",
@@ -97,7 +97,7 @@ def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(rebalance_timeou
 
 
 def test_a_coordinator_that_may_know_no_rebalance_timeout_prolongs_nothing():
-    """JoinGroup v0: the group waits for a session, so at 1010 somebody else may lead."""
+    """JoinGroup v0: the group waits for one session, so another leader is possible at 1010."""
     lease = stable(protocol_type=None)
     serial = beat(lease, 500)
     rebalance = ErrorCode.REBALANCE_IN_PROGRESS

@@ -1,18 +1,20 @@
-"""What a group makes of topics that come while it is there."""
+"""Topics that are created while a group is subscribed to them."""
 
 from __future__ import annotations
 
 import pytest
 
 from client.confluent_admin import create_topic
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 from .test_group_members import Told, until
 
 
 @pytest.mark.parametrize("topics", [["late"], ["t", "late"]])
 def test_a_topic_that_comes_after_the_join_is_assigned_soon(topics, topic, servers, member_of):
-    """However rarely the metadata is looked at: the first look came before any assignment."""
+    """The test does not depend on the refresh interval: the first refresh was before the
+    assignment.
+    """
     member, heard = member_of(metadata_max_age_ms=3_600_000), Told()
     member.subscribe(topics, heard)
     until(lambda: heard.calls, member)

@@ -1,4 +1,4 @@
-"""Commits that are tried again: in the order of issue, and of what is still this member's alone."""
+"""Retried commits keep their order and include only partitions that the member still owns."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 import partage
 from partage.client.consumer import CommitFailedError, OffsetAndMetadata
-from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.sync import Consumer
 from partage.testing.request_interceptor import FaultRule, HeldResponse, api_key, respond_with_error
 
@@ -20,7 +20,7 @@ from .test_group_members import EVERYTHING, shared, until
 
 pytestmark = pytest.mark.timeout(120)
 
-#: The second has the connection to the coordinator made anew, with what is under way on it.
+#: The second one reconnects to the coordinator while requests are in flight.
 PASSING = ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"]
 T0, T1, T2 = (("t", n) for n in range(3))
 
@@ -32,7 +32,7 @@ def faults(partage_broker):
 
 @pytest.fixture
 def consumer(servers, topic):
-    """One without membership, which commits for whatever it names."""
+    """A consumer with manual assignment, which may commit any partition."""
     options = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
     with Consumer(servers, group_id="g", **options) as consumer:
         consumer.assign([T0, T1])
@@ -53,7 +53,7 @@ class TestOrder:
         assert stored(consumer, T0) == [8]
 
     def test_the_later_one_may_go_back(self, faults, consumer, error):
-        """What counts is the order of the calls, not the offsets."""
+        """The order of the calls counts, not the offsets."""
         faults.fail("OffsetCommit", error, times=3)
         commits = [consumer.commit_async({T0: offset}) for offset in (8, 9, 2, 5)]
         for commit in commits:
@@ -77,7 +77,7 @@ class TestOrder:
         assert stored(consumer, T0, T1) == [5, 8], "each partition for itself"
 
     def test_one_that_waits_for_its_answer_is_waited_for(self, faults, consumer, error):
-        """It is stored, and nobody knows: the one before it must not be sent meanwhile."""
+        """It is stored but not answered: the earlier one must not be sent meanwhile."""
         faults.fail("OffsetCommit", error)
         with faults.hold("OffsetCommit") as held:
             first, second = consumer.commit_async({T0: 5}), consumer.commit_async({T0: 8})
@@ -115,7 +115,7 @@ class TestOrder:
         faults.fail("OffsetCommit", error)
         owner = consumer._place.owner
         offsets = {TopicPartition(*T0): OffsetAndMetadata(5)}
-        by_itself = consumer._engine.ask(owner.commit_quietly(offsets))  # as a poll begins it
+        by_itself = consumer._engine.ask(owner.commit_quietly(offsets))  # as a poll does
         consumer.commit({T0: 8})
         by_itself.result(30)
         assert stored(consumer, T0) == [8]
@@ -137,7 +137,7 @@ def test_one_that_waits_for_another_waits_no_longer_than_it_would_try(faults, se
 
 @pytest.fixture
 def member(servers, topic):
-    """Makes members of the sync face that commit nothing by themselves."""
+    """Create blocking members without auto commit."""
     with ExitStack() as stack:
 
         def make(client_id, **options):
@@ -159,7 +159,7 @@ def member(servers, topic):
 
 
 def refused_later(faults, error, client_id):
-    """Have this client's next commit refused, without effect, but its answer held."""
+    """Refuse this client's next commit without effect, and delay the response."""
     held, refuse = HeldResponse(faults._run), respond_with_error(ErrorCode[error])
     commits = api_key("OffsetCommit")
     refused = partial(held.intercept, handler=lambda served: refuse(served, None))
@@ -168,7 +168,7 @@ def refused_later(faults, error, client_id):
 
 
 class TestRebalances:
-    """A commit meets an error in one generation, and is tried again in a later one."""
+    """A commit fails in one generation and is retried in a later one."""
 
     def test_what_went_to_others_is_left_alone(self, faults, member):
         one = member("one")
@@ -190,7 +190,7 @@ class TestRebalances:
         assert stored(one, *kept) == [5] * len(kept), "in the name of the present generation"
 
     def test_one_that_is_of_one_generation_alone_ends_with_it(self, faults, member):
-        """As those of a query of Spark: what it has kept, it commits anew."""
+        """As the commits of a Spark query, which stores its offsets and commits them again."""
         one = member("one")
         until(lambda: shared(one), one)
         owner, offset = one._place.owner, OffsetAndMetadata(5)
@@ -205,7 +205,7 @@ class TestRebalances:
         assert stored(one, *EVERYTHING) == [None] * PARTITIONS
 
     def test_what_came_back_was_not_kept(self, faults, member):
-        """Somebody else had it in between, and has gone on."""
+        """Another member owned it in between and has advanced."""
         one = member("one", partition_assignment_strategy=["range"])
         until(lambda: shared(one), one)
         with refused_later(faults, "NOT_COORDINATOR", "one") as held:
@@ -219,7 +219,9 @@ class TestRebalances:
         assert stored(one, T0) == [None]
 
     def test_what_a_connection_lost_is_not_sent_for_others(self, faults, member):
-        """Nobody knows whether it was stored; by then somebody else has committed further."""
+        """It is unknown whether it was stored, and another member has committed a later offset
+        since.
+        """
         one = member("one")
         until(lambda: shared(one), one)
         with faults.hold("OffsetCommit", client_id="one") as held:
@@ -234,7 +236,7 @@ class TestRebalances:
         assert stored(two, *two.assignment()) == [9] * (PARTITIONS // 2)
 
     def test_who_has_left_commits_nothing_more(self, faults, member):
-        """Without members the group would take it from anybody."""
+        """Without members, the group would accept a commit of any client."""
         one = member("one")
         until(lambda: shared(one), one)
         with refused_later(faults, "COORDINATOR_LOAD_IN_PROGRESS", "one") as held:

@@ -1,8 +1,8 @@
-"""All versions of an assignor under one name: members of several are in one group (KIP-429).
+"""Version probing: members with several versions of an assignor in one group (KIP-429).
 
-On our broker the newest leads and reads them all. On Apache Kafka, which knows nothing of versions
-(``interop/test_own_members.py`` runs this there), an older leader stays, and newer members write
-what it reads until it is gone.
+With our broker, a member with the newest version leads and reads all versions. Apache Kafka does
+not know versions (``interop/test_own_members.py`` runs these tests there): an old leader stays, and
+newer members write its version until it has left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .test_group_members import Told, read, shared, until
 
 
 def probing(used, *speaks):
-    """Cooperative-sticky of these versions; ``used`` notes who assigns, and what it reads."""
+    """Return a cooperative-sticky assignor with versions; ``used`` records its assignments."""
 
     class Probing(CooperativeSticky):
         name = "mine"
@@ -41,7 +41,7 @@ def used():
 
 @pytest.fixture
 def joined(member_of, topic, used):
-    """Makes members of these versions."""
+    """Create members with these versions."""
 
     def make(*speaks, listener=None):
         member = member_of(partition_assignment_strategy=[probing(used, *speaks)])
@@ -52,7 +52,7 @@ def joined(member_of, topic, used):
 
 
 def test_a_rolling_upgrade(joined, used):
-    """Whoever leads when: all have their share, nothing is lost, and nothing is read twice."""
+    """With any leader, all members have equal shares, and no record is lost or read twice."""
     heard = Told()
     first, second = joined(0, listener=heard), joined(0)
     records = until(lambda: shared(first, second), first, second)
@@ -72,7 +72,7 @@ def test_a_rolling_upgrade(joined, used):
 
 
 def test_the_newest_leads(joined, used, partage_broker):
-    """At once, and never has to write anything older."""
+    """It leads at once and never writes an older version."""
     old = joined(0)
     until(lambda: shared(old), old)
     new = joined(1, 0)

@@ -1,7 +1,7 @@
-"""A group moves to another assignor, or another version of one, and back, without a stop.
+"""Rolling upgrades and downgrades of a group's assignor.
 
-Each version is a protocol of its own, and members offer all that they have, the newest first: the
-group goes by the newest that everybody has.
+Each version is a separate protocol. Members offer all their versions, the newest first, and the
+group uses the newest common one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .test_group_members import read, shared, until
 
 
 def spoken(kind, used):
-    """The same assignor under another name and in other versions; ``used`` notes which assigns."""
+    """Return an assignor with another name and version; ``used`` records which one assigns."""
 
     class Spoken(kind):
         name = "mine"
@@ -34,13 +34,13 @@ def used():
 
 @pytest.fixture
 def old(used):
-    """As it was before there were versions."""
+    """An assignor without versions."""
     return spoken(CooperativeSticky, used)
 
 
 @pytest.fixture
 def new(used):
-    """Knows the old way too."""
+    """An assignor that can also read the old format."""
 
     class New(spoken(CooperativeSticky, used)):
         versions = (1, 0)
@@ -49,7 +49,7 @@ def new(used):
 
 
 def test_four_phases(member_of, topic, used, old, new):
-    """All old; some new, all speaking the old version; all new; the old version forgotten."""
+    """All old; some new with the old version; all new; the old version removed."""
 
     class Newest(new):
         versions = (1,)
@@ -96,7 +96,7 @@ def test_a_downgrade_takes_the_group_back(member_of, topic, used, old, new):
 
 
 def test_from_eager_to_cooperative_by_two_bounces(member_of, topic):
-    """KIP-429: first everybody offers both, then nobody the eager one any more."""
+    """KIP-429: first all members offer both protocols, then no member offers the eager one."""
     both = ["cooperative-sticky", "range"]
 
     def joined(strategy):

@@ -1,4 +1,4 @@
-"""The same with members that are processes, replaced one by one while records are written."""
+"""Rolling upgrades of member processes, replaced one by one while records are produced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 60
 
 
 class Bounced:
-    """A group of three whose members are replaced, and all that was written for it."""
+    """A group of three members that are replaced, and all records produced for it."""
 
     def __init__(self, servers, team):
         self.servers = servers
@@ -28,7 +28,7 @@ class Bounced:
         self.produced = set()
 
     def begin(self, assignor):
-        """All begin with these assignors."""
+        """Start all members with these assignors."""
         for place in range(3):
             self.members.append(self.join(assignor, f"m{place}"))
         self.settle()
@@ -37,7 +37,7 @@ class Bounced:
         return self.team.join("partage", name, assignor=assignor, heartbeat_interval_ms=100)
 
     def replace(self, place, assignor):
-        """One ends, and comes back with other assignors; what all agree on then."""
+        """Restart one member with other assignors; return the assignors that all have in common."""
         self.members[place].terminate()
         self.members[place].check_orderly_end()
         self.members[place] = self.join(assignor, f"m{place}")
@@ -49,12 +49,12 @@ class Bounced:
         return protocol_of(self.servers, self.team.group)
 
     def settle(self):
-        """Write while the group rebalances, and wait until each partition is somebody's."""
+        """Produce records during a rebalance, and wait until each partition has an owner."""
         self.produced |= written(self.servers, RECORDS)
         self.team.wait_until_shared(EVERYTHING, PATIENCE_S)
 
     def end(self):
-        """All end; every record was read, once, and is committed."""
+        """Stop all members; every record was read once and is committed."""
         self.team.wait_until_consumed(self.produced, PATIENCE_S)
         self.team.wait_until_committed(self.produced, PATIENCE_S)
         self.team.end()
@@ -87,7 +87,7 @@ def bounced(partage_broker):
 
 
 def test_four_phases_and_back(bounced):
-    """Each version of an assignor is a protocol; the group goes by the newest that all have."""
+    """Each version of an assignor is a protocol; the group uses the newest common one."""
     bounced.begin("mine@0")
     assert bounced.protocol == "mine"
     assert [bounced.replace(place, "mine@1+0") for place in range(3)] == ["mine", "mine", "mine-v1"]
@@ -96,7 +96,7 @@ def test_four_phases_and_back(bounced):
 
 
 def test_back_from_cooperative(bounced):
-    """KIP-429: a member that is downgraded has left, and joins as a new one that is eager."""
+    """KIP-429: a downgraded member leaves and joins again as a new, eager one."""
     bounced.begin("cooperative-sticky")
     stray = bounced.join("range", "stray")
     stray.wait(PATIENCE_S)

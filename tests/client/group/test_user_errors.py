@@ -1,4 +1,4 @@
-"""What a member of a group is told about mistakes: whose they are, and what to do."""
+"""Messages for user errors name the member or address concerned and the action to take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .test_group_members import shared, until
 
 @pytest.fixture
 def nobody():
-    """An address at which nobody listens."""
+    """A closed port."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
@@ -26,7 +26,7 @@ def test_an_address_where_nobody_is(nobody):
 
     with Consumer(nobody, group_id="g", retry_backoff_ms=5) as one:
         one.subscribe(["t"])
-        for _ in range(2):  # it is tried again, and said again
+        for _ in range(2):  # it is retried and raised again
             with pytest.raises(BrokersUnreachableError, match=f"{nobody}.*Is one running there"):
                 until(lambda: False, one)
 
@@ -40,7 +40,7 @@ def test_an_address_where_nobody_is_in_a_group_for_other_things(nobody):
 
 
 def test_one_that_is_no_consumer(member_of, servers, topic):
-    """Its metadata does not decode: the leader says whose, and goes on without it."""
+    """Its metadata cannot be decoded: the leader names the member and continues without it."""
     one = member_of()
     one.subscribe([topic])
     until(lambda: shared(one), one)
@@ -62,7 +62,7 @@ def test_one_that_is_no_consumer(member_of, servers, topic):
         try:
             until(lambda: shared(one), one)
             is_over = True
-        except AssignmentFailedError:  # said once more before the stranger had left
+        except AssignmentFailedError:  # raised once more before the foreign member had left
             pass
 
 

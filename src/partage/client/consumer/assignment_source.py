@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from partage.client.consumer.errors import NothingAssignedError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 
 class AssignmentTarget(Protocol):

@@ -9,8 +9,8 @@ from partage.client.cluster import Cluster
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.offsets import fetch_committed
 from partage.client.metadata import TopicMetadata as Found
-from partage.client.metadata import TopicPartition
 from partage.client.offsets import EARLIEST, LATEST, list_offsets
+from partage.model.topic_partition import TopicPartition
 
 
 async def describe_topics(

@@ -17,7 +17,7 @@ from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST, Rese
 from partage.client.consumer.record_cursor import RecordCursor
 from partage.client.consumer.records import Batch, Records
 from partage.client.group.errors import MissingGroupIdError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 #: A partition in the forms that users may pass.
 PartitionLike = TopicPartition | tuple[str, int]

@@ -23,9 +23,9 @@ from partage.client.consumer.group_subscription import GroupSubscription, Offset
 from partage.client.consumer.listener import CallbackTimer
 from partage.client.consumer.records import COLUMNS, Record, Records, arrow_table
 from partage.client.group.offsets import OffsetAndMetadata
-from partage.client.metadata import TopicPartition
 from partage.client.offsets import OffsetAndTimestamp
 from partage.member.outcome import CallListener
+from partage.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,9 +27,9 @@ from partage.client.consumer.fetcher import Fetcher
 from partage.client.consumer.options import ConsumerOptions
 from partage.client.consumer.partition_state import ResetTarget
 from partage.client.loop_thread import LoopThread
-from partage.client.metadata import TopicPartition
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import ClientOptions
+from partage.model.topic_partition import TopicPartition
 
 T = TypeVar("T")
 

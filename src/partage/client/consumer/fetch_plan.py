@@ -12,7 +12,7 @@ from partage.client.consumer.partition_state import (
     LogOffsets,
     ResetTarget,
 )
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 
 class Placement(msgspec.Struct, frozen=True):

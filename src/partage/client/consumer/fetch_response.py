@@ -17,8 +17,8 @@ from partage.client.consumer.fetch_state_machine import (
 from partage.client.consumer.partition_state import FetchedChunk, LogOffsets
 from partage.client.consumer.records import FetchedBatches
 from partage.client.errors import BrokerResponseError, CorruptRecordsError
-from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import (
     FetchPartition,
     FetchPartitionResult,

@@ -47,7 +47,7 @@ from partage.client.consumer.partition_state import (
     ResetTarget,
     TopicPartitionState,
 )
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 __all__ = [
     "FetchResult",

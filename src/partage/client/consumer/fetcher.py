@@ -31,8 +31,9 @@ from partage.client.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from partage.client.metadata import TopicMetadata, TopicPartition
+from partage.client.metadata import TopicMetadata
 from partage.client.offsets import LATEST, list_offsets
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import FETCH, FetchResponse
 
 log = logging.getLogger(__name__)

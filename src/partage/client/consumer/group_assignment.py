@@ -36,7 +36,6 @@ from partage.client.group.errors import (
 )
 from partage.client.group.offset_committer import OffsetCommitter
 from partage.client.group.offsets import NO_MEMBER, Offsets, fetch_committed
-from partage.client.metadata import TopicPartition
 from partage.member.events import (
     CallbackCompleted,
     CommitRejected,
@@ -61,9 +60,10 @@ from partage.member.outcome import (
     ReportProblem,
     WatchTopics,
 )
-from partage.member.ownership import Ownership, RebalanceProtocol
+from partage.member.ownership import Ownership
 from partage.member.settings import MemberSettings
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class GroupAssignment(AssignmentSource):
         self.settings = settings
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
-        protocol = RebalanceProtocol(embedding.rebalance_protocol.name.lower())
+        protocol = embedding.rebalance_protocol
         self._ownership = Ownership(settings, protocol)
         self._driver = Driver(
             self._ownership,

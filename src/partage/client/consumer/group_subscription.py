@@ -21,9 +21,9 @@ from partage.client.consumer.group_assignment import GroupAssignment
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.group.errors import NotSubscribedError
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
-from partage.client.metadata import TopicPartition
 from partage.member.outcome import CallListener, ListenerCallback
 from partage.member.settings import MemberSettings
+from partage.model.topic_partition import TopicPartition
 
 #: Offsets to commit in the forms that users may pass.
 OffsetsLike = Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]

@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Collection
 from typing import Final
 
-from partage.client.metadata import TopicPartition
 from partage.member.outcome import ListenerCallback
+from partage.model.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

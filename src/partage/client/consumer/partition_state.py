@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.list_offsets import EARLIEST, LATEST
 
 #: A position that is not known yet.

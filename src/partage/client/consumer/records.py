@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from partage.client.errors import CorruptRecordsError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.wire.primitives import MalformedError
 from partage.wire.records.columns import OFFSET_MAX, HeaderTuples
 from partage.wire.records.decoder import decode_columns, decode_records

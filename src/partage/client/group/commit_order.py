@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 
 class PendingCommit:

@@ -19,11 +19,11 @@ from partage.client.group.commit_order import CommitOrder, PendingCommit
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.errors import CommitFailedError
 from partage.client.group.offsets import FENCED_ERRORS, Offsets, commit_once
-from partage.client.metadata import TopicPartition
 from partage.client.options import RetryPolicy
 from partage.client.retries import Retries
 from partage.member.member import CommitIdentity
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 
 
 class CommitContext(Protocol):

@@ -11,9 +11,9 @@ from partage.bridge.member_requests import to_error_code
 from partage.client.errors import BrokerResponseError, error_name
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.errors import CommitFailedError
-from partage.client.metadata import TopicPartition
 from partage.member.member import CommitIdentity
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitPartition,

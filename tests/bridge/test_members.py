@@ -139,7 +139,7 @@ def test_join_group_v4_must_rejoin_with_id(version: int) -> None:
 def test_member_id_from_long_client_id_is_short(name: str) -> None:
     """The id begins with the client id, which may be as long as any string."""
     request = msgspec.structs.replace(JOIN, group_instance_id=name)
-    fresh = event_of(JOIN_GROUP, 5, request).fresh_member_id
+    fresh = event_of(JOIN_GROUP, 5, request).generated_member_id
     assert fresh == f"{name[:255]}-{FRESH_ID}"
     reply = JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=fresh)
     for version in versions(JOIN_GROUP):

@@ -198,7 +198,7 @@ def test_failure_rejects_open_requests(driver: Driver) -> None:
 
 def test_failure_rejects_request_that_raised(driver: Driver) -> None:
     driver.handle(join(1))
-    again = msgspec.structs.replace(join(2), fresh_member_id="m-1")
+    again = msgspec.structs.replace(join(2), generated_member_id="m-1")
     with pytest.raises(AssertionError, match="already"):
         driver.handle(again)
     driver.fail()
@@ -321,7 +321,7 @@ def test_resign_replaces_ready_replies(event: Request) -> None:
 
 
 def test_second_activation_raises(driver: Driver) -> None:
-    with pytest.raises(AssertionError, match="once"):
+    with pytest.raises(AssertionError, match="a shard already"):
         driver.activate(shard(), NOW_MS)
 
 

@@ -415,7 +415,7 @@ def test_foreign_registration_error_names_path(name: str) -> None:
         one = await BrokerStores(MemoryZooKeeper(), 1).register()
         await one.session.transact([Create(f"{PATHS.brokers}/{name}")])
         with pytest.raises(
-            ForeignDataError, match=f"/a/cluster/brokers/{name} in ZooKeeper is nothing"
+            ForeignDataError, match=f"/a/cluster/brokers/{name} in ZooKeeper was not written"
         ):
             await one.refresh()
 

@@ -239,7 +239,7 @@ def test_unknown_key_types_are_ignored(kind: int) -> None:
 @pytest.mark.parametrize("key", [OFFSET_KEY_BYTES, GROUP_KEY_BYTES])
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_unknown_versions_raise_malformed(key: bytes, version: int) -> None:
-    with pytest.raises(MalformedError, match=f"in version {version}; 0 to 4 can be read"):
+    with pytest.raises(MalformedError, match=f"has version {version}; supported: 0 to 4"):
         decode_record(key, struct.pack(">h", version) + bytes(100))
 
 

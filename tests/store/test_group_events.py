@@ -107,7 +107,7 @@ def test_member_removed_record() -> None:
 
 def test_generation_started_has_join_times_and_owned() -> None:
     saved = generation(saved_member("a", owning(3, 1)), saved_member("b", owning()))
-    (event,) = told(GroupEventType.GENERATION_STARTED, saved=saved, times_ms=(900, None))
+    (event,) = told(GroupEventType.GENERATION_STARTED, group_record=saved, times_ms=(900, None))
     assert (event.protocol_type, event.protocol, event.leader) == ("consumer", "range", "a")
     common = {"client_id": "c", "client_host": "/10.0.0.1"}
     assert event.members == [
@@ -120,7 +120,7 @@ def test_generation_started_has_join_times_and_owned() -> None:
 
 def test_assigned_has_partitions_and_times() -> None:
     saved = generation(saved_member("a", b"", assigned(2, 0)), saved_member("b"))
-    (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(950, None))
+    (event,) = told(GroupEventType.ASSIGNED, group_record=saved, times_ms=(950, None))
     members = event.members or []
     assert [(m.assigned_ms, m.assigned, m.owned) for m in members] == [
         (950, {"t": [0, 2]}, None),
@@ -133,14 +133,16 @@ def test_assigned_has_partitions_and_times() -> None:
 )
 def test_invalid_assignment_is_omitted(content: bytes, protocol_type: str) -> None:
     saved = generation(saved_member("a", b"", content), protocol_type=protocol_type)
-    (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(950,))
+    (event,) = told(GroupEventType.ASSIGNED, group_record=saved, times_ms=(950,))
     assert [member.assigned for member in event.members or []] == [None]
 
 
 def test_large_generation_split_into_records() -> None:
     count = 5_000
     saved = generation(*(saved_member(f"m{n}", b"", assigned(n)) for n in range(count)))
-    steps = list(event_records(notice(GroupEventType.ASSIGNED, saved=saved, times_ms=(1,) * count)))
+    steps = list(
+        event_records(notice(GroupEventType.ASSIGNED, group_record=saved, times_ms=(1,) * count))
+    )
     events = [event for event in steps if event is not None]
     assert [(event.part, event.parts) for event in events] == [
         (n, len(events)) for n in range(1, len(events) + 1)
@@ -155,7 +157,9 @@ def test_large_generation_split_into_records() -> None:
 def test_large_members_yield_between_each() -> None:
     content = assigned(*range(10_000))
     saved = generation(*(saved_member(f"m{n}", b"", content) for n in range(20)))
-    steps = list(event_records(notice(GroupEventType.ASSIGNED, saved=saved, times_ms=(1,) * 20)))
+    steps = list(
+        event_records(notice(GroupEventType.ASSIGNED, group_record=saved, times_ms=(1,) * 20))
+    )
     assert steps.count(None) == 19
 
 
@@ -178,7 +182,7 @@ def test_too_many_partitions_are_counted_only(monkeypatch: pytest.MonkeyPatch) -
     saved = generation(
         saved_member("a", b"", assigned(1, 2, 3, 4)), saved_member("b", b"", assigned(5, 6, 7))
     )
-    (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(1, 1))
+    (event,) = told(GroupEventType.ASSIGNED, group_record=saved, times_ms=(1, 1))
     members = event.members or []
     assert [(m.assigned, m.partition_count) for m in members] == [
         (None, 4),

@@ -107,7 +107,7 @@ def expire_offsets(
     that time instead.
 
     Args:
-        context: Context of the current event.
+        turn: Context of the current event.
         group: The group to check.
         committed: Its committed offsets.
         in_use: The topics that its members subscribe to; None if they are unknown.

@@ -104,7 +104,7 @@ def delete_offsets(
     """Handle an OffsetDelete.
 
     Args:
-        context: Context of the current event.
+        turn: Context of the current event.
         group: The group; None if it does not exist.
         committed: Its committed offsets.
         in_use: The topics that a consumer group subscribes to. None if they are unknown; then every

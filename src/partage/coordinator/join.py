@@ -73,7 +73,7 @@ def _has_room(turn: EventContext, group: Group, holder: Member | None) -> bool:
     returning static member as new and rejects it from a full group.
 
     Args:
-        context: Context of the current event.
+        turn: Context of the current event.
         group: The group.
         holder: The member that the request comes from or replaces, which is in the group already.
     """

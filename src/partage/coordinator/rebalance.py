@@ -120,7 +120,7 @@ def start_rebalance(
     """Start a rebalance; if the join phase is under way, end it if it is complete.
 
     Args:
-        context: Context of the current event.
+        turn: Context of the current event.
         group: The group.
         cause: The kind of cause, for the group event.
         reason: The cause in words, for the group event.

@@ -44,7 +44,7 @@ def test_a_directory_is_held_by_one_broker(tmp_path):
         ran = run_partage("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
         assert (ran.returncode, ran.stdout) == (1, "")
         (line,) = ran.stderr.splitlines()
-        assert f"in use by another broker (process {broker.process.pid}); stop it" in line
+        assert f"in use by another broker (process {broker.process.pid}); stop that broker" in line
         broker.process.kill()
         broker.process.wait()
         with running_broker(data):

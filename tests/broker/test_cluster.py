@@ -36,7 +36,7 @@ QUIET: dict[str, Any] = {"logger": logging.getLogger("librdkafka")}
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.version_max + 1))
 def test_what_is_said_to_be_spoken_is_spoken(raw, version):
-    answer = raw.ask(API_VERSIONS, ApiVersionsRequest(), version)
+    answer = raw.request(API_VERSIONS, ApiVersionsRequest(), version)
     assert answer.error_code == 0
     assert {a.api_key for a in answer.api_keys} == set(APIS) - {17, 36, 75}
     for spoken in answer.api_keys:
@@ -46,7 +46,7 @@ def test_what_is_said_to_be_spoken_is_spoken(raw, version):
 
 def test_telemetry_is_not_offered(raw):
     """CVE-2026-111073: what is not there cannot be a decompression bomb."""
-    answer = raw.ask(API_VERSIONS, ApiVersionsRequest())
+    answer = raw.request(API_VERSIONS, ApiVersionsRequest())
     assert not {71, 72} & {a.api_key for a in answer.api_keys}
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_version_is_answered_in_the_oldest(raw, version):
     answer = API_VERSIONS.decode_response(0, frame, 4)
     (own,) = [a for a in answer.api_keys if a.api_key == 18]
     assert (own.min_version, own.max_version) == (0, 4)
-    assert raw.ask(API_VERSIONS, ApiVersionsRequest(), 3).error_code == 0
+    assert raw.request(API_VERSIONS, ApiVersionsRequest(), 3).error_code == 0
 
 
 # DescribeCluster.
@@ -69,7 +69,7 @@ def test_an_unknown_version_is_answered_in_the_oldest(raw, version):
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_cluster_of_one(broker, raw, version):
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    answer = raw.ask(DESCRIBE_CLUSTER, request, version)
+    answer = raw.request(DESCRIBE_CLUSTER, request, version)
     (node,) = answer.brokers
     assert (answer.controller_id, node.broker_id) == (1, 1)
     assert f"{node.host}:{node.port}" == broker.bootstrap_servers
@@ -83,10 +83,10 @@ def test_a_cluster_of_one(broker, raw, version):
 def test_every_group_is_coordinated_here(broker, raw, version):
     if version >= 4:
         request = FindCoordinatorRequest(coordinator_keys=["g", "h", ""])
-        found = raw.ask(FIND_COORDINATOR, request, version).coordinators
+        found = raw.request(FIND_COORDINATOR, request, version).coordinators
         assert [c.key for c in found] == ["g", "h", ""]
     else:
-        found = [raw.ask(FIND_COORDINATOR, FindCoordinatorRequest(key="g"), version)]
+        found = [raw.request(FIND_COORDINATOR, FindCoordinatorRequest(key="g"), version)]
     for one in found:
         assert (one.error_code, one.node_id) == (0, 1)
         assert f"{one.host}:{one.port}" == broker.bootstrap_servers
@@ -97,9 +97,11 @@ def test_every_group_is_coordinated_here(broker, raw, version):
 def test_nothing_else_is_coordinated(raw, kind, version):
     if version >= 4:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
-        (found,) = raw.ask(FIND_COORDINATOR, request, version).coordinators
+        (found,) = raw.request(FIND_COORDINATOR, request, version).coordinators
     else:
-        found = raw.ask(FIND_COORDINATOR, FindCoordinatorRequest(key="x", key_type=kind), version)
+        found = raw.request(
+            FIND_COORDINATOR, FindCoordinatorRequest(key="x", key_type=kind), version
+        )
     expected = (
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if kind == TRANSACTION
@@ -110,7 +112,7 @@ def test_nothing_else_is_coordinated(raw, kind, version):
 
 
 def test_no_keys(raw):
-    assert raw.ask(FIND_COORDINATOR, FindCoordinatorRequest()).coordinators == []
+    assert raw.request(FIND_COORDINATOR, FindCoordinatorRequest()).coordinators == []
 
 
 # InitProducerId.
@@ -118,7 +120,7 @@ def test_no_keys(raw):
 
 def producer_id(raw, version=None, **options):
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, **options)
-    answer = raw.ask(INIT_PRODUCER_ID, request, version)
+    answer = raw.request(INIT_PRODUCER_ID, request, version)
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
     return answer.producer_id
 
@@ -140,7 +142,7 @@ def test_an_id_that_is_brought_along_is_replaced(raw):
 @pytest.mark.parametrize("transactional_id", ["", "tx"])
 def test_transactional_producers_are_refused(raw, transactional_id):
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
-    answer = raw.ask(INIT_PRODUCER_ID, request)
+    answer = raw.request(INIT_PRODUCER_ID, request)
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
@@ -151,7 +153,7 @@ def test_transactional_producers_are_refused(raw, transactional_id):
 @pytest.mark.parametrize("version", [0, 1])
 def test_the_consumer_protocol_is_refused(raw, version):
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
-    answer = raw.ask(CONSUMER_GROUP_HEARTBEAT, request, version)
+    answer = raw.request(CONSUMER_GROUP_HEARTBEAT, request, version)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert "classic" in answer.error_message
 

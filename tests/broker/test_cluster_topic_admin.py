@@ -251,7 +251,7 @@ def test_a_topic_that_is_too_like_it_stands_in_the_way_of_events_and_of_nothing_
         await one.changes.create("__group.events", 1, {}, [])
         own = await one.changes.get_or_create_own_partition(TOPIC, TOPIC_CONFIGS)
         assert isinstance(own, Refusal)
-        assert "too like" in own.message
+        assert "collides with" in own.message
         await one.reconcile()
         assert await one.topics.is_applied_by([1], one.topics.version)
 

@@ -34,7 +34,7 @@ def describe(raw, name="t", kind=TOPIC, keys=None, version=4, **options):
         resource_type=kind, resource_name=name, configuration_keys=keys
     )
     request = DescribeConfigsRequest(resources=[resource], **options)
-    (result,) = raw.ask(DESCRIBE_CONFIGS, request, version).results
+    (result,) = raw.request(DESCRIBE_CONFIGS, request, version).results
     return result
 
 
@@ -53,7 +53,7 @@ def alter(raw, *changes, name="t", kind=TOPIC, version=1, validate_only=False):
         ],
     )
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    (result,) = raw.ask(INCREMENTAL_ALTER_CONFIGS, request, version).responses
+    (result,) = raw.request(INCREMENTAL_ALTER_CONFIGS, request, version).responses
     assert (result.error_message is None) == (not result.error_code)
     return result.error_code
 
@@ -108,7 +108,7 @@ def test_the_same_resource_many_times_is_described_once(raw):
     """Else a request of a few bytes a name would be answered with megabytes."""
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="t")
     request = DescribeConfigsRequest(resources=[resource] * 3000, include_documentation=True)
-    assert len(raw.ask(DESCRIBE_CONFIGS, request).results) == 1
+    assert len(raw.request(DESCRIBE_CONFIGS, request).results) == 1
 
 
 @pytest.mark.parametrize("version", [0, 1])

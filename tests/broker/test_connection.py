@@ -51,7 +51,7 @@ def other(broker):
 def test_a_heartbeat_waits_behind_a_parked_join(raw, other):
     """It must not be answered for a generation that the client has asked to leave behind."""
     mine = join_and_sync(raw, "g")
-    (theirs,) = [other.ask(JOIN_GROUP, join_request("g"))]
+    (theirs,) = [other.request(JOIN_GROUP, join_request("g"))]
     other.send(JOIN_GROUP, join_request("g", theirs.member_id))  # parked until the first rejoins
     other.send(HEARTBEAT, heartbeat_request("g", theirs))
     other.send(METADATA, MetadataRequest(topics=None))
@@ -172,7 +172,7 @@ async def release_writer(broker):
 
 
 async def end_offset(broker):
-    return broker.broker.hosted.partition("t", 0).log.end_offset
+    return broker.broker.log_manager.partition("t", 0).log.end_offset
 
 
 def test_who_does_not_read_is_served_no_further(broker, other):
@@ -267,7 +267,7 @@ def test_connections_beyond_the_limit(broker, raw, caplog):
     for _ in range(3):
         with RawClient(broker.bootstrap_servers) as beyond:
             assert beyond.is_closed()
-    (line,) = [r for r in caplog.records if "turning connections away" in r.getMessage()]
+    (line,) = [r for r in caplog.records if "rejected a connection" in r.getMessage()]
     assert "max.connections=5" in line.getMessage()
     assert metadata(raw).brokers
     others.pop().close()
@@ -299,7 +299,7 @@ def test_connections_beyond_what_the_system_allows(tmp_path):
             assert produce(client, "t", batch(b"x"), partition=n % 50).error_code == 0
             client.close()
     story = process.log_text()
-    (line,) = [text for text in story.splitlines() if "turning connections away" in text]
+    (line,) = [text for text in story.splitlines() if "rejected a connection" in text]
     assert "60 are open" in line
     assert "120 file descriptors" in line
     assert "ulimit -n" in line

@@ -86,7 +86,7 @@ def test_a_partition_asked_for_many_times_is_sent_once(raw, topic):
     again = fetch_request("t", [2]).topics[0]
     asked.partitions *= 500
     request.topics.append(again)
-    (answered,) = raw.ask(FETCH, request, LAST_VERSION_BY_NAME).responses
+    (answered,) = raw.request(FETCH, request, LAST_VERSION_BY_NAME).responses
     assert [p.partition_index for p in answered.partitions] == [0, 1]
     assert values(answered.partitions[0]) == [b"c"]
 
@@ -136,7 +136,7 @@ def test_a_topic_made_anew_has_another_id(raw, topic):
 def test_the_leaders_epoch(raw, topic, epoch, error):
     request = fetch_request("t")
     request.topics[0].partitions[0].current_leader_epoch = epoch
-    (result,) = fetch_results(raw.ask(FETCH, request, 11))
+    (result,) = fetch_results(raw.request(FETCH, request, 11))
     assert result.error_code == error
 
 
@@ -147,7 +147,7 @@ def test_the_leaders_epoch(raw, topic, epoch, error):
 def test_no_follower_is_served(raw, topic, version):
     """CVE-2018-1288: a client that poses as a replica would read what is not durable yet."""
     request = fetch_request(topic if version > LAST_VERSION_BY_NAME else "t", replica_id=2)
-    answer = raw.ask(FETCH, request, version)
+    answer = raw.request(FETCH, request, version)
     if version >= 7:
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert answer.responses == []
@@ -155,7 +155,7 @@ def test_no_follower_is_served(raw, topic, version):
 
 def test_no_follower_is_served_in_new_versions_either(raw, topic):
     request = fetch_request(topic, replica_state=FetchReplicaState(replica_id=0, replica_epoch=1))
-    answer = raw.ask(FETCH, request)
+    answer = raw.request(FETCH, request)
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert answer.responses == []
 
@@ -166,7 +166,7 @@ def test_no_follower_is_served_in_new_versions_either(raw, topic):
 def test_sessions_are_not_kept(raw, topic, session_id, epoch, error):
     produce(raw, "t", batch(b"a"))
     request = fetch_request(topic, session_id=session_id, session_epoch=epoch)
-    answer = raw.ask(FETCH, request)
+    answer = raw.request(FETCH, request)
     assert (answer.error_code, answer.session_id) == (error, 0)
     if not error:
         assert values(*fetch_results(answer)) == [b"a"]
@@ -335,8 +335,8 @@ def test_who_goes_away_is_not_waited_on(broker, raw, topic):
 
 async def watchers(broker) -> int:
     """How many fetches wait for partition 0."""
-    partition = broker.broker.hosted.partition("t", 0)
-    return partition.watcher_count
+    partition = broker.broker.log_manager.partition("t", 0)
+    return partition.listener_count
 
 
 def test_a_produce_and_its_fetch_in_one_breath(raw, topic):

@@ -57,7 +57,7 @@ def topic(raw):
 
 def test_two_members_share_and_one_leaves(raw, other):
     first = join_and_sync(raw, "g")
-    second = other.ask(JOIN_GROUP, join_request("g"))
+    second = other.request(JOIN_GROUP, join_request("g"))
     other.send(JOIN_GROUP, join_request("g", second.member_id))
     eventually(lambda: heartbeat(raw, "g", first) == ErrorCode.REBALANCE_IN_PROGRESS)
     leader = join(raw, "g", first.member_id)
@@ -108,7 +108,7 @@ def test_offsets_of_a_group_of_members(raw, topic):
 
 
 def test_commits_for_partitions_that_are_not_there(raw, topic):
-    answer = raw.ask(OFFSET_COMMIT, commit_request("g", topic, {0: 1, 3: 1, -1: 1, 2: 5}))
+    answer = raw.request(OFFSET_COMMIT, commit_request("g", topic, {0: 1, 3: 1, -1: 1, 2: 5}))
     assert commit_errors(answer) == [0, 3, 3, 0]
     assert commit(raw, "g", "nothing", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert fetch_offsets(raw, "g") == {("t", 0): 1, ("t", 2): 5}
@@ -118,7 +118,7 @@ def test_deleted_groups_and_their_offsets_are_gone(raw, topic):
     commit(raw, "g", topic, 5)
     joined = join_and_sync(raw, "busy")
     request = DeleteGroupsRequest(groups_names=["g", "busy", "nothing"])
-    results = raw.ask(DELETE_GROUPS, request).results
+    results = raw.request(DELETE_GROUPS, request).results
     assert [(r.group_id, r.error_code) for r in results] == [
         ("g", 0),
         ("busy", 68),
@@ -133,9 +133,9 @@ def test_groups_of_all_shards_are_listed(raw, topic):
     for name in names:
         commit(raw, name, topic, 1)
     join_and_sync(raw, "live")
-    listed = raw.ask(LIST_GROUPS, ListGroupsRequest()).groups
+    listed = raw.request(LIST_GROUPS, ListGroupsRequest()).groups
     assert sorted(g.group_id for g in listed) == sorted([*names, "live"])
-    (only,) = raw.ask(LIST_GROUPS, ListGroupsRequest(states_filter=["STABLE"])).groups
+    (only,) = raw.request(LIST_GROUPS, ListGroupsRequest(states_filter=["STABLE"])).groups
     assert (only.group_id, only.group_state, only.group_type) == ("live", "Stable", "classic")
 
 
@@ -143,7 +143,7 @@ def test_many_groups_in_one_request(raw, topic):
     for n in range(20):
         commit(raw, f"g{n}", topic, n)
     groups = [OffsetFetchGroup(group_id=f"g{n}", topics=None) for n in range(21)]
-    answer = raw.ask(OFFSET_FETCH, OffsetFetchRequest(groups=groups))
+    answer = raw.request(OFFSET_FETCH, OffsetFetchRequest(groups=groups))
     found = [[p.committed_offset for t in g.topics for p in t.partitions] for g in answer.groups]
     assert found == [[n] for n in range(20)] + [[]]
 
@@ -151,11 +151,13 @@ def test_many_groups_in_one_request(raw, topic):
 def test_the_same_group_many_times_is_answered_once(raw, topic):
     """Else a request of a few bytes an id would be answered with megabytes."""
     commit(raw, "g", topic, 1)
-    described = raw.ask(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"] * 3000 + ["h"])).groups
+    described = raw.request(
+        DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"] * 3000 + ["h"])
+    ).groups
     assert [g.group_id for g in described] == ["g", "h"]
     groups = [OffsetFetchGroup(group_id="g", topics=None)] * 3000
-    assert len(raw.ask(OFFSET_FETCH, OffsetFetchRequest(groups=groups)).groups) == 1
-    results = raw.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"] * 3000)).results
+    assert len(raw.request(OFFSET_FETCH, OffsetFetchRequest(groups=groups)).groups) == 1
+    results = raw.request(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"] * 3000)).results
     assert [(r.group_id, r.error_code) for r in results] == [("g", 0)]
 
 
@@ -195,17 +197,17 @@ def test_a_request_about_many_groups_holds_up_nobody():
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 99, 1_800_001, 2**31 - 1])
 def test_session_timeouts_out_of_bounds(raw, timeout_ms):
-    answer = raw.ask(JOIN_GROUP, join_request("g", session_timeout_ms=timeout_ms))
+    answer = raw.request(JOIN_GROUP, join_request("g", session_timeout_ms=timeout_ms))
     assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize("version", [0, 1, 9])
 def test_any_rebalance_timeout(raw, timeout_ms, version):
-    joined = raw.ask(JOIN_GROUP, join_request("g", rebalance_timeout_ms=timeout_ms), version)
+    joined = raw.request(JOIN_GROUP, join_request("g", rebalance_timeout_ms=timeout_ms), version)
     if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         request = join_request("g", joined.member_id, rebalance_timeout_ms=timeout_ms)
-        joined = raw.ask(JOIN_GROUP, request, version)
+        joined = raw.request(JOIN_GROUP, request, version)
     assert joined.error_code == 0
     assert leave(raw, "g", joined.member_id) in (0, 25)  # 25: it had no time to sync
     join_and_sync(raw, "g")
@@ -214,12 +216,12 @@ def test_any_rebalance_timeout(raw, timeout_ms, version):
 def test_an_empty_group_id(raw, topic):
     invalid = ErrorCode.INVALID_GROUP_ID
     joined = join_and_sync(raw, "g")
-    assert raw.ask(JOIN_GROUP, join_request("")).error_code == invalid
-    assert raw.ask(SYNC_GROUP, sync_request("", joined, {})).error_code == invalid
+    assert raw.request(JOIN_GROUP, join_request("")).error_code == invalid
+    assert raw.request(SYNC_GROUP, sync_request("", joined, {})).error_code == invalid
     assert heartbeat(raw, "", joined) == invalid
     leaving = LeaveGroupRequest(group_id="", members=[LeaveGroupMember(member_id="m")])
-    assert raw.ask(LEAVE_GROUP, leaving).error_code == invalid
-    assert raw.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[""])).results[0].error_code
+    assert raw.request(LEAVE_GROUP, leaving).error_code == invalid
+    assert raw.request(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[""])).results[0].error_code
     assert commit(raw, "", topic, 1) == 0  # as Kafka, for clients of old that had no group
     assert fetch_offsets(raw, "") == {("t", 0): 1}
 
@@ -261,7 +263,7 @@ def test_metadata_of_commits(raw, topic):
 def test_any_retention_of_an_old_client(raw, topic, version, retention_ms):
     request = commit_request("g", topic, {0: 7})
     request.retention_time_ms = retention_ms
-    assert commit_errors(raw.ask(OFFSET_COMMIT, request, version)) == [0]
+    assert commit_errors(raw.request(OFFSET_COMMIT, request, version)) == [0]
     assert fetch_offsets(raw, "g") == {("t", 0): 7}
 
 
@@ -275,7 +277,9 @@ def test_any_offset(raw, topic, offset):
 @pytest.mark.partage_broker({"group.max.size": "1"})
 def test_a_full_group(raw, other):
     joined = join_and_sync(raw, "g")
-    assert other.ask(JOIN_GROUP, join_request("g")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert (
+        other.request(JOIN_GROUP, join_request("g")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    )
     assert heartbeat(raw, "g", joined) == 0
     join_and_sync(other, "g2")
     assert leave(raw, "g", joined.member_id) == 0

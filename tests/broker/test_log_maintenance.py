@@ -323,7 +323,7 @@ def test_a_fault_in_one_partition_keeps_no_other_from_being_seen_to(
         await run.broker._maintenance.run_once()
         assert run.partition.log.log_start_offset == 1
         (told,) = [r for r in caplog.records if r.exc_info]
-        assert told.getMessage() == "seeing to faulty-0 failed"
+        assert told.getMessage() == "maintenance of faulty-0 failed"
         caplog.clear()
         await run.hosted.delete("faulty")
         await stopped(disk, run)

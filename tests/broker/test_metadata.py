@@ -13,7 +13,7 @@ from .requests import create, metadata
 
 
 def ask(raw, topics, version=None, **options):
-    return raw.ask(METADATA, MetadataRequest(topics=topics, **options), version)
+    return raw.request(METADATA, MetadataRequest(topics=topics, **options), version)
 
 
 @pytest.mark.parametrize("version", range(METADATA.version_max + 1))

@@ -85,7 +85,7 @@ def test_a_partition_asked_for_twice(raw):
     create(raw, "t", 2)
     asked = [ListOffsetsPartition(partition_index=n, timestamp_ms=0) for n in (0, 1, 0)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=asked)])
-    (topic,) = raw.ask(LIST_OFFSETS, request).topics
+    (topic,) = raw.request(LIST_OFFSETS, request).topics
     assert [(p.partition_index, p.error_code) for p in topic.partitions] == [
         (0, ErrorCode.INVALID_REQUEST),
         (1, ErrorCode.NONE),
@@ -109,7 +109,7 @@ def test_errors_are_each_partitions_own(raw, topic):
         (topic, ListOffsetsPartition(partition_index=0, timestamp_ms=-1, current_leader_epoch=0)),
     ]
     topics = [ListOffsetsTopic(name=name, partitions=[one]) for name, one in asked]
-    answered = raw.ask(LIST_OFFSETS, ListOffsetsRequest(topics=topics)).topics
+    answered = raw.request(LIST_OFFSETS, ListOffsetsRequest(topics=topics)).topics
     assert [p.error_code for t in answered for p in t.partitions] == [75, 3, 0]
     assert [p.offset for t in answered for p in t.partitions] == [-1, -1, 5]
 
@@ -123,7 +123,7 @@ def test_the_end_of_an_epoch(raw, topic, version, epoch, end):
     asked = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
     topics = [OffsetForLeaderTopic(topic=topic, partitions=[asked])]
     request = OffsetForLeaderEpochRequest(topics=topics)
-    (answered,) = raw.ask(OFFSET_FOR_LEADER_EPOCH, request, version).topics
+    (answered,) = raw.request(OFFSET_FOR_LEADER_EPOCH, request, version).topics
     (found,) = answered.partitions
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, *end)
 
@@ -135,7 +135,7 @@ def test_the_end_of_an_epoch_where_there_is_no_partition(raw, topic):
     ]
     topics = [OffsetForLeaderTopic(topic=topic, partitions=asked)]
     request = OffsetForLeaderEpochRequest(topics=topics)
-    (answered,) = raw.ask(OFFSET_FOR_LEADER_EPOCH, request).topics
+    (answered,) = raw.request(OFFSET_FOR_LEADER_EPOCH, request).topics
     assert [p.error_code for p in answered.partitions] == [3, 75]
 
 
@@ -146,7 +146,7 @@ def delete_records(raw, topic, offset, partition=0, version=2):
     asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
     topics = [DeleteRecordsTopic(name=topic, partitions=[asked])]
     request = DeleteRecordsRequest(topics=topics, timeout_ms=1000)
-    (answered,) = raw.ask(DELETE_RECORDS, request, version).topics
+    (answered,) = raw.request(DELETE_RECORDS, request, version).topics
     (result,) = answered.partitions
     return result.error_code, result.low_watermark
 
@@ -177,7 +177,7 @@ def test_it_never_begins_earlier_again(raw, topic):
 def test_of_a_partition_named_twice_the_last_offset_counts(raw, topic):
     asked = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (4, 1, 2)]
     topics = [DeleteRecordsTopic(name=topic, partitions=[one]) for one in asked]
-    (answered,) = raw.ask(
+    (answered,) = raw.request(
         DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout_ms=1000)
     ).topics
     ((code, low),) = [(p.error_code, p.low_watermark) for p in answered.partitions]

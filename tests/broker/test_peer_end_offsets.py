@@ -12,8 +12,8 @@ from partage.broker.cluster import peer_end_offsets
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import SingleBrokerView
 from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
-from partage.broker.coordination.lag_sampler import Place
 from partage.log.catalogue.topic_catalogue import TopicDefinition
+from partage.model.topic_partition import TopicPartition
 from partage.testing import ThreadedBroker
 from store.zk_fixture import made, run
 
@@ -89,10 +89,10 @@ async def follower_of(*topics: tuple[str, tuple[int, ...]]) -> BrokerFixture:
 
 def fetch_ends(
     street: Mapping[int, str], brokers: tuple[int, ...], patience_s: float = PATIENCE_S
-) -> dict[Place, int]:
+) -> dict[TopicPartition, int]:
     """What is heard of all partitions of ``t``, placed like that."""
 
-    async def scenario() -> dict[Place, int]:
+    async def scenario() -> dict[TopicPartition, int]:
         one = await follower_of(("t", brokers))
         asking = PeerEndOffsets(one.hosted, FakeClusterView(street), patience_s)
         return dict(await asking.fetch([("t", n) for n in range(len(brokers))]))

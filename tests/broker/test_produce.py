@@ -39,7 +39,7 @@ def topic(raw):
 
 @pytest.fixture
 def producer(raw):
-    return raw.ask(
+    return raw.request(
         INIT_PRODUCER_ID,
         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0),
     ).producer_id
@@ -79,7 +79,7 @@ def test_several_partitions_are_answered_one_by_one(raw, topic):
     request.topic_data.append(
         ProduceTopic(name="u", partition_data=[ProducePartition(index=0, records=[batch(b"d")])])
     )
-    response = raw.ask(PRODUCE, request)
+    response = raw.request(PRODUCE, request)
     t, u = response.responses
     assert (t.name, u.name) == ("t", "u")
     assert [p.error_code for p in t.partition_responses] == [0, 0, 3]
@@ -89,7 +89,7 @@ def test_several_partitions_are_answered_one_by_one(raw, topic):
 
 def test_a_request_without_topics_is_answered_at_once(raw):
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[])
-    assert raw.ask(PRODUCE, request).responses == []
+    assert raw.request(PRODUCE, request).responses == []
 
 
 @pytest.mark.parametrize("codec", Compression)
@@ -194,7 +194,7 @@ def test_no_records(raw, topic):
     assert refused(raw, b"") is ErrorCode.INVALID_RECORD
     request = produce_request(topic)
     request.topic_data[0].partition_data[0].records = None
-    assert produce_result(raw.ask(PRODUCE, request)).error_code == ErrorCode.INVALID_RECORD
+    assert produce_result(raw.request(PRODUCE, request)).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_control_batches(raw, topic):

@@ -39,7 +39,7 @@ from .requests import (
 
 def ask_to_create(raw, *topics, version=None, **options):
     request = CreateTopicsRequest(topics=list(topics), **options)
-    return raw.ask(CREATE_TOPICS, request, version).topics
+    return raw.request(CREATE_TOPICS, request, version).topics
 
 
 def names(raw):
@@ -167,7 +167,7 @@ def test_every_version_deletes(raw, version):
         request.topics = [DeleteTopicsTopic(name="t"), DeleteTopicsTopic(name="nothing")]
     else:
         request.topic_names = ["t", "nothing"]
-    gone, missing = raw.ask(DELETE_TOPICS, request, version).responses
+    gone, missing = raw.request(DELETE_TOPICS, request, version).responses
     assert (gone.name, gone.error_code) == ("t", 0)
     assert (missing.name, missing.error_code) == ("nothing", 3)
     assert names(raw) == set()
@@ -178,7 +178,7 @@ def test_delete_by_id(raw):
     unknown = b"\x07" * 16
     topics = [DeleteTopicsTopic(topic_id=topic_id), DeleteTopicsTopic(topic_id=unknown)]
     request = DeleteTopicsRequest(topics=topics, timeout_ms=1000)
-    gone, missing = raw.ask(DELETE_TOPICS, request).responses
+    gone, missing = raw.request(DELETE_TOPICS, request).responses
     assert (gone.name, gone.topic_id, gone.error_code) == ("t", topic_id, 0)
     assert (missing.name, missing.topic_id, missing.error_code) == (None, unknown, 100)
 
@@ -186,7 +186,7 @@ def test_delete_by_id(raw):
 def test_the_coordinators_own_topic_stays(raw):
     topics = [DeleteTopicsTopic(name="__consumer_offsets")]
     request = DeleteTopicsRequest(topics=topics, timeout_ms=1000)
-    (result,) = raw.ask(DELETE_TOPICS, request).responses
+    (result,) = raw.request(DELETE_TOPICS, request).responses
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -252,7 +252,7 @@ def test_what_groups_had_committed_goes_with_the_topic(raw):
 def grow(raw, name, count, *, version=3, validate_only=False):
     topics = [CreatePartitionsTopic(name=name, count=count)]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
-    (result,) = raw.ask(CREATE_PARTITIONS, request, version).results
+    (result,) = raw.request(CREATE_PARTITIONS, request, version).results
     return result.error_code
 
 
@@ -280,5 +280,5 @@ def test_the_same_topic_twice_grows_not_at_all(raw):
     create(raw, "t")
     topics = [CreatePartitionsTopic(name="t", count=count) for count in (2, 3)]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=1000)
-    assert [r.error_code for r in raw.ask(CREATE_PARTITIONS, request).results] == [42, 42]
+    assert [r.error_code for r in raw.request(CREATE_PARTITIONS, request).results] == [42, 42]
     assert len(metadata(raw, "t").topics[0].partitions) == 1

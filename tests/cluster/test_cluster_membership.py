@@ -221,7 +221,7 @@ def test_a_shard_is_not_taken_back_from_who_has_it_now() -> None:
         other = await BrokerStores(place.zoo, 2).register()
         await other.acquire(shard)
         await place.cluster.registry.refresh(lambda: None)
-        with pytest.raises(OSError, match="not this broker's any more"):
+        with pytest.raises(OSError, match="this broker no longer owns shard"):
             await place.cluster.stores[shard].reopen()
         await other.refresh()
         assert other.roster.owner(shard) == 2
@@ -252,7 +252,7 @@ def test_clocks_that_disagree_get_a_warning(
     run(played())
     assert warnings(caplog) == [
         f"this machine's clock is {each} ZooKeeper's clock: retention and timestamps of records will "
-        "differ between brokers; set the clocks by NTP"
+        "differ between brokers; synchronize the clocks (NTP)"
         for each in told
     ]
 

@@ -83,13 +83,13 @@ def test_what_does_not_belong_together(tree: ZkPaths, broker_id: int, words: str
 def test_the_data_of_one_who_was_alone() -> None:
     world, disk = IdentityFixture(), MemoryDisk()
     write_meta_properties(disk, MetaProperties("some cluster"))
-    with pytest.raises(ForeignDataError, match="a broker that was alone"):
+    with pytest.raises(ForeignDataError, match="a single broker without a cluster"):
         world.identify(TREE, disk)
 
 
 def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
     world = IdentityFixture()
-    with pytest.raises(DamagedFileError, match="broker 7 of a cluster of several"):
+    with pytest.raises(DamagedFileError, match="broker 7 of a cluster"):
         load_cluster_id(world.disk)
 
 

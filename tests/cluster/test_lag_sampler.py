@@ -9,9 +9,10 @@ import pytest
 
 from broker.shard_requests import RecordingPublisher
 from broker.test_peer_end_offsets import follower_of
-from partage.broker.coordination.lag_sampler import LagSampler, Place
+from partage.broker.coordination.lag_sampler import LagSampler
 from partage.broker.coordination.shard_host import ShardHost
 from partage.coordinator.records import OffsetRecord
+from partage.model.topic_partition import TopicPartition
 from partage.store.group_events import TOPIC, LagSample
 from store.zk_fixture import run
 
@@ -21,11 +22,11 @@ from .test_shared_store import SETTINGS, StoreFixture
 class FakeRemoteEndOffsets:
     """Where partitions end of which this broker has nothing; each may be asked for."""
 
-    def __init__(self, ends: Mapping[Place, int]) -> None:
+    def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
         self.known = dict(ends)
-        self.asked: list[set[Place]] = []
+        self.asked: list[set[TopicPartition]] = []
 
-    async def fetch(self, places: Collection[Place]) -> Mapping[Place, int]:
+    async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         self.asked.append(set(places))
         return {place: end for place, end in self.known.items() if place in places}
 
@@ -44,7 +45,7 @@ class SampledStore(StoreFixture):
         self.sampling = LagSampler([self.host], self.one.hosted, self.clock, 0, elsewhere)
         return self
 
-    async def commits(self, places: Collection[Place], offset: int) -> None:
+    async def commits(self, places: Collection[TopicPartition], offset: int) -> None:
         log = await self.other.acquire()
         records = [
             OffsetRecord(group_id="g", topic=topic, partition=number, offset=offset, commit_ms=0)
@@ -120,7 +121,7 @@ def test_of_many_partitions_elsewhere_no_more_are_asked_for_than_there_is_room(
 
 def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
     class Slow(FakeRemoteEndOffsets):
-        async def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
             sampled.host.resign()
             await asyncio.sleep(0)
             return await super().fetch(places)

@@ -38,7 +38,7 @@ def test_topics_are_created_in_one_line(partage_broker):
     partage_broker.create_topic("t", partitions=3)
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
     assert len(AdminClient(servers).list_topics(timeout=30).topics["t"].partitions) == 3
-    with pytest.raises(ValueError, match="topic t is not created: "):
+    with pytest.raises(ValueError, match="topic 't' was not created: "):
         partage_broker.create_topic("t")
 
 

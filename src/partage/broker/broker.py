@@ -1,4 +1,4 @@
-"""The embedded broker, whole: what is started, what knows what, and in which order it ends."""
+"""The embedded broker: composition, start and shutdown order of its components."""
 
 from __future__ import annotations
 
@@ -69,14 +69,19 @@ AsyncHandler = Callable[[InboundRequest], Coroutine[Any, Any, None]]
 
 
 class ListenError(OSError):
-    """The address is in use, or not this machine's."""
+    """Raised if the broker cannot listen: the address is in use, or not an address of this machine."""
 
 
 class Broker:
-    """A broker that is running; made by `start`, ended by `stop`.
+    """A running broker; created by `start`, ended by `stop`.
 
-    ``address`` is where it listens, host and port; ``hosted`` what it holds, ``server`` who is
-    connected, ``coordinator`` who has the groups, ``group_events`` who writes what happens in them.
+    Attributes:
+        address: host and port on which it listens.
+        log_manager: the topics and partitions of this broker.
+        server: the listener and its connections.
+        coordinator: the group coordinator.
+        group_events: the writer of ``__group_events``, None if it is disabled.
+        cluster: the membership in a cluster, None for a single broker.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class Broker:
         self._maintenance = LogMaintenance(self.log_manager, disk, self._clock)
         self.group_events: GroupEventsWriter | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # In the loop's own pool a fetch that has to wait for the device, or a new topic, would wait
+        # A separate pool: in the loop's default pool, fetches from disk and new topics would wait
         # until the last of many shards is loaded.
         self._loaders = ThreadPoolExecutor(_LOADER_THREADS, "partage-load")
 
@@ -121,14 +126,21 @@ class Broker:
         advertised: tuple[str, int] | None = None,
         state: StateAddress | None = None,
     ) -> Broker:
-        """Open the data, then listen; clients are told the ``advertised`` address.
+        """Open the data, then listen.
 
-        With ``state`` it is one of several brokers, whose groups and topics are agreed on there.
+        Args:
+            disk: the data directory, or a disk in memory.
+            settings: the broker settings.
+            host: the address to listen on.
+            port: the port to listen on; 0 selects a free one.
+            advertised: host and port that clients are told; by default the address of the listener.
+            state: the shared state of a cluster. By default the broker is a single broker.
 
         Raises:
-            ClusterJoinError: it cannot be one of them; the message says why, and what to do.
+            ClusterJoinError: the broker cannot join the cluster; the message says why, and what to
+                do.
             DamagedFileError, DamagedLogError: acknowledged bytes are missing or changed.
-            ListenError: the address is in use, or not this machine's.
+            ListenError: the address is in use, or not an address of this machine.
             OSError: the disk fails.
         """
         broker = cls(disk, settings, state)
@@ -198,7 +210,7 @@ class Broker:
 
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
         self.server = Server(self._settings.limits, self._clock)
-        # Nobody is served before the address is known, which some answers state.
+        # Some responses contain the address, so no request is served before it is known.
         try:
             self.address = await self.server.listen(host, port)
         except OSError as error:
@@ -228,11 +240,13 @@ class Broker:
         self._lag_sampler.start()
 
     async def wait_loaded(self) -> None:
-        """Return once every group is loaded; requests for others are served before."""
+        """Return once all groups are loaded. Requests for other groups are served before that."""
         await self.coordinator.wait_loaded()
 
     async def wait_failed(self) -> BaseException:
-        """Return only if the broker cannot go on: the reason. It must be stopped then."""
+        """Return the reason if the broker cannot continue, otherwise never. The caller must stop it
+        then.
+        """
         return await asyncio.shield(self._fatal)
 
     def _on_fatal(self, error: BaseException) -> None:
@@ -240,8 +254,11 @@ class Broker:
             self._fatal.set_result(error)
 
     async def stop(self) -> None:
-        """End cleanly: what was acknowledged is on disk, and the next start scans nothing."""
-        if self.cluster is not None:  # first: others take its groups over meanwhile
+        """Shut down cleanly: acknowledged data is on disk, and the next start needs no recovery
+        scan.
+        """
+        # first, so that other brokers take over its groups during the shutdown
+        if self.cluster is not None:
             await self.cluster.leave()
         await self.server.close()
         await self._maintenance.close()
@@ -256,8 +273,6 @@ class Broker:
         await self._writer.close()
         if not self._fatal.done():
             await self.log_manager.close()
-
-    # Handlers.
 
     def _handlers(self, neighbours: ClusterView) -> dict[int, Handler]:
         hosted, changes = self.log_manager, self._topic_admin
@@ -297,7 +312,7 @@ class Broker:
         return handlers | group_handlers(self.coordinator, surroundings)
 
     def _as_task(self, handler: AsyncHandler) -> Handler:
-        """A handler that runs as a task, for what has to wait."""
+        """Return a handler that runs a coroutine as a task, for requests that must wait."""
 
         def handle(inbound: InboundRequest) -> None:
             task = asyncio.get_running_loop().create_task(self._run(handler, inbound))
@@ -310,6 +325,6 @@ class Broker:
     async def _run(handler: AsyncHandler, inbound: InboundRequest) -> None:
         try:
             await handler(inbound)
-        except Exception:  # a fault of ours: this client loses its connection, nobody else anything
+        except Exception:  # a bug in the handler: only this client loses its connection
             log.exception("request handler failed: api=%r", inbound.api)
             inbound.connection.close()

@@ -6,14 +6,14 @@ import time
 
 
 class Clock:
-    """Milliseconds since the epoch, of two kinds.
+    """Milliseconds since the epoch, from two clocks.
 
-    Sessions and everything else that is waited for go by `now_ms`, which never jumps: the wall is
-    read once, at the start, and from then on a steady clock counts. An administrator who sets the
-    time expires nobody's session, nor does a machine that slept.
+    Sessions and all other timers use `now_ms`, which never jumps. It reads the wall clock once at
+    the start and then counts with the monotonic clock. So neither a change of the system time nor a
+    suspended machine expires a session.
 
-    Records and their retention go by `wall_ms`, as producers do: a steady clock stands still while
-    the machine sleeps, and a record's time must not be far ahead of the broker's
+    Records and their retention use `wall_ms`, as producers do. The monotonic clock stops while the
+    machine is suspended, and a record's timestamp must not be far ahead of the broker's clock
     (``message.timestamp.after.max.ms``).
     """
 
@@ -21,10 +21,10 @@ class Clock:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
-        """The time, as events carry it."""
+        """Return the time for events and timers."""
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
     @staticmethod
     def wall_ms() -> int:
-        """The time, as records carry it."""
+        """Return the time for records and their retention."""
         return time.time_ns() // 1_000_000

@@ -1,1 +1,1 @@
-"""What each API does here, one file an API or a few that belong together."""
+"""Request handlers, one module for each API or for a few related APIs."""

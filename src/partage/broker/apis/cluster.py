@@ -1,4 +1,4 @@
-"""ApiVersions, DescribeCluster and FindCoordinator: what is spoken here, and by whom."""
+"""ApiVersions, DescribeCluster and FindCoordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ _GROUPS_ONLY = "this broker coordinates consumer groups only, neither transactio
 
 
 def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
-    """What is spoken here; to a version that is not, error 35 in the shape of v0 (KIP-511)."""
+    """Respond with the supported API versions.
+
+    To a version that is not supported, respond with UNSUPPORTED_VERSION (35) in the format of
+    version 0 (KIP-511).
+    """
     is_unknown = inbound.message is None
     inbound.respond(
         ApiVersionsResponse(
@@ -39,7 +43,7 @@ def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
 
 
 def describe_cluster(inbound: InboundRequest, neighbours: ClusterView) -> None:
-    """The brokers that are up; the controller is one of them."""
+    """Respond with the live brokers; the controller is one of them."""
     inbound.respond(
         DescribeClusterResponse(
             error_code=ErrorCode.NONE,
@@ -56,7 +60,10 @@ def describe_cluster(inbound: InboundRequest, neighbours: ClusterView) -> None:
 
 
 def find_coordinator(inbound: InboundRequest, neighbours: ClusterView) -> None:
-    """Every group has its broker; nobody coordinates transactions or share groups."""
+    """Respond with the coordinator of each group.
+
+    Coordinators of transactions and of share groups do not exist here.
+    """
     request: FindCoordinatorRequest = inbound.message
     keys = request.coordinator_keys if inbound.version >= 4 else [request.key]
     results = [_coordinator(key, request.key_type, neighbours) for key in keys]
@@ -77,8 +84,8 @@ def find_coordinator(inbound: InboundRequest, neighbours: ClusterView) -> None:
 
 def _coordinator(key: str, key_type: int, neighbours: ClusterView) -> FindCoordinatorResult:
     if key_type != GROUP:
-        # Of all errors this is the one at which transactional producers of all clients give up
-        # at once; others they take for a passing trouble and try again without end.
+        # Transactional producers of all clients give up at once on this error. They take other
+        # errors for a temporary failure and retry forever.
         is_transaction = key_type == TRANSACTION
         error = ErrorCode.INVALID_REQUEST
         if is_transaction:

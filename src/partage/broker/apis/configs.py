@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs: the configs of topics, and the broker's own."""
+"""DescribeConfigs and IncrementalAlterConfigs, for topics and for the broker."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _NO_SUCH_TOPIC = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does n
 
 
 def describe(inbound: InboundRequest, hosted: LogManager, node: BrokerNode) -> None:
-    """The configs of each resource."""
+    """Respond with the configs of each requested resource."""
     request: DescribeConfigsRequest = inbound.message
-    # Each resource once, however often it is asked for: a name is small, what it names is not.
+    # A resource is described once, even if it is named often: a small request must not produce a
+    # huge response.
     resources = {(r.resource_type, r.resource_name): r for r in request.resources}
     inbound.respond(
         DescribeConfigsResponse(
@@ -100,7 +101,9 @@ def _entries(
 
 
 def _synonyms(entry: ConfigEntry, defaults: Mapping[str, str]) -> list[DescribeConfigsSynonym]:
-    """Where the value comes from, and what would hold without that, the strongest first."""
+    """Return the sources of the value, and the values that would apply without them, strongest
+    first.
+    """
     behind: list[tuple[str, str, int]] = []
     if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
         behind.append((entry.name, entry.value, entry.source))
@@ -140,7 +143,7 @@ def _broker_entry(name: str, value: str) -> DescribeConfigsEntry:
 
 
 async def alter(inbound: InboundRequest, changes: TopicAdmin) -> None:
-    """Change single configs of topics; a broker's are set when it starts."""
+    """Change single configs of topics. Broker configs are set when the broker starts."""
     request: IncrementalAlterConfigsRequest = inbound.message
     results = []
     for resource in request.resources:

@@ -1,4 +1,4 @@
-"""Fetch: record batches from partitions, as they are stored, when there are enough of them."""
+"""Fetch: stored record batches of partitions, once enough bytes are available."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FINAL_EPOCH = -1
 
 
 class _RequestedPartition(NamedTuple):
-    """One partition of the request."""
+    """A partition of the request, or the reason why it cannot be read."""
 
     asked: FetchPartition
     partition: Partition | Refusal
 
 
 class _LocatedPartition(NamedTuple):
-    """What there is to send of one partition."""
+    """The slices to send for one partition."""
 
     requested: _RequestedPartition
     slices: list[Slice]
@@ -47,10 +47,10 @@ class _LocatedPartition(NamedTuple):
 
 
 class FetchHandler:
-    """One Fetch request until there is enough to send, or its time is up.
+    """One Fetch request, until enough bytes are available or its wait time has passed.
 
-    Fetch sessions (KIP-227) are not kept: every request states all its partitions, and is told
-    so by session id 0.
+    Fetch sessions (KIP-227) are not kept. Every request names all its partitions; session id 0 in
+    the response says so.
     """
 
     def __init__(self, inbound: InboundRequest, hosted: LogManager, reads: LogReader) -> None:
@@ -70,7 +70,7 @@ class FetchHandler:
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self) -> None:
-        """Send what there is, or wait."""
+        """Send the available records, or wait for more."""
         refused = self._session_error()
         if refused:
             self._inbound.respond(FetchResponse(error_code=refused, responses=[]))
@@ -92,7 +92,8 @@ class FetchHandler:
     def _session_error(self) -> ErrorCode:
         request = self._request
         if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
-            # A follower's fetch reads beyond the high watermark (CVE-2018-1288): there are none.
+            # Only followers fetch beyond the high watermark (CVE-2018-1288), and there are no
+            # followers.
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         begins_one = request.session_id == _NO_SESSION and request.session_epoch == _INITIAL_EPOCH
         if request.session_epoch != _FINAL_EPOCH and not begins_one:
@@ -124,10 +125,8 @@ class FetchHandler:
                 if isinstance(one.partition, Partition):
                     yield one.partition
 
-    # Waiting.
-
     def on_partition_changed(self, byte_count: int) -> None:
-        """A partition has more; the wait is over when all together have enough."""
+        """End the wait if all partitions together have enough bytes, or if a partition failed."""
         self._missing_bytes -= byte_count
         if self._missing_bytes <= 0 or not byte_count:
             self._end_wait()
@@ -143,10 +142,8 @@ class FetchHandler:
         if self._timer is not None:
             self._timer.cancel()
 
-    # Sending.
-
     def _locate_all(self) -> list[_LocatedPartition]:
-        """What to read of each partition, within the limits of the request (KIP-74)."""
+        """Return the slices to read of each partition, within the limits of the request (KIP-74)."""
         left, nothing_yet = self._bytes_max, True
         found: list[_LocatedPartition] = []
         for _, wanted in self._topics:
@@ -185,7 +182,7 @@ class FetchHandler:
 
         def then(contents: list[Buffer | None]) -> None:
             if None in contents and not is_second_try:
-                # A segment was removed or compacted since it was located: look again, once.
+                # A segment was removed or compacted since the lookup: look up the slices once more.
                 self._send(self._locate_all(), is_second_try=True)
             else:
                 self._respond(found, contents)
@@ -197,7 +194,7 @@ class FetchHandler:
             self._log_reader.read_in_thread(slices, then)
 
     def _respond(self, found: list[_LocatedPartition], contents: list[Buffer | None]) -> None:
-        """Answer with what was read; a slice that is damaged fails its partition alone."""
+        """Respond with the bytes that were read. A damaged slice fails only its partition."""
         read = iter(contents)
         results = iter([self._result(one, [next(read) for _ in one.slices]) for one in found])
         self._inbound.respond(
@@ -236,7 +233,7 @@ class FetchHandler:
 
 
 def _deduplicated(request: FetchRequest) -> list[FetchTopic]:
-    """Each partition once, however often it is asked for: as in Kafka the last time counts."""
+    """Return each requested partition once. As in Kafka, the last occurrence counts."""
     topics: dict[tuple[str, bytes], dict[int, FetchPartition]] = {}
     for topic in request.topics:
         asked = {p.partition: p for p in topic.partitions}
@@ -252,7 +249,9 @@ def _located_bytes(found: list[_LocatedPartition]) -> int:
 
 
 def leader_epoch_error(claimed: int) -> ErrorCode:
-    """Whether a client's idea of the leader's epoch fits ours, which is 0 for good (KIP-320)."""
+    """Return the error for the leader epoch that a client claims (KIP-320); the epoch is always 0
+    here.
+    """
     if claimed > 0:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     return ErrorCode.NONE

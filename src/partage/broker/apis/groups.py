@@ -1,4 +1,4 @@
-"""The APIs of groups: over the bridge to the coordinator."""
+"""The group APIs: from the wire through the bridge to the coordinator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partage.wire.apis.join_group import JOIN_GROUP
 def group_handlers(
     coordinator: GroupCoordinator, surroundings: BrokerContext
 ) -> dict[int, Handler]:
-    """A handler for each API of the bridge."""
+    """Return a handler for each API of the bridge."""
 
     def handler_of(exchange: ApiAdapter[Any, Any]) -> Handler:
         def handle(inbound: InboundRequest) -> None:
@@ -40,10 +40,10 @@ def group_handlers(
 
 
 def _refuse_consumer_protocol(inbound: InboundRequest) -> None:
-    """Kafka's answer where the protocol of KIP-848 is switched off.
+    """Respond with Kafka's error for a broker on which the KIP-848 protocol is disabled.
 
-    The API is offered for the sake of this answer alone: librdkafka, if it does not find it, goes
-    on looking for a coordinator that has it, and tells its user nothing.
+    The API is listed in ApiVersions only for this response. Without it, librdkafka keeps looking
+    for another coordinator and reports nothing to its user.
     """
     inbound.respond(
         ConsumerGroupHeartbeatResponse(

@@ -26,14 +26,19 @@ _ANSWERS_WITHOUT_NAME = 12
 async def metadata(
     inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
 ) -> None:
-    """Describe the topics asked for; a missing one is created if client and broker both wish."""
+    """Describe the requested topics.
+
+    A missing topic is created if both the client (`allow_auto_topic_creation`) and the broker
+    (`auto.create.topics.enable`) allow it.
+    """
     request: MetadataRequest = inbound.message
     everything = request.topics is None or (inbound.version == 0 and not request.topics)
     topics: list[MetadataTopic] = []
     if everything:
         topics = [_describe(topic, neighbours) for topic in hosted.topics()]
     else:
-        # Each topic once, however often it is asked for: a name is small, what it names is not.
+        # A topic is described once, even if it is named often: a small request must not produce a
+        # huge response.
         for asked in {(t.name, t.topic_id): t for t in request.topics or ()}.values():
             if asked.name is None and inbound.version < _ANSWERS_WITHOUT_NAME:
                 topics.append(_error_response(ErrorCode.INVALID_REQUEST))
@@ -94,10 +99,10 @@ def _describe(topic: LocalTopic, neighbours: ClusterView) -> MetadataTopic:
 
 
 def _partitions(topic: TopicDefinition, neighbours: ClusterView) -> Iterator[MetadataPartition]:
-    """Every partition is led by the broker that holds it, with nobody following.
+    """Yield the partitions of a topic, each led by the broker that stores it, without followers.
 
-    One whose broker is down has no leader, and stays listed: an assignor must not take the topic
-    for smaller than it is.
+    A partition of a broker that is down has no leader, but it stays listed. An assignor must not
+    take the topic for smaller than it is.
     """
     for index in range(topic.partition_count):
         holder = neighbours.broker_of(topic, index)

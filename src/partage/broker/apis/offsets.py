@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where a partition begins and ends."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ from partage.wire.apis.offset_for_leader_epoch import (
 log = logging.getLogger(__name__)
 
 _LEADER_EPOCH = 0
-#: The version since which each value is known that is no time; others below zero mean nothing.
+#: First version of ListOffsets that knows each special timestamp. Other negative values are
+#: invalid.
 _VERSION_MIN: Final = {
     EARLIEST: 1,
     LATEST: 1,
@@ -57,7 +58,7 @@ _NO_VERSION: Final = 1 << 15
 
 
 class _PendingLookup(NamedTuple):
-    """A time to be looked up, None for the largest, and the result that is to say where it is."""
+    """A timestamp to look up (None for the largest one) and the result to fill in."""
 
     partition: Partition
     timestamp_ms: int | None
@@ -68,14 +69,15 @@ class _PendingLookup(NamedTuple):
 
 
 async def list_offsets(inbound: InboundRequest, hosted: LogManager, reads: LogReader) -> None:
-    """Offsets by time, or one of the ends."""
+    """Respond with the start or end offset of partitions, or with an offset by timestamp."""
     request: ListOffsetsRequest = inbound.message
     places = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
     times_asked = Counter(places)
     sought: list[_PendingLookup] = []
 
     def listed(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
-        # As in Kafka, and a hundred thousand searches in one partition would take their time.
+        # As in Kafka. It also limits the work: 100,000 lookups in one partition would take very
+        # long.
         if times_asked[topic, asked.partition_index] > 1:
             return _result(asked, ErrorCode.INVALID_REQUEST)
         if asked.timestamp_ms < 0 and inbound.version < _VERSION_MIN.get(
@@ -105,7 +107,7 @@ async def list_offsets(inbound: InboundRequest, hosted: LogManager, reads: LogRe
             for topic in request.topics
         ]
     )
-    # A segment may be removed or compacted while it is looked through: look again, once.
+    # A segment may be removed or compacted during the lookup: look up those timestamps once more.
     for is_last in (False, True):
         sought = await _look_up(sought, reads, is_last=is_last)
     inbound.respond(response)
@@ -114,7 +116,7 @@ async def list_offsets(inbound: InboundRequest, hosted: LogManager, reads: LogRe
 async def _look_up(
     sought: list[_PendingLookup], reads: LogReader, *, is_last: bool
 ) -> list[_PendingLookup]:
-    """Fill in what is found; what has to be looked up again."""
+    """Fill in the results of lookups; return the lookups to repeat."""
     again = []
     found = await reads.look_up_timestamps([one.lookup() for one in sought]) if sought else []
     for one, at in zip(sought, found, strict=True):
@@ -141,13 +143,13 @@ def _result(
 
 
 def _known_offset(partition: Partition, timestamp_ms: int) -> int | None:
-    """The offset that is meant by what is no time; None where it has to be looked up."""
+    """Return the offset for a special timestamp, or None if a lookup is necessary."""
     if timestamp_ms == LATEST:
         return partition.log.high_watermark
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return partition.log.log_start_offset
     if timestamp_ms == LATEST_TIERED:
-        return -1  # there is no tiered storage
+        return -1  # tiered storage does not exist here
     return None
 
 
@@ -156,7 +158,7 @@ def _partition_error(partition: Partition, claimed_epoch: int) -> ErrorCode:
 
 
 def offset_for_leader_epoch(inbound: InboundRequest, hosted: LogManager) -> None:
-    """Where an epoch ends; there is only ever one here."""
+    """Respond with the end offset of a leader epoch; the only epoch here is 0."""
     request: OffsetForLeaderEpochRequest = inbound.message
     inbound.respond(
         OffsetForLeaderEpochResponse(
@@ -189,12 +191,12 @@ def _epoch_end_result(
 
 
 def delete_records(inbound: InboundRequest, hosted: LogManager) -> None:
-    """Let partitions begin later; answered when that is durable."""
+    """Delete the records before an offset, and respond once the deletion is durable."""
     _DeleteRecordsHandler(inbound, hosted).run()
 
 
 class _DeleteRecordsHandler:
-    """One DeleteRecords request until all its partitions are done."""
+    """One DeleteRecords request, until all its partitions are done."""
 
     def __init__(self, inbound: InboundRequest, hosted: LogManager) -> None:
         self._inbound = inbound
@@ -203,7 +205,7 @@ class _DeleteRecordsHandler:
 
     def run(self) -> None:
         request: DeleteRecordsRequest = self._inbound.message
-        # Each partition once, however often it is asked for: the last offset counts.
+        # Each partition once, even if it is named often: the last offset counts.
         topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
         for topic in request.topics:
             asked = {p.partition_index: p for p in topic.partitions}

@@ -1,4 +1,4 @@
-"""Produce: record batches to partitions, answered when they are durable."""
+"""Produce: append record batches to partitions, and respond once they are durable."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ACKS = (-1, 0, 1)
 
 
 class ProduceHandler:
-    """One Produce request until all its partitions are durable.
+    """One Produce request, until its batches are durable in all partitions.
 
-    One broker is all in-sync replicas, so acks 1 and -1 mean the same. With acks 0 nobody waits
-    for an answer, but the request counts as under way until it is durable: that bounds what a
-    producer can be ahead of the disk.
+    One broker is all in-sync replicas, so acks=1 and acks=-1 mean the same. With acks=0 there is no
+    response, but the request counts as in flight until its batches are durable. This limits how far
+    a producer can be ahead of the disk.
     """
 
     def __init__(self, inbound: InboundRequest, hosted: LogManager) -> None:
@@ -35,7 +35,7 @@ class ProduceHandler:
         self._has_error = False
 
     def run(self) -> None:
-        """Append everything, and answer when it is durable."""
+        """Append all batches; respond when they are durable."""
         results = [
             ProduceTopicResult(
                 name=topic.name,
@@ -116,5 +116,6 @@ class ProduceHandler:
             return
         self._inbound.complete_without_response()
         if self._has_error:
-            # The only way to tell a producer that does not listen, and Kafka's way.
+            # As in Kafka: without responses, closing the connection is the only way to report an
+            # error.
             self._inbound.connection.close_for_error("a Produce request with acks=0 failed")

@@ -1,4 +1,4 @@
-"""InitProducerId: an id for an idempotent producer."""
+"""InitProducerId: ids for idempotent producers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partage.wire.apis.init_producer_id import InitProducerIdRequest, InitProduc
 
 
 def init_producer_id(inbound: InboundRequest, ids: ProducerIdManager) -> None:
-    """A fresh id at epoch 0; a transactional producer is told that there are no transactions."""
+    """Respond with a new producer id at epoch 0; reject transactional producers."""
     request: InitProducerIdRequest = inbound.message
     if request.transactional_id is not None:
         inbound.respond(

@@ -33,7 +33,7 @@ from partage.wire.apis.delete_topics import (
     DeleteTopicsTopic,
 )
 
-_BROKER_DEFAULT = -1  # for a number that the broker is to choose
+_BROKER_DEFAULT = -1  # in num_partitions and replication_factor: use the broker's default
 _REPLICAS = 1
 _DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
 
@@ -41,7 +41,10 @@ _DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the request names the top
 async def create_topics(
     inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
 ) -> None:
-    """Create topics, or see whether they could be; all together wait as long as the client does."""
+    """Create topics, or with `validate_only` only check them.
+
+    All topics of the request share the client's timeout.
+    """
     request: CreateTopicsRequest = inbound.message
     until_s = request_deadline_s(request.timeout_ms)
     repeated = _duplicates(topic.name for topic in request.topics)
@@ -52,7 +55,7 @@ async def create_topics(
         else:
             may_change = None if request.validate_only else changes
             results.append(await _create(topic, hosted, neighbours, may_change, until_s))
-        await asyncio.sleep(0)  # a long list holds nobody else up
+        await asyncio.sleep(0)  # a long list must not block other connections
     inbound.respond(CreateTopicsResponse(topics=results))
 
 
@@ -93,7 +96,7 @@ async def _create(
 
 
 async def _check_replication(asked: CreatableTopic, neighbours: ClusterView) -> Refusal | None:
-    """What no broker here does: replicas beside the one that holds a partition."""
+    """Return an error if the request asks for replicas: each partition is stored on one broker."""
     if asked.assignments:
         if asked.num_partitions != _BROKER_DEFAULT or (asked.replication_factor != _BROKER_DEFAULT):
             return Refusal(
@@ -155,7 +158,7 @@ def _config(entry: ConfigEntry) -> CreatedTopicConfig:
 
 
 async def delete_topics(inbound: InboundRequest, hosted: LogManager, changes: TopicAdmin) -> None:
-    """Delete topics; the groups have forgotten them when it is answered."""
+    """Delete topics; respond when the groups' offsets for them are deleted durably."""
     request: DeleteTopicsRequest = inbound.message
     asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
     results = [await _delete(topic, hosted, changes) for topic in asked]
@@ -187,7 +190,7 @@ async def _delete(
 async def create_partitions(
     inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
 ) -> None:
-    """Give topics more partitions, or see whether they could have them."""
+    """Add partitions to topics, or with `validate_only` only check the request."""
     request: CreatePartitionsRequest = inbound.message
     repeated = _duplicates(topic.name for topic in request.topics)
     results = []

@@ -1,7 +1,9 @@
-"""Several brokers with one ZooKeeper: the shell around the cores of `partage.store`.
+"""Several brokers with one ZooKeeper: the asyncio shell around `partage.store`.
 
-``joining`` is what a broker calls, ``kazoo_session`` the connection, over ``tls`` if wanted,
-``cluster`` its place among the others from session to session, ``holding`` the shards that it has,
-``shared_store`` a shard's state there. ``shared_changes`` decides on topics with all others,
-``following`` does on this broker's disk as was decided.
+- `facade`: the functions that a broker calls to be part of a cluster.
+- `kazoo_session`, `tls`: the connection to ZooKeeper.
+- `cluster_membership`: sessions, registration and the other brokers.
+- `owned_shards`, `shared_store`: the shards that this broker owns, and their state in ZooKeeper.
+- `cluster_topic_admin`: changes of topics for the whole cluster.
+- `topic_reconciler`: applies these changes on this broker's disk.
 """

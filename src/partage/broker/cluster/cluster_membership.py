@@ -1,4 +1,4 @@
-"""This broker's place in a cluster: its session, who else is up, and what all have agreed on."""
+"""A broker as a member of a cluster: ZooKeeper session, registration, shards and shared topics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _RETRY_DELAY_S: Final = 1.0
-_REFRESH_INTERVAL_S: Final = 2.0  # for what no watch has told
+_REFRESH_INTERVAL_S: Final = 2.0  # in case no watch has fired
 _REFRESH_TIMEOUT_S: Final = 5.0
 _PRODUCER_ID_BLOCK: Final = 1 << 32
 _CLOCK_SKEW_MAX_MS: Final = 2_000
@@ -51,10 +51,18 @@ _APPLY_POLL_S: Final = 0.01
 
 
 class ClusterMembership:
-    """The place of one broker; made by `find`, taken by `enter`, given up by `leave`.
+    """The membership of one broker: `connect` creates it, `start` registers the broker, `leave`
+    ends it.
 
-    ``on_fatal`` is called where it cannot go on, as when another broker has taken its id,
-    ``registered`` as soon as it has the id.
+    Args:
+        address: the ZooKeeper servers and the path of the cluster.
+        settings: the broker settings.
+        session: the first ZooKeeper session.
+        found: the cluster's record in ZooKeeper.
+        directory: id of the data directory, and proof of the lock on it.
+        on_fatal: called if the broker cannot continue, for example because another broker uses its
+            id.
+        registered: called once, after the first registration.
     """
 
     def __init__(
@@ -88,7 +96,7 @@ class ClusterMembership:
         self._use_session(session)
 
     def _use_session(self, session: KazooSession) -> None:
-        """What is known goes with the session that it was read in."""
+        """Use a new session. All that was read in an earlier session is discarded."""
         self._session = session
         self._lease = Lease(session.timeout_ms, session.started_ms)
         writing = SessionWriter(session, self._spawn, self._on_fatal)
@@ -102,7 +110,7 @@ class ClusterMembership:
         session.on_ended = self._on_session_ended
         if self._lease_task is not None:
             self._lease_task.cancel()
-        # From the beginning on: a lease counts from questions that were answered some time ago.
+        # From the start of the session: a lease is valid only after several answered probes.
         self._lease_task = self._spawn(
             renew_lease(self._lease, session, self._owned_shards.on_lease_renewed)
         )
@@ -115,9 +123,14 @@ class ClusterMembership:
         settings: BrokerSettings,
         on_fatal: Callable[[BaseException], None],
     ) -> ClusterMembership:
-        """Connect, and see that it is the right cluster; a new one is founded.
+        """Connect, and verify that it is the right cluster. A cluster that does not exist is
+        created.
 
-        Raises `Unreachable`, `ZooKeeperTlsError`, `ForeignDataError` and `DamagedFileError`.
+        Raises:
+            ZooKeeperUnreachableError: no server answers.
+            ZooKeeperTlsError: the TLS settings are invalid.
+            ForeignDataError: ZooKeeper and the data directory do not belong together.
+            DamagedFileError: the data directory does not say to which broker it belongs.
         """
         session = await _begin_session(address, settings)
         try:
@@ -133,17 +146,18 @@ class ClusterMembership:
         return cls(address, settings, session, identity.cluster, directory, on_fatal, registered)
 
     async def reserve_producer_ids(self) -> int:
-        """The first of a block of ids that no other broker hands out."""
+        """Return the first id of a block that no other broker uses."""
         return await reserve_producer_ids(self._session, self._paths, _PRODUCER_ID_BLOCK)
-
-    # Life.
 
     async def start(
         self, node: BrokerNode, hosted: LogManager, coordinator: GroupCoordinator
     ) -> None:
-        """Be up from now on, and take a share of the shards.
+        """Register the broker, apply the topic changes, and take over shards.
 
-        Raises `Taken`, `ForeignDataError` and `OSError`.
+        Raises:
+            RegistrationConflictError: another live broker uses the broker id or the address.
+            ForeignDataError: the disk has topics that the cluster does not know.
+            OSError: the disk fails.
         """
         self.node = node
         self._reconciler = TopicReconciler(hosted, self._settings.node_id, coordinator)
@@ -160,7 +174,8 @@ class ClusterMembership:
             directory=self._directory,
             is_ready=False,
         )
-        before_ms = time.time_ns() // 1_000_000  # of all tries: an earlier one may have registered
+        # before the first try: a try with an unknown outcome may have registered
+        before_ms = time.time_ns() // 1_000_000
         while True:
             try:
                 await self._register()
@@ -175,7 +190,7 @@ class ClusterMembership:
                 return
 
     async def _register(self) -> None:
-        """Be up; a broker that was killed is waited for until its session is over."""
+        """Register; wait for the session of a killed predecessor to expire."""
         deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
         is_told = False
         while True:
@@ -196,7 +211,10 @@ class ClusterMembership:
                 return
 
     async def _become_ready(self, *, is_first: bool = False) -> None:
-        """Others count on it that who registers follows the topics before it takes anything."""
+        """Apply all topic changes, then mark the broker as ready.
+
+        Invariant for the other brokers: a broker applies all topic changes before it takes shards.
+        """
         await self._reconcile_topics(is_first=is_first)
         await self._registry.mark_ready()
 
@@ -214,7 +232,7 @@ class ClusterMembership:
             )
 
     async def _run(self) -> None:
-        """One session after the other, for as long as the broker runs."""
+        """Run one session after the other until the broker ends."""
         try:
             while True:
                 with contextlib.suppress(SessionEndedError):
@@ -232,8 +250,10 @@ class ClusterMembership:
         self._on_fatal(error)
 
     async def _run_session(self) -> None:
-        """See to the shards, until the session is over; the topics are followed beside that: what
-        takes long there must not keep groups from having a coordinator.
+        """Reconcile the shards until the session ends.
+
+        Topics are reconciled in a separate task: slow topic changes must not leave groups without a
+        coordinator.
         """
         following = self._spawn(self._reconcile_topics_forever())
         try:
@@ -264,7 +284,11 @@ class ClusterMembership:
                     await asyncio.wait_for(self._topics_changed.wait(), _REFRESH_INTERVAL_S)
 
     async def _check_registration(self) -> None:
-        """Somebody may have removed it, or have a copy of the data directory."""
+        """Check that the registration exists and is ours.
+
+        An operator may have removed it, or a broker with a copy of the data directory may have
+        replaced it.
+        """
         found = self._registry.brokers.get(self._settings.node_id)
         if found is not None and found.incarnation != self._registration.incarnation:
             raise BrokerIdInUseError(self._settings.node_id, found)
@@ -276,7 +300,7 @@ class ClusterMembership:
             await self._become_ready()
 
     async def _start_new_session(self) -> None:
-        """Begin another session after one that is over."""
+        """Start a new session after the previous one ended, and register again."""
         while True:
             await self._session.end()
             try:
@@ -284,7 +308,7 @@ class ClusterMembership:
             except ZooKeeperUnreachableError as error:
                 log.error("%s", error)
                 continue
-            except ZooKeeperTlsError as error:  # the files are read anew for each session
+            except ZooKeeperTlsError as error:  # the files are read again for each session
                 log.error("%s", error)
                 await asyncio.sleep(_RETRY_DELAY_S)
                 continue
@@ -305,7 +329,7 @@ class ClusterMembership:
             return
 
     async def leave(self) -> None:
-        """Be down at once: others need not wait until the session would be over."""
+        """Unregister at once, so that other brokers need not wait for the session to expire."""
         if self._run_task is not None:
             self._run_task.cancel()
         self._outage.reset()
@@ -323,16 +347,16 @@ class ClusterMembership:
         return task
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """Without any of these tasks groups would be silent for ever: better no broker."""
+        """Fail the broker if one of its tasks failed: without that task its groups would hang
+        forever.
+        """
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a cluster task failed", exc_info=error)
             self._fail(error)
 
-    # The session, and the right to answer.
-
     def _on_suspended(self) -> None:
-        """Nothing is answered until a server has been reached again, in this very session."""
+        """Stop all responses until a server of the same session is reachable again."""
         self._lease.invalidate()
         self._outage.on_disconnected()
 
@@ -341,7 +365,7 @@ class ClusterMembership:
         self._changed.set()
 
     def _on_session_ended(self) -> None:
-        """Somebody else may have the shards: forget them."""
+        """Give up all shards: another broker may own them now."""
         self._lease.invalidate()
         self._outage.reset()
         if count := len(self._owned_shards):
@@ -349,34 +373,32 @@ class ClusterMembership:
         self._owned_shards.resign_all()
         self._changed.set()
 
-    # Topics.
-
     def shared_topics(self) -> SharedTopics:
-        """The topics as of the session that is under way."""
+        """Return the topics as read in the current session."""
         return self._topics
 
     def live_broker_ids(self) -> list[int]:
-        """The brokers that are up."""
+        """Return the ids of the live brokers, including this one."""
         return sorted({*self._registry.brokers, self.node.node_id})
 
     def is_up(self, broker_id: int) -> bool:
-        """Whether a broker is up."""
+        """True if a broker is live."""
         return broker_id == self.node.node_id or broker_id in self._registry.brokers
 
     async def refresh_brokers(self) -> None:
-        """Read anew who is up, if ZooKeeper answers soon."""
+        """Read the live brokers again, if ZooKeeper answers in time."""
         with contextlib.suppress(StoreError, ForeignDataError, TimeoutError):
             async with asyncio.timeout(_REFRESH_TIMEOUT_S):
-                await self._session.ping_leader()  # a server may be behind its leader
+                await self._session.ping_leader()  # the connected server may be behind its leader
                 await self._registry.refresh_brokers()
 
     def owns(self, shard: int) -> bool:
-        """Whether this broker has a shard."""
+        """True if this broker owns a shard."""
         return self._owned_shards.owns(shard)
 
     @property
     def registry(self) -> ClusterRegistry:
-        """Who is up, and who has what, as of the session that is under way."""
+        """Live brokers and shard owners, as read in the current session."""
         return self._registry
 
     async def _reconcile_topics(self, *, is_first: bool = False) -> None:
@@ -385,11 +407,12 @@ class ClusterMembership:
         await self._reconciler.reconcile(self._topics, changed, is_first=is_first)
 
     async def wait_applied(self) -> None:
-        """Return once this broker and those that are up do as the topics say, or after a while."""
+        """Return once all live brokers have applied the current topics, or after a timeout."""
         await self._reconcile_topics()
         version = self._topics.version
-        # Not as the watch has told: who came before the change, and is not seen here yet, may do as
-        # the topics said before. Who comes after it follows it before it takes anything.
+        # Do not rely on the watch: a broker that registered before the change and is not yet known
+        # here may still use the old topics. A broker that registers after it applies it before it
+        # takes shards.
         await retry_read(self._session, self._registry.refresh_brokers)
         deadline_ms = boot_ms() + int(_APPLY_TIMEOUT_S * 1000)
         while boot_ms() < deadline_ms:

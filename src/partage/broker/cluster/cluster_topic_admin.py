@@ -1,4 +1,4 @@
-"""Topics that are created, changed and deleted for the whole cluster."""
+"""Creation, change and deletion of topics for the whole cluster."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from partage.store.zookeeper import StoreError
 T = TypeVar("T")
 
 _CHANGE_TIMEOUT_S: Final = 20.0
-_ZOOKEEPER_TIMEOUT_S: Final = 5.0  # by ZooKeeper, beside what is waited for
-_APPLY_TIMEOUT_MIN_S: Final = 1.0  # at least, where no time is left
+# for ZooKeeper to answer, in addition to the time until the deadline
+_ZOOKEEPER_TIMEOUT_S: Final = 5.0
+_APPLY_TIMEOUT_MIN_S: Final = 1.0  # minimum, even after the deadline
 _NAME_RETRY_S: Final = 0.1
 
 _NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
@@ -45,7 +46,7 @@ def _not_for_clients(name: str) -> Refusal:
 def _name_collision(name: str, other: str) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
-        f"topic {name!r} collides with {other!r}: '.' and '_' are equal in metric names",
+        f"topic {name!r} collides with {other!r}: '.' and '_' are treated as equal",
     )
 
 
@@ -66,20 +67,20 @@ def _not_applied(name: str) -> Refusal:
 
 
 class SharedTopicsAccess(Protocol):
-    """What changes need of the broker's place in the cluster."""
+    """The membership, as `ClusterTopicAdmin` uses it."""
 
     def shared_topics(self) -> SharedTopics:
-        """The topics as of the session that is under way."""
+        """Return the topics as read in the current session."""
 
     def live_broker_ids(self) -> list[int]:
-        """The brokers that are up."""
+        """Return the ids of the live brokers."""
 
     async def wait_applied(self) -> None:
-        """Return once this broker and those that are up do as the topics say, or after a while."""
+        """Return once all live brokers have applied the current topics, or after a timeout."""
 
 
 class ClusterTopicAdmin:
-    """See `partage.broker.topics.topic_admin.TopicAdmin`."""
+    """Implements `partage.broker.topics.topic_admin.TopicAdmin` for a cluster."""
 
     def __init__(self, agreement: SharedTopicsAccess, hosted: LogManager) -> None:
         self._shared = agreement
@@ -93,7 +94,7 @@ class ClusterTopicAdmin:
         brokers: Sequence[int],
         until_s: float | None = None,
     ) -> LocalTopic | Refusal:
-        """Create a topic, its partitions spread over the brokers that are up."""
+        """Create a topic; by default its partitions are spread over the live brokers."""
         if self._log_manager.is_internal(name):
             return _not_for_clients(name)
         refusal = self._log_manager.check_create(name, partition_count, configs)
@@ -114,14 +115,15 @@ class ClusterTopicAdmin:
         created = await self._change_topic(name, decide, until_s)
         hosted = self._log_manager.topic(name)
         if hosted is not None and hosted.topic.topic_id.hex() == topic_id:
-            return hosted  # also where others take longer than the client waits
+            # created on this broker, even if other brokers take longer than the client waits
+            return hosted
         return created
 
     async def auto_create(self, name: str) -> LocalTopic | Refusal:
-        """Create a topic that a client spoke of, with the broker's default of partitions.
+        """Create a topic that a client requested metadata for, with the default partition count.
 
-        Whatever the client sends next waits behind this, so nothing is waited for: where it has to
-        be, the refusal is one at which clients ask for metadata again.
+        The client's next requests wait behind this one, so this method does not wait. If it would
+        have to, it returns an error on which clients request metadata again.
         """
         created = await self._auto_create(name)
         if isinstance(created, Refusal) and created.code is ErrorCode.REQUEST_TIMED_OUT:
@@ -138,14 +140,15 @@ class ClusterTopicAdmin:
         created = await self.create(name, count, {}, [], request_deadline_s(0))
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             await self._with_timeout(self._shared.wait_applied, _APPLY_TIMEOUT_MIN_S)
-            return self._log_manager.topic(name) or _not_applied(name)  # somebody else was quicker
+            return self._log_manager.topic(name) or _not_applied(name)  # created by another request
         return created
 
     async def get_or_create_own_partition(
         self, name: str, configs: Mapping[str, str]
     ) -> Partition | Refusal:
-        """This broker's partition of a topic of which each broker has one. It is made if it is
-        missing, and the topic with it; several brokers may do so at once.
+        """Return this broker's partition of a topic in which each broker has one partition.
+
+        A missing partition or topic is created; several brokers may do so at the same time.
         """
         own = self._own_partition(name)
         if own is not None:
@@ -154,7 +157,7 @@ class ClusterTopicAdmin:
 
         def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
             topic = topics.get(name)
-            if topic is not None and me in topic.brokers:  # it was agreed on in an earlier try
+            if topic is not None and me in topic.brokers:  # an earlier try has succeeded
                 return Refusal(
                     ErrorCode.TOPIC_ALREADY_EXISTS,
                     f"topic {name!r} already has a partition on this broker",
@@ -182,7 +185,7 @@ class ClusterTopicAdmin:
         return hosted.partitions[min(hosted.partitions)]
 
     async def delete(self, name: str) -> LocalTopic | Refusal:
-        """Delete a topic everywhere."""
+        """Delete a topic in the whole cluster."""
         if self._log_manager.is_internal(name):
             return _not_for_clients(name)
         hosted = self._log_manager.topic(name)
@@ -201,12 +204,12 @@ class ClusterTopicAdmin:
         return hosted if is_deleted else _NO_SUCH_TOPIC
 
     async def wait_offsets_deleted(self) -> None:
-        """Every broker sees to that before it says that it has followed."""
+        """Return at once: each broker waits for this before it reports a deletion as applied."""
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]
     ) -> LocalTopic | Refusal:
-        """Let a topic have so many partitions in all."""
+        """Grow a topic to ``partition_count`` partitions."""
         refusal = self._log_manager.check_add_partitions(name, partition_count)
         if refusal is not None:
             return refusal
@@ -223,7 +226,7 @@ class ClusterTopicAdmin:
                     f"topic {name} has {len(topic.brokers)} partitions; the new count must be "
                     f"{partition_count}",
                 )
-            if brokers and len(brokers) != added:  # somebody else was quicker
+            if brokers and len(brokers) != added:  # another request has added partitions
                 return Refusal(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"topic {name} would get {added} new partitions, but {len(brokers)} are "
@@ -238,7 +241,7 @@ class ClusterTopicAdmin:
     async def alter_configs(
         self, name: str, edit: ConfigEdit, *, validate_only: bool
     ) -> Refusal | None:
-        """Change a topic's own configs, on top of what others have changed."""
+        """Change a topic's configs, based on the latest ones."""
         if self._log_manager.topic(name) is None:
             return _NO_SUCH_TOPIC
 
@@ -262,8 +265,12 @@ class ClusterTopicAdmin:
         decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | Refusal],
         until_s: float | None = None,
     ) -> LocalTopic | Refusal:
-        """Agree on a topic, and return once it is followed; ``until_s`` is when whoever asked does
-        not wait any longer, for a topic that is created.
+        """Store a change in ZooKeeper, and return once this broker has applied it.
+
+        Args:
+            name: the topic.
+            decide: returns the new definition for the current topics, or the reason for a refusal.
+            until_s: the client's deadline for the creation of a topic, by the loop's clock.
         """
         refused: list[Refusal] = []
 
@@ -295,7 +302,7 @@ class ClusterTopicAdmin:
         decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | None],
         until_s: float | None,
     ) -> bool | Refusal:
-        """Put it, once the groups have forgotten what was there under its name."""
+        """Write the change once no group can have offsets for an earlier topic of that name."""
         while True:
             topics = self._shared.shared_topics()
             try:
@@ -310,7 +317,7 @@ class ClusterTopicAdmin:
     async def _with_timeout(
         self, change: Callable[[], Awaitable[T]], patience_s: float = _CHANGE_TIMEOUT_S
     ) -> T | Refusal:
-        """A change, or why it did not come about: without ZooKeeper nothing can be agreed on."""
+        """Await a change; return a refusal if ZooKeeper does not answer or refuses."""
         try:
             return await asyncio.wait_for(change(), patience_s)
         except TimeoutError:
@@ -320,20 +327,20 @@ class ClusterTopicAdmin:
 
 
 def _apply_timeout_s(until_s: float | None) -> float:
-    """How long a change that is agreed on is followed, before it is answered."""
+    """Return how long to wait until this broker has applied a stored change."""
     if until_s is None:
         return _CHANGE_TIMEOUT_S
     return max(until_s - asyncio.get_running_loop().time(), _APPLY_TIMEOUT_MIN_S)
 
 
 class BrokerEventsPartition:
-    """Where one of several brokers tells what happens in groups."""
+    """This broker's partition of ``__group_events`` in a cluster."""
 
     def __init__(self, changes: ClusterTopicAdmin) -> None:
         self._topic_admin = changes
 
     async def get_or_create(self) -> Partition | Refusal:
-        """The partition, made if it is missing."""
+        """Return the partition; create it if it is missing."""
         return await self._topic_admin.get_or_create_own_partition(EVENTS_TOPIC, EVENTS_CONFIGS)
 
 

@@ -1,4 +1,4 @@
-"""Whether data directory and ZooKeeper belong together, before anything is written to either."""
+"""Check that the data directory and ZooKeeper belong together, before writing to either."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from partage.store.zk_schema import ClusterDoc, ForeignDataError, ZkPaths
 from partage.store.zookeeper import Session, retry_read
 
 _NAMED_MAX: Final = 5
-#: Drawn by Linux at each start of the machine.
+#: Random id that Linux generates at each boot.
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DirectoryIdentity(msgspec.Struct, frozen=True):
-    """The cluster, and whose the data directory is. One that ``is_new`` says so itself only once
-    the broker is registered: one that was refused is as new at the next start.
+    """The cluster, and the owner of the data directory.
+
+    With ``is_new``, the directory has no owner yet. The owner is written only after the
+    registration, so that a broker whose registration was refused is still new at the next start.
     """
 
     cluster: ClusterDoc
@@ -38,11 +40,15 @@ class DirectoryIdentity(msgspec.Struct, frozen=True):
 async def verify_identity(
     session: Session, tree: ZkPaths, disk: Disk, broker_id: int, shard_count: int
 ) -> DirectoryIdentity:
-    """What belongs together. A new directory joins the cluster that it finds, or founds one.
+    """Return the identity of a matching data directory and cluster.
+
+    A new directory joins an existing cluster, or creates one.
 
     Raises:
-        ForeignDataError: one of them belongs to somebody else; the message says what to do.
-        DamagedFileError: the directory does not say whose it is.
+        ForeignDataError: the data directory or the ZooKeeper path belongs to another cluster or
+            broker;
+            the message says what to do.
+        DamagedFileError: the directory does not say to which broker it belongs.
     """
     meta = read_meta_properties(disk)
     if meta is None:
@@ -80,8 +86,10 @@ async def verify_identity(
 
 
 async def _expect_no_records(session: Session, tree: ZkPaths, broker_id: int) -> None:
-    """In a new directory there are none. To begin at offset 0 again would put other records where
-    groups have committed.
+    """Raise `ForeignDataError` if the cluster has assigned partitions to this broker id.
+
+    A new directory has no records. New records from offset 0 would appear at offsets that groups
+    have already committed.
     """
     topics = SharedTopics(session, tree, broker_id)
     await retry_read(session, topics.refresh)
@@ -98,12 +106,13 @@ async def _expect_no_records(session: Session, tree: ZkPaths, broker_id: int) ->
 
 
 def lock_proof(disk: Disk) -> str:
-    """Which lock this process holds on its data directory.
+    """Return a proof that this process holds the lock on its data directory.
 
-    Whoever registered with the same proof is gone: two cannot hold one lock. A copy of a directory
-    has its id and another lock, and no lock reaches beyond the machine, or the time that it is up.
+    A registration with the same proof must be from a process that has ended: two processes cannot
+    hold one lock. A copy of a directory has the same id but another lock. A lock is valid on one
+    machine, until it reboots.
     """
     if isinstance(disk, RealDisk):
         with contextlib.suppress(OSError):
             return f"{_BOOT_ID.read_text().strip()}:{disk.file_identity(LOCK_FILE)}"
-    return uuid.uuid4().hex  # nothing is proved
+    return uuid.uuid4().hex  # proves nothing

@@ -1,4 +1,4 @@
-"""What a broker calls to be one of several; kazoo is imported only then."""
+"""Functions that a broker calls to join a cluster. kazoo is imported only when they are called."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ __all__ = [
 ]
 
 
-#: Of a group together: a ZooKeeper keeps all it has in memory.
+#: Limit for one group: ZooKeeper keeps all its data in memory.
 _GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
-#: A cluster is founded in one transaction, which has to fit into one packet of ZooKeeper's.
+#: A cluster is created in one transaction, which must fit into one ZooKeeper packet.
 SHARDS_MAX: Final = 1_000
 
 
 class ClusterJoinError(Exception):
-    """The broker cannot be part of the cluster; the message says why, and what to do."""
+    """Raised if the broker cannot join the cluster; the message says why, and what to do."""
 
 
 def with_cluster_limits(settings: BrokerSettings) -> BrokerSettings:
-    """The settings as they hold in a cluster: groups that ZooKeeper can hold."""
+    """Return the settings with the limits that apply in a cluster: groups must fit into ZooKeeper."""
     groups = msgspec.structs.replace(
         settings.groups, group_bytes_max=min(settings.groups.group_bytes_max, _GROUP_BYTES_MAX)
     )
@@ -58,7 +58,12 @@ async def connect_to_cluster(
     settings: BrokerSettings,
     on_fatal: Callable[[BaseException], None],
 ) -> ClusterMembership:
-    """Find the cluster, or found it. Raises `ClusterJoinError` and `DamagedFileError`."""
+    """Find or create the cluster.
+
+    Raises:
+        ClusterJoinError: the broker cannot join the cluster.
+        DamagedFileError: the data directory does not say to which broker it belongs.
+    """
     if settings.offsets_partitions > SHARDS_MAX:
         raise ClusterJoinError(
             f"offsets.topic.num.partitions is {settings.offsets_partitions}, but a cluster has at "
@@ -92,8 +97,13 @@ async def connect_to_cluster(
 async def start_in_cluster(
     cluster: ClusterMembership, node: BrokerNode, hosted: LogManager, coordinator: GroupCoordinator
 ) -> tuple[ClusterView, ProducerIdManager]:
-    """Be up, and take a share of the groups; the cluster as clients are told of it, and producer
-    ids that no other broker hands out. Raises `ClusterJoinError`.
+    """Register the broker and take over a share of the groups.
+
+    Returns:
+        The cluster as clients see it, and producer ids that no other broker uses.
+
+    Raises:
+        ClusterJoinError: the broker cannot join the cluster.
     """
     from partage.broker.cluster.registry_view import RegistryView
 
@@ -108,7 +118,9 @@ async def start_in_cluster(
 def create_topic_admin(
     cluster: ClusterMembership, hosted: LogManager
 ) -> tuple[TopicAdmin, EventsPartition]:
-    """How topics are changed for the whole cluster, and where this broker tells of its groups."""
+    """Return the topic admin for the whole cluster, and the partition for this broker's group
+    events.
+    """
     from partage.broker.cluster.cluster_topic_admin import BrokerEventsPartition, ClusterTopicAdmin
 
     changes = ClusterTopicAdmin(cluster, hosted)

@@ -1,8 +1,8 @@
-"""A ZooKeeper session over kazoo, for one loop.
+"""A ZooKeeper session over kazoo, for one event loop.
 
-kazoo goes on by itself when a session has expired: with a new one, in which the same client object
-writes as if nothing had happened. Here a client is used for one session only. What it does in
-threads of its own arrives on the loop in order.
+When a session expires, kazoo opens a new one by itself, and the same client object continues to
+write as if nothing had happened. Therefore each client is used for one session only. Callbacks from
+kazoo's threads arrive on the loop in order.
 """
 
 from __future__ import annotations
@@ -57,37 +57,41 @@ _REFUSAL_REASONS: Final = {
     BadVersionError: RefusalReason.VERSION,
     NotEmptyError: RefusalReason.CHILDREN,
 }
-_ANY_VERSION: Final = -1  # version
+_ANY_VERSION: Final = -1
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 
 log = logging.getLogger(__name__)
 _quiet = logging.getLogger(f"{__name__}.kazoo")
-_quiet.setLevel(logging.CRITICAL)  # what matters of it is said here, in words of ours
+_quiet.setLevel(logging.CRITICAL)  # this module logs what matters itself
 
 
 class ZooKeeperUnreachableError(OSError):
-    """No server of the ensemble answers."""
+    """Raised if no server of the ensemble answers."""
 
 
 class KazooSession:
-    """One session; see `partage.store.zookeeper.Session`. Made by `begin`, ended by `end`.
+    """One session, see `partage.store.zookeeper.Session`; created by `begin`, ended by `end`.
 
-    ``on_suspended``, ``on_connected`` and ``on_over`` are called on the loop.
+    Attributes:
+        on_suspended: called on the loop when the connection is lost.
+        on_connected: called on the loop when it is connected again in the same session.
+        on_ended: called on the loop when the session has ended.
     """
 
     def __init__(self, hosts: str, timeout_ms: int, context: ssl.SSLContext | None = None) -> None:
         self.on_suspended: Callable[[], None] = _no_op
         self.on_connected: Callable[[], None] = _no_op
         self.on_ended: Callable[[], None] = _no_op
-        #: Before it began, by `boot_ms`.
+        #: Time by `boot_ms` before the session started.
         self.started_ms = boot_ms()
         self._requested_timeout_ms = timeout_ms
         self._granted_timeout_ms: int | None = None
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
-        self._pending: set[asyncio.Future[Any]] = set()  # answers that somebody waits for
-        self._watches: dict[ChangeCallback, Callable[[Any], None]] = {}  # the same for the same
-        self._is_ended = False  # set in kazoo's thread, before it can begin another session
+        self._pending: set[asyncio.Future[Any]] = set()  # results that callers are waiting for
+        # kazoo ignores a watch that is registered twice only if it is the same object
+        self._watches: dict[ChangeCallback, Callable[[Any], None]] = {}
+        self._is_ended = False  # set in kazoo's thread, before it can start another session
         self._tls = None if context is None else KazooTlsHandler(context)
         self._client = KazooClient(
             hosts,
@@ -101,7 +105,7 @@ class KazooSession:
         self._capture_granted_timeout()
 
     def _capture_granted_timeout(self) -> None:
-        """Have the timeout that the servers grant noted: kazoo keeps it to itself."""
+        """Record the session timeout that the servers grant: kazoo does not expose it."""
         connection = self._client._connection
         invoke = connection._invoke
 
@@ -117,9 +121,16 @@ class KazooSession:
     async def begin(
         cls, hosts: str, timeout_ms: int, wait_s: float, context: ssl.SSLContext | None = None
     ) -> KazooSession:
-        """Connect, over TLS if there is a context for it.
+        """Connect, with TLS if a context is given.
 
-        Raises `Unreachable` if no server has answered after ``wait_s``.
+        Args:
+            hosts: the servers, ``HOST:PORT,HOST:PORT``.
+            timeout_ms: the requested session timeout.
+            wait_s: how long to wait for a server.
+            context: the TLS context; None for a plain connection.
+
+        Raises:
+            ZooKeeperUnreachableError: no server answered in time.
         """
         session = cls(hosts, timeout_ms, context)
         session._client.start_async()
@@ -139,7 +150,7 @@ class KazooSession:
         return session
 
     async def end(self) -> None:
-        """Close the session: its ephemeral nodes go at once, if a server can be reached."""
+        """Close the session. Its ephemeral nodes are removed at once if a server is reachable."""
         self._is_ended = True
         self.on_ended = self.on_suspended = self.on_connected = _no_op
         self._connected.set()
@@ -151,7 +162,7 @@ class KazooSession:
         self._client.stop()
         self._client.close()
 
-    # What kazoo tells, in a thread of its own.
+    # Callbacks in kazoo's threads.
 
     def _on_kazoo_state(self, state: str) -> None:
         if state == KazooState.LOST:
@@ -172,8 +183,10 @@ class KazooSession:
             on_over()
 
     def _fail_pending(self) -> None:
-        """Nobody need wait any more. What is asked while kazoo takes its threads down, or changes
-        its queues for those of a next session, it may never answer.
+        """Fail all pending requests.
+
+        kazoo may never answer requests that are made while it stops its threads or replaces its
+        queues for a new session.
         """
         self._connected.set()
         open_, self._pending = self._pending, set()
@@ -181,21 +194,25 @@ class KazooSession:
             if not answer.done():
                 answer.set_exception(SessionExpiredError("the ZooKeeper session has ended"))
 
-    # The interface.
+    # Implementation of `partage.store.zookeeper.Session`.
 
     @property
     def timeout_ms(self) -> int:
-        """What the servers have granted."""
+        """Session timeout that the servers granted."""
         return self._granted_timeout_ms or self._requested_timeout_ms
 
     @property
     def session_id(self) -> int:
-        """As the servers have it in ephemeral nodes."""
+        """Session id, as the servers store it in ephemeral nodes."""
         session = self._client.client_id
         return 0 if session is None else int(session[0])
 
     async def wait_connected(self) -> None:
-        """Return once there is a connection; raises `SessionEndedError`."""
+        """Return once there is a connection.
+
+        Raises:
+            SessionEndedError: the session has ended.
+        """
         await self._connected.wait()
         self._check()
 
@@ -204,7 +221,7 @@ class KazooSession:
             raise SessionEndedError("the ZooKeeper session has ended")
 
     async def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing."""
+        """Apply all operations, or none."""
         self._check()
         transaction = self._client.transaction()
         for operation in operations:
@@ -229,7 +246,7 @@ class KazooSession:
                 raise RefusedError(position, why, f"{path}: {why.value}: {type(result).__name__}")
 
     async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
-        """The node, None where there is none."""
+        """Return the node, or None if it does not exist."""
         watch = self._watch(changed)
         try:
             data, stat = await self._request(partial(self._client.get_async, path, watch=watch))
@@ -238,7 +255,7 @@ class KazooSession:
                 raise
             if watch is None:
                 return None
-            # To hear of it when it comes, ask whether it is there.
+            # The watch on a missing node must be set with `exists`.
             if await self._request(partial(self._client.exists_async, path, watch=watch)) is None:
                 return None
             return await self.read(path)
@@ -250,11 +267,11 @@ class KazooSession:
         )
 
     async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
-        """The nodes, asked for at once."""
+        """Return the nodes, requested concurrently."""
         return list(await asyncio.gather(*map(self.read, paths)))
 
     async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
-        """The names of the children."""
+        """Return the sorted names of the children."""
         watch = self._watch(changed)
         try:
             names = await self._request(partial(self._client.get_children_async, path, watch=watch))
@@ -265,12 +282,12 @@ class KazooSession:
         return sorted(names)
 
     async def ping_leader(self) -> None:
-        """Have the leader and a quorum agree that nothing is to be done.
+        """Return once the leader and a quorum have confirmed a transaction without effect.
 
-        A server that answers from memory alone may have been left behind. ``sync`` asks the leader,
-        and that answers by itself where nothing else is under way: also for some ticks after the
-        others have left it and chosen another. A refusal is agreed on as everything else: the root
-        need not be ours to read.
+        A server that answers from its memory may be behind. ``sync`` asks only the leader, and if
+        nothing else is in progress the leader answers alone, even for some ticks after the quorum
+        elected another leader. A refusal is also agreed on by the quorum, so the root need not be
+        readable.
         """
         with contextlib.suppress(RefusedError):
             await self.transact([Check("/", _ANY_VERSION)])
@@ -289,7 +306,7 @@ class KazooSession:
         return told
 
     async def _request(self, ask: Callable[[], Any]) -> Any:
-        """Ask in kazoo's way; the answer, or the fault in ours."""
+        """Send a request through kazoo; return the result, or raise the corresponding `StoreError`."""
         self._check()
         answer: asyncio.Future[Any] = self._loop.create_future()
 
@@ -308,7 +325,7 @@ class KazooSession:
 
 
 def _set_result(answer: asyncio.Future[Any], result: Any) -> None:
-    if answer.done():  # nobody waits any more
+    if answer.done():  # the caller was cancelled
         return
     if result.exception is not None:
         answer.set_exception(result.exception)
@@ -317,7 +334,7 @@ def _set_result(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 def _to_store_error(error: KazooException) -> StoreError:
-    if isinstance(error, SessionExpiredError):  # the client's being closed among them
+    if isinstance(error, SessionExpiredError):  # also if the client was closed
         return SessionEndedError(str(error) or "the ZooKeeper session has ended")
     if isinstance(error, ConnectionLoss | OperationTimeoutError | SessionMovedError):
         return InDoubtError(str(error) or "the connection to ZooKeeper was lost")
@@ -326,4 +343,4 @@ def _to_store_error(error: KazooException) -> StoreError:
 
 
 def _no_op() -> None:
-    """Nobody listens."""
+    """Do nothing."""

@@ -1,4 +1,4 @@
-"""Renewing the right to answer, on a clock that counts suspended time."""
+"""Lease renewal, on a clock that includes suspended time."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Final
 from partage.store.lease import Lease
 from partage.store.zookeeper import InDoubtError, Session, SessionEndedError
 
-#: In one session timeout. Of the lease's third until the leader has heard for sure three beats are
-#: more: it counts from the question of three beats ago, not of four.
+#: Renewals for each session timeout. The lease allows a third of the timeout until the leader has
+#: certainly received a renewal. That is more than three renewal intervals, so the lease counts from
+#: the probe three intervals ago, not four.
 _RENEWALS: Final = 8
 
 
 def boot_ms() -> int:
-    """A clock that counts while the process, or the machine, is suspended too."""
+    """Return the time of a clock that includes the time while the process or machine is suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000_000
 
 
 async def renew_lease(lease: Lease, session: Session, renewed: Callable[[], None]) -> None:
-    """Renew a lease until the session is over; ``renewed`` is told when it holds again."""
+    """Renew a lease until the session ends; call ``renewed`` each time it becomes valid again."""
     with contextlib.suppress(SessionEndedError):
         while True:
             sent_ms = boot_ms()

@@ -1,4 +1,4 @@
-"""What the log says while ZooKeeper cannot be reached."""
+"""Log lines while ZooKeeper is unreachable."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
 
-_LOG_INTERVAL_S: Final = 10.0  # and then after twice that
+_LOG_INTERVAL_S: Final = 10.0  # doubled after each line
 _LOG_INTERVAL_MAX_S: Final = 60.0
 
 
 class OutageTimer(Protocol):
-    """Something that is to happen later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """It does not happen."""
+        """Cancel the call."""
 
 
 class OutageLogger:
-    """Tells when the connection is lost, now and then that it still is, and when it is back.
+    """Logs that the connection is lost, periodically that it still is, and that it is back.
 
-    ``later`` has something called after some seconds, and ``now_ms`` is a clock.
+    Args:
+        later: schedules a call after a delay in seconds.
+        now_ms: the current time in milliseconds.
     """
 
     def __init__(
@@ -35,20 +37,20 @@ class OutageLogger:
         self._wait_s = _LOG_INTERVAL_S
 
     def on_disconnected(self) -> None:
-        """The connection is lost."""
+        """Log that the connection is lost."""
         if self._since_ms is None:
             self._since_ms = self._now_ms()
             log.warning("lost the connection to ZooKeeper: groups are paused")
             self._schedule_log()
 
     def on_reconnected(self) -> None:
-        """It is back, and the session goes on."""
+        """Log that the connection is back in the same session."""
         if self._since_ms is not None:
             log.info("reconnected to ZooKeeper after %s: groups continue", self._duration())
         self.reset()
 
     def reset(self) -> None:
-        """The session is over, of which others tell; or the broker ends."""
+        """Stop logging: the session has ended, which is logged elsewhere, or the broker stops."""
         self._since_ms, self._wait_s = None, _LOG_INTERVAL_S
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""The shards that this broker has: taking them, giving them back, and losing them."""
+"""The shards that this broker owns: acquiring, releasing and losing them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ log = logging.getLogger(__name__)
 
 
 class OwnedShards:
-    """What is held goes with the session that it was taken in: see `begin`, and `resign_all`.
+    """Shards owned in the current session; see `start_session` and `resign_all`.
 
-    ``changed`` is called where the roster has to be looked at again.
+    Args:
+        tree: the ZooKeeper paths of the cluster.
+        broker_id: the id of this broker.
+        shard_count: the number of shards in the cluster.
+        changed: called if the registry must be read again.
     """
 
     def __init__(
@@ -40,14 +44,14 @@ class OwnedShards:
     def start_session(
         self, session: Session, roster: ClusterRegistry, lease: Lease, writing: SessionWriter
     ) -> None:
-        """Hold shards in this session from now on."""
+        """Own shards in this session from now on."""
         self._session = session
         self._registry = roster
         self._lease = lease
         self._writer = writing
 
     def set_hosts(self, hosts: Sequence[ShardHost]) -> None:
-        """Have these answer for the shards, each for its own; none is held yet."""
+        """Set the hosts of all shards; no shard is owned yet."""
         self._hosts = hosts
         for host in hosts:
             host.resign()
@@ -56,18 +60,20 @@ class OwnedShards:
         return len(self._logs)
 
     def owns(self, shard: int) -> bool:
-        """Whether this broker has a shard."""
+        """True if this broker owns a shard."""
         return shard in self._logs
 
     def on_lease_renewed(self) -> None:
-        """What waited for the lease may leave."""
+        """Flush all hosts: replies that waited for the lease may now be sent."""
         for shard in self._logs:
             self._hosts[shard].flush()
 
-    # Taking and giving back.
-
     async def reconcile(self) -> None:
-        """Do as the roster says. Raises `SessionEndedError`."""
+        """Acquire and release shards as the registry says.
+
+        Raises:
+            SessionEndedError: the session has ended.
+        """
         async with self._ownership_lock:
             for shard in list(self._logs):
                 if self._registry.owner(shard) != self._broker_id:
@@ -85,7 +91,7 @@ class OwnedShards:
 
     async def _acquire(self, shards: Sequence[int]) -> None:
         tenures = await self._registry.acquire(shards)
-        # Read after the take-over: what was committed before it is of topics that are among these.
+        # Read after the takeover: any topic with commits from before the takeover is in this list.
         names = await retry_read(self._session, lambda: self._session.children(self._paths.topics))
         topics = frozenset(names)
         for tenure in tenures:
@@ -105,7 +111,7 @@ class OwnedShards:
         self.stores[shard].log = taken
 
     def resign_all(self) -> None:
-        """Somebody else may have the shards: forget them."""
+        """Give up all shards: another broker may own them now."""
         for shard in list(self._logs):
             self._resign(shard)
 
@@ -114,20 +120,25 @@ class OwnedShards:
         self.stores[shard].log = None
         self._hosts[shard].resign()
 
-    # What the stores need: see `partage.broker.cluster.shared_store.ShardLogAccess`.
+    # Implementation of `partage.broker.cluster.shared_store.ShardLogAccess`.
 
     def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
-        """Have a batch appended, together with what else comes in these milliseconds."""
+        """Append a batch, together with others of the same few milliseconds."""
         self._writer.append(to, batch, written)
 
     def may_answer(self) -> bool:
-        """Whether nobody can have taken over what this broker has."""
+        """True if no other broker can have taken over the shards of this broker."""
         return self._lease.is_valid(boot_ms())
 
     async def reacquire(self, shard: int) -> SharedLog:
-        """Take a shard of this broker's over anew. Raises `OSError`."""
+        """Acquire an owned shard again, with a new epoch.
+
+        Raises:
+            OSError: the broker no longer owns the shard, or ZooKeeper refused.
+        """
         async with self._ownership_lock:
-            # The second is known a little earlier, while it is read who is up.
+            # The registry may know about the loss earlier: it is updated while the live brokers are
+            # read.
             if shard not in self._logs or self._registry.owner(shard) != self._broker_id:
                 self._changed()
                 raise OSError(f"this broker no longer owns shard {shard}")
@@ -142,7 +153,7 @@ class OwnedShards:
             return self._logs[shard]
 
     def on_deposed(self, lost: SharedLog) -> None:
-        """Another broker has the shard of this log."""
+        """Give up the shard of this log: another broker owns it now."""
         if self._logs.get(lost.shard) is lost:
             log.warning("another broker has taken over shard %d", lost.shard)
             self._resign(lost.shard)

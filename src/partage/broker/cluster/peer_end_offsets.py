@@ -1,4 +1,4 @@
-"""Asking other brokers where the partitions that they hold end."""
+"""End offsets of partitions that other brokers store, requested with ListOffsets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView
-from partage.broker.coordination.lag_sampler import Place
 from partage.broker.topics.log_manager import LogManager
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.list_offsets import (
     LATEST,
     LIST_OFFSETS,
@@ -24,18 +24,18 @@ from partage.wire.primitives import MalformedError
 
 log = logging.getLogger(__name__)
 
-#: A broker that has not said all by then is dead, or stands still: it is asked in the next round.
+#: A broker that does not respond in time is down or stalled; the next sample tries it again.
 PEER_TIMEOUT_S: Final = 5.0
-_PARTITIONS_PER_REQUEST: Final = (
-    500  # to read and to answer it takes either side a millisecond or two
-)
-_VERSION: Final = 5  # every version of Partage speaks it: brokers are upgraded one after the other
-_RESPONSE_BYTES_MAX: Final = 1024 * 1024  # of so many partitions, names of the largest among them
+_PARTITIONS_PER_REQUEST: Final = 500  # reading or answering them takes one to two milliseconds
+_VERSION: Final = 5  # every version of Partage supports it: brokers are upgraded one by one
+# enough for that many partitions with the longest topic names
+_RESPONSE_BYTES_MAX: Final = 1024 * 1024
 
 
 class PeerEndOffsets:
-    """See `partage.broker.coordination.lag_sampler.RemoteEndOffsets`. All brokers are asked at once, each over a connection
-    that is closed again.
+    """Implements `partage.broker.coordination.lag_sampler.RemoteEndOffsets`.
+
+    All brokers are asked at the same time, each over a new connection.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class PeerEndOffsets:
         self._cluster_view = neighbours
         self._timeout_s = patience_s
 
-    async def fetch(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Where these end, as far as those who hold them say so in time."""
-        found: dict[Place, int] = {}
+    async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the end offsets that the brokers reported in time."""
+        found: dict[TopicPartition, int] = {}
         nodes = {node.node_id: node for node in self._cluster_view.brokers()}
         asked = self._by_broker(places)
         await asyncio.gather(
@@ -59,19 +59,21 @@ class PeerEndOffsets:
         )
         return found
 
-    def _by_broker(self, places: Collection[Place]) -> Mapping[int, Sequence[Place]]:
-        holders: dict[int, list[Place]] = {}
+    def _by_broker(
+        self, places: Collection[TopicPartition]
+    ) -> Mapping[int, Sequence[TopicPartition]]:
+        holders: dict[int, list[TopicPartition]] = {}
         for name, index in places:
             hosted = self._log_manager.topic(name)
             if hosted is not None and index < hosted.partition_count:
                 holder = self._cluster_view.broker_of(hosted.topic, index)
-                holders.setdefault(holder, []).append((name, index))
+                holders.setdefault(holder, []).append(TopicPartition(name, index))
         return holders
 
     async def _ask(
-        self, node: BrokerNode, places: Sequence[Place], found: dict[Place, int]
+        self, node: BrokerNode, places: Sequence[TopicPartition], found: dict[TopicPartition, int]
     ) -> None:
-        """What is heard of before something fails counts."""
+        """Request end offsets from one broker; keep those received before a failure."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await asyncio.open_connection(node.host, node.port)
@@ -82,10 +84,11 @@ class PeerEndOffsets:
                         found.update(_end_offsets(await _read_response(reader, begin), set(some)))
                 finally:
                     writer.close()
-        except (OSError, EOFError, ValueError) as error:  # a timeout, nonsense, a bad host name
+        # timeout, malformed response, invalid host name
+        except (OSError, EOFError, ValueError) as error:
             log.debug("end offsets not received: broker_id=%d error=%r", node.node_id, error)
 
-    def _request(self, correlation_id: int, places: Sequence[Place]) -> list[bytes]:
+    def _request(self, correlation_id: int, places: Sequence[TopicPartition]) -> list[bytes]:
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for name, index in places:
             asked = ListOffsetsPartition(partition_index=index, timestamp_ms=LATEST)
@@ -112,9 +115,11 @@ async def _read_response(reader: asyncio.StreamReader, correlation_id: int) -> L
     return LIST_OFFSETS.decode_response(_VERSION, frame, pos)
 
 
-def _end_offsets(response: ListOffsetsResponse, asked: Collection[Place]) -> dict[Place, int]:
+def _end_offsets(
+    response: ListOffsetsResponse, asked: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
     return {
-        (topic.name, of.partition_index): of.offset
+        TopicPartition(topic.name, of.partition_index): of.offset
         for topic in response.topics
         for of in topic.partitions
         if not of.error_code and of.offset >= 0 and (topic.name, of.partition_index) in asked

@@ -1,4 +1,4 @@
-"""The cluster as clients are told of it."""
+"""The cluster view of a broker that is a cluster member."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from partage.store.shard_log import shard_of
 
 
 class RegistryView:
-    """See `partage.broker.cluster.cluster_view.ClusterView`: what this broker has last read of the others."""
+    """Implements `partage.broker.cluster.cluster_view.ClusterView` with the last state of the
+    registry.
+    """
 
     def __init__(self, cluster: ClusterMembership) -> None:
         self._membership = cluster
@@ -22,7 +24,7 @@ class RegistryView:
         return self._membership.node
 
     def brokers(self) -> Sequence[BrokerNode]:
-        """All that are up, by id."""
+        """Return the live brokers, by id."""
         return [self._node(broker_id) for broker_id in self._membership.live_broker_ids()]
 
     def _node(self, broker_id: int) -> BrokerNode:
@@ -38,7 +40,7 @@ class RegistryView:
         )
 
     def coordinator(self, group_id: str) -> BrokerNode | None:
-        """Who has the shard of a group; None while nobody does."""
+        """Return the owner of the group's shard, or None while no broker owns it."""
         shard = shard_of(group_id, self._membership.shard_count)
         owner = self._membership.registry.owner(shard)
         if owner is None or (owner == self.node.node_id and not self._membership.owns(shard)):
@@ -46,20 +48,20 @@ class RegistryView:
         return self._node(owner)
 
     def controller_id(self) -> int:
-        """The lowest id that is up."""
+        """Return the lowest id of a live broker."""
         return self._membership.live_broker_ids()[0]
 
     @staticmethod
     def broker_of(topic: TopicDefinition, index: int) -> int:
-        """The broker that a partition was placed on."""
+        """Return the broker to which the partition was assigned."""
         return topic.brokers[index]
 
     def is_up(self, node_id: int) -> bool:
-        """Whether a broker is up."""
+        """True if a broker is live."""
         return self._membership.is_up(node_id)
 
     async def are_up(self, node_ids: Collection[int]) -> bool:
-        """Whether all of these are up; looks again before it denies it."""
+        """True if all these brokers are live; reads the registry again before it returns False."""
         if not all(map(self.is_up, node_ids)):
             await self._membership.refresh_brokers()
         return all(map(self.is_up, node_ids))

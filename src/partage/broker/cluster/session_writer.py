@@ -1,4 +1,4 @@
-"""Writing to ZooKeeper in one session: tick by tick, and merging what has become much."""
+"""Writes to ZooKeeper in one session: batched appends, and merges of long logs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from partage.store.zookeeper import (
 
 log = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.005  # what comes within it shares a transaction
+_TICK_S: Final = 0.005  # writes within this time share a transaction
 
 SpawnTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class SessionWriter:
-    """The entries of all shards; when the session is over nobody is told any more."""
+    """Writer for the logs of all shards. After the session has ended, no callback is called."""
 
     def __init__(
         self, session: Session, spawn: SpawnTask, on_fatal: Callable[[BaseException], None]
@@ -36,7 +36,7 @@ class SessionWriter:
         self._flushing: asyncio.Task[None] | None = None
 
     def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
-        """Have a batch appended, together with what else comes in these milliseconds."""
+        """Append a batch, together with others of the same few milliseconds."""
 
         def appended(fault: StoreError | None) -> None:
             if fault is None and to.needs_merge:
@@ -63,8 +63,8 @@ class SessionWriter:
         try:
             await of.merge(asyncio.to_thread)
         except (SessionEndedError, InDoubtError):
-            pass  # the next entry will have it tried again, if there is one
-        except RefusedError as refused:  # by the fence, as a rule: the next entry will find out
+            pass  # the next append tries again
+        except RefusedError as refused:  # usually the fence: the next append reports it
             log.warning("merge of a shard's log refused: shard=%d reason=%s", of.shard, refused)
         except Exception as error:
             log.exception("merge of a shard's log failed: shard=%d", of.shard)

@@ -1,4 +1,4 @@
-"""A shard's state in ZooKeeper, as the shard's host sees it."""
+"""The state of a shard in ZooKeeper, behind the interface that the shard's host uses."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from partage.store.write_batcher import ShardFencedError, WriteCallback
 from partage.store.zk_schema import ForeignDataError
 from partage.store.zookeeper import StoreError
 
-#: Of many records, about as many share an entry.
+#: Target size of a log entry, if there are many records.
 _BATCH_BYTES: Final = 128 * 1024
 
 
 class ShardLogAccess(Protocol):
-    """What a store needs of the broker's place in the cluster."""
+    """Access to the logs of owned shards."""
 
     def append(self, log: SharedLog, batch: bytes, written: WriteCallback) -> None:
-        """Have a batch appended, together with what else comes in these milliseconds."""
+        """Append a batch, together with others of the same few milliseconds."""
 
     def on_deposed(self, log: SharedLog) -> None:
-        """Another broker has the shard of this log."""
+        """Give up the shard of this log: another broker owns it now."""
 
     def may_answer(self) -> bool:
-        """Whether the session's lease holds."""
+        """True if the session's lease is valid."""
 
     async def reacquire(self, shard: int) -> SharedLog:
-        """Take a shard of this broker's over anew. Raises `OSError`."""
+        """Acquire an owned shard again, with a new epoch.
+
+        Raises:
+            OSError: the broker no longer owns the shard, or ZooKeeper refused.
+        """
 
 
 class SharedStore:
-    """The store of one shard; ``log`` is that of the tenure that is under way, if one is."""
+    """The store of one shard. ``log`` is the log of the current ownership, None without ownership."""
 
     def __init__(self, place: ShardLogAccess, shard: int) -> None:
         self.log: SharedLog | None = None
@@ -43,11 +47,11 @@ class SharedStore:
 
     @property
     def epoch(self) -> int | None:
-        """That of the tenure under way; None while the shard is somebody else's."""
+        """Epoch of the current ownership; None while another broker owns the shard."""
         return None if self.log is None else self.log.epoch
 
     def append(self, records: list[Record], at_ms: int, stored: StoredCallback) -> None:
-        """Append the records; they are durable when their last batch is."""
+        """Append the records; they are durable when the last batch is."""
         log = self.log
         if log is None:
             raise OSError(f"this broker does not own shard {self._shard}")
@@ -66,7 +70,12 @@ class SharedStore:
         self._access.append(log, batches[-1], written)
 
     async def prepare_read(self) -> ContentReader:
-        """Read the content. Raises `OSError` and `Malformed`."""
+        """Read the content.
+
+        Raises:
+            OSError: the broker does not own the shard, or ZooKeeper failed.
+            MalformedError: the content cannot be decoded.
+        """
         log = self.log
         if log is None:
             raise OSError(f"this broker does not own shard {self._shard}")
@@ -77,13 +86,13 @@ class SharedStore:
         return lambda: blobs
 
     async def reopen(self) -> None:
-        """Begin a tenure anew: what is still under way of the old one is refused by ZooKeeper."""
+        """Acquire the shard again: ZooKeeper then refuses unfinished writes of the old epoch."""
         self.log = await self._access.reacquire(self._shard)
 
     def may_answer(self) -> bool:
-        """Whether no other broker can have the shard by now."""
+        """True if no other broker can own the shard now."""
         return self._access.may_answer()
 
 
 def _ignore_result(fault: StoreError | None) -> None:
-    """A batch whose successor's outcome says all."""
+    """Ignore the result of a batch: the last batch reports for all."""

@@ -1,4 +1,4 @@
-"""``zookeeper://HOST:PORT,.../PATH``: where a cluster's state is."""
+"""Address of a cluster's state: ``zookeeper://HOST:PORT,.../PATH``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
 
 class StateAddressError(ValueError):
-    """``--state`` is not an address of a cluster's state."""
+    """Raised if ``--state`` is not a valid address."""
 
 
 class StateAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers of an ensemble, ``HOST:PORT,HOST:PORT``, and the path of a cluster on them."""
+    """The servers of a ZooKeeper ensemble, ``HOST:PORT,HOST:PORT``, and the path of the cluster."""
 
     servers: str
     path: str
 
 
 def parse_state(text: str) -> StateAddress:
-    """The address in an option. Raises `StateAddressError`."""
+    """Parse the value of ``--state``.
+
+    Raises:
+        StateAddressError: the text is not a valid address.
+    """
     wanted = f"{_SCHEME}HOST:PORT/PATH (separate several servers with commas)"
     if not text.startswith(_SCHEME):
         raise StateAddressError(f"--state {text}: expected {wanted}")

@@ -1,7 +1,7 @@
-"""TLS to ZooKeeper: whom to trust, who this broker is, and kazoo's connections over it.
+"""TLS to ZooKeeper: trust store, key store and kazoo's connections.
 
-kazoo can do TLS by itself, but trusts the system's authorities beside the one that it is given, and
-does not look for what OpenSSL has read already: an answer might wait there until the next one.
+kazoo supports TLS, but it also trusts the system's certificate authorities, and it does not check
+for bytes that OpenSSL has already read: a response could wait there until the next one arrives.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from partage.model.settings import BrokerSettings
 
 
 class ZooKeeperTlsError(Exception):
-    """The settings ``zookeeper.ssl.*`` cannot be; the message says which, and why."""
+    """Raised if the settings ``zookeeper.ssl.*`` are invalid; the message names the setting."""
 
 
 def ssl_context(settings: BrokerSettings) -> ssl.SSLContext | None:
-    """The context of connections to ZooKeeper; None if they are not to be encrypted.
+    """Return the TLS context for connections to ZooKeeper, or None if TLS is disabled.
 
-    Raises `ZooKeeperTlsError`.
+    Raises:
+        ZooKeeperTlsError: the settings are invalid.
     """
     trusted, own = settings.zookeeper_truststore, settings.zookeeper_keystore
     if not settings.zookeeper_tls:
@@ -37,7 +38,7 @@ def ssl_context(settings: BrokerSettings) -> ssl.SSLContext | None:
         raise _bad_file("truststore", trusted, error) from None
     if own is not None:
         try:
-            # Some password always: without one OpenSSL asks for it at the terminal.
+            # Without any password, OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(own, password="")
         except OSError as error:
             raise _bad_file("keystore", own, error) from None
@@ -53,7 +54,7 @@ def _bad_file(which: str, path: str | None, error: OSError) -> ZooKeeperTlsError
 
 
 class KazooTlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Makes kazoo's connections; ``fault`` is what was wrong with TLS the last time."""
+    """Creates kazoo's connections; ``fault`` is the last TLS error, or empty."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__()
@@ -63,7 +64,11 @@ class KazooTlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazo
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **told: Any
     ) -> ssl.SSLSocket:
-        """A connection on which the handshake is done. Raises `OSError`."""
+        """Return a connection after the TLS handshake.
+
+        Raises:
+            OSError: the connection or the handshake failed.
+        """
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -79,7 +84,9 @@ class KazooTlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazo
     def select(
         self, reading: list[Any], writing: list[Any], failed: list[Any], timeout: float | None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """What can be read or written: also what has been read by OpenSSL, and not by kazoo."""
+        """Return the ready sockets, including those with bytes that OpenSSL has read but kazoo has
+        not.
+        """
         held = [each for each in reading if isinstance(each, ssl.SSLSocket) and each.pending()]
         found = super().select(reading, writing, failed, 0 if held else timeout)
         readable = held + [each for each in found[0] if each not in held]

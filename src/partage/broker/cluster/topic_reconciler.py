@@ -1,4 +1,4 @@
-"""Doing on this broker's disk as the topics of the cluster say."""
+"""Reconciliation of this broker's topics with the topics of the cluster."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ log = logging.getLogger(__name__)
 
 
 class ShardOffsetsCleaner(LocalGroups, Protocol):
-    """What following needs of the groups."""
+    """The group offsets, as the reconciler uses them."""
 
     def caught_up_epochs(self) -> dict[int, int]:
-        """The shards in which nothing is left of what they were to forget, and their epochs."""
+        """Return the shards that have deleted all offsets of deleted topics, with their epochs."""
 
 
 class TopicReconciler:
-    """Brings the topics that this broker holds, and knows of, to what all have agreed on.
+    """Applies the topics of the cluster to this broker's disk.
 
-    Every broker keeps the whole list; of the partitions only its own. The ``groups`` forget
-    topics that are gone before others are told that it is done.
+    Every broker stores the whole topic catalogue, but only its own partitions. Groups must delete
+    their offsets of deleted topics before this broker reports to the others that it applied the
+    deletion.
     """
 
     def __init__(self, hosted: LogManager, broker_id: int, groups: ShardOffsetsCleaner) -> None:
@@ -42,21 +43,26 @@ class TopicReconciler:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _reset(self, topics: SharedTopics | None) -> None:
-        """What was told, and what the groups have forgotten, is of one session."""
+        """Reset what was published and deleted: it is valid for one session only."""
         self._topics = topics
         self._applied = AppliedDoc()
         self._published: AppliedDoc | None = None
-        self._reserved_names: dict[str, str] = {}  # of deleted topics; their names by their ids
-        self._cleaned_ids: set[str] = set()  # of these, what the groups have been told to forget
+        self._reserved_names: dict[str, str] = {}  # id to name of deleted topics
+        # ids in _reserved_names for which offsets have been deleted
+        self._cleaned_ids: set[str] = set()
 
     async def reconcile(
         self, topics: SharedTopics, changed: Callable[[], None], *, is_first: bool = False
     ) -> None:
-        """Do as the topics say, as of now. What is begun is finished, also where whoever called is
-        cancelled: a tombstone must not go before the deletion is on the disk.
+        """Apply the current topics of the cluster.
 
-        Raises `ForeignDataError` where, at the start, there are partitions that the cluster does not
-        know, and did not delete either.
+        The work continues even if the caller is cancelled: a tombstone must not be removed before
+        the deletion is on the disk.
+
+        Raises:
+            ForeignDataError: at the start, the disk has partitions of a topic that the cluster
+                neither has
+                nor has deleted.
         """
         work = self._reconcile(topics, changed, is_first=is_first)
         task = asyncio.get_running_loop().create_task(work)
@@ -65,7 +71,7 @@ class TopicReconciler:
         await asyncio.shield(task)
 
     async def wait_idle(self) -> None:
-        """Return once nothing is under way; the session is over by then, so that it ends."""
+        """Return once no work is in progress; call it after the session has ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _reconcile(
@@ -73,7 +79,7 @@ class TopicReconciler:
     ) -> None:
         async with self._lock:
             await topics.catch_up(changed)
-            # Clients of this very broker may change the topics while this is under way.
+            # Clients of this broker may change the topics during the reconciliation.
             version, wanted = topics.version, dict(topics.topics)
             if self._topics is not topics:
                 self._reset(topics)
@@ -82,9 +88,9 @@ class TopicReconciler:
                 if is_removed:
                     self._applied = replace(self._applied, forgot=version)
                 done = [await self._apply(*each) for each in wanted.items()]
-                if is_removed and all(done):  # else it is tried again, soon
+                if is_removed and all(done):  # else it is tried again soon
                     self._applied = replace(self._applied, value=version)
-            # Also when nothing has changed: shards may have been loaded meanwhile.
+            # Even without a change: shards may have been loaded since.
             applied = replace(self._applied, shards=self._groups.caught_up_epochs())
             if applied != self._published and await topics.publish_applied(applied):
                 self._published = applied
@@ -94,7 +100,7 @@ class TopicReconciler:
     async def _remove_deleted(
         self, topics: SharedTopics, wanted: Mapping[str, TopicDoc], *, is_first: bool
     ) -> bool:
-        """Whether nothing of what was deleted is here any more."""
+        """Remove topics that the cluster has deleted; return True if all of them are removed."""
         gone = await self._deleted_elsewhere(topics, wanted)
         self._delete_offsets(gone)
         deleted = set(await topics.tombstones())
@@ -122,17 +128,18 @@ class TopicReconciler:
     async def _deleted_elsewhere(
         self, topics: SharedTopics, wanted: Mapping[str, TopicDoc]
     ) -> dict[str, str]:
-        """Deleted topics that the groups have to forget though they are not on this disk.
+        """Return deleted topics that are not on this disk but may have offsets in groups.
 
-        This broker may never have heard of a topic of which a shard has offsets that it has taken
-        over. They are forgotten at once: once the grave is gone, the name may be another's. A shard
-        that it takes later forgets them when it is loaded.
+        This broker may never have seen such a topic, but a shard that it took over may have offsets
+        for it. They are deleted now: when the tombstone is removed, a new topic can have the name.
+        Shards that are taken over later delete them when they are loaded.
         """
         self._reserved_names = await topics.reserved_topics()
         self._cleaned_ids &= self._reserved_names.keys()
-        # What is here takes commits until it is removed. What is wanted was deleted just now, and
-        # is met again when that is followed; or, should a topic ever be made while there is a grave
-        # of its name, the offsets may be its own: other brokers may have it already.
+        # A topic on this disk accepts commits until it is removed, so it is handled there. A wanted
+        # topic was deleted just now and is handled by the next call. If a topic were ever created
+        # while a tombstone for its name exists, the offsets could belong to the new topic on other
+        # brokers.
         kept = {hosted.name for hosted in self._log_manager.topics()} | wanted.keys()
         return {
             topic_id: name
@@ -146,9 +153,10 @@ class TopicReconciler:
             self._cleaned_ids |= gone.keys()
 
     async def _release_names(self, topics: SharedTopics) -> None:
-        """Let their names be used again, where whoever deleted them could not: a broker had died,
-        or was slow. All try it, even at once: the last to tell that it has forgotten finds that all
-        have; and who is gone tells nothing.
+        """Release the names of deleted topics if the broker that deleted them could not.
+
+        That broker may have failed or been slow. All brokers try, even at the same time: the last
+        one to publish its deletion finds that all have. Brokers that are down publish nothing.
         """
         left = await topics.release_names()
         self._reserved_names = {
@@ -168,7 +176,7 @@ class TopicReconciler:
             self._strays.add(hosted.name)
 
     async def _apply(self, name: str, topic: TopicDoc) -> bool:
-        """Whether the topic is here as the cluster has it."""
+        """Create or change a topic; return True if it now matches the cluster's definition."""
         hosted = self._log_manager.topic(name)
         outcome: LocalTopic | Refusal | None = None
         if hosted is None:
@@ -180,7 +188,7 @@ class TopicReconciler:
                 brokers=topic.brokers,
             )
         elif hosted.topic.topic_id.hex() != topic.id:
-            return True  # a stray has the name, and has been told of
+            return True  # a stray topic uses the name and has been reported
         else:
             if len(topic.brokers) > hosted.partition_count:
                 outcome = await self._log_manager.add_partitions(

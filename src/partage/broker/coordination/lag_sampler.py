@@ -12,6 +12,7 @@ from partage.broker.clock import Clock
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.topics.log_manager import LogManager
 from partage.coordinator.commit import GroupOffsets
+from partage.model.topic_partition import TopicPartition
 from partage.store.group_events import LagSample
 
 log = logging.getLogger(__name__)
@@ -22,13 +23,12 @@ _PAUSE_S: Final = 0.005
 REMOTE_PARTITIONS_MAX: Final = 50_000
 
 #: Topic and number.
-Place = tuple[str, int]
 
 
 class RemoteEndOffsets(Protocol):
     """The partitions that other brokers hold."""
 
-    async def fetch(self, places: Collection[Place]) -> Mapping[Place, int]:
+    async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where these end: the offset after the last record, of those that can be had soon."""
 
 
@@ -53,7 +53,9 @@ class LagSampler:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._remote_end_offsets = elsewhere
-        self._remote_ends: Mapping[Place, int] = {}  # of partitions elsewhere, as of this round
+        self._remote_ends: Mapping[
+            TopicPartition, int
+        ] = {}  # of partitions elsewhere, as of this round
         self._published: dict[str, dict[str, dict[int, int]]] = {}  # the last of each group
         self._looked_up = 0  # since the last pause
         self._task: asyncio.Task[None] | None = None
@@ -101,18 +103,19 @@ class LagSampler:
                 if offsets:
                     yield host, group_id, offsets
 
-    async def _remote_partitions(self) -> Collection[Place]:
-        places = dict[Place, None]()
+    async def _remote_partitions(self) -> Collection[TopicPartition]:
+        places = dict[TopicPartition, None]()
         for _, _, offsets in self._groups():
             for place in list(offsets):
                 await self._yield_periodically()
-                if self._is_remote(place):
-                    places[place] = None
+                partition = TopicPartition(*place)
+                if self._is_remote(partition):
+                    places[partition] = None
                 if len(places) >= REMOTE_PARTITIONS_MAX:
                     return places
         return places
 
-    def _is_remote(self, place: Place) -> bool:
+    def _is_remote(self, place: TopicPartition) -> bool:
         is_here = self._log_manager.partition(*place) is not None
         is_ours = self._log_manager.is_internal(place[0])
         return not is_here and not is_ours and self._log_manager.has_partition(*place)
@@ -141,12 +144,12 @@ class LagSampler:
             await self._yield_periodically()
             topic, number = place
             committed = offsets.get(place)  # which may have gone meanwhile
-            end = self._end_offset(place)
+            end = self._end_offset(TopicPartition(topic, number))
             if end is not None and committed and not self._log_manager.is_internal(topic):
                 lag.setdefault(topic, {})[number] = max(end - committed.offset, 0)
         return lag
 
-    def _end_offset(self, place: Place) -> int | None:
+    def _end_offset(self, place: TopicPartition) -> int | None:
         partition = self._log_manager.partition(*place)
         return self._remote_ends.get(place) if partition is None else partition.log.high_watermark
 

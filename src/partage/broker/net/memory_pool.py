@@ -1,4 +1,7 @@
-"""What all large requests together may take of the memory (``queued.max.request.bytes``)."""
+"""Memory limit for all large requests together (``queued.max.request.bytes``).
+
+Like Kafka's `MemoryPool`, but without blocking: a request that must wait gets a callback.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ GrantCallback = Callable[[], None]
 class MemoryPool:
     """Bytes that large requests hold, from their arrival until they are served.
 
-    A request gets its room piece by piece, as it arrives: what it only claims costs nothing. It
-    gets a piece only if what it lacks to its end would fit as well. So the last that got one can
-    be completed, then the one before it, and they never end up waiting for each other (the
-    banker's rule). Requests that have nothing yet wait until nobody else does.
+    A request gets memory step by step as it arrives; the size that it only claims costs nothing. A
+    step is granted only if all that the request still needs would fit too (the banker's rule). So
+    the last request that got memory can always complete, then the one before it: there is no
+    deadlock. Requests without any memory wait until no other request is waiting.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -22,20 +25,27 @@ class MemoryPool:
 
     @property
     def available_bytes(self) -> int:
-        """The bytes that nobody holds."""
+        """Bytes that no request holds."""
         return self._available_bytes
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody waits."""
+        """True if a request is waiting for memory."""
         return bool(self._waiting)
 
     def try_allocate(
         self, count: int, lacking: int, granted: GrantCallback, *, is_first: bool
     ) -> bool:
-        """Whether a request that lacks ``lacking`` bytes to its end may have ``count`` now.
+        """Allocate ``count`` bytes now if possible, otherwise register a callback.
 
-        If not, ``granted`` is called once it has them. ``is_first``: it has nothing yet.
+        Args:
+            count: bytes to allocate.
+            lacking: bytes that the request needs until it is complete.
+            granted: called once the bytes are allocated, if they are not now.
+            is_first: True if the request has no memory yet.
+
+        Returns:
+            True if the bytes are allocated.
         """
         if lacking > self._available_bytes or (is_first and self._waiting):
             self._waiting[granted] = count, lacking, is_first
@@ -44,12 +54,12 @@ class MemoryPool:
         return True
 
     def release(self, count: int) -> None:
-        """Bytes are free again."""
+        """Return bytes to the pool, and serve waiting requests."""
         self._available_bytes += count
         self._grant_waiters()
 
     def cancel_wait(self, granted: GrantCallback) -> None:
-        """Somebody waits no more."""
+        """Cancel a waiting request."""
         if self._waiting.pop(granted, None) is not None:
             self._grant_waiters()
 
@@ -59,7 +69,7 @@ class MemoryPool:
             granted()
 
     def _next_waiter(self) -> GrantCallback | None:
-        """Who is served next, in the order of asking as far as there is room."""
+        """Return the next request to serve: the oldest one that fits."""
         for at, (granted, (_, lacking, is_first)) in enumerate(self._waiting.items()):
             if lacking <= self._available_bytes and not (is_first and at):
                 return granted

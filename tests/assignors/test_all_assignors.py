@@ -89,7 +89,7 @@ def check(assignor, members, topics, assignment, **how):
 @pytest.mark.parametrize("assignor", BY_NAME)
 @settings(max_examples=30)
 @given(group=full_groups())
-def test_assigns_everything_to_its_subscribers(assignor, group):
+def test_assign_gives_all_partitions_to_subscribers(assignor, group):
     members, topics = group
     cooperative = RebalanceProtocol.COOPERATIVE in assignor.rebalance_protocols
     check(assignor, members, topics, assignor.assign(members, topics), cooperative=cooperative)
@@ -98,7 +98,7 @@ def test_assigns_everything_to_its_subscribers(assignor, group):
 @pytest.mark.parametrize("assignor", BY_NAME)
 @settings(max_examples=20)
 @given(group=full_groups(), shuffling=st.randoms(use_true_random=False))
-def test_the_order_of_input_makes_no_difference(assignor, group, shuffling):
+def test_assign_ignores_input_order(assignor, group, shuffling):
     members, topics = group
     shuffled = shuffling.sample(members, len(members))
     again = assignor.assign(shuffled, dict(reversed(topics.items())))
@@ -108,7 +108,7 @@ def test_the_order_of_input_makes_no_difference(assignor, group, shuffling):
 @pytest.mark.parametrize("assignor", COOPERATIVE)
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(group=full_groups(), data=st.data())
-def test_cooperative_groups_settle(assignor, group, data):
+def test_cooperative_groups_become_stable(assignor, group, data):
     members, topics = group
     for generation in range(4, 30):
         given_out = assignor.assign(members, topics)
@@ -121,7 +121,7 @@ def test_cooperative_groups_settle(assignor, group, data):
 
 
 @pytest.mark.parametrize("assignor", BY_NAME)
-def test_nobody_and_nothing(assignor):
+def test_assign_without_members_or_topics(assignor):
     assert assignor.assign([], group_strategies.named(group_strategies.topic("a", 3))) == {}
     members = group_strategies.members_of({"m1": "a", "m2": ""})
     assert assignor.assign(members, {}) == {"m1": {}, "m2": {}}
@@ -129,7 +129,7 @@ def test_nobody_and_nothing(assignor):
     assert group_strategies.flat(assignor.assign(members, empty)) == {"m1": {}, "m2": {}}
 
 
-def test_names_are_kafkas_where_kafka_has_the_assignor():
+def test_names_equal_kafkas():
     assert [assignor.name for assignor in ALL[:4]] == [
         "range",
         "roundrobin",
@@ -160,14 +160,14 @@ def test_each_version_is_a_protocol_newest_first():
         Mine().at_version(3)
 
 
-def test_what_cannot_be_offered_together():
+def test_incompatible_assignors_are_rejected():
     with pytest.raises(IncompatibleAssignorsError, match="two assignors are named 'range'"):
         protocols_by_name([Range(), Range()])
     with pytest.raises(IncompatibleAssignorsError, match="needs an assignor"):
         protocols_by_name([])
 
 
-def test_the_highest_rebalance_protocol_that_all_support():
+def test_rebalance_protocol_is_highest_common_one():
     assert rebalance_protocol([CooperativeSticky()]) is RebalanceProtocol.COOPERATIVE
     assert rebalance_protocol([Range(), CooperativeSticky()]) is RebalanceProtocol.EAGER
     with pytest.raises(IncompatibleAssignorsError, match=r"mine \(cooperative\), range \(eager\)"):

@@ -126,16 +126,20 @@ def histories(count: int, *, in_racks: bool = False) -> Iterator[group_strategie
 
 
 @pytest.mark.parametrize("in_racks", [False, True], ids=["", "in-racks"])
-def test_range_is_the_same_to_the_partition(java, in_racks):
+def test_range_equals_java(java, in_racks):
     for members, topics in histories(300, in_racks=in_racks):
         ours = Range().assign(members, topics)
-        assert group_strategies.flat(ours) == group_strategies.flat(java.assign("range", members, topics))
+        assert group_strategies.flat(ours) == group_strategies.flat(
+            java.assign("range", members, topics)
+        )
 
 
-def test_round_robin_is_the_same_to_the_partition(java):
+def test_round_robin_equals_java(java):
     for members, topics in histories(200):
         ours = RoundRobin().assign(members, topics)
-        assert group_strategies.flat(ours) == group_strategies.flat(java.assign("roundrobin", members, topics))
+        assert group_strategies.flat(ours) == group_strategies.flat(
+            java.assign("roundrobin", members, topics)
+        )
 
 
 def as_sticky(members):
@@ -148,16 +152,21 @@ def as_sticky(members):
     ]
 
 
-def test_sticky_is_as_level_and_as_sticky(java):
+def test_sticky_is_as_balanced_and_sticky_as_java(java):
     """Java reads our user data; see `test_sticky` for what "as sticky" can mean."""
     less, ours_in_all, theirs_in_all = 0, 0, 0
     for members, topics in histories(500):
         told = as_sticky(members)
         ours, theirs = Sticky().assign(told, topics), java.assign("sticky", told, topics)
-        our_score, their_score = (group_strategies.unevenness(members, its) for its in (ours, theirs))
+        our_score, their_score = (
+            group_strategies.unevenness(members, its) for its in (ours, theirs)
+        )
         assert our_score <= their_score
         if our_score == their_score:
-            our_kept, their_kept = group_strategies.kept(members, ours), group_strategies.kept(members, theirs)
+            our_kept, their_kept = (
+                group_strategies.kept(members, ours),
+                group_strategies.kept(members, theirs),
+            )
             less += our_kept < their_kept
             ours_in_all += our_kept
             theirs_in_all += their_kept
@@ -175,19 +184,21 @@ def in_rack(members, topics, assignment):
     )
 
 
-def test_sticky_matches_as_many_racks(java):
+def test_sticky_matches_as_many_racks_as_java(java):
     ours_in_all, theirs_in_all = 0, 0
     for members, topics in histories(300, in_racks=True):
         told = as_sticky(members)
         ours, theirs = Sticky().assign(told, topics), java.assign("sticky", told, topics)
-        assert group_strategies.unevenness(members, ours) <= group_strategies.unevenness(members, theirs)
+        assert group_strategies.unevenness(members, ours) <= group_strategies.unevenness(
+            members, theirs
+        )
         ours_in_all += in_rack(members, topics, ours)
         theirs_in_all += in_rack(members, topics, theirs)
     assert ours_in_all >= theirs_in_all
 
 
 @pytest.mark.parametrize("first", ["ours", "java"])
-def test_cooperative_groups_led_in_turns(java, first):
+def test_cooperative_group_with_alternating_leaders(java, first):
     def ours(members, topics):
         return CooperativeSticky().assign(members, topics)
 
@@ -203,7 +214,7 @@ def test_cooperative_groups_led_in_turns(java, first):
         check_assignment(members, topics, given_out)
 
 
-def test_user_data_is_the_same(java):
+def test_user_data_equals_java(java):
     for owned in {}, {"a": [0]}, {"a": [0, 5], "bb": [3]}:
         theirs = java.user_data("sticky", owned, 9)
         assert decode_sticky(theirs) == (9, owned)

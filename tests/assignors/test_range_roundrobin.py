@@ -15,13 +15,15 @@ BOTH = {"range": Range, "roundrobin": RoundRobin}
 @pytest.mark.parametrize("name", BOTH)
 @settings(max_examples=50)
 @given(group=group_strategies.fresh_groups())
-def test_the_same_as_peers(name, group):
+def test_results_equal_other_clients(name, group):
     members, topics = group
     ours = group_strategies.flat(BOTH[name]().assign(members, topics))
     check_assignment(members, topics, ours)
     # kafka-python's round-robin breaks where subscriptions differ.
     if name == "range" or len({member.topics for member in members}) == 1:
-        assert ours == group_strategies.flat(reference_assignors.kafka_python(name, members, topics))
+        assert ours == group_strategies.flat(
+            reference_assignors.kafka_python(name, members, topics)
+        )
     if all(member.instance_id is None for member in members):  # aiokafka knows no other order
         assert ours == group_strategies.flat(reference_assignors.aiokafka(name, members, topics))
 
@@ -47,19 +49,19 @@ def assigned(members, *topics):
 # What follows was worked out by hand along Kafka's RangeAssignor.
 
 
-def test_racks_come_before_the_order_of_members():
+def test_range_prefers_racks_to_member_order():
     members = racked(m1="x", m2="y", m3="z")
     topic = group_strategies.topic("a", 3, ["y", "z", "x"])
     assert assigned(members, topic) == {"m1": "a2", "m2": "a0", "m3": "a1"}
 
 
-def test_even_shares_come_before_racks():
+def test_range_prefers_even_shares_to_racks():
     members = racked(m1="x", m2="y")
     topic = group_strategies.topic("a", 4, ["x", "x", "x", "y"])
     assert assigned(members, topic) == {"m1": "a0 a1", "m2": "a2 a3"}
 
 
-def test_the_same_numbers_of_like_topics_come_before_racks():
+def test_range_prefers_co_partitioning_to_racks():
     members = racked(m1="x", m2="y")
     a, b = group_strategies.topic("a", 2, ["x", "y"]), group_strategies.topic("b", 2, ["y", "x"])
     assert assigned(members, a, b) == {"m1": "a0 b0", "m2": "a1 b1"}
@@ -68,27 +70,30 @@ def test_the_same_numbers_of_like_topics_come_before_racks():
     assert assigned(members, a, b) == {"m1": "a1 b1", "m2": "a0 b0"}
 
 
-def test_unlike_topics_follow_their_racks_each():
+def test_range_matches_racks_of_unlike_topics_separately():
     members = racked(m1="x", m2="y")
-    a, b = group_strategies.topic("a", 2, ["y", "x"]), group_strategies.topic("b", 3, ["x", "y", "x"])
+    a, b = (
+        group_strategies.topic("a", 2, ["y", "x"]),
+        group_strategies.topic("b", 3, ["x", "y", "x"]),
+    )
     assert assigned(members, a, b) == {"m1": "a1 b0 b2", "m2": "a0 b1"}
 
 
-def test_a_member_without_a_rack_takes_anything():
+def test_range_member_without_rack_takes_any_partition():
     members = racked(m1=None, m2="y")
     topic = group_strategies.topic("a", 2, ["x", "y"])
     assert assigned(members, topic) == {"m1": "a0", "m2": "a1"}
 
 
 @pytest.mark.parametrize("racks", [("xy", "xy", "xy"), ("z", "z", "zz"), ()])
-def test_racks_make_no_difference(racks):
+def test_range_ignores_irrelevant_racks(racks):
     """Where all partitions are in all racks, where members are in none of them, or nobody knows."""
     members = racked(m1="y", m2="x")
     assert assigned(members, group_strategies.topic("a", 3, racks)) == {"m1": "a0 a1", "m2": "a2"}
 
 
 @pytest.mark.parametrize("assignor", BOTH.values())
-def test_static_members_come_first_and_keep_their_places(assignor):
+def test_static_members_come_first_and_keep_positions(assignor):
     topics = group_strategies.named(group_strategies.topic("a", 3))
     plain, *static = group_strategies.members_of({"a1": "a", "z": "a", "y": "a"})
     static = [

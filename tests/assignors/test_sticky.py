@@ -41,7 +41,7 @@ def test_every_partition_goes_to_one_subscriber(group):
 
 @settings(max_examples=50)
 @given(group_strategies.claiming_groups(alike=True))
-def test_members_that_subscribe_alike_get_alike(group):
+def test_equal_subscriptions_get_equal_loads(group):
     members, topics = group
     loads = group_strategies.loads(members, sticky(members, topics))
     assert max(loads) - min(loads) <= 1
@@ -49,7 +49,7 @@ def test_members_that_subscribe_alike_get_alike(group):
 
 @settings(max_examples=50)
 @given(group_strategies.claiming_groups(), st.randoms(use_true_random=False))
-def test_the_order_of_input_makes_no_difference(group, shuffling):
+def test_sticky_ignores_input_order(group, shuffling):
     members, topics = group
     shuffled = shuffling.sample(members, len(members))
     assert sticky(shuffled, topics) == sticky(members, topics)
@@ -59,19 +59,23 @@ def test_the_order_of_input_makes_no_difference(group, shuffling):
 
 @settings(max_examples=50)
 @given(group_strategies.fresh_groups())
-def test_what_is_level_stays_as_it_is(group):
+def test_balanced_assignment_does_not_change(group):
     members, topics = group
     first = sticky(members, topics)
-    assert group_strategies.flat(sticky(group_strategies.owning(members, first), topics)) == group_strategies.flat(first)
+    assert group_strategies.flat(
+        sticky(group_strategies.owning(members, first), topics)
+    ) == group_strategies.flat(first)
 
 
 @settings(max_examples=50)
 @given(group_strategies.claiming_groups())
-def test_no_chain_of_moves_makes_it_more_level(group):
+def test_no_chain_of_moves_improves_balance(group):
     members, topics = group
     assignment = sticky(members, topics)
     loads = dict(
-        zip((m.member_id for m in members), group_strategies.loads(members, assignment), strict=True)
+        zip(
+            (m.member_id for m in members), group_strategies.loads(members, assignment), strict=True
+        )
     )
     for member in members:
         reached, waiting = {member.member_id}, [member.member_id]
@@ -87,15 +91,19 @@ def test_no_chain_of_moves_makes_it_more_level(group):
 @pytest.mark.parametrize("peer", sorted(reference_assignors.STICKY))
 @settings(max_examples=50)
 @given(data=st.data())
-def test_no_less_level_than_peers(peer, data):
+def test_sticky_is_as_balanced_as_other_clients(peer, data):
     members, topics = data.draw(group_strategies.fresh_groups())
     before = reference_assignors.sticky(peer, members, topics)
-    changed, grown = data.draw(group_strategies.changes(group_strategies.owning(members, before), topics))
+    changed, grown = data.draw(
+        group_strategies.changes(group_strategies.owning(members, before), topics)
+    )
     ours, theirs = sticky(changed, grown), reference_assignors.sticky(peer, changed, grown)
-    assert group_strategies.unevenness(changed, ours) <= group_strategies.unevenness(changed, theirs)
+    assert group_strategies.unevenness(changed, ours) <= group_strategies.unevenness(
+        changed, theirs
+    )
 
 
-def test_no_less_sticky_than_peers():
+def test_sticky_is_as_sticky_as_other_clients():
     """Kafka's algorithm, as aiokafka has it, on the same histories.
 
     Neither looks for the least number of moves, which would be slow; where both end equally level,
@@ -104,11 +112,21 @@ def test_no_less_sticky_than_peers():
     more, less, ours_in_all, theirs_in_all = 0, 0, 0, 0
     for seed in range(600):
         chance = random.Random(seed)
-        members, topics = group_strategies.history(chance, lambda *group: reference_assignors.sticky("aiokafka", *group))
-        ours, theirs = sticky(members, topics), reference_assignors.sticky("aiokafka", members, topics)
-        if group_strategies.unevenness(members, ours) < group_strategies.unevenness(members, theirs):
+        members, topics = group_strategies.history(
+            chance, lambda *group: reference_assignors.sticky("aiokafka", *group)
+        )
+        ours, theirs = (
+            sticky(members, topics),
+            reference_assignors.sticky("aiokafka", members, topics),
+        )
+        if group_strategies.unevenness(members, ours) < group_strategies.unevenness(
+            members, theirs
+        ):
             continue  # that may well take more moves
-        our_kept, their_kept = group_strategies.kept(members, ours), group_strategies.kept(members, theirs)
+        our_kept, their_kept = (
+            group_strategies.kept(members, ours),
+            group_strategies.kept(members, theirs),
+        )
         more += our_kept > their_kept
         less += our_kept < their_kept
         ours_in_all += our_kept
@@ -118,7 +136,7 @@ def test_no_less_sticky_than_peers():
     assert more > less
 
 
-def test_a_cooperative_group_hands_nothing_over_at_once_and_is_done_after_two_generations():
+def test_cooperative_group_is_stable_after_two_generations():
     for seed in range(400):
         members, topics = group_strategies.history(random.Random(seed), CooperativeSticky().assign)
         first = CooperativeSticky().assign(members, topics)
@@ -132,23 +150,28 @@ def test_a_cooperative_group_hands_nothing_over_at_once_and_is_done_after_two_ge
         second = CooperativeSticky().assign(members, topics)
         check_assignment(members, topics, second)
         assert group_strategies.kept(members, second) == sum(group_strategies.loads(members, first))
-        assert CooperativeSticky().assign(group_strategies.owning(members, second, 3), topics) == second
+        assert (
+            CooperativeSticky().assign(group_strategies.owning(members, second, 3), topics)
+            == second
+        )
 
 
 @settings(max_examples=50)
 @given(group_strategies.fresh_groups(alike=True), st.data())
-def test_led_by_kafka_python_and_by_us_in_turns(group, data):
+def test_cooperative_group_alternates_with_kafka_python(group, data):
     members, topics = group
     members = group_strategies.owning(members, reference_assignors.cooperative(members, topics))
     members, topics = data.draw(group_strategies.changes(members, topics))
-    for generation, lead in enumerate((CooperativeSticky().assign, reference_assignors.cooperative) * 2, start=2):
+    for generation, lead in enumerate(
+        (CooperativeSticky().assign, reference_assignors.cooperative) * 2, start=2
+    ):
         given_out = lead(members, topics)
         check_assignment(members, topics, given_out, cooperative=True)
         members = group_strategies.owning(members, given_out, generation)
     check_assignment(members, topics, given_out)
 
 
-def test_of_two_claims_the_later_generation_holds():
+def test_claim_of_later_generation_wins():
     topics = group_strategies.named(group_strategies.topic("a", 2))
     late, early = group_strategies.members_of({"late": "a", "early": "a"})
     late = msgspec.structs.replace(late, owned={"a": (0,)}, generation=5)
@@ -159,7 +182,7 @@ def test_of_two_claims_the_later_generation_holds():
     }
 
 
-def test_what_two_claim_with_equal_right_goes_to_neither_at_first():
+def test_claims_of_equal_generation_are_disputed():
     topics = group_strategies.named(group_strategies.topic("a", 3))
     members = group_strategies.members_of({"m1": "a", "m2": "a"}, generation=4)
     members[0] = msgspec.structs.replace(members[0], owned={"a": (0, 1)})
@@ -167,7 +190,7 @@ def test_what_two_claim_with_equal_right_goes_to_neither_at_first():
     assert CooperativeSticky().assign(members, topics) == {"m1": {"a": [0]}, "m2": {"a": [2]}}
 
 
-def test_the_generation_is_in_user_data_where_the_subscription_is_too_old_for_it():
+def test_generation_from_user_data_of_old_subscription():
     topics = group_strategies.named(group_strategies.topic("a", 2))
     old, older = group_strategies.members_of({"old": "a", "older": "a"}, owned={"a": (0,)})
     old = msgspec.structs.replace(old, user_data=b"\0\0\0\7")
@@ -175,14 +198,14 @@ def test_the_generation_is_in_user_data_where_the_subscription_is_too_old_for_it
     assert CooperativeSticky().assign([old, older], topics)["old"] == {"a": [0]}
 
 
-def test_hold_back_takes_out_what_others_own():
+def test_hold_back_removes_owned_partitions():
     members = group_strategies.members_of({"m1": "a", "m2": "a"}, generation=1)
     members[0] = msgspec.structs.replace(members[0], owned={"a": (0, 1)})
     placed = {"m1": {"a": [0]}, "m2": {"a": [1, 2]}}
     assert hold_back(members, placed) == {"m1": {"a": [0]}, "m2": {"a": [2]}}
 
 
-def test_sticky_members_tell_what_they_had():
+def test_sticky_user_data_has_last_assignment():
     assignor = Sticky()
     assert assignor.user_data(["a"], {}, -1) is None
     assignor.on_assignment({"a": (0, 2)}, 7)
@@ -197,7 +220,7 @@ def test_sticky_members_tell_what_they_had():
     }
 
 
-def test_members_that_subscribe_to_nothing_get_nothing():
+def test_member_without_subscription_gets_nothing():
     members = group_strategies.members_of({"m1": "", "m2": "a", "m3": "gone"})
     assert sticky(members, group_strategies.named(group_strategies.topic("a", 2))) == {
         "m1": {},
@@ -206,7 +229,7 @@ def test_members_that_subscribe_to_nothing_get_nothing():
     }
 
 
-def test_static_members_keep_their_places_under_new_ids():
+def test_static_member_keeps_position_under_new_id():
     topics = group_strategies.named(group_strategies.topic("a", 3))
 
     def started(*ids):

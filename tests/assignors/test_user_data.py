@@ -28,36 +28,36 @@ BYTES = (
 )  # fmt: skip
 
 
-def test_version_1_has_the_generation():
+def test_version_1_has_generation():
     assert encode_sticky({"a": [0, 5], "bb": [3]}, 9) == BYTES + b"\0\0\0\x09"
     assert decode_sticky(BYTES + b"\0\0\0\x09") == (9, {"a": [0, 5], "bb": [3]})
 
 
-def test_version_0_has_none():
+def test_version_0_has_no_generation():
     assert decode_sticky(BYTES) == (-1, {"a": [0, 5], "bb": [3]})
 
 
 @given(st.binary(max_size=40))
-def test_anything_else_is_ignored(data):
+def test_invalid_user_data_is_ignored(data):
     generation, claimed = decode_sticky(data)
     assert generation >= -(2**31)
     assert isinstance(claimed, dict)
 
 
-def test_what_is_cut_off_counts_for_nothing():
+def test_truncated_user_data_is_ignored():
     assert decode_sticky(BYTES[:-1]) == (-1, {})
     assert decode_sticky(b"") == (-1, {})
 
 
 @given(owned, generations)
-def test_as_aiokafka_writes_and_reads_it(owned, generation):
+def test_user_data_is_compatible_with_aiokafka(owned, generation):
     theirs = StickyAssignorUserDataV1(list(owned.items()), generation).encode()
     assert encode_sticky(owned, generation) == theirs
     assert decode_sticky(theirs) == (generation, owned)
 
 
 @given(owned, generations)
-def test_what_kafka_python_writes_is_read_though_it_puts_the_version_before_it(owned, generation):
+def test_kafka_python_version_prefix_is_skipped(owned, generation):
     subscription = reference_assignors.STICKY["kafka-python"].StickyPartitionAssignor._metadata(
         [], [TopicPartition(name, p) for name, ps in owned.items() for p in ps], generation
     )
@@ -67,12 +67,12 @@ def test_what_kafka_python_writes_is_read_though_it_puts_the_version_before_it(o
 
 
 @given(generations)
-def test_a_generation_is_four_bytes(generation):
+def test_generation_is_encoded_in_four_bytes(generation):
     assert encode_generation(generation) == generation.to_bytes(4, "big", signed=True)
     assert decode_generation(encode_generation(generation)) == generation
 
 
-def test_no_generation():
+def test_missing_generation_decodes_to_minus_one():
     assert decode_generation(b"") == decode_generation(b"\0\0\0") == -1
     assignor = CooperativeSticky()
     assert assignor.user_data(["a"], {}, 3) == b"\xff\xff\xff\xff"

@@ -8,11 +8,15 @@ import pytest
 from assignors import group_strategies
 from partage.assignors import InvalidAssignmentError, check_assignment, explain_assignment
 
-TOPICS = group_strategies.named(group_strategies.topic("a", 2), group_strategies.topic("b", 1), group_strategies.topic("unwanted", 3))
+TOPICS = group_strategies.named(
+    group_strategies.topic("a", 2),
+    group_strategies.topic("b", 1),
+    group_strategies.topic("unwanted", 3),
+)
 MEMBERS = group_strategies.members_of({"m1": "a b", "m2": "a"})
 
 
-def test_a_good_one():
+def test_valid_assignment_is_accepted():
     check_assignment(MEMBERS, TOPICS, {"m1": {"a": [0], "b": [0]}, "m2": {"a": [1]}})
     check_assignment(MEMBERS, TOPICS, {"m1": {"a": [0, 1], "b": [0]}})
 
@@ -29,17 +33,17 @@ def test_a_good_one():
         ({"m1": {"a": [0, 1, 1], "b": [0]}}, "with a duplicate partition"),
     ],
 )
-def test_bad_ones(assignment, said):
+def test_invalid_assignment_is_rejected(assignment, said):
     with pytest.raises(InvalidAssignmentError, match=said):
         check_assignment(MEMBERS, TOPICS, assignment)
 
 
-def test_a_topic_that_does_not_exist():
+def test_unknown_topic_is_rejected():
     with pytest.raises(InvalidAssignmentError, match="'m1' is assigned gone, which does not exist"):
         check_assignment(group_strategies.members_of({"m1": "gone"}), TOPICS, {"m1": {"gone": [0]}})
 
 
-def test_replicas_are_as_many_as_asked_for_or_as_there_are_subscribers():
+def test_replica_count_is_limited_by_subscribers():
     both = {"m1": {"a": [0, 1], "b": [0]}, "m2": {"a": [0, 1]}}
     check_assignment(MEMBERS, TOPICS, both, replicas=2)
     check_assignment(MEMBERS, TOPICS, both, replicas=3)
@@ -49,7 +53,7 @@ def test_replicas_are_as_many_as_asked_for_or_as_there_are_subscribers():
         )
 
 
-def test_cooperative_ones_hold_back_what_is_owned():
+def test_cooperative_assignment_must_hold_back_owned():
     owning = [MEMBERS[0], msgspec.structs.replace(MEMBERS[1], owned={"a": (0, 1)}, generation=3)]
     check_assignment(owning, TOPICS, {"m1": {"b": [0]}, "m2": {"a": [0]}}, cooperative=True)
     with pytest.raises(
@@ -64,14 +68,18 @@ def test_cooperative_ones_hold_back_what_is_owned():
         check_assignment(owning, TOPICS, {"m1": {"b": [0]}, "m2": {"a": [0]}})
 
 
-def test_reasons_tell_what_became_of_each_partition():
+def test_explain_assignment_gives_reason_per_partition():
     members = group_strategies.members_of({"m1": "a", "m2": "a", "m3": "b"}, generation=4)
     owned = [{"a": (0, 1)}, {"a": (2, 3)}, {"a": (4,)}]
     members = [
         msgspec.structs.replace(member, owned=mine)
         for member, mine in zip(members, owned, strict=True)
     ]
-    topics = group_strategies.named(group_strategies.topic("a", 6), group_strategies.topic("b", 1), group_strategies.topic("c", 1))
+    topics = group_strategies.named(
+        group_strategies.topic("a", 6),
+        group_strategies.topic("b", 1),
+        group_strategies.topic("c", 1),
+    )
     told = explain_assignment(
         members, topics, {"m1": {"a": [0, 2]}, "m2": {"a": [4, 5]}, "m3": {"b": [0]}}
     )

@@ -50,7 +50,7 @@ def read(servers, partition, first, options=None):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_of_every_codec(servers, codec):
+def test_records_of_every_codec_are_read(servers, codec):
     create_topic(servers, codec)
     records = [{"value": b"value %d" % n} for n in range(3000)]
     produce(servers, codec, records, **{"compression.type": codec})
@@ -60,7 +60,7 @@ def test_records_of_every_codec(servers, codec):
     assert read(servers, TopicPartition(codec, 0), 100, small) == values[100:]
 
 
-def test_aborted_transactions_are_left_out_when_asked_for(servers):
+def test_read_committed_skips_aborted_transactions(servers):
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "x"})
     producer.init_transactions(60)
     for outcome in ("aborted", "committed"):
@@ -77,7 +77,7 @@ def test_aborted_transactions_are_left_out_when_asked_for(servers):
     assert read(servers, T0, 0, FetchOptions(read_committed=True)) == everything[50:]
 
 
-def test_what_is_gone_or_was_never_there(servers):
+def test_deleted_and_future_offsets_raise(servers):
     produce(servers, "t", [{"value": b"x", "partition": 1}] * 10)
     delete_records(servers, "t", 4, partition=1)
     with pytest.raises(

@@ -29,7 +29,7 @@ def batch(records, names=tuple(KAFKA_COLUMN_TYPES), **options):
     return made
 
 
-def test_rows_are_as_the_connector_has_them():
+def test_rows_match_spark_connector():
     records = [
         SimpleRecord(b"k", b"v", (("a", b"1"), ("b", None)), NOW_MS),
         SimpleRecord(None, None, (), NOW_MS + 1),
@@ -54,30 +54,30 @@ def test_rows_are_as_the_connector_has_them():
     ]
 
 
-def test_the_brokers_time_has_its_type():
+def test_log_append_time_has_its_timestamp_type():
     (row,) = batch([SimpleRecord(b"k", b"v")], append_time_ms=NOW_MS).to_pylist()
     assert row["timestampType"] == 1
     assert row["timestamp"].timestamp() * 1000 == NOW_MS
 
 
-def test_columns_are_chosen_and_ordered():
+def test_columns_are_selected_and_ordered():
     made = batch([SimpleRecord(b"k", b"v")], ["value", "offset"], with_headers=False)
     assert made.schema == kafka_schema(["value", "offset"])
     assert made.to_pylist() == [{"value": b"v", "offset": 0}]
 
 
-def test_an_unknown_column():
+def test_unknown_column_raises_key_error():
     with pytest.raises(KeyError):
         kafka_schema(["values"])
 
 
-def test_only_headers_need_headers():
+def test_only_headers_column_needs_headers():
     assert ArrowBatchBuilder("t", 0, kafka_schema(KAFKA_COLUMN_TYPES)).needs_headers
     assert not ArrowBatchBuilder("t", 0, kafka_schema(["key", "value"])).needs_headers
 
 
 @pytest.mark.parametrize("chance", [0, 0.01, 0.5, 1])
-def test_headers_are_null_or_a_list_however_they_fall(chance):
+def test_headers_are_null_or_list(chance):
     rng = Random(chance)
     has = [rng.random() < chance for _ in range(1000)]
     records = [SimpleRecord(None, b"v", (("h", b"x"),) if one else ()) for one in has]
@@ -87,7 +87,7 @@ def test_headers_are_null_or_a_list_however_they_fall(chance):
     assert made.schema.field("headers").type.value_field.name == "element"
 
 
-def test_shared_columns_are_slices_of_one():
+def test_repeated_columns_are_slices_of_one_array():
     rows = ArrowBatchBuilder("t", 0, kafka_schema(["topic", "partition"]))
     many, few = (rows.batch(columns([SimpleRecord(None, b"")] * count)) for count in (100, 10))
     assert few["topic"].buffers()[2].address == many["topic"].buffers()[2].address
@@ -96,7 +96,7 @@ def test_shared_columns_are_slices_of_one():
 
 
 @pytest.mark.parametrize("with_headers", [False, True])
-def test_what_is_sent_is_hardly_more_than_what_there_is(with_headers):
+def test_arrow_stream_size_is_close_to_data_size(with_headers):
     """Arrow's stream ships the whole buffer of an empty child array: they must be trimmed."""
     headers = (("h", b"y" * 50),)
     records = [

@@ -44,7 +44,7 @@ def described(error):
     return MetadataResponse(brokers=[], topics=[topic])
 
 
-def test_a_topic_is_asked_for_once():
+def test_topic_metadata_is_cached():
     async def main(cluster, broker):
         broker.topics = {"t": 3, "u": 1}
         first = await cluster.topics(["t", "t"])
@@ -59,7 +59,7 @@ def test_a_topic_is_asked_for_once():
     assert connections == 1
 
 
-def test_no_topic_is_created_by_asking():
+def test_topics_creates_no_topic():
     async def main(cluster, broker):
         await cluster.topics(["t"])
         await cluster.all_topics()
@@ -68,7 +68,7 @@ def test_no_topic_is_created_by_asking():
     assert run(main) == [False, False]
 
 
-def test_what_is_known_can_be_asked_for_anew():
+def test_topics_fresh_bypasses_cache():
     async def main(cluster, broker):
         await cluster.topics(["t"])
         broker.topics = {"t": 2}
@@ -79,7 +79,7 @@ def test_what_is_known_can_be_asked_for_anew():
     assert run(main) == (1, 2)
 
 
-def test_what_is_known_grows_old():
+def test_cached_metadata_expires():
     async def main(cluster, broker):
         await cluster.topics(["t"])
         await cluster.topics(["t"])
@@ -89,7 +89,7 @@ def test_what_is_known_grows_old():
     assert run(main, options=options) == ["Metadata"] * 2
 
 
-def test_an_unknown_topic_is_told_with_one_of_a_like_name():
+def test_unknown_topic_error_suggests_similar_name():
     async def main(cluster, broker):
         broker.topics = {"flights": 1, "weather": 1}
         with pytest.raises(UnknownTopicError, match=r"'flihgts'; did you mean 'flights'\?"):
@@ -100,7 +100,7 @@ def test_an_unknown_topic_is_told_with_one_of_a_like_name():
     run(main)
 
 
-def test_a_topic_that_may_not_be_read():
+def test_unauthorized_topic_raises():
     async def main(cluster, broker):
         with pytest.raises(BrokerResponseError, match="topic 't': TOPIC_AUTHORIZATION_FAILED"):
             await cluster.topics(["t"])
@@ -111,7 +111,7 @@ def test_a_topic_that_may_not_be_read():
     ]
 
 
-def test_a_topic_that_is_just_being_made_is_asked_for_again():
+def test_topic_being_created_is_retried():
     answers = [described(5), described(5), None]
 
     def script(asked):
@@ -123,7 +123,7 @@ def test_a_topic_that_is_just_being_made_is_asked_for_again():
     assert run(main, script) == ["t"]
 
 
-def test_an_unknown_partition():
+def test_unknown_partition_raises():
     async def main(cluster, broker):
         broker.topics = {"t": 2}
         with pytest.raises(UnknownPartitionError, match="'t' has 2, numbered from 0 to 1"):
@@ -132,7 +132,7 @@ def test_an_unknown_partition():
     run(main)
 
 
-def test_a_partition_that_is_new():
+def test_new_partition_refreshes_metadata():
     async def main(cluster, broker):
         await cluster.topics(["t"])
         broker.topics = {"t": 3}
@@ -144,7 +144,7 @@ def test_a_partition_that_is_new():
     assert run(main) == 3
 
 
-def test_a_partition_without_a_leader():
+def test_partition_without_leader_raises():
     async def main(cluster, broker):
         broker.leader_id = -1
         with pytest.raises(NoLeaderError, match="t-0 has no leader"):
@@ -156,7 +156,7 @@ def test_a_partition_without_a_leader():
     assert run(main) == (True, (1, 4))
 
 
-def test_a_leader_that_cannot_be_reached_where_it_says(caplog):
+def test_unreachable_leader_names_advertised_address(caplog):
     async def main(cluster, broker):
         async with ScriptedBroker() as gone:
             gone.node_id = 7
@@ -171,7 +171,7 @@ def test_a_leader_that_cannot_be_reached_where_it_says(caplog):
     assert len(caplog.records) == 1  # while it is tried again and again
 
 
-def test_a_leader_that_moves_is_followed():
+def test_moved_leader_is_followed():
     async def main(cluster, broker):
         async with ScriptedBroker() as other:
             other.node_id = 2
@@ -188,7 +188,7 @@ def test_a_leader_that_moves_is_followed():
 
 
 class TestUnreachable:
-    def test_every_address_is_told_at_once(self):
+    def test_unreachable_error_lists_all_addresses(self):
         async def main():
             async with ScriptedBroker() as one, ScriptedBroker(lambda asked: CLOSE) as other:
                 gone = one.address
@@ -202,7 +202,7 @@ class TestUnreachable:
         assert f"{gone}: Connection refused; {other}: it is not a Kafka broker" in story
         assert "bootstrap.servers takes HOST:PORT" in story
 
-    def test_the_second_address_is_used_when_the_first_fails(self):
+    def test_second_address_is_used_if_first_fails(self):
         async def main(cluster, broker):
             servers = [Address("127.0.0.1", 1), broker.address]
             async with Cluster(servers, OPTIONS) as other:
@@ -210,7 +210,7 @@ class TestUnreachable:
 
         assert run(main) == ["t"]
 
-    def test_one_that_has_answered_before_is_waited_for(self):
+    def test_broker_that_answered_before_is_retried(self):
         """A broker that restarts is back on its port after a while."""
 
         async def main(cluster, broker):
@@ -222,7 +222,7 @@ class TestUnreachable:
 
         assert run(main) == ["t"]
 
-    def test_patience_waits_for_the_first_answer_too(self):
+    def test_initial_connect_is_retried_if_configured(self):
         async def main():
             async with ScriptedBroker() as broker:
                 closings = [CLOSE, CLOSE, None]
@@ -233,7 +233,7 @@ class TestUnreachable:
 
         assert asyncio.run(main()) == ["t"]
 
-    def test_patience_ends(self):
+    def test_initial_connect_retries_end(self):
         async def main():
             async with ScriptedBroker(lambda asked: CLOSE) as broker:
                 options = ClientOptions(retries=QUICK, may_retry_initial_connect=True)
@@ -244,7 +244,7 @@ class TestUnreachable:
 
         assert asyncio.run(main()) == 3
 
-    def test_a_closed_client_connects_no_more(self):
+    def test_closed_client_does_not_connect(self):
         async def main(cluster, broker):
             cluster.close()
             with pytest.raises(BrokersUnreachableError, match="this client is closed"):

@@ -55,14 +55,14 @@ def run(main, script=lambda asked: None, options=OPTIONS):
     return asyncio.run(whole())
 
 
-def test_a_request_is_answered():
+def test_request_is_answered():
     async def main(connection, broker):
         return await connection.send(METADATA, ALL)
 
     assert [topic.name for topic in run(main).topics] == ["t"]
 
 
-def test_both_sides_highest_version_is_used():
+def test_highest_common_version_is_used():
     async def main(connection, broker):
         await connection.send(METADATA, ALL)
         await connection.send(METADATA, ALL, version_max=5)
@@ -71,7 +71,7 @@ def test_both_sides_highest_version_is_used():
     assert run(main) == [3, 13, 5]
 
 
-def test_answers_find_their_requests_in_any_order():
+def test_responses_match_requests_in_any_order():
     held = []
 
     def script(asked):
@@ -93,7 +93,7 @@ def test_answers_find_their_requests_in_any_order():
     assert run(main, script) == [1, 2, 3]
 
 
-def test_an_answer_may_come_byte_by_byte():
+def test_response_may_arrive_byte_by_byte():
     def script(asked):
         if asked.api is not HEARTBEAT:
             return None
@@ -106,7 +106,7 @@ def test_an_answer_may_come_byte_by_byte():
 
 
 class TestVersions:
-    def test_a_broker_that_knows_only_older_greetings_is_asked_again(self):
+    def test_older_api_versions_request_is_retried(self):
         """KIP-511: the refusal is a v0 body."""
 
         def script(asked):
@@ -119,7 +119,7 @@ class TestVersions:
 
         assert run(main, script) == ([3, 0], 13)
 
-    def test_the_refusal_may_name_a_version(self):
+    def test_rejection_may_name_a_version(self):
         def script(asked):
             if asked.api.name != "ApiVersions" or asked.version == 2:
                 return None
@@ -132,7 +132,7 @@ class TestVersions:
 
         assert run(main, script) == [3, 2]
 
-    def test_no_version_in_common_is_said(self):
+    def test_no_common_version_raises(self):
         def script(asked):
             if asked.api.name != "ApiVersions":
                 return None
@@ -154,7 +154,7 @@ class TestVersions:
 
 
 class TestOpening:
-    def test_nobody_listens(self):
+    def test_closed_port_raises_connect_error(self):
         async def main():
             async with ScriptedBroker() as broker:
                 address = broker.address
@@ -163,7 +163,7 @@ class TestOpening:
         with pytest.raises(ConnectError, match=r"127\.0\.0\.1:\d+: Connection refused"):
             asyncio.run(main())
 
-    def test_a_name_that_is_nobody_s(self):
+    def test_unknown_host_raises_connect_error(self):
         async def main():
             from partage.client import Address
 
@@ -172,20 +172,20 @@ class TestOpening:
         with pytest.raises(ConnectError, match=r"^no-such-host\.invalid:9092: "):
             asyncio.run(main())
 
-    def test_a_web_server_is_no_broker(self):
+    def test_http_server_raises_connect_error(self):
         with pytest.raises(ConnectError, match="is not a Kafka broker"):
             run(None, on("ApiVersions", b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
-    def test_a_listener_that_hangs_up_is_no_broker(self):
+    def test_closing_listener_raises_connect_error(self):
         with pytest.raises(ConnectError, match="the broker closed it"):
             run(None, on("ApiVersions", CLOSE))
 
-    def test_a_listener_that_says_nothing_is_no_broker(self):
+    def test_silent_listener_raises_connect_error(self):
         options = ClientOptions(connect_timeout_ms=50)
         with pytest.raises(ConnectError, match="did not answer ApiVersions within 50 ms"):
             run(None, on("ApiVersions", SILENCE), options)
 
-    def test_a_greeting_with_another_error(self):
+    def test_api_versions_error_raises_connect_error(self):
         with pytest.raises(ConnectError, match="ApiVersions: CLUSTER_AUTHORIZATION_FAILED"):
             run(None, on("ApiVersions", api_versions([], error=31)))
 
@@ -222,7 +222,7 @@ class TestEnding:
             ),
         ],
     )
-    def test_it_is_told(self, answer, failure, story):
+    def test_invalid_response_fails_pending_requests(self, answer, failure, story):
         async def main(connection, broker):
             first = asyncio.ensure_future(connection.send(HEARTBEAT, beat()))
             second = asyncio.ensure_future(connection.send(METADATA, ALL))
@@ -239,7 +239,7 @@ class TestEnding:
 
         run(main, script)
 
-    def test_an_answer_that_does_not_come(self):
+    def test_request_timeout_closes_connection(self):
         async def main(connection, broker):
             other = asyncio.ensure_future(connection.send(METADATA, ALL))
             with pytest.raises(RequestTimeoutError, match="did not answer Heartbeat within 30 ms"):
@@ -252,7 +252,7 @@ class TestEnding:
 
         run(main, script)
 
-    def test_a_request_that_is_given_up_leaves_the_connection_alone(self):
+    def test_cancelled_request_keeps_connection(self):
         late: list[ScriptedRequest] = []
 
         def script(asked):
@@ -275,7 +275,7 @@ class TestEnding:
 
         assert run(main, script) == ["t"]
 
-    def test_closing_tells_who_waits(self):
+    def test_close_fails_pending_requests(self):
         async def main(connection, broker):
             beating = asyncio.ensure_future(connection.send(HEARTBEAT, beat()))
             await asyncio.sleep(0)

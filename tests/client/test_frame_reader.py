@@ -31,7 +31,7 @@ def stream_of(bodies):
     st.lists(st.binary(min_size=1, max_size=300), max_size=10),
     st.lists(st.integers(1, 50), min_size=1, max_size=5),
 )
-def test_frames_come_out_whole_however_they_arrive(bodies, sizes):
+def test_frames_are_reassembled_from_any_chunks(bodies, sizes):
     assert feed(FrameReader(300), stream_of(bodies), sizes) == bodies
 
 
@@ -42,18 +42,18 @@ def test_large_frames_between_small_ones(size):
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 101, 2**31 - 1])
-def test_a_length_that_cannot_be_is_refused(size):
+def test_invalid_frame_size_is_rejected(size):
     with pytest.raises(
         InvalidFrameSizeError, match=f"the frame size is {size} bytes; it must be 1 to 100"
     ):
         feed(FrameReader(100), struct.pack(">i", size) + b"x", [100])
 
 
-def test_the_largest_frame_is_taken():
+def test_largest_frame_is_accepted():
     assert feed(FrameReader(100), stream_of([b"x" * 100]), [7]) == [b"x" * 100]
 
 
-def test_memory_follows_what_arrives_not_what_is_claimed():
+def test_memory_grows_with_received_bytes():
     reader = FrameReader(2**31 - 1)
     feed(reader, struct.pack(">i", 2**31 - 1) + b"x" * 1000, [1000])
     assert len(reader.free_buffer()) <= 16 << 20

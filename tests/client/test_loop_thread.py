@@ -18,14 +18,14 @@ def loop():
     thread.stop()
 
 
-def test_work_runs_on_its_thread(loop):
+def test_work_runs_on_loop_thread(loop):
     async def where():
         return threading.current_thread().name
 
     assert loop.call(where()) == "partage-client"
 
 
-def test_what_it_raises_comes_back(loop):
+def test_call_raises_exception_of_work(loop):
     async def failing():
         raise ValueError("so")
 
@@ -34,7 +34,7 @@ def test_what_it_raises_comes_back(loop):
 
 
 @pytest.mark.timeout(60)
-def test_a_signal_in_the_midst_of_it_may_begin_work_too(loop, monkeypatch):
+def test_signal_handler_may_submit_during_submit(loop, monkeypatch):
     """As Spark's SIGTERM does, which has to leave a group whatever else is going on."""
     begin, done = asyncio.run_coroutine_threadsafe, []
 
@@ -55,7 +55,7 @@ def test_a_signal_in_the_midst_of_it_may_begin_work_too(loop, monkeypatch):
     assert done == ["handler", "main"]
 
 
-def test_items_are_pulled_one_ahead(loop):
+def test_iterate_prefetches_one_item(loop):
     begun = []
 
     async def source():
@@ -71,7 +71,7 @@ def test_items_are_pulled_one_ahead(loop):
     assert list(pulled) == [1, 2, 3]
 
 
-def test_an_error_comes_after_what_was_before_it(loop):
+def test_iterate_raises_after_earlier_items(loop):
     async def source():
         yield 1
         raise ValueError("then")
@@ -82,7 +82,7 @@ def test_an_error_comes_after_what_was_before_it(loop):
         next(pulled)
 
 
-def test_leaving_early_ends_the_source(loop):
+def test_iterate_closes_source_on_early_exit(loop):
     ended = threading.Event()
 
     async def source():
@@ -99,7 +99,7 @@ def test_leaving_early_ends_the_source(loop):
     assert ended.wait(5)
 
 
-def test_stopping_ends_what_runs():
+def test_stop_cancels_running_work():
     thread = LoopThread()
     ended = threading.Event()
 
@@ -117,7 +117,7 @@ def test_stopping_ends_what_runs():
     thread.stop()
 
 
-def test_what_will_not_end_is_left(loop, monkeypatch, caplog):
+def test_stop_abandons_tasks_that_do_not_end(loop, monkeypatch, caplog):
     monkeypatch.setattr("partage.client.loop_thread._ENDING_S", 0.05)
     thread, begun = LoopThread(), threading.Event()
 
@@ -135,7 +135,7 @@ def test_what_will_not_end_is_left(loop, monkeypatch, caplog):
     assert "stubborn" in caplog.text
 
 
-def test_a_thread_that_is_blocked_is_left(caplog):
+def test_stop_abandons_blocked_thread(caplog):
     thread, begun, goes_on = LoopThread(), threading.Event(), threading.Event()
 
     async def blocking():
@@ -151,7 +151,7 @@ def test_a_thread_that_is_blocked_is_left(caplog):
     assert not thread._thread.is_alive()
 
 
-def test_what_comes_of_the_end_is_ended_too():
+def test_stop_cancels_tasks_created_by_cancellation():
     thread, ended = LoopThread(), threading.Event()
 
     async def after():
@@ -173,13 +173,13 @@ def test_what_comes_of_the_end_is_ended_too():
     assert ended.is_set()
 
 
-def test_nothing_is_begun_after_the_end(loop):
+def test_submit_after_stop_raises(loop):
     loop.stop()
     with pytest.raises(RuntimeError, match="partage-client is stopped"):
         loop.call(asyncio.sleep(0))
 
 
-def test_who_would_wait_for_itself_is_told(loop):
+def test_call_from_loop_thread_raises(loop):
     async def itself():
         loop.call(asyncio.sleep(0))
 
@@ -187,7 +187,7 @@ def test_who_would_wait_for_itself_is_told(loop):
         loop.call(itself())
 
 
-def test_it_may_be_stopped_from_within():
+def test_stop_from_loop_thread():
     thread = LoopThread()
 
     async def ending():

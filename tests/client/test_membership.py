@@ -69,7 +69,7 @@ class Told(MembershipListener):
         self.calls.append("lost")
 
 
-def test_everybody_learns_who_is_there(servers):
+def test_every_member_gets_all_metadata_by_default(servers):
     async def main():
         async with member(servers, {"url": "a"}) as one, member(servers, {"url": "b"}) as two:
             first = await standing_of(one, has(2))
@@ -84,7 +84,7 @@ def test_everybody_learns_who_is_there(servers):
     run(main())
 
 
-def test_the_leader_gives_each_its_own_bytes(servers):
+def test_leader_assigns_bytes_to_each_member(servers):
     def assign(meeting):
         assert meeting.leader in {peer.member_id for peer in meeting.members}
         return {p.member_id: p.metadata + b"/%d" % len(meeting.members) for p in meeting.members}
@@ -100,7 +100,7 @@ def test_the_leader_gives_each_its_own_bytes(servers):
     run(main())
 
 
-def test_who_is_given_nothing_has_an_empty_state(servers):
+def test_member_without_assignment_has_empty_state(servers):
     async def main():
         async with member(servers, {}, assign=lambda meeting: {}) as one:
             assert (await one.assignment()).state is None
@@ -108,7 +108,7 @@ def test_who_is_given_nothing_has_an_empty_state(servers):
     run(main())
 
 
-def test_new_metadata_is_told_to_all(servers):
+def test_updated_metadata_reaches_all_members(servers):
     async def main():
         async with member(servers, 1) as one, member(servers, 2) as two:
             await standing_of(one, has(2))
@@ -119,7 +119,7 @@ def test_new_metadata_is_told_to_all(servers):
     run(main())
 
 
-def test_metadata_may_wait_for_the_next_rebalance(servers):
+def test_update_without_rejoin_waits_for_next_rebalance(servers):
     async def main():
         async with member(servers, 1) as one:
             first = await one.assignment()
@@ -131,7 +131,7 @@ def test_metadata_may_wait_for_the_next_rebalance(servers):
     run(main())
 
 
-def test_the_listener_is_told_in_order(servers):
+def test_listener_is_called_in_order(servers):
     told = Told()
 
     async def main():
@@ -146,7 +146,7 @@ def test_the_listener_is_told_in_order(servers):
     assert told.calls == ["rejoining", *once, *once, "leaving"]
 
 
-def test_what_a_listener_raises_is_logged(servers, caplog):
+def test_listener_exception_is_logged(servers, caplog):
     class Broken(MembershipListener):
         def on_assigned(self, standing):
             raise LookupError("mine")
@@ -168,7 +168,7 @@ def test_what_a_listener_raises_is_logged(servers, caplog):
         (lambda meeting: {meeting.leader: object()}, "not JSON serializable"),
     ],
 )
-def test_a_leader_that_cannot_assign_says_why(servers, assign, story):
+def test_assign_failure_reaches_members(servers, assign, story):
     async def main():
         async with member(servers, 1, assign=assign) as one:
             with pytest.raises(AssignmentFailedError, match=story):
@@ -177,7 +177,7 @@ def test_a_leader_that_cannot_assign_says_why(servers, assign, story):
     run(main())
 
 
-def test_of_failures_that_nobody_asked_for_the_last_is_told(servers):
+def test_last_unread_failure_is_raised(servers):
     tried = []
 
     def assign(meeting):
@@ -202,7 +202,7 @@ def test_of_failures_that_nobody_asked_for_the_last_is_told(servers):
     run(main())
 
 
-def test_who_cannot_reach_anybody_says_so_once(caplog):
+def test_unreachable_coordinator_is_logged_once(caplog):
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = "{}:{}".format(*gone.getsockname())
 
@@ -225,7 +225,7 @@ REASON = "ValueError: no rack for h\u00f6st"
     [(1, b'"partage: no assignment: ValueError: no rack for h\\u00f6st"'), (b"1", None)],
     ids=["json", "bytes"],
 )
-def test_a_failure_that_the_coordinator_cannot_pass_on(servers, metadata, said):
+def test_assign_failure_without_coordinator_support(servers, metadata, said):
     """Each member is given one that says so, as by a leader of ours on Apache Kafka."""
     told, is_mended = Told(), []
 
@@ -253,7 +253,7 @@ def test_a_failure_that_the_coordinator_cannot_pass_on(servers, metadata, said):
     assert len(given) == 1, "nobody is told of a state that is none"
 
 
-def test_metadata_of_another_make_is_named(servers):
+def test_undecodable_metadata_names_the_member(servers):
     async def main():
         async with member(servers, 1) as one:
             await one.assignment()
@@ -268,7 +268,7 @@ def test_metadata_of_another_make_is_named(servers):
     run(main())
 
 
-def test_another_protocol_type_is_refused(servers, caplog):
+def test_other_protocol_type_is_rejected(servers, caplog):
     async def main():
         async with member(servers, 1) as one:
             await one.assignment()
@@ -281,7 +281,7 @@ def test_another_protocol_type_is_refused(servers, caplog):
     assert "group 'crew': INCONSISTENT_GROUP_PROTOCOL" in told.getMessage()
 
 
-def test_a_member_that_the_coordinator_has_forgotten_comes_back(servers):
+def test_member_unknown_to_coordinator_rejoins(servers):
     """Alone in its group, and its member id stale: it joins anew and is not stuck."""
     told = Told()
 
@@ -297,7 +297,7 @@ def test_a_member_that_the_coordinator_has_forgotten_comes_back(servers):
     assert "lost" in told.calls
 
 
-def test_nothing_can_be_asked_of_one_that_is_closed(servers):
+def test_closed_membership_raises(servers):
     async def main():
         one = member(servers, 1)
         with pytest.raises(NotAMemberError):
@@ -311,7 +311,7 @@ def test_nothing_can_be_asked_of_one_that_is_closed(servers):
     run(main())
 
 
-def test_options_that_there_are_not(servers):
+def test_unknown_options_are_rejected(servers):
     with pytest.raises(TypeError, match="did you mean 'session_timeout_ms'"):
         Membership(servers, "crew", "crew", 1, sesion_timeout_ms=1)
     with pytest.raises(TypeError, match="no option 'max_poll_records'"):
@@ -322,7 +322,7 @@ def test_options_that_there_are_not(servers):
         Membership(servers, "crew", "crew", b"1")
 
 
-def test_a_listener_cannot_wait_for_the_end_of_its_membership(servers):
+def test_close_in_listener_raises(servers):
     refused = []
 
     class Closing(MembershipListener):

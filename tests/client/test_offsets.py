@@ -32,7 +32,7 @@ def offsets(servers, wanted):
     return asyncio.run(main())
 
 
-def test_ends_and_times(partage_broker):
+def test_list_offsets_by_end_and_time(partage_broker):
     servers = partage_broker.bootstrap_servers
     create_topic(servers, "t", 2)
     produce(
@@ -49,7 +49,7 @@ def test_ends_and_times(partage_broker):
     assert offsets(servers, {a: EARLIEST, b: EARLIEST}) == {a: (2, -1), b: (0, -1)}
 
 
-def test_an_unknown_topic(partage_broker):
+def test_list_offsets_of_unknown_topic_raises(partage_broker):
     with pytest.raises(UnknownTopicError):
         offsets(partage_broker.bootstrap_servers, {TopicPartition("t", 0): EARLIEST})
 
@@ -90,7 +90,7 @@ def failing(error, times, index):
     return script
 
 
-def test_only_what_failed_is_asked_again():
+def test_only_failed_partitions_are_retried():
     asked = []
 
     def script(one):
@@ -103,25 +103,25 @@ def test_only_what_failed_is_asked_again():
     assert asked == [[0, 1], [1], [1]]
 
 
-def test_an_error_that_stays_is_told():
+def test_persistent_retriable_error_is_raised():
     assert run(failing(6, 99, 0), {A: EARLIEST}) == (
         "the offsets of t-0: NOT_LEADER_OR_FOLLOWER",
         4,
     )
 
 
-def test_an_error_that_does_not_pass_is_told_at_once():
+def test_fatal_error_is_raised_at_once():
     assert run(failing(29, 99, 0), {A: EARLIEST, B: EARLIEST}) == (
         "the offsets of t-0: TOPIC_AUTHORIZATION_FAILED",
         1,
     )
 
 
-def test_a_code_nobody_knows_has_its_number():
+def test_unknown_error_code_is_shown_as_number():
     assert run(failing(999, 1, 0), {A: EARLIEST})[0] == "the offsets of t-0: error 999"
 
 
-def test_a_partition_that_is_left_out_of_the_answer_is_asked_again():
+def test_partition_missing_in_response_is_retried():
     def script(asked):
         return ListOffsetsResponse(topics=[]) if asked.api.name == "ListOffsets" else None
 

@@ -64,14 +64,14 @@ class TestFromABroker:
         assert len(self.read(partage_broker, 0, 1000, small)) > 1
         assert self.read(partage_broker, 5, 5) == []
 
-    def test_a_batch_above_the_limit_comes_whole(self, partage_broker):
+    def test_batch_above_limit_is_returned_whole(self, partage_broker):
         produce(partage_broker.bootstrap_servers, "t", [{"value": b"x" * 500_000}] * 2)
         assert flat(self.read(partage_broker, 0, 2, FetchOptions(partition_bytes_max=100))) == [
             0,
             1,
         ]
 
-    def test_what_was_deleted_is_gone(self, partage_broker, caplog):
+    def test_deleted_offsets_raise_or_are_skipped(self, partage_broker, caplog):
         servers = partage_broker.bootstrap_servers
         produce(servers, "t", [{"value": b"x"}] * 10)
         delete_records(servers, "t", 4)
@@ -86,7 +86,7 @@ class TestFromABroker:
         assert "continued at offset 4" in caplog.text
         assert self.read(partage_broker, 1, 3, FetchOptions(may_skip_unavailable=True)) == []
 
-    def test_what_is_beyond_the_end_is_not_there(self, partage_broker):
+    def test_offset_beyond_end_raises(self, partage_broker):
         produce(partage_broker.bootstrap_servers, "t", [{"value": b"x"}] * 3)
         with pytest.raises(
             RecordsUnavailableError, match=r"offset 7 of t-0 does not exist: .* offsets 0 to 2"
@@ -94,7 +94,7 @@ class TestFromABroker:
             self.read(partage_broker, 7, 9)
         assert self.read(partage_broker, 7, 9, FetchOptions(may_skip_unavailable=True)) == []
 
-    def test_a_range_that_reaches_beyond_the_end_waits_as_long_as_it_may(self, partage_broker):
+    def test_range_beyond_end_waits_until_timeout(self, partage_broker):
         produce(partage_broker.bootstrap_servers, "t", [{"value": b"x"}] * 3)
         options = FetchOptions(progress_timeout_ms=50, max_wait_ms=10)
         with pytest.raises(
@@ -102,7 +102,7 @@ class TestFromABroker:
         ):
             self.read(partage_broker, 0, 4, options)
 
-    def test_a_topic_that_is_deleted_meanwhile(self, partage_broker):
+    def test_topic_deleted_during_read_raises(self, partage_broker):
         servers = partage_broker.bootstrap_servers
         produce(servers, "t", [{"value": b"x"}] * 3)
 
@@ -115,7 +115,7 @@ class TestFromABroker:
         with pytest.raises(UnknownTopicError):
             asyncio.run(main())
 
-    def test_a_broker_that_is_killed_and_comes_back(self, partage_broker_process):
+    def test_read_survives_broker_restart(self, partage_broker_process):
         broker = partage_broker_process
         large = [{"value": b"x" * 1000}] * 100
         produce(broker.bootstrap_servers, "t", large, **{"batch.num.messages": 10})
@@ -181,14 +181,14 @@ def positions(broker):
 
 
 class TestAnswers:
-    def test_a_part_of_a_batch_at_the_end_is_asked_for_again(self):
+    def test_partial_batch_is_requested_again(self):
         first, second = batch(0, 10), batch(10, 10)
         cut = first + second[: len(second) // 2]
         found, broker = run(serving(cut, second), last=20)
         assert found == [list(range(10)), list(range(10, 20))]
         assert positions(broker) == [0, 10]
 
-    def test_gaps_of_compaction_are_no_loss(self):
+    def test_compaction_gaps_are_no_error(self):
         """Batches keep their range when their records go; whole batches may go too."""
         kept = encode_batch(
             [SimpleRecord(None, b"x", offset_delta=3)], base_offset=10, last_offset_delta=9
@@ -198,11 +198,11 @@ class TestAnswers:
         assert found == [[13]]
         assert positions(broker) == [0, 20]
 
-    def test_the_range_begins_and_ends_inside_batches(self):
+    def test_range_may_begin_and_end_inside_batches(self):
         found, _broker = run(serving(batch(0, 10) + batch(10, 10)), first=4, last=13)
         assert found == [list(range(4, 13))]
 
-    def test_aborted_transactions_are_left_out_when_asked_for(self):
+    def test_aborted_transactions_are_passed_to_decoder(self):
         """The broker names them with the answer; the decoder's own tests have the rest."""
         from partage.wire.apis.fetch import FetchAbortedTransaction
 
@@ -220,7 +220,7 @@ class TestAnswers:
 
         assert run(script, last=7, options=FetchOptions(read_committed=True))[0] == [[5, 6]]
 
-    def test_more_is_asked_for_when_not_even_one_batch_did_fit(self):
+    def test_fetch_size_grows_for_large_batch(self):
         whole = batch(0, 100)
 
         def script(asked):
@@ -234,7 +234,7 @@ class TestAnswers:
         assert flat(found) == list(range(100))
         assert positions(broker) == [0, 0]
 
-    def test_a_batch_that_fits_no_answer_is_told(self):
+    def test_batch_above_response_limit_raises(self):
         client = ClientOptions(retries=QUICK.retries, response_bytes_max=70_000)
         large = encode_batch([SimpleRecord(None, b"x" * 100_000)])
         with pytest.raises(
@@ -242,7 +242,7 @@ class TestAnswers:
         ):
             run(serving(large[:1000]), client=client)
 
-    def test_topics_are_named_where_they_have_no_id(self):
+    def test_topic_without_id_is_requested_by_name(self):
         async def main():
             async with ScriptedBroker(serving(batch(0, 1))) as broker:
                 plain = broker._topic
@@ -263,46 +263,46 @@ class TestAnswers:
 
 class TestErrors:
     @pytest.mark.parametrize("error", [5, 6, 56, 74, 75, 78, 100])
-    def test_a_leader_that_has_moved_is_looked_for(self, error):
+    def test_moved_leader_is_looked_up(self, error):
         found, broker = run(serving(error, error, batch(0, 100)))
         assert flat(found) == list(range(100))
         assert broker.names().count("Metadata") == 3
 
-    def test_a_connection_that_breaks_is_made_again(self):
+    def test_broken_connection_is_reopened(self):
         cut = [b"\x00\x00\x01\x00half", CLOSE]
 
         found, broker = run(serving([CLOSE], cut, batch(0, 100)))
         assert flat(found) == list(range(100))
         assert broker.connections == 3
 
-    def test_the_epoch_goes_with_the_request(self):
+    def test_request_has_leader_epoch(self):
         _, broker = run(serving(batch(0, 100)))
         assert broker.asked[-1].message.topics[0].partitions[0].current_leader_epoch == 4
 
-    def test_an_error_that_stays_ends_it(self):
+    def test_persistent_error_ends_read(self):
         with pytest.raises(BrokerResponseError, match="fetching t-0: NOT_LEADER_OR_FOLLOWER"):
             run(serving(*[6] * 999), options=FetchOptions(progress_timeout_ms=20))
 
-    def test_one_that_does_not_pass_ends_it_at_once(self):
+    def test_fatal_error_ends_read_at_once(self):
         with pytest.raises(BrokerResponseError, match="fetching t-0: TOPIC_AUTHORIZATION_FAILED"):
             run(serving(29))
 
-    def test_an_offset_that_is_there_after_all(self):
+    def test_offset_out_of_range_is_verified(self):
         """A new leader may not know its own end for a moment."""
         found, _ = run(serving(1, 1, batch(0, 100)))
         assert flat(found) == list(range(100))
 
-    def test_nothing_comes(self):
+    def test_no_records_raises_no_progress(self):
         with pytest.raises(NoProgressError, match="at offset 0, reading up to offset 99"):
             run(serving(*[b""] * 999), options=FetchOptions(progress_timeout_ms=20))
 
-    def test_a_wrong_checksum_is_told(self):
+    def test_wrong_checksum_raises_corrupt_records(self):
         whole = bytearray(batch(0, 100))
         whole[-1] ^= 1
         with pytest.raises(CorruptRecordsError, match=r"t-0 are corrupt at offset 0: .*crc"):
             run(serving(bytes(whole)))
 
-    def test_what_stands_before_the_damage_is_handed_out(self):
+    def test_records_before_corruption_are_returned(self):
         damaged = bytearray(batch(10, 90))
         damaged[-1] ^= 1
         found = []
@@ -315,12 +315,12 @@ class TestErrors:
             asyncio.run(main())
         assert found == [10]
 
-    def test_bytes_that_are_no_batch_are_told(self):
+    def test_invalid_batch_raises_corrupt_records(self):
         with pytest.raises(CorruptRecordsError, match="a batch with an invalid magic"):
             run(serving(b"\x01" * 200))
 
 
-def test_records_that_unpack_to_much_come_in_parts():
+def test_large_uncompressed_batches_are_split():
     records = encode_batch([SimpleRecord(None, b"x" * 1000)] * 100, compression=4)
 
     async def main():

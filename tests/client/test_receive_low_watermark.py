@@ -70,7 +70,7 @@ HELD = bytes(range(256)) * (PIECE * PIECES // 256)
 @pytest.mark.skipif(
     not receive_low_watermark.IS_RCVLOWAT_SAFE, reason="this system is left as it is"
 )
-def test_a_large_answer_takes_few_turns(run, monkeypatch):
+def test_large_response_takes_few_loop_iterations(run, monkeypatch):
     async def main():
         async with ScriptedBroker(in_pieces(HELD)) as broker:
             few = await turns_of(broker)
@@ -83,7 +83,7 @@ def test_a_large_answer_takes_few_turns(run, monkeypatch):
     assert many > PIECES // 2
 
 
-def test_small_answers_after_a_large_one_are_heard_at_once(run):
+def test_small_response_after_large_arrives_at_once(run):
     async def main():
         async with ScriptedBroker(in_pieces(HELD)) as broker:
             connection = await Connection.open(broker.address, OPTIONS)
@@ -97,7 +97,7 @@ def test_small_answers_after_a_large_one_are_heard_at_once(run):
 
 
 @pytest.mark.parametrize("count", [1, 40, 90, PIECES])
-def test_a_large_answer_that_is_cut_off_is_heard_at_once(run, count):
+def test_truncated_large_response_fails_at_once(run, count):
     async def main():
         async with ScriptedBroker(in_pieces(HELD, count)) as broker:
             connection = await Connection.open(broker.address, OPTIONS)
@@ -120,5 +120,5 @@ def test_a_large_answer_that_is_cut_off_is_heard_at_once(run, count):
         ("win32", "11", False),
     ],
 )
-def test_where_it_is_done(system, release, does):
+def test_is_rcvlowat_safe_by_system(system, release, does):
     assert receive_low_watermark.is_rcvlowat_safe(system, release) is does

@@ -158,11 +158,11 @@ def read(servers, options):
 
 
 class TestTls:
-    def test_to_a_broker_that_is_trusted(self, kafka, authority):
+    def test_tls_with_trusted_broker(self, kafka, authority):
         given = options(security_protocol="SSL", ssl_cafile=str(authority.certificate))
         assert read(kafka.listener("TLS"), given) == VALUES
 
-    def test_with_a_certificate_of_our_own(self, kafka, authority):
+    def test_tls_with_client_certificate(self, kafka, authority):
         own = authority.issue("client", password="open sesame")
         given = options(
             security_protocol="SSL",
@@ -173,14 +173,14 @@ class TestTls:
         )
         assert read(kafka.listener("MTLS"), given) == VALUES
 
-    def test_without_one_where_it_is_asked_for(self, kafka, authority):
+    def test_tls_without_required_client_certificate(self, kafka, authority):
         given = options(security_protocol="SSL", ssl_cafile=str(authority.certificate))
         with pytest.raises(
             ClientCertificateRejectedError, match="set ssl_certfile and ssl_keyfile"
         ):
             read(kafka.listener("MTLS"), given)
 
-    def test_with_one_that_is_not_trusted(self, kafka, authority, tmp_path):
+    def test_tls_with_untrusted_client_certificate(self, kafka, authority, tmp_path):
         own = Authority(tmp_path, "stranger").issue("client").in_one_file()
         given = options(
             security_protocol="SSL",
@@ -192,13 +192,13 @@ class TestTls:
         ):
             read(kafka.listener("MTLS"), given)
 
-    def test_to_a_broker_that_is_not_trusted(self, kafka, tmp_path):
+    def test_tls_with_untrusted_broker(self, kafka, tmp_path):
         stranger = Authority(tmp_path, "stranger")
         given = options(security_protocol="SSL", ssl_cafile=str(stranger.certificate))
         with pytest.raises(UntrustedCertificateError):
             read(kafka.listener("TLS"), given)
 
-    def test_to_a_broker_of_another_name(self, kafka, authority):
+    def test_tls_with_wrong_host_name(self, kafka, authority):
         trusted = {"security_protocol": "SSL", "ssl_cafile": str(authority.certificate)}
         with pytest.raises(CertificateHostMismatchError):
             read(kafka.listener("ELSEWHERE"), options(**trusted))
@@ -208,28 +208,28 @@ class TestTls:
 
 class TestSasl:
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-    def test_with_the_right_password(self, kafka, mechanism):
+    def test_sasl_with_correct_password(self, kafka, mechanism):
         assert read(kafka.listener("SASL"), sasl(mechanism)) == VALUES
 
     @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-    def test_names_and_passwords_of_any_letters(self, kafka, mechanism):
+    def test_sasl_with_non_ascii_names_and_passwords(self, kafka, mechanism):
         assert read(kafka.listener("SASL"), sasl(mechanism, "bob=,")) == VALUES
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-    def test_with_a_wrong_one(self, kafka, mechanism):
+    def test_sasl_with_wrong_password(self, kafka, mechanism):
         with pytest.raises(AuthenticationFailedError, match="check sasl_username") as raised:
             read(kafka.listener("SASL"), sasl(mechanism, password="open sesame"))
         assert "open sesame" not in str(raised.value)
 
-    def test_with_a_token(self, kafka):
+    def test_sasl_with_token(self, kafka):
         assert read(kafka.listener("SASL"), bearer(token)) == VALUES
 
-    def test_with_a_token_that_has_expired(self, kafka):
+    def test_sasl_with_expired_token(self, kafka):
         with pytest.raises(TokenRejectedError, match="the token expired"):
             read(kafka.listener("SASL"), bearer(lambda: token(-600)))
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-    def test_over_tls(self, kafka, authority, mechanism):
+    def test_sasl_over_tls(self, kafka, authority, mechanism):
         trusted = {"ssl_cafile": str(authority.certificate)}
         given = options(
             security_protocol="SASL_SSL",
@@ -242,7 +242,7 @@ class TestSasl:
         given = bearer(token, security_protocol="SASL_SSL", **trusted)
         assert read(kafka.listener("SECURE"), given) == VALUES
 
-    def test_with_a_mechanism_that_it_does_not_have(self, kafka):
+    def test_sasl_with_unsupported_mechanism(self, kafka):
         with pytest.raises(UnsupportedMechanismError, match=r"but by .*SCRAM-SHA-256.*; change"):
             read(kafka.listener("SHORT"), sasl("PLAIN"))
 
@@ -254,7 +254,7 @@ class TestSasl:
         ],
         ids=["until the broker ends it", "until the token does"],
     )
-    def test_sessions_outlive_their_time(self, kafka, given):
+    def test_sasl_session_is_renewed_during_read(self, kafka, given):
         """One connection reads for longer than a session lasts, and is never made anew."""
 
         async def main():
@@ -272,20 +272,20 @@ class TestSasl:
 
 
 class TestPortsThatDoNotFit:
-    def test_tls_to_one_without(self, kafka, authority):
+    def test_tls_to_plaintext_port(self, kafka, authority):
         given = options(security_protocol="SSL", ssl_cafile=str(authority.certificate))
         with pytest.raises(WrongSecurityProtocolError, match="does not speak TLS"):
             read(kafka.bootstrap, given)
 
-    def test_no_tls_to_one_with(self, kafka):
+    def test_plaintext_to_tls_port(self, kafka):
         with pytest.raises(WrongSecurityProtocolError, match="this port speaks TLS"):
             read(kafka.listener("TLS"), options())
 
-    def test_sasl_to_one_that_asks_nobody(self, kafka):
+    def test_sasl_to_port_without_sasl(self, kafka):
         with pytest.raises(WrongSecurityProtocolError, match="does not authenticate by SASL"):
             read(kafka.bootstrap, sasl("PLAIN"))
 
-    def test_no_sasl_to_one_that_asks(self, kafka, authority):
+    def test_no_sasl_to_sasl_port(self, kafka, authority):
         with pytest.raises(
             AuthenticationRequiredError, match="set security_protocol=SASL_PLAINTEXT"
         ):

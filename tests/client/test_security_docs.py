@@ -25,7 +25,7 @@ def sasl(tmp_path):
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_it_runs(number, sasl, tmp_path, monkeypatch, capsys):
+def test_example_runs(number, sasl, tmp_path, monkeypatch, capsys):
     authority = Authority(tmp_path)
     server = authority.issue("server", "127.0.0.1")
     authority.issue("client")
@@ -54,6 +54,6 @@ def test_it_runs(number, sasl, tmp_path, monkeypatch, capsys):
     assert sasl.succeeded == (0 if asks_for_certificates else 1)
 
 
-def test_all_of_them_are_run():
+def test_all_examples_are_run():
     assert len(EXAMPLES) == 4
     assert all("security_protocol" in code for code in EXAMPLES)

@@ -105,7 +105,7 @@ def current(given, times=1):
     return asyncio.run(main())
 
 
-def test_a_token_is_granted_for_the_credentials(endpoint):
+def test_endpoint_grants_token_for_credentials(endpoint):
     endpoint.grants("good", expires_in=3600)
     assert current(options(endpoint.url, sasl_oauthbearer_scope="kafka read")) == ["good"]
     [(path, headers, form)] = endpoint.asked
@@ -115,7 +115,7 @@ def test_a_token_is_granted_for_the_credentials(endpoint):
     assert sent == f"me:{SECRET}"
 
 
-def test_credentials_may_be_sent_as_the_rfc_has_them(endpoint):
+def test_credentials_may_be_url_encoded(endpoint):
     endpoint.grants("good")
     current(options(endpoint.url, sasl_oauthbearer_header_urlencode=True))
     headers = endpoint.asked[0][1]
@@ -123,7 +123,7 @@ def test_credentials_may_be_sent_as_the_rfc_has_them(endpoint):
     assert sent == "me:s3cret%2F%2B%C3%BC"
 
 
-def test_a_token_is_kept_for_most_of_its_life_and_no_longer(endpoint):
+def test_token_is_cached_for_most_of_its_lifetime(endpoint):
     endpoint.grants("one", expires_in=1000)
     endpoint.grants("two", expires_in=1000)
 
@@ -147,14 +147,14 @@ def test_a_token_is_kept_for_most_of_its_life_and_no_longer(endpoint):
     assert len(endpoint.asked) == 2
 
 
-def test_its_own_word_on_its_life_counts_if_the_endpoint_says_nothing(endpoint):
+def test_token_expiry_is_used_without_expires_in(endpoint):
     long, short = unsigned_jwt(exp=time.time() + 1000), unsigned_jwt(exp=time.time() - 1)
     endpoint.grants(short)
     endpoint.grants(long)
     assert current(options(endpoint.url), times=3) == [short, long, long]
 
 
-def test_a_token_that_a_broker_refused_is_not_used_again(endpoint):
+def test_rejected_token_is_not_reused(endpoint):
     endpoint.grants("bad", expires_in=1000)
     endpoint.grants("good", expires_in=1000)
     sasl = SaslScript("OAUTHBEARER")
@@ -170,7 +170,7 @@ def test_a_token_that_a_broker_refused_is_not_used_again(endpoint):
     assert asyncio.run(main()) == ["t"]
 
 
-def test_over_tls_only_whom_we_trust(tmp_path):
+def test_endpoint_certificate_must_be_trusted(tmp_path):
     authority = Authority(tmp_path)
     server = authority.issue("server", "127.0.0.1").server()
     with Endpoint(server) as endpoint:
@@ -184,7 +184,7 @@ def test_over_tls_only_whom_we_trust(tmp_path):
         assert len(endpoint.asked) == 1
 
 
-def test_nobody_is_followed_elsewhere(endpoint):
+def test_redirects_are_not_followed(endpoint):
     """CVE-2025-27817: the secret goes to the address in the options, and to no other."""
     endpoint.answers.append((307, b"", {"Location": "file:///etc/passwd"}))
     with pytest.raises(TokenUnavailableError, match="answered 307"):
@@ -210,7 +210,7 @@ def test_nobody_is_followed_elsewhere(endpoint):
         (200, {"access_token": "a b"}, "characters that are not allowed", False),
     ],
 )
-def test_what_an_endpoint_may_say(endpoint, status, body, why, is_retriable):
+def test_invalid_endpoint_responses_raise(endpoint, status, body, why, is_retriable):
     endpoint.answers.append((status, body, {}))
     with pytest.raises(TokenUnavailableError, match=why) as raised:
         current(options(endpoint.url))
@@ -218,7 +218,7 @@ def test_what_an_endpoint_may_say(endpoint, status, body, why, is_retriable):
     assert SECRET not in str(raised.value)
 
 
-def test_an_endpoint_that_is_away_is_asked_again_for_a_while():
+def test_unavailable_endpoint_is_retried():
     with Endpoint() as gone:
         pass
     given = ClientOptions(security=options(gone.url), retries=RetryPolicy(attempts_max=2))

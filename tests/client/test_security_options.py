@@ -80,13 +80,13 @@ def old_context():
         ({"sasl_plain_password": "s3cret", **SASL}, "are the same option; give one"),
     ],
 )
-def test_what_does_not_go_together(given, why):
+def test_conflicting_options_are_rejected(given, why):
     with pytest.raises(InvalidSecurityOptionError, match=why) as raised:
         parse_security_options(given)
     assert "s3cret" not in str(raised.value)
 
 
-def test_names_of_other_clients_are_known():
+def test_aliases_of_other_clients_are_accepted():
     given = {"sasl_plain_username": "alice", "sasl_plain_password": "s3cret"}
     ours = parse_security_options({**SASL})
     del given["sasl_plain_username"]
@@ -101,7 +101,7 @@ def test_names_of_other_clients_are_known():
     assert ours == theirs
 
 
-def test_an_endpoint_without_tls_may_be_allowed_by_name():
+def test_plaintext_endpoint_may_be_allowed_explicitly():
     options = parse_security_options({**OAUTH, **CLIENT, URL: "http://a/", ALLOWED: ("http://a/",)})
     assert options.sasl_oauthbearer_token_endpoint_url == "http://a/"
 
@@ -114,7 +114,7 @@ def test_an_endpoint_without_tls_may_be_allowed_by_name():
         {"security_protocol": "SSL", "ssl_certfile": "x", "ssl_password": "s3cret"},
     ],
 )
-def test_secrets_are_not_shown(given):
+def test_repr_hides_secrets(given):
     options = ClientOptions(security=parse_security_options(given))
     for text in (repr(options), str(options), f"{options.security}"):
         assert "s3cret" not in text
@@ -123,13 +123,13 @@ def test_secrets_are_not_shown(given):
     assert "s3cret" not in rich
 
 
-def test_what_is_shown_is_what_was_given():
+def test_repr_shows_given_options():
     assert repr(SecurityOptions()) == "SecurityOptions()"
     shown = "SecurityOptions(security_protocol='SSL', ssl_cafile='x')"
     assert repr(SecurityOptions(security_protocol="SSL", ssl_cafile="x")) == shown
 
 
-def test_options_travel_and_are_compared():
+def test_options_can_be_pickled_and_compared():
     """Spark sends them to its workers, which keep one client for each."""
     options = ClientOptions(security=parse_security_options(SASL))
     travelled = pickle.loads(pickle.dumps(options))
@@ -138,7 +138,7 @@ def test_options_travel_and_are_compared():
 
 
 @pytest.mark.parametrize("kind", [partage.Consumer, partage.sync.Consumer])
-def test_a_consumer_takes_them_by_their_names(kind):
+def test_consumer_accepts_security_options(kind):
     before = threading.active_count()
     with pytest.raises(InvalidSecurityOptionError, match="sasl_mechanism has no effect"):
         kind("127.0.0.1:9092", **PASSWORDS)

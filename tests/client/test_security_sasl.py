@@ -33,7 +33,7 @@ from .scripted_broker import CLOSE, SILENCE, ScriptedBroker, api_versions
 
 class TestPasswords:
     @pytest.mark.parametrize("mechanism", BY_PASSWORD)
-    def test_the_right_one(self, mechanism):
+    def test_correct_password_is_accepted(self, mechanism):
         names, broker = topics(
             options(mechanism), SaslScript(mechanism, passwords={"alice": PASSWORD})
         )
@@ -42,7 +42,7 @@ class TestPasswords:
         assert broker.asked[1].version == 1
 
     @pytest.mark.parametrize("mechanism", BY_PASSWORD)
-    def test_a_wrong_one(self, mechanism, caplog):
+    def test_wrong_password_raises(self, mechanism, caplog):
         sasl = SaslScript(mechanism, passwords={"alice": PASSWORD})
         with caplog.at_level(logging.DEBUG):
             said = refused(
@@ -54,7 +54,7 @@ class TestPasswords:
         assert "open sesame" not in said + caplog.text
         assert sasl.succeeded == 0
 
-    def test_a_wrong_one_of_a_member_of_a_group(self):
+    def test_wrong_password_is_raised_in_poll(self):
         """It is told in poll, and not left to try for ever."""
 
         async def main():
@@ -76,14 +76,14 @@ class TestPasswords:
 
         asyncio.run(main())
 
-    def test_over_tls(self, tmp_path):
+    def test_sasl_over_tls(self, tmp_path):
         authority = Authority(tmp_path)
         server = authority.issue("server", "127.0.0.1").server()
         trusted = {"security_protocol": "SASL_SSL", "ssl_cafile": str(authority.certificate)}
         sasl = SaslScript("PLAIN", passwords={"alice": PASSWORD})
         assert topics(options("PLAIN", **trusted), sasl, tls=server)[0] == ["t"]
 
-    def test_one_that_anybody_could_read_is_warned_of(self, caplog):
+    def test_cleartext_password_is_warned_of(self, caplog):
         warn_secret_unencrypted.cache_clear()
         Cluster("127.0.0.1:9092", options("PLAIN"))
         assert "without TLS sends the secret unencrypted" in caplog.text
@@ -93,18 +93,18 @@ class TestPasswords:
         Cluster("127.0.0.1:9092", options("SCRAM-SHA-256"))
         assert caplog.text == ""
 
-    def test_plain_claims_to_be_nobody_else(self):
+    def test_plain_sends_no_authorization_identity(self):
         """CVE-2017-12610: whom one may act as is the broker's to derive from the user."""
         sasl = SaslScript("PLAIN", passwords={"alice": PASSWORD})
         topics(options("PLAIN"), sasl)
         assert sasl.said == [f"\0alice\0{PASSWORD}".encode()]
 
-    def test_names_and_passwords_are_sent_as_they_are(self):
+    def test_names_and_passwords_are_sent_unchanged(self):
         """SASLprep would change the one and refuse the other; Kafka does without."""
         scram = Scram(Address("kafka", 9092), "SCRAM-SHA-256", "½,", "☕")
         assert asyncio.run(scram.initial_response()).startswith("n,,n=½=2C,r=".encode())
 
-    def test_a_broker_that_repeats_the_password_is_not_quoted(self):
+    def test_error_hides_password_sent_by_broker(self):
         def script(asked):
             if asked.api.name != "SaslAuthenticate":
                 return SaslScript("PLAIN")(asked)
@@ -155,7 +155,7 @@ class TestTheBrokersProof:
             (lambda nonce: nonce[60:] + nonce, "another nonce"),
         ],
     )
-    def test_our_whole_nonce_comes_back_and_more(self, change, why):
+    def test_server_nonce_must_extend_client_nonce(self, change, why):
         """CVE-2024-56128 on our side: a nonce that only ends or begins like ours."""
         sasl = LyingSasl(first=changed("r", change))
         refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, why)
@@ -164,7 +164,7 @@ class TestTheBrokersProof:
     @pytest.mark.parametrize(
         "count", ["1", "4095", "1000001", "999999999999", "-5000", "x", "٤٠٩٦"]
     )
-    def test_iterations_are_bounded_before_they_are_computed(self, count):
+    def test_iteration_count_is_limited(self, count):
         """CVE-2026-10143; and few would let a listener guess the password."""
         sasl = LyingSasl(first=changed("i", lambda _: count))
         before = time.process_time()
@@ -173,13 +173,13 @@ class TestTheBrokersProof:
         assert len(sasl.said) == 1
         assert time.process_time() - before < 1
 
-    def test_its_signature_is_verified(self):
+    def test_server_signature_is_verified(self):
         sasl = LyingSasl(final=changed("v", lambda proof: "A" + proof[1:]))
         sasl.lies["final"] = lambda _: b"v=" + b"A" * 43 + b"="
         refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, "signature doesn't match")
 
     @pytest.mark.parametrize("said", [b"", b"\xff\xfe", b"v=", b"e=other-error", b"nothing"])
-    def test_success_without_a_signature_is_none(self, said):
+    def test_success_without_signature_is_rejected(self, said):
         sasl = LyingSasl(final=lambda _: said)
         refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, "did not prove")
         sasl = LyingSasl(first=lambda _: said)
@@ -187,13 +187,13 @@ class TestTheBrokersProof:
 
 
 class TestWhoAsks:
-    def test_a_mechanism_that_the_broker_does_not_have(self):
+    def test_unsupported_mechanism_raises(self):
         sasl = SaslScript("PLAIN", "SCRAM-SHA-512")
         why = "not support SASL mechanism SCRAM-SHA-256, only PLAIN or SCRAM-SHA-512; change sasl"
         refused(UnsupportedMechanismError, options("SCRAM-SHA-256"), sasl, why)
         assert sasl.said == []
 
-    def test_a_broker_that_asks_nobody(self):
+    def test_broker_without_sasl_raises(self):
         def script(asked):
             if asked.api.name != "SaslHandshake":
                 return None
@@ -203,7 +203,7 @@ class TestWhoAsks:
             WrongSecurityProtocolError, options("PLAIN"), script, "does not authenticate by SASL"
         )
 
-    def test_a_broker_that_does_not_know_of_sasl(self):
+    def test_broker_without_sasl_api_raises(self):
         def script(asked):
             known = [api for api in APIS.values() if not api.name.startswith("Sasl")]
             return api_versions(known) if asked.api.name == "ApiVersions" else None
@@ -212,13 +212,13 @@ class TestWhoAsks:
             WrongSecurityProtocolError, options("PLAIN"), script, "does not authenticate by SASL"
         )
 
-    def test_a_broker_that_asks_a_client_that_says_nothing(self):
+    def test_missing_authentication_is_reported(self):
         """It only closes the connection; we ask it what it wants instead of trying for ever."""
         given = ClientOptions(retries=RetryPolicy(timeout_ms=600_000))
         why = r"by PLAIN or OAUTHBEARER; set security_protocol=SASL_PLAINTEXT and sasl_mechanism"
         refused(AuthenticationRequiredError, given, SaslScript("PLAIN", "OAUTHBEARER"), why)
 
-    def test_a_broker_that_only_fell_over_is_tried_again(self):
+    def test_broker_that_only_crashed_is_retried(self):
         falls = [True]
 
         def script(asked):
@@ -228,7 +228,7 @@ class TestWhoAsks:
 
         assert topics(ClientOptions(), script)[0] == ["t"]
 
-    def test_a_broker_that_has_answered_before_is_not_asked(self):
+    def test_broker_that_answered_before_is_not_probed(self):
         ends = [False, False, True]
 
         def script(asked):
@@ -243,7 +243,7 @@ class TestWhoAsks:
 
         assert asyncio.run(main()) == (2, {"Metadata"})
 
-    def test_an_authentication_that_does_not_end(self):
+    def test_endless_exchange_raises(self):
         def script(asked):
             if asked.api.name != "SaslAuthenticate":
                 return SaslScript("OAUTHBEARER")(asked)
@@ -253,7 +253,7 @@ class TestWhoAsks:
         refused(AuthenticationFailedError, given, script, "no result after 4 steps")
 
     @pytest.mark.parametrize("answer", [SILENCE, CLOSE])
-    def test_an_authentication_that_is_not_answered(self, answer):
+    def test_unanswered_authentication_raises(self, answer):
         def script(asked):
             return answer if asked.api.name == "SaslAuthenticate" else SaslScript("PLAIN")(asked)
 
@@ -268,6 +268,6 @@ class TestWhoAsks:
             topics(given, script)
 
 
-def test_the_root_of_all_is_a_client_error():
+def test_security_error_is_a_client_error():
     assert issubclass(SecurityError, Exception)
     assert not SecurityError.is_retriable

@@ -49,7 +49,7 @@ class TestSessionsThatEnd:
         return sasl
 
     @pytest.mark.parametrize("mechanism", BY_PASSWORD)
-    def test_are_renewed_when_most_of_their_time_has_passed(self, mechanism):
+    def test_session_is_renewed_near_its_end(self, mechanism):
         sasl = self.sasl(mechanism)
 
         async def main(connection, broker, loop):
@@ -67,7 +67,7 @@ class TestSessionsThatEnd:
 
         self.run(main, sasl, options(mechanism))
 
-    def test_without_an_end_are_not(self):
+    def test_session_without_end_is_not_renewed(self):
         sasl = self.sasl(lifetime_ms=0)
 
         async def main(connection, broker, loop):
@@ -77,7 +77,7 @@ class TestSessionsThatEnd:
         self.run(main, sasl)
         assert sasl.succeeded == 1
 
-    def test_nothing_else_is_sent_until_what_was_asked_is_answered_and_they_are_renewed(self):
+    def test_requests_wait_for_renewal(self):
         """A broker that renews a session takes nothing but SASL on its connection."""
         sasl = self.sasl()
         held = []
@@ -116,7 +116,7 @@ class TestSessionsThatEnd:
 
         self.run(main, script)
 
-    def test_that_cannot_be_renewed_end_the_connection_and_tell_all_who_wait(self, caplog):
+    def test_failed_renewal_fails_pending_requests(self, caplog):
         sasl = self.sasl()
 
         async def main(connection, broker, loop):
@@ -133,7 +133,7 @@ class TestSessionsThatEnd:
         gc.collect()
         assert "never retrieved" not in caplog.text
 
-    def test_are_renewed_for_the_others_when_the_first_gives_up(self, caplog):
+    def test_renewal_continues_if_first_sender_cancels(self, caplog):
         sasl = self.sasl()
 
         async def main(connection, broker, loop):
@@ -148,7 +148,7 @@ class TestSessionsThatEnd:
 
         self.run(main, sasl)
 
-    def test_that_nobody_waits_for_any_more_fail_quietly(self, caplog):
+    def test_failed_renewal_without_waiter_is_silent(self, caplog):
         sasl = self.sasl()
 
         async def main(connection, broker, loop):
@@ -164,7 +164,7 @@ class TestSessionsThatEnd:
         gc.collect()
         assert "never retrieved" not in caplog.text
 
-    def test_with_a_token_get_a_new_one(self):
+    def test_renewal_uses_new_token(self):
         tokens = iter(["one", "two"])
         sasl = self.sasl("OAUTHBEARER")
         sasl.tokens |= {"one", "two"}

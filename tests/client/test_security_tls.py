@@ -64,7 +64,7 @@ def test_requests_over_tls(run, authority, server):
     assert run(metadata(options(authority), tls=server.server())) == (["t"], "TLSv1.3")
 
 
-def test_tls_1_2_is_the_least(run, authority, server):
+def test_tls_1_2_is_the_minimum(run, authority, server):
     old = server.server()
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     assert run(metadata(options(authority), tls=old))[1] == "TLSv1.2"
@@ -80,7 +80,7 @@ def test_tls_1_2_is_the_least(run, authority, server):
         run(Connection.open(port.address, options(authority)))
 
 
-def test_large_answers_come_whole(run, authority, server):
+def test_large_responses_over_tls(run, authority, server):
     async def main():
         async with ScriptedBroker(tls=server.server()) as broker:
             broker.topics = {f"topic-{n:05}": 1 for n in range(20_000)}
@@ -90,43 +90,43 @@ def test_large_answers_come_whole(run, authority, server):
     assert run(main()) == 20_000
 
 
-def test_an_authority_as_text(run, authority, server):
+def test_authority_as_pem_text(run, authority, server):
     text = authority.certificate.read_text()
     assert run(metadata(options(authority, ssl_cafile=None, ssl_cadata=text), tls=server.server()))
 
 
-def test_a_context_of_the_users_own(run, authority, server):
+def test_custom_ssl_context(run, authority, server):
     own = ssl.create_default_context(cafile=authority.certificate)
     given = ClientOptions(security=SecurityOptions(security_protocol="SSL", ssl_context=own))
     assert run(metadata(given, tls=server.server()))
 
 
 class TestTheBrokersCertificate:
-    def test_of_an_unknown_authority(self, run, authority, tmp_path):
+    def test_unknown_authority_is_rejected(self, run, authority, tmp_path):
         stranger = Authority(tmp_path, "stranger").issue("server", "127.0.0.1")
         with pytest.raises(
             UntrustedCertificateError, match=r"not trusted: unable to get local issuer.*ssl_cafile"
         ):
             run(metadata(options(authority), tls=stranger.server()))
 
-    def test_without_an_authority_the_systems_are_trusted(self, run, authority, server):
+    def test_system_authorities_are_the_default(self, run, authority, server):
         with pytest.raises(UntrustedCertificateError, match="not trusted"):
             run(metadata(options(authority, ssl_cafile=None), tls=server.server()))
 
-    def test_that_has_expired(self, run, authority):
+    def test_expired_certificate_is_rejected(self, run, authority):
         old = authority.issue("old", "127.0.0.1", days=-1)
         with pytest.raises(UntrustedCertificateError, match="certificate has expired"):
             run(metadata(options(authority), tls=old.server()))
 
     @pytest.mark.parametrize("host", ["elsewhere.example", "10.0.0.1"])
-    def test_for_another_host(self, run, authority, host):
+    def test_certificate_of_other_host_is_rejected(self, run, authority, host):
         other = authority.issue("other", host)
         with pytest.raises(
             CertificateHostMismatchError, match=r"127\.0\.0\.1.*ssl_check_hostname=False"
         ):
             run(metadata(options(authority), tls=other.server()))
 
-    def test_the_host_may_be_left_unchecked_but_not_the_authority(self, run, authority, tmp_path):
+    def test_disabled_host_check_still_checks_authority(self, run, authority, tmp_path):
         lenient = options(authority, ssl_check_hostname=False)
         assert run(metadata(lenient, tls=authority.issue("other", "a.example").server()))
         stranger = Authority(tmp_path, "stranger").issue("server", "127.0.0.1")
@@ -136,7 +136,7 @@ class TestTheBrokersCertificate:
 
 class TestOurCertificate:
     @pytest.mark.parametrize("password", [None, "open sesame"])
-    def test_is_shown(self, run, authority, server, password):
+    def test_client_certificate_is_presented(self, run, authority, server, password):
         own = authority.issue("client", password=password)
         shown = options(
             authority,
@@ -146,12 +146,12 @@ class TestOurCertificate:
         )
         assert run(metadata(shown, tls=server.server(clients_of=authority)))
 
-    def test_and_its_key_may_be_in_one_file(self, run, authority, server):
+    def test_certificate_and_key_in_one_file(self, run, authority, server):
         own = authority.issue("client").in_one_file()
         shown = options(authority, ssl_certfile=str(own.certificate))
         assert run(metadata(shown, tls=server.server(clients_of=authority)))
 
-    def test_renewed_in_place_is_shown_on_the_next_connection(
+    def test_renewed_certificate_is_used_for_next_connection(
         self, run, authority, server, tmp_path
     ):
         own = Authority(tmp_path, "stranger").issue("client")
@@ -171,7 +171,7 @@ class TestOurCertificate:
 
         assert run(main()) == ["t"]
 
-    def test_is_asked_for_and_there_is_none(self, run, authority, server):
+    def test_missing_client_certificate_raises(self, run, authority, server):
         asking = server.server(clients_of=authority)
         with (
             AlertingPort(asking) as port,
@@ -188,7 +188,7 @@ class TestOurCertificate:
         ):
             run(Connection.open(port.address, options(authority)))
 
-    def test_is_not_the_one_wanted(self, run, authority, server, tmp_path):
+    def test_untrusted_client_certificate_raises(self, run, authority, server, tmp_path):
         own = Authority(tmp_path, "stranger").issue("client").in_one_file()
         given = options(authority, ssl_certfile=str(own.certificate))
         with (
@@ -201,7 +201,7 @@ class TestOurCertificate:
 
 
 class TestPortsThatDoNotFit:
-    def test_tls_to_a_port_without(self, run, authority):
+    def test_tls_to_plaintext_port(self, run, authority):
         """A broker takes a TLS greeting for a frame that is too large, and closes."""
 
         async def main():
@@ -215,7 +215,7 @@ class TestPortsThatDoNotFit:
             run(main())
 
     @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-    def test_what_kind_of_port_closed_on_us_is_looked_at_once(self, run, authority, protocol):
+    def test_closing_port_is_probed_once(self, run, authority, protocol):
         """A broker that restarts closes connections too, and need not be asked each time."""
         made = []
 
@@ -237,7 +237,7 @@ class TestPortsThatDoNotFit:
         # Three of the client's, and one to look.
         assert len(made) == 4
 
-    def test_tls_to_something_else_altogether(self, run, authority):
+    def test_tls_to_non_broker_port(self, run, authority):
         async def main():
             async def greet(reader, writer):
                 writer.write(b"220 mail.example ESMTP\r\n")
@@ -252,7 +252,7 @@ class TestPortsThatDoNotFit:
         with pytest.raises(WrongSecurityProtocolError, match="does not speak TLS"):
             run(main())
 
-    def test_no_tls_to_a_port_with(self, run):
+    def test_plaintext_to_tls_port(self, run):
         async def main():
             async def alert(reader, writer):
                 writer.write(b"\x15\x03\x03\x00\x02\x02P")  # internal_error, as Java says
@@ -269,7 +269,7 @@ class TestPortsThatDoNotFit:
         ):
             run(main())
 
-    def test_no_tls_to_a_port_with_that_only_closes(self, run, server):
+    def test_plaintext_to_tls_port_that_only_closes(self, run, server):
         async def main():
             async with (
                 ScriptedBroker(tls=server.server()) as broker,
@@ -282,7 +282,7 @@ class TestPortsThatDoNotFit:
         ):
             run(main())
 
-    def test_a_port_that_says_nothing_does_not_hang(self, run, authority):
+    def test_silent_port_does_not_block(self, run, authority):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             given = options(authority)
             given = ClientOptions(security=given.security, connect_timeout_ms=100)
@@ -302,20 +302,20 @@ class TestFiles:
             Cluster("127.0.0.1:9092", options(authority, **more))
         return str(raised.value)
 
-    def test_that_are_missing(self, authority):
+    def test_missing_files_raise(self, authority):
         said = self.refused(authority, ssl_cafile="nowhere.pem")
         assert said == "ssl_cafile=nowhere.pem: No such file or directory"
         said = self.refused(authority, ssl_certfile="nowhere.crt")
         assert said == "ssl_certfile=nowhere.crt: No such file or directory"
 
-    def test_that_hold_something_else(self, authority, tmp_path):
+    def test_invalid_files_raise(self, authority, tmp_path):
         junk = tmp_path / "junk.pem"
         junk.write_text("no certificate")
         for name in ("ssl_cafile", "ssl_certfile"):
             assert "readable PEM" in self.refused(authority, **{name: str(junk)})
         assert "ssl_cadata: " in self.refused(authority, ssl_cafile=None, ssl_cadata="junk")
 
-    def test_a_key_that_is_anothers(self, authority):
+    def test_key_of_other_certificate_raises(self, authority):
         one, other = authority.issue("one"), authority.issue("two")
         said = self.refused(
             authority, ssl_certfile=str(one.certificate), ssl_keyfile=str(other.key)
@@ -323,7 +323,7 @@ class TestFiles:
         assert said.endswith("the key does not match the certificate")
 
     @pytest.mark.parametrize("password", ["wrong", None])
-    def test_a_wrong_password_is_said_and_never_asked_for(self, authority, password, monkeypatch):
+    def test_wrong_key_password_raises_without_prompt(self, authority, password, monkeypatch):
         """OpenSSL would otherwise ask at the terminal, and hang."""
         own = authority.issue("locked", password="right")
         given = {"ssl_certfile": str(own.certificate), "ssl_keyfile": str(own.key)}
@@ -331,7 +331,7 @@ class TestFiles:
         assert "check ssl_password" in said
         assert "wrong" not in said
 
-    def test_a_file_that_vanishes_is_said_at_the_next_connection(self, run, authority, server):
+    def test_vanished_file_raises_at_next_connection(self, run, authority, server):
         own = authority.issue("leaving").in_one_file()
         given = options(authority, ssl_certfile=str(own.certificate))
 

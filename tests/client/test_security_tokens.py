@@ -26,12 +26,12 @@ class TestTokens:
         given = options("OAUTHBEARER", sasl_oauth_token_provider=provider)
         return topics(given, sasl)[0], sasl
 
-    def test_by_a_function(self):
+    def test_token_from_function(self):
         names, sasl = self.provided(lambda: "good", "good")
         assert names == ["t"]
         assert sasl.said == [b"n,,\x01auth=Bearer good\x01\x01"]
 
-    def test_by_an_asynchronous_function(self):
+    def test_token_from_async_function(self):
         async def provider():
             await asyncio.sleep(0)
             return "good"
@@ -39,7 +39,7 @@ class TestTokens:
         assert self.provided(provider, "good")[0] == ["t"]
         assert self.provided(lambda: provider(), "good")[0] == ["t"]
 
-    def test_by_a_function_that_blocks_the_others_go_on(self):
+    def test_blocking_provider_does_not_block_loop(self):
         """It runs beside the loop; ticks are counted while it waits for ten of them."""
         ticks = []
 
@@ -64,7 +64,7 @@ class TestTokens:
 
         asyncio.run(asyncio.wait_for(main(), 20))
 
-    def test_by_a_function_that_hangs_the_program_still_ends(self):
+    def test_hanging_provider_does_not_block_exit(self):
         script = (
             "import asyncio, time\n"
             "from partage.client.security.daemon_thread import run_in_daemon_thread\n"
@@ -78,7 +78,7 @@ class TestTokens:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.stdout == "ended\n", done.stderr
 
-    def test_by_an_object_as_kafka_python_and_aiokafka_have_it(self):
+    def test_provider_object_of_other_clients(self):
         class Provider:
             def token(self):
                 return "good"
@@ -89,11 +89,11 @@ class TestTokens:
         _, sasl = self.provided(Provider(), "good")
         assert sasl.said == [b"n,,\x01auth=Bearer good\x01logicalCluster=lkc-1\x01\x01"]
 
-    def test_with_extensions(self):
+    def test_extensions_are_sent(self):
         _, sasl = self.provided(lambda: Token("good", {"traceId": "7"}), "good")
         assert sasl.said == [b"n,,\x01auth=Bearer good\x01traceId=7\x01\x01"]
 
-    def test_that_a_broker_refuses(self):
+    def test_rejected_token_raises(self):
         provider = {"sasl_oauth_token_provider": lambda: "bad.token"}
         sasl = SaslScript("OAUTHBEARER")
         given = options("OAUTHBEARER", **provider)
@@ -101,7 +101,7 @@ class TestTokens:
         assert "bad.token" not in said
         assert sasl.said[1:] == [b"\x01"]
 
-    def test_that_has_expired(self):
+    def test_expired_token_is_named(self):
         token = unsigned_jwt(sub="alice", exp=time.time() - 100)
         given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token)
         refused(
@@ -111,7 +111,7 @@ class TestTokens:
             r"the token expired 10\d s ago; let",
         )
 
-    def test_that_cannot_be_had(self):
+    def test_failing_provider_raises(self):
         def provider():
             raise ValueError("secret of the provider")
 
@@ -133,7 +133,7 @@ class TestTokens:
             (Token("good", {"a b": "x"}), "'a b' cannot be sent"),
         ],
     )
-    def test_that_is_none(self, token, why):
+    def test_invalid_token_raises(self, token, why):
         given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token)
         sasl = SaslScript("OAUTHBEARER")
         refused(TokenUnavailableError, given, sasl, why)

@@ -22,7 +22,7 @@ def servers(partage_broker):
     return partage_broker.bootstrap_servers
 
 
-def test_without_asyncio(servers):
+def test_membership_without_asyncio(servers):
     one = Membership(servers, "crew", "crew", 1, **QUICK)
     with one:
         first = one.assignment()
@@ -43,7 +43,7 @@ def test_without_asyncio(servers):
         one.update(3)
 
 
-def test_a_listener_cannot_close_the_membership_that_calls_it(servers):
+def test_close_in_listener_raises(servers):
     """It would wait for itself; and the membership goes on."""
     refused = []
 
@@ -66,7 +66,7 @@ def test_a_listener_cannot_close_the_membership_that_calls_it(servers):
     assert not one._thread._thread.is_alive()
 
 
-def test_an_interrupt_while_it_leaves_ends_its_thread_all_the_same(servers):
+def test_interrupt_during_close_stops_thread(servers):
     class Interrupting(MembershipListener):
         async def on_leaving(self, standing):
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

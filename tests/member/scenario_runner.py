@@ -30,23 +30,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from partage.member import events, invariants, outcome
-from partage.member.events import Partition
 from partage.member.handler_context import HandlerContext
-from partage.member.ownership import Ownership, RebalanceProtocol
+from partage.member.ownership import Ownership
 from partage.member.settings import MemberSettings
 from partage.member.states import MemberState
 from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
+from partage.model.rebalance_protocol import RebalanceProtocol
+from partage.model.topic_partition import TopicPartition
 from partage.runtime.timers import TimerQueue
 
 Edge = tuple[MemberState, MemberState]
 
 
-def partition(word: str) -> Partition:
+def partition(word: str) -> TopicPartition:
     return word[0], int(word[1:])
 
 
-def words(partitions: Iterable[Partition]) -> str:
+def words(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(f"{topic}{number}" for topic, number in sorted(partitions)) or "nothing"
 
 
@@ -66,7 +67,7 @@ class ScenarioRunner:
         self.edges: set[Edge] = set()
         self.timers: TimerQueue[MemberTimer] = TimerQueue()
         self.serials: dict[type[outcome.Action], int] = {}
-        self.deliverable: frozenset[Partition] = frozenset()
+        self.deliverable: frozenset[TopicPartition] = frozenset()
         self.unreadable: Callable[[int], events.Event] | None = None
         self.core = self.new(["eager"])
 

@@ -95,7 +95,7 @@ def stable() -> Group:
     return group
 
 
-def test_what_the_embedded_protocol_is_asked() -> None:
+def test_embedded_protocol_requests_in_order() -> None:
     group = Group()
     group.find()
     assert group.actions == [outcome.PrepareJoin(serial=group.serial, generation=-1)]
@@ -116,7 +116,7 @@ def test_what_the_embedded_protocol_is_asked() -> None:
     ]
 
 
-def test_leaving() -> None:
+def test_leave_releases_before_leave_group() -> None:
     group = stable()
     group.handle(events.LeaveRequested(at_ms=0, reason="done"))
     assert group.actions == [outcome.ReleaseAssignment(serial=group.serial, is_lost=False)]
@@ -129,7 +129,7 @@ def test_leaving() -> None:
     assert group.handle(events.LeaveRequested(at_ms=0, reason="again")) == [outcome.LeftGroup()]
 
 
-def test_a_join_is_waited_for_as_long_as_the_oldest_version_may_take() -> None:
+def test_join_timeout_covers_session_timeout_of_v0() -> None:
     """JoinGroup v0 has no rebalance timeout, the session timeout stands for both. A member that
     gave up before left one behind each time that the next generation had to wait for.
     """
@@ -139,7 +139,7 @@ def test_a_join_is_waited_for_as_long_as_the_oldest_version_may_take() -> None:
     assert group.timers.armed[MemberTimer.REQUEST] == 60_000 + 5_000
 
 
-def test_metadata_that_cannot_be_written_is_final() -> None:
+def test_join_prepare_failed_is_fatal() -> None:
     group = Group()
     group.find()
     group.handle(events.JoinPrepareFailed(at_ms=0, serial=group.serial, reason="no CPUs"))
@@ -149,7 +149,7 @@ def test_metadata_that_cannot_be_written_is_final() -> None:
     )
 
 
-def test_what_nobody_waits_for_changes_nothing() -> None:
+def test_outdated_events_are_ignored() -> None:
     group = stable()
     stale: list[events.Event] = [
         events.JoinPrepared(at_ms=0, serial=1, protocols=PROTOCOLS),
@@ -176,7 +176,7 @@ def test_what_nobody_waits_for_changes_nothing() -> None:
         assert group.member.state is MemberState.STABLE
 
 
-def test_the_session_of_a_heartbeat_begins_when_it_was_sent() -> None:
+def test_session_starts_when_heartbeat_was_sent() -> None:
     group = stable()
     group.handle(events.TimerFired(at_ms=3_000, key=MemberTimer.HEARTBEAT))
     group.handle(events.HeartbeatResponseReceived(at_ms=9_000, serial=group.serial))
@@ -216,7 +216,7 @@ def answered(request: CoordinatorRequest, error: ErrorCode) -> Group:
 
 
 @pytest.mark.parametrize(("request_", "error"), CASES, ids=lambda case: getattr(case, "name", case))
-def test_the_table_is_what_happens(request_: CoordinatorRequest, error: ErrorCode) -> None:
+def test_reactions_match_table(request_: CoordinatorRequest, error: ErrorCode) -> None:
     group = answered(request_, error)
     member = group.member
     kinds = [type(action) for action in group.actions]
@@ -262,6 +262,6 @@ def test_the_table_is_what_happens(request_: CoordinatorRequest, error: ErrorCod
             raise AssertionError(other)
 
 
-def test_every_reaction_is_in_the_table() -> None:
+def test_table_uses_every_reaction() -> None:
     said = {r for row in REACTIONS.values() for r in row.values()} | set(DEFAULT_REACTIONS.values())
     assert said == set(Reaction)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from partage.member import events, outcome
-from partage.member.events import Partition
 from partage.member.timers import MemberTimer
+from partage.model.topic_partition import TopicPartition
 
 from .scenario_runner import ScenarioRunner
 
@@ -37,7 +37,7 @@ def joined() -> ManualRunner:
     return story
 
 
-def test_the_subscription_is_asked_for_once() -> None:
+def test_encode_subscription_is_requested_once() -> None:
     story = joined()
     story.play("rejoin for fun")
     story.play("tick 3000")
@@ -45,7 +45,7 @@ def test_the_subscription_is_asked_for_once() -> None:
     assert len(story.asked_for(outcome.EncodeSubscription)) == 1
 
 
-def test_a_subscription_that_is_still_being_written_does_not_count_if_it_changes() -> None:
+def test_outdated_subscription_is_not_sent() -> None:
     story = joined()
     story.play("rejoin for fun")
     (asked,) = story.asked_for(outcome.EncodeSubscription)
@@ -56,7 +56,7 @@ def test_a_subscription_that_is_still_being_written_does_not_count_if_it_changes
     assert story.core.membership.is_rejoin_pending
 
 
-def test_what_was_asked_in_a_generation_that_is_lost_is_not_listened_to() -> None:
+def test_results_of_lost_generation_are_ignored() -> None:
     story = joined()
     story.play("rejoin for fun")
     story.play("tick 3000")
@@ -70,7 +70,7 @@ def test_what_was_asked_in_a_generation_that_is_lost_is_not_listened_to() -> Non
     assert story.core.membership.state == "Joining"
 
 
-def test_an_assignment_that_is_read_too_late_is_not_taken_over() -> None:
+def test_assignment_decoded_too_late_is_ignored() -> None:
     story = joined()
     story.is_slow = False
     story.play("rejoin for fun")
@@ -88,7 +88,7 @@ def test_an_assignment_that_is_read_too_late_is_not_taken_over() -> None:
     assert not story.core.owned
 
 
-def test_an_answer_to_an_earlier_heartbeat_is_not_listened_to() -> None:
+def test_response_to_earlier_heartbeat_is_ignored() -> None:
     story = joined()
     story.play("tick 3000")
     earlier = story.serials[outcome.SendHeartbeat]
@@ -103,7 +103,7 @@ def test_an_answer_to_an_earlier_heartbeat_is_not_listened_to() -> None:
     assert story.core.deliverable == {("t", 0)}
 
 
-def test_a_member_that_joins_again_is_known_and_need_not_wait_for_a_heartbeat() -> None:
+def test_rejoin_restores_expired_session() -> None:
     story = joined()
     story.is_slow = False
     story.play("stall 20000")
@@ -113,19 +113,19 @@ def test_a_member_that_joins_again_is_known_and_need_not_wait_for_a_heartbeat() 
     assert story.core.deliverable == {("t", 0)}
 
 
-def test_a_topic_that_a_pattern_matches_may_be_assigned_before_it_is_heard_of() -> None:
+def test_assigned_pattern_topic_may_be_unknown_yet() -> None:
     story = joined()
     story.is_slow = False
     story.play("rejoin for fun")
     story.play("join generation=2")
     story.play("sync t0 u0")
     story.play("told")
-    both: set[Partition] = {("t", 0), ("u", 0)}
+    both: set[TopicPartition] = {("t", 0), ("u", 0)}
     story.play("rejoin for more fun")
     assert story.core.deliverable == both, "nothing is revoked that the leader rightly gave"
 
 
-def test_a_listener_is_done_once() -> None:
+def test_callback_completes_once() -> None:
     story = joined()
     late = events.CallbackCompleted(at_ms=0, serial=story.serials[outcome.CallListener])
     story.handle(late)
@@ -134,7 +134,7 @@ def test_a_listener_is_done_once() -> None:
     assert story.core.open_callback is not None
 
 
-def test_timers_are_left_to_nobody() -> None:
+def test_no_timer_remains_after_leave() -> None:
     story = joined()
     story.play("leave")
     story.play("told")

@@ -21,12 +21,12 @@ from partage.member.timers import TIMERS, MemberTimer
 PAGE = Path(__file__).parents[2] / "docs" / "members.md"
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_page_is_up_to_date() -> None:
     """Otherwise: ``python -m partage.member.page > docs/members.md``."""
     assert PAGE.read_text() == page()
 
 
-def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
+def test_page_table_rows_have_equal_cell_count() -> None:
     widths = set()
     for line in [*page().splitlines(), ""]:
         if line.startswith("|"):
@@ -36,13 +36,13 @@ def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
             widths.clear()
 
 
-def test_every_state_request_and_timer_is_explained() -> None:
+def test_page_covers_states_requests_and_timers() -> None:
     assert STATE_DESCRIPTIONS.keys() == set(MemberState)
     assert REACTIONS.keys() == DEFAULT_REACTIONS.keys() == set(CoordinatorRequest)
     assert {facts.key for facts in TIMERS} == set(MemberTimer)
 
 
-def test_the_states_fit_together() -> None:
+def test_state_sets_are_consistent() -> None:
     assert PARKED_STATES < ACTIVE_STATES & AWAITING_STATES
     assert not PARKED_STATES & (HEARTBEATING_STATES | COMMITTING_STATES)
     assert COMMITTING_STATES < HEARTBEATING_STATES

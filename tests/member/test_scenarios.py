@@ -72,7 +72,7 @@ def end_of_callbacks(story: ScenarioRunner) -> None:
 
 
 @pytest.mark.parametrize("state", WAYS_IN, ids=str)
-def test_nobody_polls(state: MemberState) -> None:
+def test_poll_timeout_in_every_active_state(state: MemberState) -> None:
     story = story_in(state)
     story.play("polled")
     said = story.play("tick 60000")
@@ -84,7 +84,7 @@ def test_nobody_polls(state: MemberState) -> None:
 
 
 @pytest.mark.parametrize("state", WAYS_IN, ids=str)
-def test_leaving(state: MemberState) -> None:
+def test_leave_in_every_active_state(state: MemberState) -> None:
     story = story_in(state)
     story.play("leave")
     end_of_callbacks(story)
@@ -97,7 +97,7 @@ def test_leaving(state: MemberState) -> None:
 
 
 @pytest.mark.parametrize("state", WAYS_IN, ids=str)
-def test_an_error_that_is_final(state: MemberState) -> None:
+def test_fatal_error_in_every_active_state(state: MemberState) -> None:
     story = story_in(state)
     if state in FINAL:
         story.play(FINAL[state])
@@ -114,7 +114,7 @@ def test_an_error_that_is_final(state: MemberState) -> None:
     assert story.core.membership.state in ACTIVE_STATES
 
 
-def test_every_transition_is_told_of() -> None:
+def test_every_transition_is_covered() -> None:
     taken: set[Edge] = set()
     for path in SCENARIOS:
         story = ScenarioRunner()

@@ -5,14 +5,7 @@ cooperative, and ``validation``, which checks every assignment. Each assignor ha
 the sticky ones build on ``balancer``.
 """
 
-from partage.assignors.base import (
-    NO_GENERATION,
-    Assignment,
-    Assignor,
-    Member,
-    RebalanceProtocol,
-    Topic,
-)
+from partage.assignors.base import NO_GENERATION, Assignment, Assignor, Member, Topic
 from partage.assignors.canary import Canary
 from partage.assignors.consistent import ConsistentHashing
 from partage.assignors.cooperation import hold_back
@@ -31,6 +24,7 @@ from partage.assignors.roundrobin import RoundRobin
 from partage.assignors.sticky import CooperativeSticky, Sticky
 from partage.assignors.validation import InvalidAssignmentError, check_assignment
 from partage.assignors.weighted import Weighted
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 __all__ = [
     "NO_GENERATION",

@@ -10,12 +10,12 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import ClassVar, Final, Self, TypeAlias
 
 import msgspec
 
 from partage.assignors.explanation import PartitionReason, explain_assignment
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 #: Partition numbers by member id and topic.
 Assignment: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
@@ -25,17 +25,6 @@ NO_GENERATION = -1
 
 #: The largest version that fits the wire format.
 VERSION_MAX: Final = 32_767
-
-
-class RebalanceProtocol(IntEnum):
-    """The way in which members give up partitions (KIP-429).
-
-    EAGER members give up all partitions before they join, COOPERATIVE ones only those that move. A
-    consumer uses the highest protocol that all of its assignors support.
-    """
-
-    EAGER = 0
-    COOPERATIVE = 1
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ from hashlib import blake2b
 from math import ceil
 from typing import ClassVar
 
-from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
+from partage.assignors.base import Assignment, Assignor, Member, Topic
 from partage.assignors.cooperation import hold_back
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 
 class ConsistentHashing(Assignor):

@@ -70,7 +70,7 @@ from partage.assignors import (
     Topic,
     check_assignment,
     hold_back,
-    offered,
+    protocols_by_name,
 )
 
 
@@ -88,7 +88,7 @@ class HotStandby(Assignor):
     def assign(self, members, topics):
         def rank(member):
             priority = int(member.user_data or 0) if self.version >= 1 else 0
-            return -priority, member.order
+            return -priority, member.sort_key
 
         wanted = {member.member_id: {} for member in members}
         for name, topic in topics.items():
@@ -101,7 +101,7 @@ class HotStandby(Assignor):
 
 topics = {"flights": Topic(name="flights", partition_count=3)}
 assignor = HotStandby()
-assert list(offered([assignor])) == ["hot-standby-v1", "hot-standby"]
+assert list(protocols_by_name([assignor])) == ["hot-standby-v1", "hot-standby"]
 
 # A single member gets all partitions.
 old = Member(member_id="old", topics=("flights",), user_data=b"1")

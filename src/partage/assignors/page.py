@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from partage.assignors.base import Assignor, Member, RebalanceProtocol, Topic
+from partage.assignors.base import Assignor, Member, Topic
 from partage.assignors.canary import Canary
 from partage.assignors.consistent import ConsistentHashing
 from partage.assignors.copartitioned import CoPartitioned
@@ -22,6 +22,7 @@ from partage.assignors.roundrobin import RoundRobin
 from partage.assignors.sticky import CooperativeSticky, Sticky
 from partage.assignors.validation import check_assignment
 from partage.assignors.weighted import Weighted
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 
 class AssignorExample(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partage.assignors.base import Assignor, RebalanceProtocol
+from partage.assignors.base import Assignor
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 
 class IncompatibleAssignorsError(ValueError):

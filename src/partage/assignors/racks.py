@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from partage.assignors.sticky_pass import PartitionsByTopic
 
 #: A topic and a partition that one member passes to another.
-Passed: TypeAlias = tuple[str, int]
 #: The member that takes a partition, and the one it gives in return, if any.
-_Taker: TypeAlias = tuple[int, Passed | None]
+_Taker: TypeAlias = tuple[int, tuple[str, int] | None]
 
 _NO_RACK: Final = ""
 #: The search for chains stops after this many times the number of partitions and subscriptions.
@@ -111,11 +110,11 @@ class _Matching:
                         ):
                             self._place(holder, rack, passed)
 
-    def _owns(self, member: int, passed: Passed) -> bool:
+    def _owns(self, member: int, passed: tuple[str, int]) -> bool:
         of_topic = self.holders.get(passed[0])
         return of_topic is not None and of_topic.get(passed[1]) == member
 
-    def _place(self, holder: int, rack: str, passed: Passed) -> None:
+    def _place(self, holder: int, rack: str, passed: tuple[str, int]) -> None:
         """Find a member in one of the partition's racks, and a partition to give in return if
         needed.
         """
@@ -136,7 +135,7 @@ class _Matching:
             return
         self._place_by_chain(holder, passed, near)
 
-    def _place_by_chain(self, holder: int, passed: Passed, near: Sequence[str]) -> None:
+    def _place_by_chain(self, holder: int, passed: tuple[str, int], near: Sequence[str]) -> None:
         """Find a chain: a member in the rack gives a partition that reaches the holder through
         others.
 
@@ -144,7 +143,7 @@ class _Matching:
         """
         sources = [m for other in near for m in self.present[other] if passed[0] in self.wants[m]]
         self.effort -= len(sources)
-        came: dict[int, tuple[int, Passed]] = {}
+        came: dict[int, tuple[int, tuple[str, int]]] = {}
         known = set(sources)
         seen: set[str] = set()
         waiting = deque(sources)
@@ -170,7 +169,7 @@ class _Matching:
         for taker, (giver, given) in chain:
             self._pass(giver, self.rack_of[giver], given, taker, self.rack_of[taker])
 
-    def _passable(self, giver: int) -> Iterable[Passed]:
+    def _passable(self, giver: int) -> Iterable[tuple[str, int]]:
         rack = self.rack_of[giver]
         if rack != _NO_RACK:
             return list(self.misplaced[rack].get(giver, ()))
@@ -221,7 +220,9 @@ class _Matching:
                 found.rotate(-1)
         return None
 
-    def _pass(self, giver: int, its_rack: str, passed: Passed, taker: int, other: str) -> None:
+    def _pass(
+        self, giver: int, its_rack: str, passed: tuple[str, int], taker: int, other: str
+    ) -> None:
         name, partition = passed
         elsewhere = self.misplaced[its_rack].get(giver, {})
         elsewhere.pop(passed, None)

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import msgspec
 
-from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
+from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 #: The number of members with the lowest load that are compared.
 _CANDIDATES_MAX = 16

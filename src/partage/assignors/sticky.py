@@ -14,14 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from partage.assignors.balancer import balance
-from partage.assignors.base import (
-    NO_GENERATION,
-    Assignment,
-    Assignor,
-    Member,
-    RebalanceProtocol,
-    Topic,
-)
+from partage.assignors.base import NO_GENERATION, Assignment, Assignor, Member, Topic
 from partage.assignors.claims import OwnershipClaim, PartitionOwners, resolve_ownership
 from partage.assignors.cooperation import hold_back_owned
 from partage.assignors.racks import match_racks
@@ -32,6 +25,7 @@ from partage.assignors.user_data import (
     encode_generation,
     encode_sticky,
 )
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 
 class Sticky(Assignor):

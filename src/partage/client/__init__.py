@@ -27,7 +27,7 @@ from partage.client.errors import (
     UnsupportedApiError,
 )
 from partage.client.loop_thread import LoopThread
-from partage.client.metadata import TopicMetadata, TopicPartition
+from partage.client.metadata import TopicMetadata
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.range_fetch import FetchedRange, FetchOptions, decode_fetched, fetch_range
@@ -51,6 +51,7 @@ from partage.client.security.options import (
     parse_security_options,
 )
 from partage.client.security.tokens import Token
+from partage.model.topic_partition import TopicPartition
 
 __all__ = [
     "EARLIEST",

@@ -20,11 +20,12 @@ from partage.client.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from partage.client.metadata import BrokerMetadata, LeaderAndEpoch, TopicMetadata, TopicPartition
+from partage.client.metadata import BrokerMetadata, LeaderAndEpoch, TopicMetadata
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.retries import Retries
 from partage.client.security.credentials import Credentials
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.metadata import (
     METADATA,
     MetadataRequest,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from partage.client.addresses import Address
-from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 
 #: Error codes after which the client refreshes the metadata and sends the request again.
 _RETRIABLE: Final = frozenset(

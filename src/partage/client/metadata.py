@@ -7,17 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from partage.model.topic_partition import TopicPartition
 from partage.wire.types import ZERO_UUID
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic, written ``topic-partition`` as in Kafka."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class LeaderAndEpoch(NamedTuple):

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
 from partage.client.errors import BrokerResponseError, ClientError
-from partage.client.metadata import LeaderAndEpoch, TopicPartition
+from partage.client.metadata import LeaderAndEpoch
 from partage.client.options import RetryPolicy
 from partage.client.retries import Retries
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.list_offsets import (
     EARLIEST,
     LATEST,

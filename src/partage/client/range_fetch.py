@@ -17,10 +17,11 @@ from partage.client.errors import (
     NoProgressError,
     RecordsUnavailableError,
 )
-from partage.client.metadata import LeaderAndEpoch, TopicMetadata, TopicPartition
+from partage.client.metadata import LeaderAndEpoch, TopicMetadata
 from partage.client.offsets import EARLIEST, LATEST, list_offsets
 from partage.client.retries import Retries
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import (
     FETCH,
     FetchPartition,

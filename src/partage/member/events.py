@@ -10,9 +10,9 @@ import msgspec
 
 from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 
 #: A topic and a partition number. Groups with another purpose may use any pair of that form.
-Partition = tuple[str, int]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -240,7 +240,7 @@ class AssignmentDecoded(Event, frozen=True, gc=False, kw_only=True):
     """
 
     serial: int
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
     is_subscribed: bool = True
     rejoin_reason: str | None = None
 

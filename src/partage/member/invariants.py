@@ -28,7 +28,6 @@ from partage.member.ownership import (
     ApplyingAssignment,
     Ownership,
     PreparingJoin,
-    RebalanceProtocol,
     ReleasingAssignment,
 )
 from partage.member.states import (
@@ -39,6 +38,7 @@ from partage.member.states import (
     MemberState,
 )
 from partage.member.timers import MemberTimer
+from partage.model.rebalance_protocol import RebalanceProtocol
 
 ArmedTimers = Mapping[MemberTimer, int]
 

@@ -6,9 +6,10 @@ from enum import StrEnum
 
 import msgspec
 
-from partage.member.events import GroupMemberMetadata, Partition, SupportedProtocol
+from partage.member.events import GroupMemberMetadata, SupportedProtocol
 from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 
 
 class Action(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -172,7 +173,7 @@ class EncodeSubscription(Action, frozen=True, gc=False, kw_only=True):
 
     serial: int
     generation: int
-    owned: tuple[Partition, ...]
+    owned: tuple[TopicPartition, ...]
 
 
 class DecodeAssignment(Action, frozen=True, gc=False, kw_only=True):
@@ -200,7 +201,7 @@ class CallListener(Action, frozen=True, gc=False, kw_only=True):
 
     serial: int
     callback: ListenerCallback
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class Outcome:

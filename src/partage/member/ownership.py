@@ -19,8 +19,6 @@ partitions are given up and which callback of the listener is due (KIP-429):
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
 from partage.member.events import (
@@ -35,7 +33,6 @@ from partage.member.events import (
     JoinPrepareFailed,
     LeaveRequested,
     MetadataChanged,
-    Partition,
     RejoinRequested,
     StartRequested,
     SubscriptionChanged,
@@ -58,8 +55,10 @@ from partage.member.outcome import (
 from partage.member.settings import MemberSettings
 from partage.member.state_machine import MembershipStateMachine
 from partage.member.states import ACTIVE_STATES, MemberState
+from partage.model.rebalance_protocol import RebalanceProtocol
+from partage.model.topic_partition import TopicPartition
 
-Partitions = frozenset[Partition]
+Partitions = frozenset[TopicPartition]
 _NOTHING: Partitions = frozenset()
 
 
@@ -67,13 +66,6 @@ _NOTHING: Partitions = frozenset()
 _RESTARTING_STATES = frozenset(
     {MemberState.UNSUBSCRIBED, MemberState.FATAL, MemberState.PREPARE_LEAVING, MemberState.LEAVING}
 )
-
-
-class RebalanceProtocol(StrEnum):
-    """The way in which partitions change hands (KIP-429)."""
-
-    EAGER = "eager"
-    COOPERATIVE = "cooperative"
 
 
 class PreparingJoin(msgspec.Struct):

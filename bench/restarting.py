@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.apart import Apart
 from bench.machine import LOAD_CORE
 from partage.client.consumer import RebalanceListener, Record
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.sync import Consumer
 
 #: How much longer than its owner's work a record may wait for other reasons than a rebalance.

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from partage import sync
 from partage.client.group.offsets import OffsetAndMetadata
-from partage.client.metadata import TopicPartition as Place
 from partage.console.common.client_options import client_options
+from partage.model.topic_partition import TopicPartition as Place
 
 from .commands import Commands, records
 from .generic_member import GenericMember

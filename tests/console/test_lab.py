@@ -104,20 +104,20 @@ def test_on_a_terminal_one_sees_that_a_world_goes_on(
 @PATIENT
 def test_a_world_without_its_plan_is_a_quiet_one(partage: Commands) -> None:
     ran = partage("lab", "story", 3, "--keep", "none", "--set", "members=2")
-    assert "! from here on nothing goes wrong" in ran.out
+    assert "! all faults are healed" in ran.out
     assert "JoinGroup" in ran.out
     assert ran.lines[-1] == "seed 3: no rule is broken"
 
 
 @PATIENT
 def test_what_makes_no_sense_is_said(partage: Commands) -> None:
-    assert "no option 'nothing'" in partage.fails(
+    assert "unknown option 'nothing'" in partage.fails(
         "lab", "run", "--seeds", 1, "--set", "nothing=1", code=2
     )
     assert "--seeds 1" in partage.fails("lab", "run", "--keep", "3", code=2)
     assert "numbers with commas" in partage.fails("lab", "story", 1, "--keep", "x", code=2)
     assert "members" in partage.fails("lab", "story", 1, "--set", "members=many", code=2)
-    assert "seed 1 plans 16 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
+    assert "the plan of seed 1 has 16 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
     for asked in (("run", "--seed-from", -5), ("story", "--", -5), ("shrink", "--", -5)):
         assert "greater than or equal to 0" in partage.fails("lab", *asked, code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
@@ -131,10 +131,10 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
         ({"static_share": "7"}, "static_share=7: Expected `float` <= 1"),
         ({"assignors": "mine"}, "assignors=mine: Invalid enum value 'mine'"),
         ({"safety_ms": "10"}, "safety_ms=10: Expected `int` >= 1000"),
-        ({"kinds": "nope"}, "there is no fault 'nope'; there are"),
-        ({"kinds": ""}, "there is no fault ''; there are"),
-        ({"poll_interval_ms": "90000"}, "poll_interval_ms=90000 is to be less than max_poll"),
-        ({"heartbeat_interval_ms": "99999"}, "is to be less than session_timeout_ms"),
+        ({"kinds": "nope"}, "unknown fault 'nope'; faults are"),
+        ({"kinds": ""}, "unknown fault ''; faults are"),
+        ({"poll_interval_ms": "90000"}, "poll_interval_ms=90000 must be less than max_poll"),
+        ({"heartbeat_interval_ms": "99999"}, "must be less than session_timeout_ms"),
         ({"retention_check_ms": "0"}, "retention_check_ms=0: Expected `int` >= 1"),
     ],
 )
@@ -145,7 +145,7 @@ def test_options_that_no_world_can_have(change: dict[str, str], said: str) -> No
 
 @pytest.mark.parametrize("kept", [(99,), (-1,)])
 def test_steps_that_no_plan_has(kept: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"seed 1 plans \d+ steps, from 0 on: none is (99|-1)"):
+    with pytest.raises(ValueError, match=r"the plan of seed 1 has \d+ steps, numbered from 0: there is no step (99|-1)"):
         draw_scenario(1, kept)
 
 

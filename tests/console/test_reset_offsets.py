@@ -104,8 +104,8 @@ def test_group_with_members_is_rejected(partage: Commands, group: str, topic: st
     for option in ("--dry-run", "--execute"):
         error = partage.fails(*RESET, "-g", group, "-t", topic, "--to-earliest", option)
         assert error == (
-            f"cannot reset group {group}: it is Stable and has members, which keep their positions; "
-            "stop them first"
+            f"cannot reset group {group}: it is Stable and has members, which keep their "
+            "positions; stop them first"
         )
     member.close()
     partage(*RESET, "-g", group, "-t", topic, "--to-earliest", "--execute")

@@ -308,8 +308,8 @@ MUTANTS = (
     Mutant(
         "a zombie delivers",
         f"{_M}.ownership",
-        "if not membership.is_in_generation or membership.link.is_session_expired or self.has_lost_partitions:",
-        "if not membership.is_in_generation or self.has_lost_partitions:",
+        "            or membership.link.is_session_expired\n",
+        "",
     ),
     Mutant(
         "what is lost stays owned",

@@ -1,6 +1,6 @@
 """Plants a mutant in this process, before anything of it is imported, and looks for it.
 
-cd tests && python -m lab.planting "a zombie delivers" --seeds 100
+cd tests && python -m lab.mutation "a zombie delivers" --seeds 100
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``partage`` with a bug planted in it, in this process and in those that run worlds for it.
 
-cd tests && python -m lab.planted "a zombie delivers" lab run --seeds 10
+cd tests && python -m lab.run_mutant "a zombie delivers" lab run --seeds 10
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _parse_mutant_name() -> str:
     names = [mutant.name for mutant in MUTANTS]
     if len(sys.argv) < 3:
         sys.exit(
-            'usage: python -m lab.planted BUG lab run|story|shrink ..., such as "a zombie delivers"'
+            'usage: python -m lab.run_mutant BUG lab run|story|shrink ..., such as "a zombie delivers"'
         )
     name = sys.argv.pop(1)
     if name not in names:

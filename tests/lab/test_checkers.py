@@ -341,7 +341,7 @@ def test_who_was_replaced_cannot_leave_for_its_successor(code: ErrorCode) -> Non
 def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
     story = replaced()
     commit(story, generation=-1)
-    with pytest.raises(RuleViolationError, match="a was replaced, and is accepted"):
+    with pytest.raises(RuleViolationError, match="a was replaced, but its request was accepted"):
         commit(story, generation=1)
 
 
@@ -370,7 +370,7 @@ def a_partition_goes_over(*, joined_by: str, told_of: int = 2) -> None:
 
 def test_who_was_joined_for_by_somebody_else_has_not_heard_of_it() -> None:
     a_partition_goes_over(joined_by="stranger")
-    with pytest.raises(RuleViolationError, match="is held by c"):
+    with pytest.raises(RuleViolationError, match="is owned by c"):
         a_partition_goes_over(joined_by="b")
 
 

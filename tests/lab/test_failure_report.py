@@ -130,6 +130,6 @@ def test_a_bug_that_is_none_is_told_and_those_that_there_are() -> None:
     assert wrong.stderr.startswith("there is no bug 'a zombie sleeps'; there are\n  ")
     assert f"\n  {BUG}\n" in wrong.stderr
     nothing = planted()
-    assert (nothing.returncode, nothing.stderr[:29]) == (1, "usage: python -m lab.planted ")
+    assert (nothing.returncode, nothing.stderr[:32]) == (1, "usage: python -m lab.run_mutant ")
     spread = planted(BUG, "lab", "run", "--spark")
     assert spread.stderr.endswith("leave out --spark\n")

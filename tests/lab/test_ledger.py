@@ -71,7 +71,7 @@ def test_a_former_owner_writes_into_the_log() -> None:
     story.load(2)
     story.write_from(1, 7)
     with pytest.raises(
-        RuleViolationError, match=r"loaded is not what was durable.*0 records in doubt"
+        RuleViolationError, match=r"the loaded state is not the durable state.*0 records in doubt"
     ):
         story.load(2, 7)
 
@@ -114,7 +114,7 @@ def test_who_loads_what_is_another_ones_by_now_does_not_get_it() -> None:
 
 def test_two_brokers_have_a_shard_in_one_epoch() -> None:
     story = SharedHistory()
-    with pytest.raises(RuleViolationError, match="brokers 1 and 2 both have it in epoch 1"):
+    with pytest.raises(RuleViolationError, match="brokers 1 and 2 both own the shard in epoch 1"):
         story.load(2, epoch=1)
 
 

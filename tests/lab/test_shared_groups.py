@@ -56,7 +56,7 @@ def test_a_broker_that_is_stopped_leaves_its_shards_to_others_at_once(world: Wor
     assert stopped.is_up
     world.clock.run(TIMEOUT_MS)
     died = [entry for entry in world.history.entries if isinstance(entry, history.BrokerDied)]
-    assert [entry.cause for entry in died] == ["it is stopped"]
+    assert [entry.cause for entry in died] == ["clean shutdown"]
 
 
 def test_a_broker_that_is_killed_has_them_until_its_session_is_over(
@@ -64,7 +64,7 @@ def test_a_broker_that_is_killed_has_them_until_its_session_is_over(
 ) -> None:
     killed = coordinator_of(world)
     monkeypatch.setattr(world, "restart_later", lambda broker: None)
-    killed.die("it is killed")
+    killed.die("killed")
     world.clock.run(TIMEOUT_MS // 2)
     assert world.coordinator() is None
     world.clock.run(TIMEOUT_MS)
@@ -112,7 +112,7 @@ def test_a_broker_gives_back_what_it_owns_and_does_not_hold(
     world = stable_world(shards=2)
     first, second = world.brokers
     monkeypatch.setattr(world, "restart_later", lambda broker: None)
-    second.die("it is killed")
+    second.die("killed")
     world.clock.run(2 * TIMEOUT_MS)
     place = first._membership
     assert place is not None

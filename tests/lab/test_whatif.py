@@ -186,14 +186,14 @@ class TestEvents:
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         restarted = run(live, "restart", "range")
         assert restarted.rebalances >= 4
-        assert restarted.detail == "each away for 5 s"
+        assert restarted.detail == "each member is down for 5 s"
         assert restarted.settled_s is not None
 
     def test_more_members_take_no_more_than_their_share(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         more = run(live, "more", "cooperative-sticky")
         assert (more.moved, more.shuffled, more.unread) == (2, 0, 0)
-        assert more.detail == "2 that subscribe to t"
+        assert more.detail == "2 members that subscribe to t"
 
     def test_what_was_nobodys_is_read_and_has_not_moved(self):
         live = group(member(1, "t0"), member(2, "t1"))

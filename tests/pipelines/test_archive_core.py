@@ -77,13 +77,13 @@ class TestManifest:
     @pytest.mark.parametrize(
         ("bad", "story"),
         [
-            (entry(1, ("t", 0, 9, 12, 3)), "brings offsets 9 to 12 of t-0, part of which is"),
-            (entry(1, ("t", 1, 0, 5, 5), ("t", 1, 4, 6, 2)), "part of which is archived already"),
-            (entry(2, ("t", 0, 10, 12, 2)), "entry 2 comes where 1 should"),
-            (entry(1, ("t", 0, 12, 12, 0)), "has no such range"),
-            (entry(1, ("t", 0, 10, 12, 3)), "has no such range"),
-            (entry(1, ("t", 0, 10, 12, 2, "b0")), "topic 't' was deleted and made anew"),
-            (entry(1, ("t", 0, 10, 12, 2), version=2), "is of version 2; this program reads 1"),
+            (entry(1, ("t", 0, 9, 12, 3)), "has offsets 9 to 12 of t-0, some of which are"),
+            (entry(1, ("t", 1, 0, 5, 5), ("t", 1, 4, 6, 2)), "some of which are already archived"),
+            (entry(2, ("t", 0, 10, 12, 2)), "found entry 2 instead of entry 1"),
+            (entry(1, ("t", 0, 12, 12, 0)), "has an invalid range"),
+            (entry(1, ("t", 0, 10, 12, 3)), "has an invalid range"),
+            (entry(1, ("t", 0, 10, 12, 2, "b0")), "topic 't' was deleted and recreated"),
+            (entry(1, ("t", 0, 10, 12, 2), version=2), "has version 2; this program reads 1"),
         ],
     )
     def test_what_does_not_follow_is_refused_and_changes_nothing(self, bad, story):
@@ -180,7 +180,7 @@ def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, step
         with pytest.MonkeyPatch.context() as patch:
             kill_at(patch, killed_at)
             try:
-                runs[who].batches.bring("0", lambda place, b=batch: stage(place, b, gaps))
+                runs[who].batches.archive_batch("0", lambda place, b=batch: stage(place, b, gaps))
                 promised |= records
             except Killed:
                 patch.undo()
@@ -234,7 +234,7 @@ _rmtree = shutil.rmtree
 class TestDirectory:
     def test_a_directory_of_something_else_is_left_alone(self, tmp_path):
         (tmp_path / "letter.txt").touch()
-        with pytest.raises(ArchiveDirectoryError, match="is no archive, and not empty"):
+        with pytest.raises(ArchiveDirectoryError, match="is not empty, and it is not an archive"):
             ArchiveDirectory(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
@@ -250,7 +250,9 @@ class TestDirectory:
         with pytest.raises(ManifestError, match=r"00000000\.json cannot be read"):
             ArchiveDirectory(tmp_path / "a")
         path.write_bytes(msgspec.json.encode(entry(3)))
-        with pytest.raises(ManifestError, match=r"00000000\.json: entry 3 comes where 0 should"):
+        with pytest.raises(
+            ManifestError, match=r"00000000\.json: found entry 3 instead of entry 0"
+        ):
             ArchiveDirectory(tmp_path / "a")
 
     def test_of_two_that_come_at_once_one_waits_for_the_other(self, tmp_path):
@@ -275,25 +277,27 @@ class TestDirectory:
         assert bring("0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), {"t": "a0"})
         for ids in ({"t": "a0"}, {"t": ""}, {}):  # the same, or nobody knows
             assert not bring("1", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), ids)
-        with pytest.raises(ManifestError, match="made anew since it was archived; take another"):
+        with pytest.raises(ManifestError, match="recreated since it was archived; use another"):
             bring("2", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), {"t": "b0"})
         run.staging.close(run.directory)
-        with pytest.raises(ManifestError, match="made anew"):  # whoever opens it knows, too
+        with pytest.raises(ManifestError, match="recreated"):  # whoever opens it knows, too
             ArchiveDirectory(tmp_path / "a").manifest.check_topics({"t": "b0"})
 
     def test_rows_of_two_kinds_do_not_come_together(self, tmp_path):
         def options(**changed):
             given = {"servers": "", "left": "t", "right": "u", "group": "g", "output": tmp_path}
-            return JoinOptions(**given | {"terms": JoinWindow(within_ms=1, late_ms=2)} | changed)
+            return JoinOptions(**given | {"window": JoinWindow(within_ms=1, late_ms=2)} | changed)
 
         run = Run(tmp_path / "a")
         late = ArchiveDirectory(tmp_path / "a", options().kind)  # nothing is in it yet
         assert run.batches.archive_batch(
             "0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset())
         )
-        with pytest.raises(ArchiveDirectoryError, match="by another pipeline or on other terms"):
+        with pytest.raises(
+            ArchiveDirectoryError, match="by another pipeline or with other options"
+        ):
             late.refresh()
-        with pytest.raises(ArchiveDirectoryError, match="take another --output"):
+        with pytest.raises(ArchiveDirectoryError, match="use another --output"):
             ArchiveDirectory(tmp_path / "a", options().kind)
         run.staging.close(run.directory)
         assert ArchiveDirectory(tmp_path / "a", kind=None).manifest.next_number == 1
@@ -304,13 +308,13 @@ class TestDirectory:
         assert bring("0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()))
         staging.close(joined)
         ArchiveDirectory(tmp_path / "j", options(group="h", is_once=True).kind)
-        others = [{"right": "v"}, {"terms": JoinWindow(0, 2)}, {"terms": JoinWindow(1, 3)}]
+        others = [{"right": "v"}, {"window": JoinWindow(0, 2)}, {"window": JoinWindow(1, 3)}]
         for changed in others:
             with pytest.raises(
-                ArchiveDirectoryError, match=r"within 0\.001 s, late 0\.002 s; this"
+                ArchiveDirectoryError, match=r"within 0\.001 s, late 0\.002 s; this run"
             ):
                 ArchiveDirectory(tmp_path / "j", options(**changed).kind)
-        with pytest.raises(ArchiveDirectoryError, match="this is archive"):
+        with pytest.raises(ArchiveDirectoryError, match="this run: archive"):
             ArchiveDirectory(tmp_path / "j")
 
     def test_what_the_living_have_staged_stays(self, tmp_path):

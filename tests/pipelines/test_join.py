@@ -158,7 +158,7 @@ class TestSmall:
         def go(**changed):
             left, right = changed.pop("topics", topics)
             given = {"servers": kafka.servers, "left": left, "right": right, "is_once": True}
-            given |= {"terms": JoinWindow(within_ms=1000, late_ms=0), "group": f"g-{left}"}
+            given |= {"window": JoinWindow(within_ms=1000, late_ms=0), "group": f"g-{left}"}
             return join(spark, JoinOptions(**given | {"output": tmp_path / "j"} | changed))
 
         return go

@@ -270,7 +270,7 @@ def test_the_command_tells_and_writes(
     assert "skipped 5 records" in ran.err
     assert (tmp_path / "out" / "pictures" / "all-groups.png").exists()
     again = run(partage, "--topic", "events", "-o", tmp_path / "out", code=1)
-    assert "take another --output, or --overwrite" in again.err
+    assert "use another --output, or --overwrite" in again.err
     over = run(
         partage, "--topic", "events", "-o", tmp_path / "out", "--overwrite", "--json",
         "--group", "coop", "--pictures", 0, "--format", "csv",
@@ -288,7 +288,7 @@ def test_the_command_tells_and_writes(
         (["--topic", "__group_events"], "partage.group.events.enable"),
         (["--topic", "empty"], "there are no events in empty"),
         (["--topic", "empty", "--group", "g"], "there are no events of g in empty"),
-        (["--topic", "letters"], "is it the right topic?"),
+        (["--topic", "letters"], "check that it is the right topic"),
         (["--topic", "events", "--since", "2100-01-01T00:00:00"], "there are no events"),
     ],
 )

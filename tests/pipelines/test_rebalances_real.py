@@ -28,7 +28,7 @@ class Member:
     """A consumer, a process of its own."""
 
     def __init__(self, servers: str, name: str) -> None:
-        script = Path(__file__).with_name("reading_member.py")
+        script = Path(__file__).with_name("consumer_process.py")
         command = [sys.executable, str(script), servers, "tower", "flights", "10000", name]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
 

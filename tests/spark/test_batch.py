@@ -151,4 +151,4 @@ class TestRefusals:
     def test_a_schema_of_ones_own(self, spark, kafka):
         reader = spark.read.format("partage").option("kafka.bootstrap.servers", kafka.servers)
         frame = reader.option("subscribe", "t").schema("a int").load()
-        assert "leave out .schema(...)" in self.story(frame.count)
+        assert "remove .schema(...)" in self.story(frame.count)

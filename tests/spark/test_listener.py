@@ -3,7 +3,7 @@
 import pytest
 
 from partage.client.errors import NoProgressError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import SparkOptionError
 from partage.spark.stream.listener import CommitListener
 from partage.spark.stream.offset import INITIAL_OFFSET

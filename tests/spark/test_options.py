@@ -132,7 +132,7 @@ def test_options_can_be_sent_to_executors():
         ({"bootstrap.servers": "a:1"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka.bootstrap.servers": "a"}, "kafka.bootstrap.servers: 'a' is not a broker address"),
         ({"kafka.max.pol.records": "1"}, "did you mean kafka.max.poll.records?"),
-        ({"kafka.auto.offset.reset": "latest"}, "not supported: say startingOffsets"),
+        ({"kafka.auto.offset.reset": "latest"}, "not supported: use startingOffsets"),
         (
             {"kafka.security.protocol": "TLS"},
             "security_protocol must be one of PLAINTEXT, SSL, .*'TLS'",
@@ -141,13 +141,13 @@ def test_options_can_be_sent_to_executors():
         ({"kafka.ssl.keystore.key": "x"}, "set kafka.ssl.keystore.location"),
         ({"kafka.isolation.level": "x"}, "takes read_uncommitted or read_committed, not 'x'"),
         ({"kafka.request.timeout.ms": "-1"}, "takes a whole number above zero, not '-1'"),
-        ({"assign": '{"t": [0]}'}, "exactly one of .*; subscribe and assign are given"),
-        ({"subscribe": " , "}, "subscribe takes topics"),
+        ({"assign": '{"t": [0]}'}, "exactly one of .*; subscribe and assign are set"),
+        ({"subscribe": " , "}, "subscribe takes topic names"),
         ({"includeHeaders": "yes"}, "includeHeaders takes true or false, not 'yes'"),
         ({"minPartitions": "0"}, "minPartitions takes a whole number above zero, not '0'"),
         ({"minPartitions": "many"}, "not 'many'"),
         ({"columns": "valeu"}, "there is no column 'valeu'; did you mean value?"),
-        ({"columns": "key,key"}, "columns names one twice"),
+        ({"columns": "key,key"}, "columns names a column twice"),
         ({"columns": ""}, "there is no column ''"),
         (
             {"columns": "key", "includeHeaders": "true"},
@@ -159,8 +159,8 @@ def test_options_can_be_sent_to_executors():
         ({"startingOffsets": '{"t": {"0": -1}}'}, r"has -1 \(latest\) for t-0"),
         ({"endingOffsets": '{"t": {"0": -2}}'}, r"has -2 \(earliest\) for t-0"),
         ({"startingOffsets": "5"}, "takes earliest, latest, or JSON such as .*; not 5"),
-        ({"startingOffsets": "oldest"}, "oldest is no such JSON"),
-        ({"startingOffsets": "{}"}, "this names no partition"),
+        ({"startingOffsets": "oldest"}, "oldest is not valid"),
+        ({"startingOffsets": "{}"}, "it names no partition"),
         ({"startingOffsets": '{"t": 5}'}, "'t' has 5"),
         ({"startingOffsets": '{"t": {}}'}, "'t' has {}"),
         ({"startingOffsets": '{"t": {"0": -3}}'}, 't\' has {"0": -3}'),
@@ -168,7 +168,7 @@ def test_options_can_be_sent_to_executors():
         ({"startingOffsets": '{"t": {"0": true}}'}, "true"),
         ({"startingOffsets": '{"t": {"x": 1}}'}, "x"),
         ({"startingOffsets": '{"t": {"0": 9223372036854775808}}'}, "9223372036854775808"),
-        ({"startingOffsets": '{"t": {"0": 1}, "t": {"0": 2}}'}, "a name stands there twice"),
+        ({"startingOffsets": '{"t": {"0": 1}, "t": {"0": 2}}'}, "a name occurs twice"),
         ({"startingTimestamp": "yesterday"}, "takes milliseconds since 1970, .* not 'yesterday'"),
         ({"startingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "-1"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "takes error or latest"),
@@ -189,7 +189,7 @@ def test_what_is_wrong_is_said(given, story):
 
 def test_what_is_missing_is_said():
     with pytest.raises(
-        SparkOptionError, match=r"exactly one of subscribe, .*; none of them is given"
+        SparkOptionError, match=r"exactly one of subscribe, .*; none is set"
     ):
         parse_options(SERVERS)
     with pytest.raises(SparkOptionError, match=r"kafka\.bootstrap\.servers is missing"):
@@ -199,7 +199,7 @@ def test_what_is_missing_is_said():
 @pytest.mark.parametrize(
     ("text", "story"),
     [
-        ("", "is no such JSON"),
+        ("", "is not valid"),
         ("[1]", r"not \[1\]"),
         ("{}", "names no partition"),
         ('{"t": []}', r"'t' has \[\]"),
@@ -222,7 +222,7 @@ def test_a_pattern_is_a_regular_expression(text):
 
 def test_offsets_name_what_is_assigned():
     given = {**SERVERS, "assign": '{"t": [0, 1]}', "startingOffsets": '{"t": {"1": 5, "2": 5}}'}
-    with pytest.raises(SparkOptionError, match="without: t-0; not read: t-2"):
+    with pytest.raises(SparkOptionError, match="missing: t-0; not read: t-2"):
         parse_options(given)
 
 

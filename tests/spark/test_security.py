@@ -114,7 +114,7 @@ def test_a_token_endpoint(in_jaas):
         ({"security.protocol": "SSL", "ssl.ca.location": "x.pem"}, "x.pem: No such file"),
         (
             {**SASL, "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"},
-            r"sasl\.jaas\.config names none of PlainLoginModule, ScramLoginModule",
+            r"sasl\.jaas\.config must name one of PlainLoginModule, ScramLoginModule",
         ),
         ({**SASL, "sasl.jaas.config": PLAIN + ";"}, "needs sasl_password"),
         ({**SASL, "sasl.jass.config": "x"}, r"did you mean kafka\.sasl\.jaas\.config\?"),

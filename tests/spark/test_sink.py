@@ -130,7 +130,7 @@ class TestRefusals:
 
     def test_a_partition_that_is_not_there(self, spark, kafka, write):
         topic = kafka.topic(2)
-        with pytest.raises(PySparkException, match=f"partition 2 of {topic}, which has 2"):
+        with pytest.raises(PySparkException, match=f"partition 2 of '{topic}', which has 2"):
             write(spark.sql("SELECT 'x' AS value, 2 AS partition"), topic=topic)
         kafka.widen(topic, 3)
         write(spark.sql("SELECT 'x' AS value, 2 AS partition"), topic=topic)

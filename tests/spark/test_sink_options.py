@@ -53,7 +53,7 @@ def test_sparks_own_options_are_let_through():
         ({"kafka__transactional__id": "x"}, "at least once, without transactions"),
         ({"kafka__partitioner__class": "x"}, "give the rows a partition column"),
         ({"kafka__linger__ms": "-1"}, "kafka.linger.ms takes a whole number, not '-1'"),
-        ({"kafka__lingerms": "1"}, "kafka.lingerms is no setting.*did you mean kafka.linger.ms"),
+        ({"kafka__lingerms": "1"}, "kafka.lingerms is not a setting.*did you mean kafka.linger.ms"),
         ({"kafka__max__block__ms": "soon"}, "kafka.max.block.ms takes a whole number above zero"),
         ({"kafka__compression__type": "rar"}, "takes none or gzip or snappy or lz4 or zstd"),
         ({"kafka__bootstrap__servers": "h"}, "kafka.bootstrap.servers: "),
@@ -135,7 +135,7 @@ def test_librdkafka_takes_what_it_is_given():
     }
     TaskProducer(parse_write_options(SERVERS | values, is_stream=False)).discard()
     values["kafka.max.in.flight.requests.per.connection"] = "6"
-    with pytest.raises(WriteError, match=r"no producer with these options: .*max\.in\.flight"):
+    with pytest.raises(WriteError, match=r"the producer rejected the options: .*max\.in\.flight"):
         TaskProducer(parse_write_options(SERVERS | values, is_stream=False))
 
 
@@ -184,7 +184,7 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("ddl", "topic", "story"),
         [
-            ("key string, valu string", "t", "needs a column named value; this one has key, valu"),
+            ("key string, valu string", "t", "needs a column named value; it has key, valu"),
             ("value string", None, "the topic is missing: set the option topic"),
             ("value int", "t", "the column value must be binary or string, not int; cast it"),
             ("value string, key long", "t", "the column key must be binary or string, not bigint"),
@@ -240,7 +240,7 @@ class TestRows:
         batch = pa.RecordBatch.from_arrays(
             [pa.array(["a"]), pa.array([[header]], kind)], names=["value", "headers"]
         )
-        with pytest.raises(SparkOptionError, match="a header needs a key"):
+        with pytest.raises(SparkOptionError, match="a header has no key"):
             list(to_records(batch, shape("value string, headers h", "t"), "t"))
 
 
@@ -263,7 +263,7 @@ class TestSending:
                 broker.kill()
                 yield from [b"after it died"] * 10
 
-            with pytest.raises(WriteError, match="records were not acknowledged; the first of"):
+            with pytest.raises(WriteError, match="records were not acknowledged; the first was"):
                 self.write(servers, values(), **limits)
             broker.start()
             # Another producer, with nothing of the failed write in it.

@@ -106,28 +106,28 @@ class Sharing(RuleBasedStateMachine):
         if query.logged is not None:
             self.a_batch_is_written(query)
         planner = query.planner
-        planner.done(decode_offset(query.kept))
-        planner.holds(query.owned)
+        planner.complete_batch(decode_offset(query.kept))
+        planner.update_owned(query.owned)
         self.commit(planner)
         for partition in query.to_give_up & query.owned.keys():
             del query.owned[partition]
         query.to_give_up.clear()
-        planner.holds(query.owned)
-        for partition in planner.unplaced:
-            planner.place(partition, self.committed.get(partition), 0)
+        planner.update_owned(query.owned)
+        for partition in planner.without_position:
+            planner.set_first_position(partition, self.committed.get(partition), 0)
         self.commit(planner)
         ends = {partition: self.ends[partition] for partition in query.owned}
-        if planner.is_due(ends, TriggerLimits(), 0):
+        if planner.is_batch_due(ends, TriggerLimits(), 0):
             end = planner.plan(ends, TriggerLimits(records_max=limit), 0, QueryIdentity(), {})
-            assert limit is None or sum(one.size for one in end.to_read) <= limit
+            assert limit is None or sum(one.size for one in end.ranges_to_read) <= limit
             query.logged = encode_offset(end)
 
     def commit(self, planner):
-        due = planner.due()
+        due = planner.offsets_to_commit()
         for partition, offset in due.items():
             assert offset > self.committed.get(partition, -1), "the group would go back"
             self.committed[partition] = offset
-        planner.committed(due)
+        planner.record_commit(due)
 
     def a_batch_is_written(self, query):
         end: StreamOffset = decode_offset(query.logged)

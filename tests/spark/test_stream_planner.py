@@ -33,7 +33,7 @@ class TestOffsets:
         st.builds(
             StreamOffset,
             seq=st.integers(1, 99),
-            whose=st.just(WHOSE),
+            identity=st.just(WHOSE),
             topics=st.just(MARKS),
             ranges=st.dictionaries(partitions, ranges),
             lag=st.dictionaries(partitions, st.integers(0, 9)),

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import SparkOptionError
 from partage.spark.stream.partition_source import PartitionSource
 from partage.sync import Consumer
@@ -19,24 +19,24 @@ class Wanted(PartitionSource):
     def __init__(self, done, partition):
         super().__init__()
         self._done = done
-        self._tenures = {partition: 1}
+        self._owned = {partition: 1}
         self.told = []
 
-    async def begin(self):
+    async def start(self):
         pass
 
-    async def tenures(self):
-        return self._tenures
+    async def readable(self):
+        return self._owned
 
     @property
     def owned(self):
-        return self._tenures
+        return self._owned
 
     @property
-    def to_give_up(self):
+    def pending_revocation(self):
         return tuple(self._done)
 
-    async def committed(self, partitions):
+    async def committed_offsets(self, partitions):
         return {p: at for p, at in self._done.items() if p in partitions}
 
     async def commit(self, offsets):
@@ -93,10 +93,10 @@ class TestGroups:
         topic, _ = filled_topic(kafka, 2, 10)
         before = query(subscribe=topic, startingOffsets="earliest")
         before.plan()
-        before.kept["ranges"][topic].pop("1")  # another member's then
+        before.last_offset["ranges"][topic].pop("1")  # another member's then
         before.stop()
         holding = Wanted({TopicPartition(topic, 0): 5}, TopicPartition(topic, 1))
-        monkeypatch.setattr("partage.spark.stream.stream_source.Everything", lambda look: holding)
+        monkeypatch.setattr("partage.spark.stream.stream_source.AllPartitions", lambda look: holding)
         monkeypatch.setattr("partage.spark.stream.stream_source._IDLE_CHECK_INTERVAL_S", 0.01)
         again = query(checkpoint=before.checkpoint, subscribe=topic, startingOffsets="latest")
         again.read()
@@ -135,7 +135,7 @@ class TestGroups:
         hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
         one = query(**group_query_options(topic, **hasty))
         assert one.batch() == truth
-        with kafka.standing_still(one.reader._running.loop):
+        with kafka.standing_still(one.reader._runtime.loop):
             two = query(**group_query_options(topic))
             rows = []
             wait_until(lambda: rows.extend(two.batch()) or len(rows) >= 10)

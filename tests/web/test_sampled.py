@@ -54,7 +54,7 @@ def test_move_between_polls_is_rebalance() -> None:
 
 
 def test_unchanged_owner_keeps_partition_in_rebalance() -> None:
-    """DescribeGroups returns no assignment then; an unchanged owner counts as owner all the time."""
+    """DescribeGroups returns no assignment then; an unchanged owner keeps its interval."""
     sampled = seen(
         group(a="0-1", b="2"),
         group("g", "PreparingRebalance", a="", b="", c=""),

@@ -140,7 +140,7 @@ def test_events_before_listing_are_kept() -> None:
     watched.add(look(5_000 + module.UNLISTED_KEPT_MS, group("g")))
     later = watched.history("g")
     assert later is not None
-    assert not later.timeline().is_from_events, "what was told of a group that is gone is forgotten"
+    assert not later.timeline().is_from_events, "events of a deleted group are dropped"
 
 
 def test_failures_are_recorded_and_cleared() -> None:

@@ -27,6 +27,7 @@ from partage.assignors import (
 from partage.assignors import Member as Subscriber
 from partage.bridge import version_probing
 from partage.member.events import GroupMemberMetadata, SupportedProtocol
+from partage.model.topic_partition import TopicPartition
 from partage.wire.consumer_protocol import (
     Assignment,
     ConsumerTopicPartitions,
@@ -217,7 +218,7 @@ class ConsumerProtocol:
 
     def apply_assignment(
         self, protocol: str, assignment: bytes, generation: int
-    ) -> list[tuple[str, int]]:
+    ) -> list[TopicPartition]:
         """Decode an assignment and pass it to the assignor.
 
         Returns:
@@ -235,7 +236,7 @@ class ConsumerProtocol:
             )
         share = {topic.topic: list(topic.partitions) for topic in said.assigned_partitions}
         self._assignors[protocol].on_assignment(share, generation)
-        return [(topic, number) for topic, of in share.items() for number in of]
+        return [TopicPartition(topic, number) for topic, of in share.items() for number in of]
 
 
 def _with_version(assignor: Assignor, user_data: bytes | None) -> bytes | None:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from partage.coordinator.records import Record
+from partage.model.topic_partition import TopicPartition
 from partage.wire.types import Message
-
-Partition = tuple[str, int]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # address of a memoryview of record batches
 
@@ -128,7 +127,7 @@ class PartitionReread(HistoryEntry, frozen=True, gc=False, kw_only=True):
     ``first`` is the log start offset, ``end`` the end offset.
     """
 
-    partition: Partition
+    partition: TopicPartition
     first: int
     end: int
     records: tuple[tuple[int, bytes], ...]
@@ -150,7 +149,7 @@ class OwnershipChanged(HistoryEntry, frozen=True, gc=False, kw_only=True):
     group_id: str
     member_id: str
     generation: int
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class CallbackDue(HistoryEntry, frozen=True, gc=False, kw_only=True):
@@ -158,7 +157,7 @@ class CallbackDue(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
     process: str
     call: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class RecordsDelivered(HistoryEntry, frozen=True, gc=False, kw_only=True):
@@ -166,14 +165,14 @@ class RecordsDelivered(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
     process: str
     group_id: str
-    partition: Partition
+    partition: TopicPartition
     records: tuple[tuple[int, bytes], ...]
 
 
 class RecordProduced(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A producer received the acknowledgement that a record is at this offset."""
 
-    partition: Partition
+    partition: TopicPartition
     offset: int
     value: bytes
 

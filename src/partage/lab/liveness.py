@@ -17,10 +17,11 @@ from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.rogue_client import MEMBERLESS_GROUP, RogueClient
-from partage.lab.history import Partition, RuleViolationError
+from partage.lab.history import RuleViolationError
 from partage.lab.options import IN_FLIGHT_MAX_MS
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def check_liveness(world: World) -> None:
     _wait_until_stable(world)
     before = _generations(world)
     world.clock.run(_QUIET_MS)
-    _check_generations_unchanged(world, "peace", before, "though nobody came, went or failed")
+    _check_generations_unchanged(
+        world, "peace", before, "although no member joined, left or failed"
+    )
     _check_restart(world, before)
     _reread_everything(world)
     _check_shutdown(world)
@@ -81,7 +84,7 @@ def _wait_until_none(world: World, rule: str, unrest: object, patience_ms: int) 
         world.clock.run(_POLL_INTERVAL_MS)
     problem = unrest(world)
     if problem is not None:
-        raise RuleViolationError(rule, f"{patience_ms} ms after all faults: {problem}")
+        raise RuleViolationError(rule, f"{patience_ms} ms after all faults were healed: {problem}")
 
 
 def _check_restart(world: World, before: dict[str, int]) -> None:
@@ -89,9 +92,9 @@ def _check_restart(world: World, before: dict[str, int]) -> None:
     coordinator = world.coordinator(next(iter(before), ""))
     if not before or coordinator is None:
         return
-    coordinator.die("it is killed, in peace")
+    coordinator.die("killed after all faults were healed")
     world.clock.run(_QUIET_MS + world.options.takeover_ms)
-    _check_generations_unchanged(world, "restart", before, "for a broker that was killed")
+    _check_generations_unchanged(world, "restart", before, "after a broker was killed")
     _wait_until_none(world, "restart", _liveness_problem, world.options.liveness_timeout_ms)
 
 
@@ -102,14 +105,16 @@ def _reread_everything(world: World) -> None:
     world.clock.run(_POLL_INTERVAL_MS)
     _wait_until_none(world, "restart", _storage_problem, world.options.takeover_ms)
     storage = world.broker.storage
-    assert storage is not None, "it has come back"
+    assert storage is not None, "the broker was restarted"
     for place, partition in storage.partitions.items():
         if place[0] != OFFSETS_TOPIC:
-            world.append_history(storage.reread_partition(place, partition, world.now_ms))
+            world.append_history(
+                storage.reread_partition(TopicPartition(*place), partition, world.now_ms)
+            )
 
 
 def _storage_problem(world: World) -> str | None:
-    return None if world.broker.storage is not None else "the broker with the topics is away"
+    return None if world.broker.storage is not None else "the broker with the topics is down"
 
 
 def _check_shutdown(world: World) -> None:
@@ -130,7 +135,7 @@ def _check_generations_unchanged(world: World, rule: str, before: dict[str, int]
     _wait_until_none(world, rule, _loading_problem, world.options.takeover_ms)
     after = _generations(world)
     if after != before:
-        raise RuleViolationError(rule, f"generations went from {before} to {after}, {why}")
+        raise RuleViolationError(rule, f"generations changed from {before} to {after} {why}")
 
 
 def _generations(world: World) -> dict[str, int]:
@@ -147,10 +152,10 @@ def _leftover_problem(world: World) -> str | None:
         return f"{members} are still members"
     hosts = [host for broker in world.brokers for host in broker.hosts]
     if unanswered := sum(host.open_ticket_count() for host in hosts):
-        return f"{unanswered} requests are not answered"
+        return f"{unanswered} requests have no response"
     armed = [key for host in hosts for key in host.driver.timers.armed]
     timers = [key for key in armed if not isinstance(key, ExpiryTimer)]
-    return f"timers are left: {timers}" if timers else None
+    return f"timers are still armed: {timers}" if timers else None
 
 
 def _liveness_problem(world: World) -> str | None:
@@ -178,9 +183,9 @@ def _membership_problem(world: World) -> str | None:
         return "the groups are not loaded"
     for process in world.live_processes:
         if process.failure is not None and not _is_final(world, process):
-            return f"{process.name} ended with {process.failure}"
+            return f"{process.name} failed with {process.failure}"
         if process.failure is None and process.is_subscribed and not process.is_member:
-            return f"{process.name} is out, and nobody has asked it to leave"
+            return f"{process.name} is not a member, although it did not leave"
     for group_id in _group_ids(world):
         problem = _group_membership_problem(world, group_id, groups.get(group_id))
         if problem is not None:
@@ -206,37 +211,39 @@ def _group_membership_problem(world: World, group_id: str, group: Group | None) 
     known = set() if group is None else set(group.members)
     believed = {process.core.membership.member_id for process in members}
     if known != believed:
-        return f"the coordinator has {sorted(known)}, the members are {sorted(believed)}"
+        return f"the coordinator has the members {sorted(known)}, the live members are {sorted(believed)}"
     if group is not None and group.state not in _STABLE_STATES:
-        return f"it is {group.state}"
+        return f"the group is {group.state}"
     for process in members:
         state = process.core.membership.state
         if state is not MemberState.STABLE:
             return f"{process.name} is {state}"
         if process.core.deliverable != process.core.owned:
-            return f"{process.name} does not hand out all it owns"
+            return f"{process.name} does not deliver from all partitions that it owns"
     return None
 
 
-def _subscribed_partitions(world: World, group_id: str) -> list[Partition]:
+def _subscribed_partitions(world: World, group_id: str) -> list[TopicPartition]:
     topics = {topic for process in world.members(group_id) for topic in process.topics}
     counts = world.partition_counts
-    return sorted((topic, index) for topic in topics for index in range(counts[topic]))
+    return sorted(
+        TopicPartition(topic, index) for topic in topics for index in range(counts[topic])
+    )
 
 
 def _assignment_problem(world: World, group_id: str) -> str | None:
     owned = sorted(p for process in world.members(group_id) for p in process.core.owned)
     wanted = _subscribed_partitions(world, group_id)
-    return None if owned == wanted else f"{owned} are owned, {wanted} are wanted"
+    return None if owned == wanted else f"{owned} are owned, {wanted} are subscribed"
 
 
 def _consumption_problem(world: World, group_id: str) -> str | None:
     for process in world.members(group_id):
         if not process.poll_loop.has_committed_all(world.end_offset):
-            return f"{process.name} has not read and committed all"
+            return f"{process.name} has not read and committed all records"
     seen = world.delivered[group_id]
     for partition in _subscribed_partitions(world, group_id):
         missing = set(range(world.end_offset(partition))) - seen[partition]
         if missing:
-            return f"records {sorted(missing)[:5]} of {partition} were handed to nobody"
+            return f"records {sorted(missing)[:5]} of {partition} were not delivered"
     return None

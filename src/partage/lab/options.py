@@ -237,8 +237,8 @@ def build_scenario(
     if kept is not None:
         kept = tuple(sorted(set(kept)))
         if strange := [at for at in kept if not 0 <= at < len(plan)]:
-            story = f"seed {seed} plans {len(plan)} steps, from 0 on"
-            raise ValueError(f"{story}: none is {strange[0]}")
+            story = f"the plan of seed {seed} has {len(plan)} steps, numbered from 0"
+            raise ValueError(f"{story}: there is no step {strange[0]}")
     return Scenario(seed=seed, options=options, plan=plan, kept=kept, changes=changes or {})
 
 
@@ -335,7 +335,7 @@ def _apply_changes(options: Options, changes: dict[str, Any], kinds: FaultKinds)
     values = {}
     for name, value in changes.items():
         if name not in types:
-            raise KeyError(f"there is no option {name!r}; there are {', '.join(types)}")
+            raise KeyError(f"unknown option {name!r}; options are {', '.join(types)}")
         is_list = name.endswith("kinds") and isinstance(value, str)
         try:
             given = value.split(",") if is_list else value
@@ -352,7 +352,7 @@ def _check_options(options: Options, kinds: FaultKinds) -> None:
     for given, known in ((options.kinds, kinds.common), (options.cluster_kinds, kinds.cluster)):
         for kind in given:
             if kind not in known:
-                raise ValueError(f"there is no fault {kind!r}; there are {', '.join(known)}")
+                raise ValueError(f"unknown fault {kind!r}; faults are {', '.join(known)}")
     for name, limit in (
         ("heartbeat_interval_ms", "session_timeout_ms"),
         ("heartbeat_interval_ms", "rebalance_timeout_ms"),
@@ -360,4 +360,4 @@ def _check_options(options: Options, kinds: FaultKinds) -> None:
     ):
         less, more = getattr(options, name), getattr(options, limit)
         if less >= more:
-            raise ValueError(f"{name}={less} is to be less than {limit}={more}")
+            raise ValueError(f"{name}={less} must be less than {limit}={more}")

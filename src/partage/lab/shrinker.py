@@ -118,7 +118,7 @@ class _Shrinker:
             at = 0
             while at < len(steps := self.smallest.steps):
                 if self._still_fails(steps[:at] + steps[at + size :], self.smallest.changes):
-                    self._report(f"{len(self.smallest.steps)} steps are left")
+                    self._report(f"{len(self.smallest.steps)} steps remain")
                 else:
                     at += size
             size //= 2

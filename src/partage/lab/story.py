@@ -39,32 +39,34 @@ def _line(entry: HistoryEntry, everything: bool) -> str | None:
         case history.Incident(what=what, detail=detail):
             return f"! {what.replace('_', ' ')}" + (f": {detail}" if detail else "")
         case history.FaultsHealed():
-            return "! from here on nothing goes wrong"
+            return "! all faults are healed"
         case history.BrokerDied(cause=how):
-            return f"! broker {entry.broker} dies: {how}"
+            return f"! broker {entry.broker} died: {how}"
         case history.ShardLoaded(state=state):
-            return f"= broker {entry.broker} has loaded, with {len(state)} keys"
+            return f"= broker {entry.broker} loaded shard {entry.shard} with {len(state)} keys"
         case history.ShardAcquired():
-            return f"= broker {entry.broker} takes the groups over"
+            return f"= broker {entry.broker} acquired shard {entry.shard}"
         case history.ShardResigned():
-            return f"= broker {entry.broker} gives the groups up"
+            return f"= broker {entry.broker} dropped shard {entry.shard}"
         case history.LogWriteFailed():
-            return f"! writing the coordinator's log fails, at broker {entry.broker}"
+            return f"! broker {entry.broker} failed to write the log of shard {entry.shard}"
         case history.RecordsAppended(records=records):
-            return f"  > written by {entry.broker}: " + "; ".join(map(_record_text, records))
+            return f"  > broker {entry.broker} appends: " + "; ".join(map(_record_text, records))
         case history.RecordsDurable(count=count):
-            return f"  > durable, by {entry.broker}: {count}"
+            return f"  > broker {entry.broker}: {count} durable"
         case history.OwnershipChanged():
-            held = " ".join(f"{topic}-{index}" for topic, index in entry.partitions) or "nothing"
-            return f"{entry.process} holds {held} (generation {entry.generation})"
+            held = (
+                " ".join(f"{topic}-{index}" for topic, index in entry.partitions) or "no partition"
+            )
+            return f"{entry.process} owns {held} (generation {entry.generation})"
         case history.MemberExpired():
-            return f"  {entry.member_id} is expired: {entry.reason}"
+            return f"  {entry.member_id} expired: {entry.reason}"
         case history.RecordsDelivered() if everything:
             first, last = entry.records[0][0], entry.records[-1][0]
             topic, index = entry.partition
             return f"{entry.process} reads {topic}-{index} {first}..{last}"
         case history.RecordProduced() if everything:
-            return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is in"
+            return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is acknowledged"
         case history.RequestReceived():
             return _request_line(entry, everything)
         case history.ResponseSent():
@@ -102,7 +104,7 @@ def _response_line(entry: history.ResponseSent, everything: bool) -> str | None:
             return None
         if is_fine and name in ("HeartbeatResponse", "OffsetFetchResponse"):
             return None
-    said = "fine" if is_fine else " ".join(_error_name(code) for code in sorted(codes) if code)
+    said = "ok" if is_fine else " ".join(_error_name(code) for code in sorted(codes) if code)
     parts = [f"{entry.request.client} <- {name.removesuffix('Response')} #{entry.request.serial}"]
     parts.append(said)
     if is_fine and name == "JoinGroupResponse":
@@ -138,9 +140,9 @@ def _record_text(record: Record) -> str:
             what = "assigned" if record.members else "empty"
             return f"{record.group_id} generation {record.generation} {what}"
         case GroupTombstone():
-            return f"{record.group_id} is gone"
+            return f"{record.group_id} removed"
         case OffsetRecord():
             place = f"{record.group_id} {record.topic}-{record.partition}"
             return f"{place} = {record.offset}"
         case OffsetTombstone():
-            return f"{record.group_id} {record.topic}-{record.partition} has no offset"
+            return f"{record.group_id} {record.topic}-{record.partition} removed"

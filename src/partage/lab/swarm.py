@@ -30,7 +30,7 @@ class WorkerKilledError(RuntimeError):
     """Raised when a worker process was killed; ``seeds`` are the seeds in progress, in order."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
-        super().__init__(f"a process was killed while seeds {seeds} were under way")
+        super().__init__(f"a worker process was killed while it ran seeds {seeds}")
         self.seeds = seeds
 
 

@@ -66,6 +66,6 @@ def _begin(begin: Callable[..., None], *args: object) -> None:
 def _end_with_parent() -> None:
     """Exit when the parent process ends. Otherwise a killed parent would leave workers behind."""
     parent = multiprocessing.parent_process()
-    assert parent is not None, "it is a process of a pool"
+    assert parent is not None, "this is a worker process"
     parent.join()
     os._exit(1)

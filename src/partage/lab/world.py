@@ -29,6 +29,7 @@ from partage.lab.environment.network import Network, SimConnection
 from partage.lab.environment.zookeeper import ZooKeeper
 from partage.lab.options import Scenario
 from partage.log.errors import DamagedLogError
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.store.shard_log import shard_of
 from partage.wire.apis.join_group import JoinGroupResponse
@@ -60,7 +61,7 @@ class World:
         # counted when they take effect, not when they are planned
         self.faults: Counter[str] = Counter()
         #: The offsets that were delivered to any consumer, by group and partition.
-        self.delivered: dict[str, dict[history.Partition, set[int]]]
+        self.delivered: dict[str, dict[TopicPartition, set[int]]]
         self.delivered = defaultdict(lambda: defaultdict(set))
         self.history.subscribe(history.RecordsDelivered, self._count_delivered)
         self.generations: set[tuple[str, int]] = set()
@@ -181,13 +182,13 @@ class World:
         """
         if self.damage is None:
             raise history.RuleViolationError(
-                "recovery", f"the disk was never damaged, and yet: {error}"
+                "recovery", f"damage was reported, but none was injected: {error}"
             )
         path, position, value = self.damage
         self.damage = None
         if self.broker.disk.peek(path, position) == value:  # otherwise the byte was overwritten
             self.broker.disk.damage(path, position)
-        self.record_incident("the damaged file is put right")
+        self.record_incident("the damaged file was repaired")
 
     def clear_damage(self) -> None:
         """Forget the injected damage after a start, unless the damaged byte is still on the disk."""
@@ -220,7 +221,7 @@ class World:
         if FAULTS[kind](self, Random(draw)):
             if kind not in DEFERRED:
                 self.count_fault(kind)
-            detail = "from now on, as soon as it can" if kind in DEFERRED else ""
+            detail = "takes effect at the next matching operation" if kind in DEFERRED else ""
             fault = history.Incident(at_ms=self.now_ms, what=kind, detail=detail)
             self.history.entries.insert(before, fault)
 
@@ -299,7 +300,7 @@ class World:
         """Return the processes that are members of a group or want to be."""
         return [p for p in self.processes if p.group_id == group_id and p.is_member]
 
-    def end_offset(self, partition: history.Partition) -> int:
+    def end_offset(self, partition: TopicPartition) -> int:
         """Return the high watermark of a partition; 0 while the broker is down."""
         storage = self.broker.storage
         return 0 if storage is None else storage.partitions[partition].log.high_watermark

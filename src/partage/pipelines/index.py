@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from partage.client.errors import ClientError
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.recipes.search import NoSearchIndexError, searchable_partitions
 from partage.recipes.sync import RedundantIndexer
 from partage.recipes.sync_indexer import IndexerProgress

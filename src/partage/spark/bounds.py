@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 #: Special values instead of an offset, as in Spark's Kafka connector.
 LATEST_OFFSET: Final = -1

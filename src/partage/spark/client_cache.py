@@ -38,7 +38,7 @@ def get_client(kafka: KafkaOptions, *, is_known_to_answer: bool) -> CachedClient
         is_known_to_answer: True if the query was already planned with this cluster. The client
             then retries its first connection instead of failing at once.
     """
-    client = msgspec.structs.replace(kafka.client, is_patient=is_known_to_answer)
+    client = msgspec.structs.replace(kafka.client, may_retry_initial_connect=is_known_to_answer)
     key = (os.getpid(), kafka.servers, client)
     found = _CLIENTS.get(key)
     if found is None:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from partage.client.cluster import Cluster
 from partage.client.errors import RecordsUnavailableError, UnknownPartitionError
-from partage.client.metadata import TopicPartition
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import RetryPolicy
+from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,

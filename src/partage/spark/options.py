@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql.datasource import InputPartition
 
-from partage.client.metadata import TopicPartition
 from partage.client.range_fetch import decode_fetched, fetch_range
+from partage.model.topic_partition import TopicPartition
 from partage.spark.client_cache import get_client
 from partage.spark.offset_resolver import OffsetRange
 from partage.spark.options import ReadOptions
@@ -52,8 +52,8 @@ def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch
     connected = get_client(options.kafka, is_known_to_answer=True)
     fetch = msgspec.structs.replace(
         options.kafka.fetch,
-        patience_ms=options.poll_timeout_ms,
-        skip_gone=not options.fail_on_data_loss,
+        progress_timeout_ms=options.poll_timeout_ms,
+        may_skip_unavailable=not options.fail_on_data_loss,
     )
     topic = TopicPartition(*of.partition)
     rows = ArrowBatchBuilder(topic.topic, topic.partition, kafka_schema(options.columns))

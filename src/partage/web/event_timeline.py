@@ -37,8 +37,10 @@ class EventTimeline:
         self.bytes = 0
 
     def add(self, event: GroupEventRecord, value: bytes) -> int | None:
-        """Add an event and its record value. Return the total lag after the last part of a lag
-        event.
+        """Add an event and its record value.
+
+        Returns:
+            The total lag after the last part of a lag event; otherwise None.
         """
         if event.event == LAG:
             if event.part == 1:

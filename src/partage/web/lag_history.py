@@ -56,8 +56,9 @@ class RingBuffer:
 
 
 class LagHistory:
-    """Lag of a group: the last `FINE_MAX` samples, and the maximum per minute for the last
-    `COARSE_MAX` minutes.
+    """Lag of a group over time, in bounded memory.
+
+    It keeps the last `FINE_MAX` samples, and the maximum per minute for `COARSE_MAX` minutes.
     """
 
     def __init__(self) -> None:
@@ -77,8 +78,9 @@ class LagHistory:
             self._coarse.add(minute, lag)
 
     def since(self, from_ms: int) -> list[Point]:
-        """Return the points since a time: samples as far as they reach, before that one point per
-        minute.
+        """Return the points since a time.
+
+        Points are samples as far as these reach, and one point per minute before.
         """
         fine = self._fine.points()
         if fine and (fine[0].at_ms <= from_ms or len(fine) < FINE_MAX):

@@ -168,8 +168,9 @@ def table(caption: str, heads: list[Child], rows: list[list[Child]], *, kinds: s
 
 
 def search_form(query: Query) -> Markup:
-    """Return the search form. It is outside the refreshed section, so that a refresh does not
-    disturb typing.
+    """Return the search form.
+
+    It is outside the refreshed section, so that a refresh does not disturb typing.
     """
     kept = {"state": query.state, "sort": "" if query.order == "lag" else query.order}
     return element(

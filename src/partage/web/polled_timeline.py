@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from partage.model.groups import GroupDescription, MemberDescription
+from partage.model.topic_partition import TopicPartition
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
 
 SPANS_MAX: Final = 4_000
@@ -24,8 +25,6 @@ MARKS_MAX: Final = 200
 REBALANCING: Final = frozenset(
     {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
-
-Place = tuple[str, int]
 
 
 class _Open(msgspec.Struct):
@@ -47,7 +46,7 @@ class PolledTimeline:
         self._state = ""
         self._known: dict[str, str] = {}  # Member ids by name.
         self._readers: dict[str, TimelineMember] = {}
-        self._owned: dict[tuple[Place, str], OwnershipSpan] = {}
+        self._owned: dict[tuple[TopicPartition, str], OwnershipSpan] = {}
         self._spans: deque[OwnershipSpan] = deque(maxlen=SPANS_MAX)
         self._marks: deque[TimelineRebalance] = deque(maxlen=MARKS_MAX)
         self._open: _Open | None = None
@@ -96,9 +95,9 @@ class PolledTimeline:
             self._end(at_ms, "assigned" if known else "emptied", moved)
         self._forget_readers()
 
-    def _owners(self, group: GroupDescription) -> dict[tuple[Place, str], None]:
+    def _owners(self, group: GroupDescription) -> dict[tuple[TopicPartition, str], None]:
         return {
-            ((of.topic, partition), member_key(member)): None
+            (TopicPartition(of.topic, partition), member_key(member)): None
             for member in group.members
             for of in member.partitions
             for partition in of.partitions
@@ -113,17 +112,17 @@ class PolledTimeline:
         for name in self._known.keys() - known.keys():
             rebalance.gone[name] = None
 
-    def _own(self, at_ms: int, owners: dict[tuple[Place, str], None]) -> int:
+    def _own(self, at_ms: int, owners: dict[tuple[TopicPartition, str], None]) -> int:
         """Replace the owners. Return the number of partitions that moved to another member."""
         stopped_ms = self._open.started_ms if self._open is not None else at_ms
-        before: dict[Place, set[str]] = {}
+        before: dict[TopicPartition, set[str]] = {}
         for key, span in list(self._owned.items()):
             before.setdefault(key[0], set()).add(key[1])
             if key not in owners:
                 del self._owned[key]
                 to_ms = max(stopped_ms, span.from_ms)
                 self._spans.append(msgspec.structs.replace(span, to_ms=to_ms))
-        moved: set[Place] = set()
+        moved: set[TopicPartition] = set()
         for place, name in owners:
             if (place, name) in self._owned:
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
+from partage.model.topic_partition import TopicPartition
 from partage.web.axes import time_ticks
 from partage.web.formats import clock, count, duration
 from partage.web.markup import Markup, concatenate, element
@@ -24,8 +25,6 @@ _INNER = WIDTH - _LEFT - _RIGHT
 _ROW, _LANE, _GAP = 18, 11, 3
 # Approximate width of a letter, and the number of letters in the left margin.
 _LETTER, _LABEL_MAX = 6.6, 22
-
-Place = tuple[str, int]
 
 
 def member_codes(names: Sequence[str]) -> dict[str, str]:
@@ -48,11 +47,11 @@ def colour_class(code: str) -> str:
     return f"m{(number - 1) % COLOURS}"
 
 
-def visible_partitions(timeline: Timeline, from_ms: int) -> list[Place]:
+def visible_partitions(timeline: Timeline, from_ms: int) -> list[TopicPartition]:
     """Return the partitions that had an owner after a time, sorted."""
     return sorted(
         {
-            (span.topic, span.partition)
+            TopicPartition(span.topic, span.partition)
             for span in timeline.spans
             if span.to_ms is None or span.to_ms >= from_ms
         }
@@ -62,13 +61,14 @@ def visible_partitions(timeline: Timeline, from_ms: int) -> list[Place]:
 def timeline_chart(
     timeline: Timeline, codes: Mapping[str, str], from_ms: int, to_ms: int
 ) -> Markup:
-    """Return the chart between two times, in ms since the epoch, with at most `PARTITIONS_MAX`
-    rows.
+    """Return the chart between two times, in ms since the epoch.
+
+    Only the first `PARTITIONS_MAX` partitions have a row.
     """
     places = visible_partitions(timeline, from_ms)[:PARTITIONS_MAX]
-    bars: dict[Place, list[OwnershipSpan]] = {place: [] for place in places}
+    bars: dict[TopicPartition, list[OwnershipSpan]] = {place: [] for place in places}
     for span in _latest(timeline.spans, bars, from_ms, to_ms):
-        bars[span.topic, span.partition].append(span)
+        bars[TopicPartition(span.topic, span.partition)].append(span)
     scale = _Scale(from_ms, max(to_ms, from_ms + 1))
     y, beds, rows = _TOP, [], []
     for place, spans in bars.items():
@@ -113,7 +113,7 @@ class _Scale:
 
 
 def _row(
-    place: Place,
+    place: TopicPartition,
     spans: Sequence[OwnershipSpan],
     codes: Mapping[str, str],
     timeline: Timeline,
@@ -227,13 +227,13 @@ def _axis(scale: _Scale, bottom: int) -> Markup:
 
 
 def _latest(
-    spans: Sequence[OwnershipSpan], places: Container[Place], from_ms: int, to_ms: int
+    spans: Sequence[OwnershipSpan], places: Container[TopicPartition], from_ms: int, to_ms: int
 ) -> list[OwnershipSpan]:
     """Return intervals of these partitions and times; of too many, those that ended last."""
     within = [
         span
         for span in spans
-        if (span.topic, span.partition) in places
+        if TopicPartition(span.topic, span.partition) in places
         and span.from_ms <= to_ms
         and (span.to_ms is None or span.to_ms >= from_ms)
     ]

@@ -1,7 +1,9 @@
-"""Floor 1: Kafka's bytes, and nothing but bytes.
+"""The Kafka wire protocol: encoding and decoding of bytes, without I/O.
 
-``types`` has the words in which a message is declared, ``codec`` compiles a declaration into one
-specialised encoder and decoder per version, ``apis`` declares the messages (one file an API),
-``frames`` the headers around them, ``records`` the record batches, ``consumer_protocol`` the
-bytes that consumers hand each other through a group.
+- ``types``: field types for message declarations;
+- ``codec``: compiles a declaration into a specialised encoder and decoder for each version;
+- ``apis``: the messages, one file per API;
+- ``frames``: frame lengths and message headers;
+- ``records``: record batches;
+- ``consumer_protocol``: subscriptions and assignments, which a group transports as opaque bytes.
 """

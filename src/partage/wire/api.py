@@ -1,4 +1,4 @@
-"""One request/response pair of the protocol, in all its versions."""
+"""An API of the Kafka protocol: a request and a response type in all supported versions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ Res = TypeVar("Res", bound=Message)
 
 
 class Api(Generic[Req, Res]):
-    """An API key with its two messages.
+    """An API key with its request and response types.
 
-    ``versions`` are the versions this project speaks, lowest and highest; ``flexible`` is the
-    first version with compact lengths and tagged fields (KIP-482), None if there is none;
-    ``allowance`` bounds what a request makes of its bytes.
+    Args:
+        key: Kafka's number of the API.
+        name: Kafka's name of the API.
+        request: Declaration of the request.
+        response: Declaration of the response.
+        versions: Lowest and highest supported version.
+        flexible: First version with compact lengths and tagged fields (KIP-482), None if there is
+            none.
+        allowance: Limit of the number of elements in a decoded request.
     """
 
     def __init__(
@@ -47,23 +53,28 @@ class Api(Generic[Req, Res]):
         return f"{self.name}({self.key}) v{self.version_min}-{self.version_max}"
 
     def supports(self, version: int) -> bool:
-        """Whether ``version`` is one of ours."""
+        """True if ``version`` is supported."""
         return self.version_min <= version <= self.version_max
 
     def is_flexible(self, version: int) -> bool:
-        """Whether ``version`` has compact lengths and tagged fields."""
+        """True if ``version`` has compact lengths and tagged fields (KIP-482)."""
         return self._flexible is not None and version >= self._flexible
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields after the correlation id, 0 without.
+        """Return the response header version: 1 with tagged fields after the correlation id, else
+        0.
 
-        ApiVersions is always answered with 0: a client that does not know the broker yet must be
-        able to read the answer (KIP-511).
+        ApiVersions always uses 0, because a client must be able to read the response before it
+        knows the broker's versions (KIP-511).
         """
         return self._response_headers[version]
 
     def decode_request(self, version: int, buf: Buffer, pos: int = 0) -> Req:
-        """The request body at ``pos``; raises `Malformed`."""
+        """Decode the request body at ``pos``.
+
+        Raises:
+            MalformedError: The bytes are not such a request.
+        """
         decode = self._request_decoders.get(version)
         if decode is None:
             flexible = self.is_flexible(version)
@@ -73,17 +84,21 @@ class Api(Generic[Req, Res]):
         return message
 
     def encode_request(self, version: int, message: Req) -> list[Buffer]:
-        """The request body as buffers to be sent one after the other."""
+        """Encode a request body as buffers to send one after the other."""
         return codec.encoder(self.request, version, self.is_flexible(version))(message)
 
     def decode_response(self, version: int, buf: Buffer, pos: int = 0) -> Res:
-        """The response body at ``pos``; raises `Malformed`."""
+        """Decode the response body at ``pos``.
+
+        Raises:
+            MalformedError: The bytes are not such a response.
+        """
         message: Res
         message, _ = codec.decoder(self.response, version, self.is_flexible(version))(buf, pos)
         return message
 
     def encode_response(self, version: int, message: Res) -> list[Buffer]:
-        """The response body as buffers to be sent one after the other."""
+        """Encode a response body as buffers to send one after the other."""
         return codec.encoder(self.response, version, self.is_flexible(version))(message)
 
 

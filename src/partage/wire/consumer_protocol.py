@@ -1,11 +1,12 @@
-"""What consumers hand each other through a group: their subscriptions and assignments.
+"""Subscriptions and assignments that consumers exchange through a group.
 
-A consumer's metadata in JoinGroup is a `Subscription`, its bytes from SyncGroup an `Assignment`;
-the coordinator reads neither. Subscription v1 owned partitions (KIP-429); v2 generation
-(KIP-792); v3 rack (KIP-881). Assignment is the same in all its versions. Never flexible.
+A consumer's metadata in JoinGroup is a `Subscription`, and its bytes from SyncGroup are an
+`Assignment`. The coordinator reads neither. Subscription v1 adds owned partitions (KIP-429), v2 the
+generation (KIP-792), v3 the rack (KIP-881). All versions of Assignment are the same. No version is
+flexible.
 
-Both begin with their version. A newer version only ever adds fields at the end, so a reader takes
-what it knows and leaves the rest.
+Both begin with their version. A newer version only adds fields at the end, so a reader decodes the
+fields it knows and ignores the rest.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class ConsumerTopicPartitions(Message):
 
 
 class Subscription(Message):
-    """What a consumer wants and has; ``user_data`` is its assignor's own.
+    """A consumer's topics and owned partitions. ``user_data`` belongs to its assignor.
 
-    ``generation_id`` is the one in which it got ``owned_partitions``, -1 if it does not say.
+    ``generation_id`` is the generation that assigned ``owned_partitions``, -1 if unknown.
     """
 
     topics: Array[String]
@@ -52,45 +53,45 @@ class Subscription(Message):
 
 
 class Assignment(Message):
-    """What a consumer is to read; ``user_data`` is the leader's assignor's own."""
+    """A consumer's assigned partitions. ``user_data`` belongs to the leader's assignor."""
 
     assigned_partitions: Array[ConsumerTopicPartitions]
     user_data: NullableBytes = None
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) -> bytes:
-    """The bytes for JoinGroup; fields that ``version`` lacks are left out.
+    """Encode the metadata for JoinGroup; fields that ``version`` lacks are left out.
 
     Raises:
-        ValueError: ``version`` is not 0 to 3.
+        ValueError: ``version`` is not between 0 and 3.
     """
     return _encode(subscription, version)
 
 
 def decode_subscription(buf: Buffer) -> Subscription:
-    """The subscription in a member's metadata.
+    """Decode the subscription in a member's metadata.
 
     Raises:
-        Malformed: the bytes are no subscription.
+        MalformedError: The bytes are not a subscription.
     """
     return _decode(Subscription, buf)
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
-    """The bytes for SyncGroup.
+    """Encode the assignment for SyncGroup.
 
     Raises:
-        ValueError: ``version`` is not 0 to 3.
+        ValueError: ``version`` is not between 0 and 3.
     """
     return _encode(assignment, version)
 
 
 def decode_assignment(buf: Buffer) -> Assignment:
-    """The assignment in a SyncGroup response.
+    """Decode the assignment in a SyncGroup response.
 
     Raises:
-        Malformed: the bytes are no assignment. No bytes at all are none: Kafka's coordinator sends
-            them to a member for whom the leader brought nothing.
+        MalformedError: The bytes are not an assignment. Empty bytes are not one either: Kafka's
+            coordinator sends them to a member for which the leader sent no assignment.
     """
     return _decode(Assignment, buf)
 

@@ -1,7 +1,8 @@
-"""What stands around every message: its length, and a header that says what it is.
+"""Frames: the length and the header around every message.
 
-A frame is a four-byte length and that many bytes: a header and one message. The header's first
-eight bytes are the same in all versions, so that a broker can say which versions it speaks.
+A frame is a four-byte length followed by that many bytes: a header and one message. The first eight
+bytes of a request header are the same in all versions. So a broker can answer any request with the
+versions it supports.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CLIENT_ID: Final = struct.Struct(">h")
 
 
 class RequestPrefix(NamedTuple):
-    """The part of a request's header that is the same in all versions."""
+    """The part of a request header that is the same in all versions."""
 
     api_key: int
     api_version: int
@@ -29,16 +30,23 @@ class RequestPrefix(NamedTuple):
 
 
 def parse_request_prefix(frame: Buffer) -> RequestPrefix:
-    """The first eight bytes of a request frame, without its length; raises `Malformed`."""
+    """Parse the first eight bytes of a request frame, without its length.
+
+    Raises:
+        MalformedError: The frame has fewer than eight bytes.
+    """
     if len(frame) < _FIRST.size:
         raise MalformedError(f"a request of {len(frame)} bytes is too short for a header")
     return RequestPrefix._make(_FIRST.unpack_from(frame))
 
 
 def parse_request_header(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[str | None, int]:
-    """The client id in a request's header, and where its body begins; raises `Malformed`.
+    """Parse the rest of a request header; return the client id and the position of the body.
 
     The client id keeps its two-byte length in flexible versions too (KIP-511).
+
+    Raises:
+        MalformedError: The header is incomplete, or the client id is not UTF-8.
     """
     pos = _FIRST.size
     if len(frame) - pos < _CLIENT_ID.size:
@@ -62,7 +70,7 @@ def parse_request_header(api: Api[Req, Res], version: int, frame: Buffer) -> tup
 
 
 def skip_tag_section(frame: Buffer, pos: int) -> int:
-    """The position after a section of tagged fields, which headers have no known ones of."""
+    """Return the position after a section of tagged fields; none is known in headers."""
     try:
         count = frame[pos]
         if count == 0:
@@ -77,7 +85,7 @@ def skip_tag_section(frame: Buffer, pos: int) -> int:
 def encode_response_frame(
     header_version: int, correlation_id: int, body: Sequence[Buffer]
 ) -> list[Buffer]:
-    """A whole response: length, header, body."""
+    """Encode a complete response: length, header, body."""
     tags = b"\x00" if header_version else b""
     size = 4 + len(tags) + sum(map(len, body))
     return [struct.pack(">ii", size, correlation_id) + tags, *body]
@@ -86,7 +94,7 @@ def encode_response_frame(
 def encode_request_frame(
     api: Api[Req, Res], version: int, correlation_id: int, client_id: str, body: Sequence[Buffer]
 ) -> list[Buffer]:
-    """A whole request: length, header, body."""
+    """Encode a complete request: length, header, body."""
     name = client_id.encode()
     tags = b"\x00" if api.is_flexible(version) else b""
     header = _FIRST.pack(api.key, version, correlation_id) + _CLIENT_ID.pack(len(name)) + name
@@ -95,7 +103,11 @@ def encode_request_frame(
 
 
 def parse_response_header(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id of a response frame, without its length, and where its body begins."""
+    """Parse a response header (without the frame length); return correlation id and body position.
+
+    Raises:
+        MalformedError: The header is incomplete.
+    """
     if len(frame) < 4:
         raise MalformedError(f"a response of {len(frame)} bytes is too short for a header")
     (correlation_id,) = FRAME_LENGTH.unpack_from(frame)

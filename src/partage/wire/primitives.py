@@ -1,4 +1,4 @@
-"""Variable-length integers, and the one exception for bytes that are not what they should be."""
+"""Variable-length integers, and the error for malformed bytes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from partage.wire.types import Buffer
 
 
 class MalformedError(ValueError):
-    """Bytes that do not follow the protocol; the message says where and why."""
+    """Raised when bytes do not follow the protocol; the message says where and why."""
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Unsigned base-128 varint, low group first; ``value`` is not negative."""
+    """Encode an unsigned base-128 varint, low group first. ``value`` must not be negative."""
     if value < 0x80:
         return SMALL_UVARINTS[value]
     out = bytearray()
@@ -25,13 +25,14 @@ SMALL_UVARINTS = [bytes((n,)) for n in range(0x80)]
 
 
 def decode_uvarint(buf: Buffer, pos: int, bytes_max: int = 5) -> tuple[int, int]:
-    """The unsigned varint at ``pos`` and the position after it.
+    """Decode the unsigned varint at ``pos``; return it and the position after it.
 
-    At most ``bytes_max`` bytes are read (5 for 32 bits, 10 for 64).
+    Args:
+        bytes_max: Longest accepted varint: 5 bytes for 32 bits, 10 for 64.
 
     Raises:
-        Malformed: the varint is longer than that.
-        IndexError: the buffer ends inside it.
+        MalformedError: The varint is longer than ``bytes_max``.
+        IndexError: The buffer ends inside it.
     """
     value = shift = 0
     for at in range(pos, pos + bytes_max):
@@ -44,11 +45,14 @@ def decode_uvarint(buf: Buffer, pos: int, bytes_max: int = 5) -> tuple[int, int]
 
 
 def encode_varint(value: int) -> bytes:
-    """Signed varint in zig-zag form, as record fields use it."""
+    """Encode a signed varint in zig-zag form, as record fields use it."""
     return encode_uvarint((value << 1) ^ (value >> 63))
 
 
 def decode_varint(buf: Buffer, pos: int, bytes_max: int = 10) -> tuple[int, int]:
-    """The zig-zag varint at ``pos`` and the position after it; raises as `decode_uvarint`."""
+    """Decode the zig-zag varint at ``pos``; return it and the position after it.
+
+    Raises as `decode_uvarint`.
+    """
     raw, pos = decode_uvarint(buf, pos, bytes_max)
     return (raw >> 1) ^ -(raw & 1), pos

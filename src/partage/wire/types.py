@@ -1,4 +1,4 @@
-"""The words in which a wire message is declared.
+"""Field types for the declaration of wire messages.
 
 A message is a class whose annotations are its fields in wire order::
 
@@ -8,7 +8,7 @@ A message is a class whose annotations are its fields in wire order::
         member_id: String
         group_instance_id: Annotated[NullableString, Since(3)] = None
 
-``codec`` reads the annotations and compiles an encoder and a decoder for each version. To a type
+``codec`` reads the annotations and compiles an encoder and a decoder for each version. For a type
 checker the same fields are plain ``str``, ``int`` and ``list``.
 """
 
@@ -21,10 +21,11 @@ import msgspec
 
 
 class _KeywordOnly(msgspec.StructMeta):
-    """Makes every field keyword-only, since Kafka's order puts new fields between old ones.
+    """Metaclass that makes every field keyword-only, because Kafka inserts new fields between old
+    ones.
 
-    Messages are trees and never hold themselves, so the garbage collector need not look at them:
-    with it, a group of 5,000 members stops everything for twice as long.
+    Messages are trees and contain no reference cycles, so the garbage collector skips them. With
+    garbage collection, a group of 5,000 members takes twice as long.
     """
 
     def __new__(
@@ -36,15 +37,15 @@ class _KeywordOnly(msgspec.StructMeta):
 
 @dataclass_transform(kw_only_default=True)
 class Message(msgspec.Struct, metaclass=_KeywordOnly):
-    """A wire message or a structure inside one; fields are keyword-only, in wire order."""
+    """A wire message or a nested structure. Fields are keyword-only and in wire order."""
 
 
 class FieldKind:
-    """What a field is on the wire; compared by identity of the class."""
+    """The wire format of a field. The plain base class stands for a nested structure."""
 
 
 class FixedKind(FieldKind):
-    """A value of fixed size, by its big-endian ``struct`` format character."""
+    """A value of fixed size, given by its big-endian ``struct`` format character."""
 
     def __init__(self, fmt: str, size: int) -> None:
         self.fmt = fmt
@@ -52,34 +53,34 @@ class FixedKind(FieldKind):
 
 
 class StringKind(FieldKind):
-    """A UTF-8 string with its length before it."""
+    """A UTF-8 string, preceded by its length."""
 
 
 class BytesKind(FieldKind):
-    """Bytes with their length before them, copied out of the frame."""
+    """Bytes, preceded by their length and copied out of the frame."""
 
 
 class RecordsKind(FieldKind):
-    """Record batches: like bytes, but a view of the frame in, a list of buffers out."""
+    """Record batches. Decoded as a view of the frame; encoded from a list of buffers."""
 
 
 class ArrayKind(FieldKind):
-    """An array, with its count before it."""
+    """An array, preceded by its count."""
 
 
 class VersionRule:
-    """Says in which versions a field is there, or may be null."""
+    """Restricts the versions in which a field exists or may be null."""
 
     def __init__(self, version: int) -> None:
         self.version = version
 
 
 class Since(VersionRule):
-    """The field is there from this version on."""
+    """The field exists from this version on."""
 
 
 class Until(VersionRule):
-    """The field is there up to and including this version."""
+    """The field exists up to and including this version."""
 
 
 class Nullable(VersionRule):
@@ -87,7 +88,7 @@ class Nullable(VersionRule):
 
 
 class Tagged(VersionRule):
-    """A tagged field (KIP-482), written only where it differs from its default."""
+    """A tagged field (KIP-482), written only if it differs from its default."""
 
     def __init__(self, tag: int, *, since: int) -> None:
         super().__init__(since)
@@ -109,7 +110,7 @@ NullableString: TypeAlias = Annotated[str | None, StringKind(), Nullable(0)]
 Bytes: TypeAlias = Annotated[bytes, BytesKind()]
 NullableBytes: TypeAlias = Annotated[bytes | None, BytesKind(), Nullable(0)]
 Buffer: TypeAlias = bytes | bytearray | memoryview
-#: Decoded: one view of the frame. Encoded: the buffers one after the other.
+#: Decoded: a list with one view of the frame. Encoded: the buffers one after the other.
 RecordBytes: TypeAlias = Annotated[Sequence[Buffer] | None, RecordsKind(), Nullable(0)]
 Array = Annotated[list[T], ArrayKind()]
 NullableArray = Annotated[list[T] | None, ArrayKind(), Nullable(0)]

@@ -35,7 +35,9 @@ def _(scene: Scene) -> str:
 @row("JoinGroup, id just given out")
 def _(scene: Scene) -> str:
     actor = scene.actor()
-    return outcome(scene, actor.begin_to_join(), lambda answer: response_text.join(scene.stage, answer))
+    return outcome(
+        scene, actor.begin_to_join(), lambda answer: response_text.join(scene.stage, answer)
+    )
 
 
 @row("JoinGroup, id never given out")

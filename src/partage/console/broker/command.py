@@ -143,9 +143,7 @@ def run(
 
 
 def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:
-    """Return the address that clients connect to; None means the address that the broker listens
-    on.
-    """
+    """Return the address that clients connect to; None for the listening address."""
     if advertised is None:
         if is_wildcard(host):
             raise AddressParseError(

@@ -92,14 +92,16 @@ class ClusterClient:
         self.recent_errors.clear()
 
     def producer(self, defaults: Mapping[str, Any], required: Mapping[str, Any]) -> Producer:
-        """Return a producer. The user's properties override ``defaults``; ``required`` overrides
-        both.
+        """Return a producer.
+
+        The user's properties override ``defaults``, and ``required`` overrides both.
         """
         return self._client(Producer, defaults, required)
 
     def consumer(self, defaults: Mapping[str, Any], required: Mapping[str, Any]) -> Consumer:
-        """Return a consumer. The user's properties override ``defaults``; ``required`` overrides
-        both.
+        """Return a consumer.
+
+        The user's properties override ``defaults``, and ``required`` overrides both.
         """
         return self._client(Consumer, defaults, required)
 
@@ -212,9 +214,7 @@ class ClusterClient:
         )
 
     def unreachable_error(self) -> CommandError:
-        """Return the error for an unreachable cluster, with the last cause that librdkafka
-        reported.
-        """
+        """Return the error for an unreachable cluster, with the last reported cause."""
         for error in self.recent_errors:
             if error.code() in _REFUSED:
                 return CommandError(

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import wait
 from time import monotonic, sleep
-from typing import Final, TypeAlias
+from typing import Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient
-
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition of it."""
-
+from partage.model.topic_partition import TopicPartition
 
 #: Maximum wait for a leader: a new topic has no leaders at first, nor has the topic of a failed
 #: broker.
@@ -26,10 +23,15 @@ NO_RECORD: Final = -1
 
 
 def list_offsets(
-    cluster: ClusterClient, places: Iterable[Place], spec: OffsetSpec, *, patience_s: float = 0.0
-) -> dict[Place, int]:
-    """Return the offset that ``spec`` asks for, by partition. Partitions without a result are
-    omitted.
+    cluster: ClusterClient,
+    places: Iterable[TopicPartition],
+    spec: OffsetSpec,
+    *,
+    patience_s: float = 0.0,
+) -> dict[TopicPartition, int]:
+    """Return the offset that ``spec`` asks for, by partition.
+
+    Partitions without a result are omitted.
 
     Args:
         cluster: Cluster to ask.
@@ -38,7 +40,7 @@ def list_offsets(
         patience_s: Seconds to retry partitions without a leader, at most the command's timeout.
     """
     give_up = monotonic() + min(patience_s, cluster.timeout_s)
-    asked, found = list(places), dict[Place, int]()
+    asked, found = list(places), dict[TopicPartition, int]()
     while asked:
         found |= _offsets(cluster, asked, spec)
         asked = [place for place in asked if place not in found]
@@ -49,13 +51,15 @@ def list_offsets(
     return found
 
 
-def _offsets(cluster: ClusterClient, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
-    asked = {TopicPartition(topic, partition): spec for topic, partition in places}
+def _offsets(
+    cluster: ClusterClient, places: Iterable[TopicPartition], spec: OffsetSpec
+) -> dict[TopicPartition, int]:
+    asked = {RdTopicPartition(topic, partition): spec for topic, partition in places}
     answers = cluster.admin.list_offsets(asked, request_timeout=cluster.timeout_s)
     # librdkafka looks up the leaders first; each of the two steps may take the whole timeout.
     wait(answers.values(), 2 * cluster.timeout_s)
     found = {
-        (place.topic, place.partition): answer.result().offset
+        TopicPartition(place.topic, place.partition): answer.result().offset
         for place, answer in answers.items()
         if cluster.refusal_of(answer) is None
     }

@@ -109,16 +109,15 @@ def ignore_closed_output() -> Iterator[None]:
 
 
 def discard_stdout() -> None:
-    """Redirect stdout to /dev/null, so that Python does not report an error when it flushes at
-    exit.
-    """
+    """Redirect stdout to /dev/null, so that the flush at exit reports no error."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: ``1 record``, ``2 records``. ``plural`` is for irregular
-    nouns.
+    """Return a number with its noun: ``1 record``, ``2 records``.
+
+    ``plural`` is for irregular nouns.
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 

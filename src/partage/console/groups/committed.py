@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TypeAlias
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import ClusterMetadata
 
 from partage.client import cluster as client
@@ -17,9 +18,9 @@ from partage.client.options import ClientOptions
 from partage.console.common.client_options import client_options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
-from partage.console.common.offsets import Place
+from partage.model.topic_partition import TopicPartition
 
-CommittedOffsets: TypeAlias = dict[Place, OffsetAndMetadata]
+CommittedOffsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata]
 
 
 def committed_offsets(
@@ -54,7 +55,9 @@ def committed_offsets(
     except ClientError as error:
         raise CommandError(str(error)) from error
     return {
-        name: {(place.topic, place.partition): each for place, each in offsets.items()}
+        name: {
+            TopicPartition(place.topic, place.partition): each for place, each in offsets.items()
+        }
         for name, offsets in found.items()
     }
 
@@ -67,9 +70,7 @@ async def _asked(
 
 
 def _by_librdkafka(cluster: ClusterClient, names: list[str]) -> dict[str, CommittedOffsets]:
-    """Return the committed offsets through librdkafka, with one request per group, sent
-    concurrently.
-    """
+    """Return the committed offsets through librdkafka, with concurrent requests per group."""
     asked = {
         name: cluster.admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
@@ -78,7 +79,7 @@ def _by_librdkafka(cluster: ClusterClient, names: list[str]) -> dict[str, Commit
     }
     return {
         name: {
-            (each.topic, each.partition): OffsetAndMetadata(
+            TopicPartition(each.topic, each.partition): OffsetAndMetadata(
                 each.offset,
                 _metadata(each),
                 -1 if each.leader_epoch is None else each.leader_epoch,
@@ -90,7 +91,7 @@ def _by_librdkafka(cluster: ClusterClient, names: list[str]) -> dict[str, Commit
     }
 
 
-def _metadata(commit: TopicPartition) -> str:
+def _metadata(commit: RdTopicPartition) -> str:
     """Return the metadata of a commit; empty if librdkafka cannot decode it."""
     try:
         return commit.metadata or ""

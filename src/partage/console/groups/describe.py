@@ -24,7 +24,7 @@ from confluent_kafka.admin import MemberDescription as RdMemberDescription
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
-from partage.console.common.offsets import Place, list_offsets
+from partage.console.common.offsets import list_offsets
 from partage.console.groups.committed import CommittedOffsets, committed_offsets
 from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
 from partage.model.groups import (
@@ -35,6 +35,7 @@ from partage.model.groups import (
     OffsetDescription,
     TopicPartitions,
 )
+from partage.model.topic_partition import TopicPartition
 from partage.wire.consumer_protocol import Subscription, decode_subscription
 from partage.wire.primitives import MalformedError
 
@@ -122,9 +123,9 @@ def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[Gro
     committed = committed_offsets(cluster, names, metadata)
     wanted = {place for group in groups for place in (*committed[group.group], *_owners(group))}
     there = sorted(
-        (topic, partition)
-        for topic, partition in wanted
-        if topic in topics and partition in topics[topic].partitions
+        place
+        for place in wanted
+        if place.topic in topics and place.partition in topics[place.topic].partitions
     )
     ends = list_offsets(cluster, there, OffsetSpec.latest())
     return [_with_offsets(group, committed[group.group], ends) for group in groups]
@@ -243,9 +244,9 @@ def _node(node: object) -> Node | None:
     return Node(int(number), str(getattr(node, "host", "")), int(getattr(node, "port", -1)))
 
 
-def _owners(group: GroupDescription) -> dict[Place, str]:
+def _owners(group: GroupDescription) -> dict[TopicPartition, str]:
     return {
-        (owned.topic, partition): member.member_id
+        TopicPartition(owned.topic, partition): member.member_id
         for member in group.members
         for owned in member.partitions
         for partition in owned.partitions
@@ -262,7 +263,7 @@ def _metadata(commit: OffsetAndMetadata) -> str:
 
 
 def _with_offsets(
-    group: GroupDescription, committed: CommittedOffsets, ends: Mapping[Place, int]
+    group: GroupDescription, committed: CommittedOffsets, ends: Mapping[TopicPartition, int]
 ) -> GroupDescription:
     owners = _owners(group)
     rows = []

@@ -70,9 +70,7 @@ class InputOwnedPartitions(msgspec.Struct, frozen=True):
 
 
 class MemberInput(msgspec.Struct, frozen=True):
-    """Input of the assignor for one member; ``generation`` is null if the member did not report
-    one.
-    """
+    """Input of the assignor for one member; ``generation`` is null if it is unknown."""
 
     member_id: str
     group_instance_id: str | None
@@ -110,7 +108,8 @@ def explain(
 ) -> None:
     """Explain the last assignment of a group: leader, members, and a reason per partition.
 
-    The leader is read from __consumer_offsets. In an eager group, no partition has an old owner.
+    The leader is read from __consumer_offsets. Members of an eager group own
+    nothing when they join, so no old owner is shown.
 
     \b
     Examples:

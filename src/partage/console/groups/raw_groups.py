@@ -16,9 +16,7 @@ from partage.console.common.cluster_client import ClusterClient
 
 
 class RawMember(NamedTuple):
-    """A member; ``metadata`` and ``assignment`` are bytes whose format depends on the protocol
-    type.
-    """
+    """A member; ``metadata`` and ``assignment`` are bytes that depend on the protocol type."""
 
     member_id: str
     client_id: str

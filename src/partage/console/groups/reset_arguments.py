@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.offsets import Place
+from partage.model.topic_partition import TopicPartition
 
 _DATETIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 _DURATION: Final = re.compile(
@@ -76,7 +76,7 @@ def parse_duration(text: str) -> int:
     return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
-def read_offsets_file(path: Path, groups: list[str]) -> dict[str, dict[Place, int]]:
+def read_offsets_file(path: Path, groups: list[str]) -> dict[str, dict[TopicPartition, int]]:
     """Return the offsets of a file that ``--export`` wrote, by group.
 
     Lines are TOPIC,PARTITION,OFFSET for one group, and GROUP,TOPIC,PARTITION,OFFSET for several.
@@ -90,7 +90,7 @@ def read_offsets_file(path: Path, groups: list[str]) -> dict[str, dict[Place, in
             lines = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CommandError(f"cannot read --from-file {path}: {error}") from error
-    found: dict[str, dict[Place, int]] = {group: {} for group in groups}
+    found: dict[str, dict[TopicPartition, int]] = {group: {} for group in groups}
     for number, cells in enumerate(lines, 1):
         row = [cell.strip() for cell in cells]
         if not any(row):
@@ -103,13 +103,13 @@ def read_offsets_file(path: Path, groups: list[str]) -> dict[str, dict[Place, in
             )
             raise CommandError(f"line {number} of {path} must be {wanted}, not {','.join(cells)!r}")
         if row[0] in found:
-            found[row[0]][row[1], int(row[2])] = min(int(row[3]), _OFFSET_MAX)
+            found[row[0]][TopicPartition(row[1], int(row[2]))] = min(int(row[3]), _OFFSET_MAX)
     if not any(found.values()):
         raise CommandError(f"{path} has no offsets for {', '.join(groups)}")
     return found
 
 
-def to_csv(plans: Mapping[str, Mapping[Place, int]]) -> list[str]:
+def to_csv(plans: Mapping[str, Mapping[TopicPartition, int]]) -> list[str]:
     """Return the lines that `read_offsets_file` reads."""
     return [
         ",".join([*([group] if len(plans) > 1 else []), topic, str(partition), str(offset)])

@@ -8,12 +8,13 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.offsets import ELECTION_WAIT_S, Place, list_offsets
+from partage.console.common.offsets import ELECTION_WAIT_S, list_offsets
 from partage.console.common.options import JsonOption
 from partage.console.common.output import count, note, print_json, print_table
 from partage.console.groups.committed import committed_offsets
@@ -25,11 +26,12 @@ from partage.console.groups.reset_scenarios import (
     parse_scenario,
     plan_offsets,
 )
+from partage.model.topic_partition import TopicPartition
 
 #: In these states no member owns a partition, so no commit overwrites the reset.
 _AT_REST: Final = ("Empty", "Dead")
 
-OffsetPlans = Mapping[str, Mapping[Place, int]]
+OffsetPlans = Mapping[str, Mapping[TopicPartition, int]]
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
@@ -73,21 +75,25 @@ def reset_offsets(
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All topics with committed offsets of the group.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Reset to the beginning.")
+    ] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the end.")] = False,
     to_current: Annotated[
         bool,
         typer.Option(
-            "--to-current", help="To the committed offset, or to the end if there is none."
+            "--to-current", help="Keep the committed offset; without one, reset to the end."
         ),
     ] = False,
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="Reset to this offset.")
     ] = None,
     shift_by: Annotated[
         int | None,
         typer.Option(
-            "--shift-by", metavar="N", help="By N from the committed offset; negative: back."
+            "--shift-by",
+            metavar="N",
+            help="Move the committed offset by N; a negative N moves back.",
         ),
     ] = None,
     to_datetime: Annotated[
@@ -95,7 +101,8 @@ def reset_offsets(
         typer.Option(
             "--to-datetime",
             metavar="TIME",
-            help="To the first record at or after YYYY-MM-DDTHH:MM:SS.sss (UTC if without a zone).",
+            help="Reset to the first record at or after YYYY-MM-DDTHH:MM:SS.sss "
+            "(UTC if without a zone).",
         ),
     ] = None,
     by_duration: Annotated[
@@ -103,12 +110,14 @@ def reset_offsets(
         typer.Option(
             "--by-duration",
             metavar="PnDTnHnMnS",
-            help="To the first record that is not older than this.",
+            help="Reset to the first record that is not older than this.",
         ),
     ] = None,
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", metavar="FILE", help="To the offsets in a file from --export."),
+        typer.Option(
+            "--from-file", metavar="FILE", help="Reset to the offsets in a file from --export."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the new offsets. This is the default.")
@@ -188,8 +197,8 @@ def _planned(
     group: str,
     wanted: Mapping[str, set[int] | None],
     all_topics: bool,
-    committed: Mapping[Place, int],
-) -> dict[Place, int]:
+    committed: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
     places = _places(cluster, wanted)
     if asked.offsets_from_file is not None:
         listed = asked.offsets_from_file[group].keys()
@@ -209,21 +218,23 @@ def _planned(
     return plan_offsets(asked, ResetContext(cluster, group, firsts, ends, held))
 
 
-def _places(cluster: ClusterClient, wanted: Mapping[str, set[int] | None]) -> set[Place]:
+def _places(cluster: ClusterClient, wanted: Mapping[str, set[int] | None]) -> set[TopicPartition]:
     topics = cluster.require_topics(wanted).topics
-    found = set[Place]()
+    found = set[TopicPartition]()
     for topic, numbers in wanted.items():
         there = set(topics[topic].partitions)
         missing = sorted((numbers or set()) - there)
         if missing:
             raise CommandError(f"topic {topic} has no partition {', '.join(map(str, missing))}")
-        found |= {(topic, number) for number in (there if numbers is None else numbers)}
+        found |= {
+            TopicPartition(topic, number) for number in (there if numbers is None else numbers)
+        }
     return found
 
 
 def _commit(cluster: ClusterClient, plans: OffsetPlans) -> None:
     for group, plan in plans.items():
-        partitions = [TopicPartition(*place, offset) for place, offset in plan.items()]
+        partitions = [RdTopicPartition(*place, offset) for place, offset in plan.items()]
         if not partitions:
             continue
         answers = cluster.admin.alter_consumer_group_offsets(

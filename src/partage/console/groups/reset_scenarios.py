@@ -11,13 +11,14 @@ from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.offsets import ELECTION_WAIT_S, NO_RECORD, Place, list_offsets
+from partage.console.common.offsets import ELECTION_WAIT_S, NO_RECORD, list_offsets
 from partage.console.common.output import note
 from partage.console.groups.reset_arguments import (
     parse_datetime,
     parse_duration,
     read_offsets_file,
 )
+from partage.model.topic_partition import TopicPartition
 
 
 class ResetContext(NamedTuple):
@@ -25,22 +26,23 @@ class ResetContext(NamedTuple):
 
     cluster: ClusterClient
     group: str
-    earliest: Mapping[Place, int]
-    latest: Mapping[Place, int]
-    committed: Mapping[Place, int]
+    earliest: Mapping[TopicPartition, int]
+    latest: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, int]
 
 
-OffsetTarget: TypeAlias = Callable[[ResetContext], Mapping[Place, int]]
+OffsetTarget: TypeAlias = Callable[[ResetContext], Mapping[TopicPartition, int]]
 """A function from partitions to new offsets. An offset out of range means the nearest valid one."""
 
 
 class ResetScenario(NamedTuple):
-    """A scenario; ``offsets_from_file`` has the offsets of ``--from-file`` by group, if it was
-    given.
+    """A scenario.
+
+    ``offsets_from_file`` has the offsets of ``--from-file`` by group; None without that option.
     """
 
     target: OffsetTarget
-    offsets_from_file: Mapping[str, Mapping[Place, int]] | None = None
+    offsets_from_file: Mapping[str, Mapping[TopicPartition, int]] | None = None
 
 
 def parse_scenario(given: Mapping[str, object], groups: list[str]) -> ResetScenario:
@@ -79,9 +81,10 @@ def parse_scenario(given: Mapping[str, object], groups: list[str]) -> ResetScena
     raise AssertionError(f"{chosen[0]} is no scenario")
 
 
-def plan_offsets(scenario: ResetScenario, at: ResetContext) -> dict[Place, int]:
-    """Return the new offset of each partition, limited to its valid range; a note names each
-    change.
+def plan_offsets(scenario: ResetScenario, at: ResetContext) -> dict[TopicPartition, int]:
+    """Return the new offset of each partition, limited to its valid range.
+
+    Prints a note for each offset that was out of range.
     """
     plan = {}
     for place, offset in scenario.target(at).items():
@@ -94,7 +97,7 @@ def plan_offsets(scenario: ResetScenario, at: ResetContext) -> dict[Place, int]:
     return dict(sorted(plan.items()))
 
 
-def _shifted(at: ResetContext, step: int) -> dict[Place, int]:
+def _shifted(at: ResetContext, step: int) -> dict[TopicPartition, int]:
     missing = [
         f"{topic}-{partition}" for topic, partition in at.latest.keys() - at.committed.keys()
     ]
@@ -106,7 +109,7 @@ def _shifted(at: ResetContext, step: int) -> dict[Place, int]:
     return {place: at.committed[place] + step for place in at.latest}
 
 
-def _since(at: ResetContext, at_ms: int) -> dict[Place, int]:
+def _since(at: ResetContext, at_ms: int) -> dict[TopicPartition, int]:
     """Return the first offsets at or after a time; the end offset if all records are older."""
     asked = OffsetSpec.for_timestamp(max(at_ms, 0))
     found = list_offsets(at.cluster, at.latest, asked, patience_s=ELECTION_WAIT_S)

@@ -247,8 +247,7 @@ def _summarize(found: Generator[Verdict], worlds: int) -> tuple[Summary, Command
 
 
 def _worker_killed_error(seeds: Sequence[int]) -> CommandError:
-    """Return the error for a killed worker. The seeds longest in progress are the likeliest cause.
-    """
+    """Return the error for a killed worker. The seeds longest in progress are the likeliest cause."""
     longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
     return CommandError(
         f"a process that ran worlds was killed (out of memory?); under way were "

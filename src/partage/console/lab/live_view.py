@@ -12,7 +12,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
-from partage.console.common.offsets import Place, list_offsets
+from partage.console.common.offsets import list_offsets
 from partage.console.common.output import count, format_partitions
 from partage.console.groups.describe import (
     CONSUMER,
@@ -23,6 +23,7 @@ from partage.console.groups.describe import (
 from partage.console.groups.offsets_topic import read_last_generation
 from partage.coordinator.records import GroupRecord
 from partage.lab.whatif.live_group import LiveGroup, LiveMember, LivePartition
+from partage.model.topic_partition import TopicPartition
 from partage.wire.consumer_protocol import decode_assignment
 from partage.wire.primitives import MalformedError
 
@@ -57,7 +58,9 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
     wanted = {topic for member in state.members for topic in _topics(member, name)}
     there = cluster.metadata().topics
     counts = {topic: len(there[topic].partitions) for topic in sorted(wanted) if topic in there}
-    places = [(topic, index) for topic, number in counts.items() for index in range(number)]
+    places = [
+        TopicPartition(topic, index) for topic, number in counts.items() for index in range(number)
+    ]
     begin_s, begin = time.monotonic(), list_offsets(cluster, places, OffsetSpec.latest())
     saved = _matching_record(state, read_last_generation(cluster, name))
     time.sleep(max(0.0, sample_s - (time.monotonic() - begin_s)))
@@ -150,16 +153,18 @@ def _check_unchanged(before: GroupDescription, after: GroupDescription) -> Group
     return after
 
 
-def _owned(state: GroupDescription) -> dict[str, frozenset[Place]]:
+def _owned(state: GroupDescription) -> dict[str, frozenset[TopicPartition]]:
     return {member.member_id: _places(member) for member in state.members}
 
 
-def _places(member: MemberDescription) -> frozenset[Place]:
-    return frozenset((t.topic, index) for t in member.partitions for index in t.partitions)
+def _places(member: MemberDescription) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(t.topic, index) for t in member.partitions for index in t.partitions
+    )
 
 
-def _committed(state: GroupDescription) -> dict[Place, int | None]:
-    return {(o.topic, o.partition): o.current_offset for o in state.offsets}
+def _committed(state: GroupDescription) -> dict[TopicPartition, int | None]:
+    return {TopicPartition(o.topic, o.partition): o.current_offset for o in state.offsets}
 
 
 def _matching_record(state: GroupDescription, saved: GroupRecord | None) -> GroupRecord | None:
@@ -173,11 +178,13 @@ def _matching_record(state: GroupDescription, saved: GroupRecord | None) -> Grou
     return saved if stored == _owned(state) else None
 
 
-def _decoded(assignment: bytes) -> frozenset[Place]:
+def _decoded(assignment: bytes) -> frozenset[TopicPartition]:
     if not assignment:
         return frozenset()
     assigned = decode_assignment(assignment).assigned_partitions
-    return frozenset((each.topic, index) for each in assigned for index in each.partitions)
+    return frozenset(
+        TopicPartition(each.topic, index) for each in assigned for index in each.partitions
+    )
 
 
 def _member(member: MemberDescription, group: str, counts: Mapping[str, int]) -> LiveMember:
@@ -226,7 +233,7 @@ def _remarks(
     state: GroupDescription,
     group: LiveGroup,
     missing: set[str],
-    leaderless: list[Place],
+    leaderless: list[TopicPartition],
     uncommitted: int,
     saved: GroupRecord | None,
 ) -> list[str]:
@@ -237,7 +244,7 @@ def _remarks(
             f"group {group.name} gives partitions to several members each ({_partition_list(twice)}), so "
             "that what would move cannot be told"
         )
-    there = {(p.topic, p.index) for p in group.partitions}
+    there = {TopicPartition(p.topic, p.index) for p in group.partitions}
     known = set(group.owners)
     said = []
     if unowned := sorted(there - known):
@@ -261,7 +268,7 @@ def _remarks(
     return said
 
 
-def _partition_list(places: list[Place]) -> str:
+def _partition_list(places: list[TopicPartition]) -> str:
     by_topic: dict[str, list[int]] = {}
     for topic, index in places:
         by_topic.setdefault(topic, []).append(index)

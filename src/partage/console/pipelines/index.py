@@ -63,7 +63,8 @@ def index(
         typer.Option(
             "--group-instance-id",
             metavar="ID",
-            help="Static member: no rebalance if it restarts within the session (KIP-345).",
+            help="Static member: no rebalance after a restart within the session timeout "
+            "(KIP-345).",
         ),
     ] = None,
     commit_interval_ms: Annotated[

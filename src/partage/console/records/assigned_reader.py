@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import BinaryIO, Final
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as RdTopicPartition
 
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.errors import CommandError
-from partage.console.common.offsets import Place
 from partage.console.common.signals import StopRequest
 from partage.console.records.consume_loop import POLL_TIMEOUT_S, ConsumeLoop
 from partage.console.records.record_formatter import RecordFormatter
 from partage.console.records.start_positions import ReadRange
+from partage.model.topic_partition import TopicPartition
 
 _NO_GROUP: Final = "partage-consume"
 """librdkafka requires a group id, even if no group is joined and no offset is committed."""
@@ -38,7 +39,7 @@ class AssignedReader(ConsumeLoop):
     def __init__(
         self,
         cluster: ClusterClient,
-        spans: Mapping[Place, ReadRange],
+        spans: Mapping[TopicPartition, ReadRange],
         show: RecordFormatter,
         out: BinaryIO,
         *,
@@ -58,7 +59,9 @@ class AssignedReader(ConsumeLoop):
             },
             {"enable.partition.eof": True, "enable.auto.offset.store": False},
         )
-        self._consumer.assign([TopicPartition(*place, span.start) for place, span in spans.items()])
+        self._consumer.assign(
+            [RdTopicPartition(*place, span.start) for place, span in spans.items()]
+        )
 
     def poll(self, records_max: int) -> int:
         first = self._consumer.poll(POLL_TIMEOUT_S)
@@ -71,7 +74,7 @@ class AssignedReader(ConsumeLoop):
         shown: list[bytes] = []
         try:
             for message in messages:
-                place = (message.topic() or "", message.partition() or 0)
+                place = TopicPartition(message.topic() or "", message.partition() or 0)
                 error = message.error()
                 if error is None:
                     shown.append(self._show(message))

@@ -12,7 +12,6 @@ from partage.console.common.client_options import ASSIGNORS, group_reader_option
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.offsets import Place
 from partage.console.common.options import JsonOption, parse_pairs, with_cluster
 from partage.console.common.output import count, format_bytes, json_help, note
 from partage.console.common.signals import StopRequest
@@ -35,6 +34,7 @@ from partage.console.records.start_positions import (
     parse_start_position,
     resolve_ranges,
 )
+from partage.model.topic_partition import TopicPartition
 
 app = command_app()
 
@@ -158,7 +158,8 @@ def consume(
     isolation_level: Annotated[
         Isolation,
         typer.Option(
-            "--isolation-level", help="Whether to read records of open and aborted transactions."
+            "--isolation-level",
+            help="read_committed omits records of open and aborted transactions.",
         ),
     ] = Isolation.UNCOMMITTED,
     json: JsonOption = False,
@@ -272,7 +273,7 @@ def _start(
 
 def _spans(
     cluster: ClusterClient, topics: list[str], partitions: list[int] | None, start: StartPosition
-) -> dict[Place, ReadRange]:
+) -> dict[TopicPartition, ReadRange]:
     metadata = cluster.metadata()
     places = []
     for topic in topics:
@@ -283,5 +284,5 @@ def _spans(
                     f"no partition {partition} in topic {topic}: it has "
                     f"{count(len(there), 'partition')}, numbered from 0"
                 )
-            places.append((topic, partition))
+            places.append(TopicPartition(topic, partition))
     return resolve_ranges(cluster, places, start)

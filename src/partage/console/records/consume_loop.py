@@ -39,8 +39,10 @@ class ConsumeLoop(ABC):
         self._out = out
 
     def run(self, limits: ReadLimits, stop: StopRequest) -> str | None:
-        """Read until a limit or a signal. Return the reason for the summary line, or None for a
-        normal end.
+        """Read until a limit or a signal.
+
+        Returns:
+            The reason for the summary line; None for a normal end.
 
         Raises:
             CommandError: An error that retries cannot fix.

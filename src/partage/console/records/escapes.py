@@ -10,10 +10,10 @@ _NAMED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 def unescape(text: str) -> bytes:
-    r"""Return the bytes of a text with the escapes ``\n``, ``\r``, ``\t``, ``\xHH`` and ``\OOO``
-    (octal).
+    r"""Return the bytes of a text with escapes.
 
-    A backslash before another character is removed.
+    The escapes are ``\n``, ``\r``, ``\t``, ``\xHH`` and ``\OOO`` (octal). A backslash before
+    another character is removed.
     """
     return _ESCAPE.sub(_one, text.encode(errors="surrogateescape"))
 

@@ -31,7 +31,6 @@ from partage.client.errors import (
     NoLeaderError,
     RequestTimeoutError,
 )
-from partage.client.metadata import TopicPartition
 from partage.console.common.client_options import GroupReaderOptions as Options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
@@ -39,6 +38,7 @@ from partage.console.common.output import note
 from partage.console.common.signals import StopRequest
 from partage.console.records.consume_loop import POLL_TIMEOUT_S, ConsumeLoop
 from partage.console.records.record_formatter import RecordFormatter
+from partage.model.topic_partition import TopicPartition
 from partage.sync import Consumer
 
 _PATIENCE_S: Final = 5.0
@@ -168,8 +168,9 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         return []
 
     def _commit(self) -> None:
-        """Commit offsets of written records. After a failed commit, the next owner reads them
-        again.
+        """Commit offsets of written records.
+
+        After a failed commit, the next owner reads these records again.
         """
         if self._commit_every_s is None or not self._written:
             return
@@ -209,8 +210,9 @@ class GroupReader(ConsumeLoop, RebalanceListener):
             self._looked_at = time.monotonic()
 
     def close(self) -> None:
-        """Commit offsets and leave the group. If the group is unreachable, the session timeout
-        removes the member.
+        """Commit offsets and leave the group.
+
+        If the group is unreachable, the session timeout removes the member.
         """
         try:
             self._commit()

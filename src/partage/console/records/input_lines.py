@@ -12,8 +12,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    r"""Yield lines without their ends (``\n``, ``\r\n``), and None whenever no line is available
-    yet.
+    r"""Yield lines without their ends (``\n``, ``\r\n``), and None while no line is available.
 
     The last line need not have an end.
     """

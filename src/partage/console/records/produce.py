@@ -270,8 +270,9 @@ def _send_all(
 
 
 def _finish(sending: TopicProducer, stop: StopRequest, cluster: ClusterClient) -> None:
-    """Wait for all acknowledgements, until librdkafka gives up; after a signal, only for the
-    command's timeout.
+    """Wait for all acknowledgements, until librdkafka gives up.
+
+    After a signal, wait only for the command's timeout.
     """
     deadline = None
     while not sending.flush(0.2):

@@ -89,8 +89,9 @@ class TopicProducer:
             self._producer.poll(0.1)
 
     def _found(self) -> TopicMetadata:
-        """Return the topic's metadata. The request creates the topic if the broker creates topics
-        automatically.
+        """Return the topic's metadata.
+
+        The request creates the topic if the broker creates topics automatically.
         """
         deadline = time.monotonic() + min(_AUTO_CREATION_S, self._cluster.timeout_s)
         while True:

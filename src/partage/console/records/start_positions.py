@@ -11,7 +11,8 @@ from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.offsets import ELECTION_WAIT_S, Place, list_offsets
+from partage.console.common.offsets import ELECTION_WAIT_S, list_offsets
+from partage.model.topic_partition import TopicPartition
 
 
 class StartOrigin(Enum):
@@ -60,8 +61,8 @@ class ReadRange(NamedTuple):
 
 
 def resolve_ranges(
-    cluster: ClusterClient, places: Iterable[Place], start: StartPosition
-) -> dict[Place, ReadRange]:
+    cluster: ClusterClient, places: Iterable[TopicPartition], start: StartPosition
+) -> dict[TopicPartition, ReadRange]:
     """Return the range to read in each partition.
 
     Raises:
@@ -75,18 +76,18 @@ def resolve_ranges(
     if lost:
         raise _leaderless(places, lost)
     found = {}
-    for topic, partition in places:
-        first, end = earliest[topic, partition], latest[topic, partition]
+    for place in places:
+        first, end = earliest[place], latest[place]
         if start.origin is StartOrigin.OFFSET and not first <= start.number <= end:
             raise CommandError(
-                f"offset {start.number} is out of range for partition {partition} of {topic}, "
+                f"offset {start.number} is out of range for partition {place.partition} of {place.topic}, "
                 f"which has {first} to {end}"
             )
-        found[topic, partition] = ReadRange(_offset(start, first, end), end)
+        found[place] = ReadRange(_offset(start, first, end), end)
     return found
 
 
-def _leaderless(places: list[Place], lost: list[Place]) -> CommandError:
+def _leaderless(places: list[TopicPartition], lost: list[TopicPartition]) -> CommandError:
     topic, partition = lost[0]
     others = {number for _, number in places} - {number for _, number in lost}
     aside = "; to read the others, name each of them with -p" if others else ""

@@ -71,8 +71,9 @@ class TopicDeletionFailure(msgspec.Struct, frozen=True):
 
 
 class TopicCreationReport(msgspec.Struct, frozen=True):
-    """Output of ``partage topics create --json``; ``existing`` topics were accepted
-    (--if-not-exists).
+    """Output of ``partage topics create --json``.
+
+    ``existing`` are topics that existed before (--if-not-exists).
     """
 
     created: list[str]

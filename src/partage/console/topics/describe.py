@@ -12,6 +12,7 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, Topi
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.offsets import list_offsets
+from partage.model.topic_partition import TopicPartition
 
 
 class PartitionDetails(msgspec.Struct, frozen=True):
@@ -84,7 +85,10 @@ def _matched(names: Collection[str], pattern: str) -> list[str]:
 def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> list[TopicDetails]:
     """Return topics with their settings and the offsets of their partitions."""
     led = [
-        (topic.name, each.id) for topic in topics for each in topic.partitions if _leader(each) >= 0
+        TopicPartition(topic.name, each.id)
+        for topic in topics
+        for each in topic.partitions
+        if _leader(each) >= 0
     ]
     earliest = list_offsets(cluster, led, OffsetSpec.earliest())
     latest = list_offsets(cluster, earliest, OffsetSpec.latest())
@@ -102,8 +106,8 @@ def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> lis
                     leader=_leader(each),
                     replicas=[node.id for node in each.replicas],
                     isr=[node.id for node in each.isr],
-                    earliest_offset=earliest.get((topic.name, each.id)),
-                    latest_offset=latest.get((topic.name, each.id)),
+                    earliest_offset=earliest.get(TopicPartition(topic.name, each.id)),
+                    latest_offset=latest.get(TopicPartition(topic.name, each.id)),
                 )
                 for each in topic.partitions
             ],

@@ -84,11 +84,11 @@ class Broker:
                 world.now_ms,
             )
         except PowerLossError:
-            world.record_incident("power fails during recovery")
+            world.record_incident("power failed during recovery")
             self.lose_power()
             return
         except (DamagedLogError, OSError) as error:
-            world.record_incident("the broker refuses to start", f"{error}")
+            world.record_incident("a broker failed to start", f"{error}")
             self.storage = None
             self.writer.is_closed = True
             world.on_start_failed(self, error)
@@ -151,7 +151,7 @@ class Broker:
         if self._membership is None or self.is_paused:
             return False
         self._membership.shut_down()
-        self.call_later(within_ms, lambda: self.die("it is stopped"))
+        self.call_later(within_ms, lambda: self.die("clean shutdown"))
         return True
 
     def hit_crash_point(self, records: Sequence[Record], *, is_stored: bool) -> bool:
@@ -179,7 +179,7 @@ class Broker:
     def lose_power(self) -> None:
         """Cut the power: the process dies, and any part of the unsynced data survives."""
         self.disk.crash(self.world.disk_rng)
-        self.die("the power fails")
+        self.die("power failure")
 
     def pause(self, for_ms: int) -> None:
         """Pause the process for a time."""

@@ -43,10 +43,10 @@ class LocalStore:
         except PowerLossError:
             self._broker.lose_power()
         except DamagedLogError as error:
-            self._broker.die("it cannot load its groups")
+            self._broker.die("cannot load its groups")
             world.repair_damage(error)
         except OSError as error:
-            world.record_incident("loading fails", f"{error}")
+            world.record_incident("a load failed", f"{error}")
             self._broker.call_later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
             world.clear_damage()
@@ -62,7 +62,7 @@ class LocalStore:
             return []
         content = storage.read(partition, log.log_start_offset, _EVERYTHING)
         if any(find_batch_fault(part) for part in content):
-            raise DamagedLogError(partition.name, 0, "what is read is not what was written")
+            raise DamagedLogError(partition.name, 0, "the data read differs from the data written")
         return content
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:

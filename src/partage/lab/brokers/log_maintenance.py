@@ -41,7 +41,7 @@ class LogMaintenance:
             except PowerLossError:
                 self._broker.lose_power()
             except (OSError, DamagedLogError) as error:
-                self._broker.world.record_incident(f"opening {topic}-{index} fails", f"{error}")
+                self._broker.world.record_incident(f"opening {topic}-{index} failed", f"{error}")
                 self._broker.call_later(RELOAD_AFTER_MS, again)
             else:
                 self._reopening.discard((topic, index))
@@ -75,9 +75,9 @@ class LogMaintenance:
             return True
         except (OSError, DamagedLogError) as error:
             if isinstance(error, DamagedLogError) and not self._broker.world.was_damaged:
-                story = f"the disk was never damaged, and yet: {error}"
+                story = f"damage was reported, but none was injected: {error}"
                 raise RuleViolationError("recovery", story) from error
-            self._broker.world.record_incident("compaction fails", f"{error}")
+            self._broker.world.record_incident("compaction failed", f"{error}")
             partition.failure = OSError(f"{error}")
             partition.log.abandon_compaction()
             return True

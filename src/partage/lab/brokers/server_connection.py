@@ -111,7 +111,7 @@ class ServerConnection:
             client_id, pos = parse_request_header(api, start.api_version, frame)
             message = api.decode_request(start.api_version, frame, pos)
         except MalformedError:
-            world.record_incident("a request is malformed", self._connection.client)
+            world.record_incident("a malformed request arrived", self._connection.client)
             self.close()
             return
         inbound = ServedRequest(start.api_version, message, client_id or "", "/lab", world.now_ms)

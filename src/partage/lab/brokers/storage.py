@@ -24,6 +24,7 @@ from partage.log.partition import PartitionLog
 from partage.log.recovery.partition_recovery import open_partition
 from partage.log.results import AppendResult, Refusal, Write
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.records.decoder import decode_records
 
@@ -243,7 +244,7 @@ class Storage:
         return [self._disk.read(part.path, part.position, part.length) for part in slices]
 
     def reread_partition(
-        self, place: tuple[str, int], partition: HostedPartition, now_ms: int
+        self, place: TopicPartition, partition: HostedPartition, now_ms: int
     ) -> PartitionReread:
         """Return all records of a partition, read from the disk."""
         first, end = partition.log.log_start_offset, partition.log.high_watermark

@@ -42,11 +42,12 @@ class AssignmentsChecker:
             for partition in share:
                 other = owners.setdefault(partition, member.member_id)
                 if other != member.member_id:
-                    story = f"{partition} is given to {other} and {member.member_id}"
+                    story = f"{partition} is assigned to both {other} and {member.member_id}"
                     raise RuleViolationError("shares", f"{story} in generation {record.generation}")
                 # A static member may return with another subscription; it detects the mismatch
                 # itself.
                 if is_new and partition[0] not in topics:
                     raise RuleViolationError(
-                        "shares", f"{member.member_id} never wanted {partition}"
+                        "shares",
+                        f"{partition} is assigned to {member.member_id}, which does not subscribe to it",
                     )

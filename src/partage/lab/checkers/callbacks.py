@@ -7,15 +7,16 @@ Revoked and lost are never called without partitions.
 from __future__ import annotations
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import CallbackDue, History, Partition, RuleViolationError
+from partage.lab.history import CallbackDue, History, RuleViolationError
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 
 
 class CallbacksChecker:
     """Tracks the partitions that each process's listener has."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
-        self._has: dict[str, set[Partition]] = {}
+        self._has: dict[str, set[TopicPartition]] = {}
         history.subscribe(CallbackDue, self._tell)
 
     def _tell(self, entry: CallbackDue) -> None:
@@ -24,16 +25,17 @@ class CallbacksChecker:
         if entry.call == "assigned":
             if has & told:
                 raise RuleViolationError(
-                    "callbacks", f"{entry.process} is given again {sorted(has & told)}"
+                    "callbacks", f"{entry.process}: assigned twice: {sorted(has & told)}"
                 )
             has |= told
             return
         if not told:
             raise RuleViolationError(
-                "callbacks", f"{entry.process}: {entry.call} is called for nothing"
+                "callbacks", f"{entry.process}: {entry.call} is called without partitions"
             )
         if not told <= has:
             raise RuleViolationError(
-                "callbacks", f"{entry.process} has to give up {sorted(told - has)}"
+                "callbacks",
+                f"{entry.process}: {entry.call} without being assigned: {sorted(told - has)}",
             )
         has -= told

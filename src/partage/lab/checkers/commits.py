@@ -112,7 +112,7 @@ class CommitsChecker:
                 later[record.group_id] -= 1
             elif isinstance(record, OffsetRecord):
                 if not self._is_asked(record):
-                    raise RuleViolationError("commits", f"nobody asked for {record}")
+                    raise RuleViolationError("commits", f"no request matches {record}")
                 key = (record.group_id, record.topic, record.partition)
                 self._written[key].append(record)
             elif isinstance(record, OffsetTombstone):
@@ -144,12 +144,14 @@ class CommitsChecker:
         since_ms = 0
         if group is not None and group.members:
             if group.awaiting_sync or record.topic in _topics(group):
-                raise RuleViolationError("commits", f"{last} went, and its group is at work on it")
+                raise RuleViolationError(
+                    "commits", f"{last} was removed while its group uses the topic"
+                )
         elif group is not None and group.protocol_type is not None:
             since_ms = group.since_ms  # retention starts when the group becomes empty (KIP-211)
         if last is None or at_ms - max(last.commit_ms, since_ms) < self._retention_ms:
             raise RuleViolationError(
-                "commits", f"{last} went before its time, and nobody deleted it"
+                "commits", f"{last} was removed before its retention ended, without a deletion"
             )
 
     def _went_with_its_topic(self, key: _Key, last: OffsetRecord | None) -> bool:
@@ -208,17 +210,19 @@ class CommitsChecker:
         last = self._stored[key][-1] if self._stored[key] else None
         if last is not None and last.commit_ms < asked_ms:
             raise RuleViolationError(
-                "commits", f"{key} is deleted, it is said, and {last} is there"
+                "commits", f"the deletion of {key} was acknowledged, but {last} exists"
             )
 
     def _judge_answer(self, key: _Key, value: _Value, code: int | None, at_ms: int) -> None:
         if code is None:
-            raise RuleViolationError("commits", f"{key} was committed, and is not answered")
+            raise RuleViolationError(
+                "commits", f"{key} was committed but is missing in the response"
+            )
         if code == ErrorCode.NONE:
             at = self._last_index(key, value, at_ms)
             if at is None:
                 raise RuleViolationError(
-                    "commits", f"{key} {value} is acknowledged, and not durable"
+                    "commits", f"{key} {value} was acknowledged but is not durable"
                 )
             self._acknowledged[key] = max(at, self._acknowledged.get(key, 0))
         elif code in _REFUSED:
@@ -226,7 +230,7 @@ class CommitsChecker:
             asked = [m for m in self._asked[at_ms] if m.group_id == key[0]]
             if len(asked) == 1 and any((w.offset, w.metadata) == value for w in same):
                 raise RuleViolationError(
-                    "commits", f"{key} {value} is refused with {code}, and stored"
+                    "commits", f"{key} {value} was rejected with {code} but stored"
                 )
 
     def _last_index(self, key: _Key, value: _Value, at_ms: int) -> int | None:
@@ -281,7 +285,9 @@ class CommitsChecker:
                 break
         else:
             allowed = stored[floor or 0 :][-5:]
-            raise RuleViolationError("commits", f"{key} shows {shown}, which is none of {allowed}")
+            raise RuleViolationError(
+                "commits", f"{key} was fetched as {shown}; allowed are {allowed}"
+            )
         if kept is None:
             return
         # Later fetches must not show an earlier offset.
@@ -289,7 +295,7 @@ class CommitsChecker:
         heard_ms, gone_ms = self._forgotten.get((read.broker, key[1]), (read.at_ms, 0))
         if read.at_ms > heard_ms and kept.commit_ms < gone_ms:
             raise RuleViolationError(
-                "commits", f"{key} shows {kept}, whose topic went at {gone_ms}"
+                "commits", f"{key} was fetched as {kept}, but its topic was deleted at {gone_ms}"
             )
 
 

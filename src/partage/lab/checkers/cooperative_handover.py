@@ -40,5 +40,5 @@ class CooperativeHandoverChecker:
                 if owner != member.member_id and partition not in contested:
                     raise RuleViolationError(
                         "two-steps",
-                        f"{partition} goes from {owner} to {member.member_id} in one step",
+                        f"{partition} moved from {owner} to {member.member_id} in one rebalance",
                     )

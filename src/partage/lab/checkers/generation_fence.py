@@ -52,7 +52,7 @@ class GenerationFenceChecker:
                 if ErrorCode.NONE in codes:
                     if not entry.request.is_loaded:
                         raise RuleViolationError(
-                            "fencing", f"accepted while nothing was loaded: {asked}"
+                            "fencing", f"accepted while the shard was not loaded: {asked}"
                         )
                     self._judge_commit(asked, mark)
                 if entry.request.is_loaded:
@@ -79,10 +79,10 @@ class GenerationFenceChecker:
             group is not None and _has(group, generation, asked.member_id) for group in groups
         ):
             raise RuleViolationError(
-                "fencing", f"{asked} is refused as of another generation: {groups[-1]}"
+                "fencing", f"{asked} was rejected with ILLEGAL_GENERATION by {groups[-1]}"
             )
         if ErrorCode.FENCED_INSTANCE_ID in codes and asked.group_instance_id is None:
-            raise RuleViolationError("fencing", f"{asked} is fenced, and names no instance")
+            raise RuleViolationError("fencing", f"{asked} was fenced, but has no instance id")
 
     def _expect_member(self, group_id: str, generation: int, member_id: str, mark: int) -> None:
         for group in self._ledger.versions_since(group_id, mark):

@@ -35,20 +35,20 @@ class GenerationsChecker:
         expected = known + 1 if starts else known
         if saved.generation != expected:
             raise RuleViolationError(
-                "generations", f"{saved.generation} follows {known} in {saved}"
+                "generations", f"generation {saved.generation} follows {known} in {saved}"
             )
         if before is not None and not starts:
             self._judge_succession(before, saved)
         ids = [m.member_id for m in saved.members]
         instances = [m.instance_id for m in saved.members if m.instance_id is not None]
         if len(set(ids)) < len(ids) or len(set(instances)) < len(instances):
-            raise RuleViolationError("generations", f"a member is there twice: {saved}")
+            raise RuleViolationError("generations", f"duplicate member or instance id: {saved}")
         if len(ids) > self._members_max:
             raise RuleViolationError(
-                "generations", f"{len(ids)} members, {self._members_max} are allowed"
+                "generations", f"{len(ids)} members exceed the maximum of {self._members_max}"
             )
         if ids and saved.leader not in ids:
-            raise RuleViolationError("generations", f"led by a stranger: {saved}")
+            raise RuleViolationError("generations", f"the leader is not a member: {saved}")
         if not all(m.subscription for m in saved.members):
             raise RuleViolationError(
                 "generations", f"a member does not support {saved.protocol}: {saved}"
@@ -64,11 +64,14 @@ class GenerationsChecker:
             return sorted(m.instance_id or m.member_id for m in group.members)
 
         if places(before) != places(saved):
-            raise RuleViolationError("generations", f"{saved} is not the generation {before}")
+            raise RuleViolationError(
+                "generations", f"the members differ within a generation: {saved} after {before}"
+            )
         if not before.awaiting_sync:
             had = {m.instance_id or m.member_id: m.assignment for m in before.members}
             has = {m.instance_id or m.member_id: m.assignment for m in saved.members}
             if had != has:
                 raise RuleViolationError(
-                    "generations", f"other assignments in {saved} than in {before}"
+                    "generations",
+                    f"the assignments differ within a generation: {saved} after {before}",
                 )

@@ -57,5 +57,6 @@ class InstanceIdsChecker:
         since_ms = self._fenced.get((group_id, member_id))
         if since_ms is not None and entry.request.at_ms > since_ms:
             raise RuleViolationError(
-                "instances", f"{member_id} was replaced, and is accepted: {entry.request}"
+                "instances",
+                f"{member_id} was replaced, but its request was accepted: {entry.request}",
             )

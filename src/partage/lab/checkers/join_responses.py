@@ -67,7 +67,7 @@ class JoinResponsesChecker:
         if message.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             if not message.member_id:
                 raise RuleViolationError(
-                    "joins", f"{asked} is to come back with an id and gets none"
+                    "joins", f"MEMBER_ID_REQUIRED without a member id for {asked}"
                 )
             return
         if message.error_code:
@@ -75,16 +75,16 @@ class JoinResponsesChecker:
         saved = self._saved.get((asked.group_id, message.generation_id), [])
         with_it = [s for s in saved if any(m.member_id == message.member_id for m in s.members)]
         if not with_it:
-            raise RuleViolationError(
-                "joins", f"{message} tells of a generation that is not durable"
-            )
+            raise RuleViolationError("joins", f"the generation is not durable: {message}")
         # A static member that returns with an old API version may get its predecessor as leader.
         is_back = asked.group_instance_id is not None and not asked.member_id
         if not is_back and not any(s.leader == message.leader for s in with_it):
-            raise RuleViolationError("joins", f"{message} names another leader than {with_it[-1]}")
+            raise RuleViolationError(
+                "joins", f"the leader differs: {message}, stored {with_it[-1]}"
+            )
         if message.protocol_name != with_it[-1].protocol:
             raise RuleViolationError(
-                "joins", f"{message} names another protocol than {with_it[-1]}"
+                "joins", f"the protocol differs: {message}, stored {with_it[-1]}"
             )
         self._judge_members(message, with_it)
 
@@ -92,9 +92,9 @@ class JoinResponsesChecker:
         told = [(m.member_id, bytes(m.metadata)) for m in message.members]
         if message.leader != message.member_id:
             if told:
-                raise RuleViolationError("joins", f"a follower is told the members: {message}")
+                raise RuleViolationError("joins", f"a follower received the members: {message}")
             return
         if told not in [[(m.member_id, m.subscription) for m in s.members] for s in saved]:
             raise RuleViolationError(
-                "joins", f"the leader is told {told}, not who is in {saved[-1]}"
+                "joins", f"the leader received {told}, which are not the members of {saved[-1]}"
             )

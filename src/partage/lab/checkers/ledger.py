@@ -59,7 +59,7 @@ class _ShardLedger:
         while count and decided:
             count -= 1
             if not decided.popleft():
-                story = f"broker {broker} is told that records are durable that are not there"
+                story = f"broker {broker} got a confirmation for records that are not durable"
                 raise RuleViolationError("recovery", story)
         confirmed, self._unconfirmed = self._unconfirmed[:count], self._unconfirmed[count:]
         self._apply(self._state, confirmed)
@@ -83,7 +83,7 @@ class _ShardLedger:
     def is_stale_epoch(self, broker: int, epoch: int) -> bool:
         """True if another broker loaded with a higher epoch, which this broker does not know yet."""
         if epoch == self._epoch and self.owner not in (None, broker):
-            story = f"brokers {self.owner} and {broker} both have it in epoch {epoch}"
+            story = f"brokers {self.owner} and {broker} both own the shard in epoch {epoch}"
             raise RuleViolationError("recovery", story)
         return epoch < self._epoch
 
@@ -131,8 +131,8 @@ class _ShardLedger:
         strange = [key for key in found if key not in self._state]
         other = [key for key in found if self._state.get(key, found[key]) != found[key]]
         return (
-            f"loaded is not what was durable: missing {missing[:3]}, "
-            f"never durable {strange[:3]}, of another value {other[:3]}, "
+            f"the loaded state is not the durable state: missing {missing[:3]}, "
+            f"never durable {strange[:3]}, with another value {other[:3]}, "
             f"with {doubts} records in doubt"
         )
 
@@ -203,7 +203,7 @@ class Ledger:
 
     def _write(self, entry: RecordsAppended) -> None:
         if len(entry.records) != len(entry.pairs):
-            raise RuleViolationError("recovery", "a record was written that cannot be read back")
+            raise RuleViolationError("recovery", "a record was appended that cannot be decoded")
         written = list(zip(entry.pairs, entry.records, strict=True))
         if self._logs[entry.shard].write(entry.broker, written):
             for record in entry.records:

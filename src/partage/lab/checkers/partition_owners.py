@@ -15,14 +15,9 @@ from typing import Any
 
 from partage.coordinator.records import GroupRecord, GroupTombstone, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import (
-    History,
-    OwnershipChanged,
-    Partition,
-    ResponseSent,
-    RuleViolationError,
-)
+from partage.lab.history import History, OwnershipChanged, ResponseSent, RuleViolationError
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.join_group import JoinGroupResponse
 
 
@@ -63,12 +58,14 @@ class PartitionOwnersChecker:
                 if both:
                     self._judge(entry, other, both)
 
-    def _judge(self, one: OwnershipChanged, other: OwnershipChanged, both: set[Partition]) -> None:
+    def _judge(
+        self, one: OwnershipChanged, other: OwnershipChanged, both: set[TopicPartition]
+    ) -> None:
         if self._is_zombie(one) or self._is_zombie(other):
             return
         raise RuleViolationError(
             "owners",
-            f"{sorted(both)} is held by {one.process} (generation {one.generation}) and by "
+            f"{sorted(both)} is owned by {one.process} (generation {one.generation}) and by "
             f"{other.process} (generation {other.generation})",
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     History,
-    Partition,
     RecordProduced,
     RequestReceived,
     ResponseSent,
@@ -17,6 +16,7 @@ from partage.lab.history import (
 )
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import FetchRequest, FetchResponse
 from partage.wire.apis.offset_commit import OffsetCommitRequest
 
@@ -25,7 +25,7 @@ class ReadsChecker:
     """Tracks the known end of each partition."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
-        self._ends: dict[Partition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
         history.subscribe(RequestReceived, self._ask)
         history.subscribe(ResponseSent, self._answer)
         history.subscribe(RecordProduced, self._produced)
@@ -39,21 +39,24 @@ class ReadsChecker:
         if not isinstance(asked, FetchRequest) or not isinstance(message, FetchResponse):
             return
         wanted = {
-            (topic.topic, p.partition): p.fetch_offset
+            TopicPartition(topic.topic, p.partition): p.fetch_offset
             for topic in asked.topics
             for p in topic.partitions
         }
         for topic in message.responses:
             for p in topic.partitions:
-                partition = (topic.topic, p.partition_index)
+                partition = TopicPartition(topic.topic, p.partition_index)
                 end = self._ends.get(partition, 0)
                 if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and wanted[partition] <= end:
-                    raise RuleViolationError("reads", f"{partition} ended at {end}, and denies it")
+                    raise RuleViolationError(
+                        "reads",
+                        f"{partition} ended at {end}, but an earlier offset is out of range",
+                    )
                 if p.error_code:
                     continue
                 if p.high_watermark < end:
                     raise RuleViolationError(
-                        "reads", f"{partition} ended at {end}, and now at {p.high_watermark}"
+                        "reads", f"{partition} ended at {end}, but now ends at {p.high_watermark}"
                     )
                 self._ends[partition] = p.high_watermark
 
@@ -62,10 +65,12 @@ class ReadsChecker:
         if isinstance(message, OffsetCommitRequest):
             for topic in message.topics:
                 for p in topic.partitions:
-                    end = self._ends.get((topic.name, p.partition_index), p.committed_offset)
+                    end = self._ends.get(
+                        TopicPartition(topic.name, p.partition_index), p.committed_offset
+                    )
                     if p.committed_offset > end:
                         raise RuleViolationError(
                             "reads",
                             f"{entry.client} commits {topic.name}-{p.partition_index} up to "
-                            f"{p.committed_offset}, and it ends at {end}",
+                            f"{p.committed_offset}, but it ends at {end}",
                         )

@@ -12,21 +12,21 @@ from collections import defaultdict
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     History,
-    Partition,
     PartitionReread,
     RecordProduced,
     RecordsDelivered,
     RuleViolationError,
 )
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 
 
 class RecordsChecker:
     """Checks the offset of each acknowledged, delivered and reread record."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
-        self._values: dict[Partition, dict[int, bytes]] = defaultdict(dict)
-        self._offsets: dict[Partition, dict[bytes, int]] = defaultdict(dict)
+        self._values: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
+        self._offsets: dict[TopicPartition, dict[bytes, int]] = defaultdict(dict)
         history.subscribe(RecordProduced, self._produced)
         history.subscribe(RecordsDelivered, self._delivered)
         history.subscribe(PartitionReread, self._reread)
@@ -43,25 +43,25 @@ class RecordsChecker:
         for offset, value in entry.records:
             if offset != expected:
                 raise RuleViolationError(
-                    "records", f"{offset} follows {expected - 1} of {entry.partition}"
+                    "records", f"offset {offset} follows {expected - 1} in {entry.partition}"
                 )
             self._judge(entry.partition, offset, value)
             expected += 1
         known = max(self._values[entry.partition], default=-1)
         if expected != entry.end or known >= entry.end:
-            end = f"{expected} where it says {entry.end}, and {known} was there"
+            end = f"{expected}, but reports {entry.end}, and {known} is known"
             raise RuleViolationError("records", f"{entry.partition} ends at {end}")
 
-    def _judge(self, partition: Partition, offset: int, value: bytes) -> None:
+    def _judge(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         other = self._values[partition].setdefault(offset, value)
         if other != value:
-            story = f"{value!r} is at offset {offset} of {partition}, and was {other!r}"
+            story = f"{value!r} is at offset {offset} of {partition}, which had {other!r}"
             raise RuleViolationError("records", story)
         offsets = self._offsets[partition]
         if offsets.get(value) == offset:
             return
         if value in offsets:
-            story = f"{value!r} is at offset {offset} of {partition}, and at {offsets[value]}"
+            story = f"{value!r} is at offset {offset} of {partition} and at {offsets[value]}"
             raise RuleViolationError("records", story)
         offsets[value] = offset
         producer, _, number = value.rpartition(b":")
@@ -69,5 +69,5 @@ class RecordsChecker:
         for near, is_before in ((int(number) - 1, True), (int(number) + 1, False)):
             at = offsets.get(b"%b%b%d" % (producer, separator, near))
             if at is not None and (at < offset) is not is_before:
-                story = f"{value!r} is at offset {offset} of {partition}, and {near} at {at}"
+                story = f"{value!r} is at offset {offset} of {partition}, but {near} is at {at}"
                 raise RuleViolationError("records", story)

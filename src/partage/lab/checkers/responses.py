@@ -16,5 +16,5 @@ class ResponsesChecker:
 
     def _answer(self, entry: ResponseSent) -> None:
         if entry.request.serial in self._answered:
-            raise RuleViolationError("answers", f"answered twice: {entry.request}")
+            raise RuleViolationError("answers", f"a second response to {entry.request}")
         self._answered.add(entry.request.serial)

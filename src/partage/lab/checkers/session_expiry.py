@@ -120,7 +120,7 @@ class SessionExpiryChecker:
         if entry.at_ms - self._alive_ms.get(place, 0) < session_ms:
             silent_ms = entry.at_ms - self._alive_ms[place]
             raise RuleViolationError(
-                "expiry", f"{place} is expired after {silent_ms} of {session_ms} ms"
+                "expiry", f"{place} was expired after {silent_ms} of {session_ms} ms"
             )
         # The end of the session is known only within bounds: a response may have been delayed.
         earliest_ms = max(self._alive_ms.get(place, 0), self._loaded_ms) + session_ms
@@ -144,8 +144,8 @@ class SessionExpiryChecker:
         if expired_ms - entry.arrived_ms < self._sessions[place]:
             raise RuleViolationError(
                 "expiry",
-                f"{place} is expired while its heartbeat of "
-                f"{expired_ms - entry.arrived_ms} ms before lies unread",
+                f"{place} was expired while its heartbeat of "
+                f"{expired_ms - entry.arrived_ms} ms before was unread",
             )
 
 
@@ -154,5 +154,6 @@ def _judge_rest(place: _Place, entry: MemberExpired, still: _Stall, due_ms: int)
     rested_ms = entry.at_ms - still.until_ms
     if late_ms > _LATE_MS and rested_ms < min(late_ms, _RESTS_MAX_MS):
         raise RuleViolationError(
-            "expiry", f"{place} is expired {rested_ms} ms after a standstill, {late_ms} ms too late"
+            "expiry",
+            f"{place} was expired {rested_ms} ms after a pause that ended {late_ms} ms late",
         )

@@ -76,12 +76,12 @@ class ShardOwnershipChecker:
             return
         codes = _codes(entry.message)
         if codes & _SAYING and not codes & _ABSENT:
-            story = f"broker {asked.broker}, which does not have {group_id}, answers {asked}"
+            story = f"broker {asked.broker}, which does not own {group_id}, responded to {asked}"
             raise RuleViolationError("tenures", f"{story}: {entry.message}")
 
     def _expire(self, entry: MemberExpired) -> None:
         if not self._ledger.may_own(entry.broker, entry.group_id):
-            story = f"broker {entry.broker}, which does not have {entry.group_id}, expires"
+            story = f"broker {entry.broker}, which does not own {entry.group_id}, expired"
             raise RuleViolationError("tenures", f"{story} {entry.member_id}")
 
 

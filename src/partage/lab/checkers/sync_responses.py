@@ -47,7 +47,7 @@ class SyncResponsesChecker:
             all(one.get(member_id, b"") == share for member_id, share in stored.items())
             for one in sent
         ):
-            raise RuleViolationError("syncs", f"{stored} is not what {leader} sent")
+            raise RuleViolationError("syncs", f"{stored} is not the assignment that {leader} sent")
 
     def _answer(self, entry: ResponseSent) -> None:
         message, asked = entry.message, entry.request.message
@@ -58,7 +58,7 @@ class SyncResponsesChecker:
         share = bytes(message.assignment)
         if self._told.setdefault(place, share) != share:
             raise RuleViolationError(
-                "syncs", f"{place} was told {self._told[place]!r}, and then {share!r}"
+                "syncs", f"{place} received {self._told[place]!r}, then {share!r}"
             )
         if self._stored.get(place) != share:
-            raise RuleViolationError("syncs", f"{place} was told {share!r}, which is not stored")
+            raise RuleViolationError("syncs", f"{place} received {share!r}, which is not stored")

@@ -177,5 +177,5 @@ class ClientConnection:
             return  # a response to bytes sent by `send_bytes`
         serial, api, version, heard, _ = self._in_flight.popleft()
         correlation_id, pos = parse_response_header(api, version, frame)
-        assert correlation_id == serial, f"{api} is answered out of order"
+        assert correlation_id == serial, f"the responses of {api} are out of order"
         heard(api.decode_response(version, frame, pos))

@@ -20,10 +20,11 @@ from partage.lab.clients.poll_loop import PollLoop
 from partage.lab.coverage import consumer_coverage_key
 from partage.lab.options import PARKED_LAPSE_MS, REQUEST_TIMEOUT_MS
 from partage.member import events, invariants, outcome
-from partage.member.ownership import Ownership, RebalanceProtocol
+from partage.member.ownership import Ownership
 from partage.member.settings import MemberSettings
 from partage.member.states import MemberState
 from partage.member.timers import MemberTimer
+from partage.model.topic_partition import TopicPartition
 from partage.runtime.timers import TimerQueue
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 
@@ -71,10 +72,10 @@ class ConsumerProcess:
         self._deferred_calls: list[Callable[[], None]] = []
         self._timers: TimerQueue[MemberTimer] = TimerQueue()
         self._wake_ms: int | None = None
-        self._holds: frozenset[history.Partition] = frozenset()
+        self._holds: frozenset[TopicPartition] = frozenset()
         self._generation = -1  # the last generation in which it was Stable
         self.is_subscribed = True  # its user wants it to be a member
-        self._owned: frozenset[history.Partition] = frozenset()
+        self._owned: frozenset[TopicPartition] = frozenset()
         options = world.options
         self.version_cap = min(options.version_cap, 1) if instance_id else options.version_cap
         self.core = Ownership(
@@ -89,7 +90,7 @@ class ConsumerProcess:
                 max_poll_interval_ms=options.max_poll_interval_ms,
                 parked_request_grace_ms=PARKED_LAPSE_MS,
             ),
-            RebalanceProtocol(embedding.rebalance_protocol.name.lower()),
+            embedding.rebalance_protocol,
         )
         self.poll_loop = self.poll_loop_class(self)
         self.handle(events.SubscriptionChanged(at_ms=world.now_ms, topics=topics))
@@ -232,7 +233,7 @@ class ConsumerProcess:
                 )
             case outcome.ReportFatalError(error=error):
                 self.failure = error.name
-                self.world.record_incident("a member fails", f"{self.name}: {error.name}")
+                self.world.record_incident("a member failed", f"{self.name}: {error.name}")
             case outcome.LeftGroup():
                 self.has_left = True
             case outcome.WatchTopics():
@@ -304,7 +305,7 @@ class ConsumerProcess:
         ask_next(None)
 
     def _send(self, action: MemberRequest) -> None:
-        assert self.connection is not None, "a core sends only to a coordinator that was found"
+        assert self.connection is not None, "a member sends only to a known coordinator"
         api, message = to_request(action, self.group_id)
         self.connection.send(
             api, message, self._response_handler(action), self._request_timeout_ms(action)

@@ -11,6 +11,7 @@ from partage.lab.clients.client_connection import ClientConnection
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.member import events, outcome
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
@@ -29,7 +30,6 @@ from partage.wire.records.decoder import decode_records
 if TYPE_CHECKING:
     from partage.lab.clients.consumer import ConsumerProcess
 
-Partition = tuple[str, int]
 
 _FETCH_MS: Final = 300
 _FENCED: Final = frozenset(
@@ -51,12 +51,12 @@ class PollLoop:
         self._is_late = False
         self._polls = 0
         self._process = process
-        self._positions: dict[Partition, int | None] = {}
+        self._positions: dict[TopicPartition, int | None] = {}
         # incremented each time the process gets the partition
-        self._ownership_counts: dict[Partition, int] = {}
-        self._committed: dict[Partition, int] = {}
+        self._ownership_counts: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
 
-    def on_owned_changed(self, owned: frozenset[Partition]) -> None:
+    def on_owned_changed(self, owned: frozenset[TopicPartition]) -> None:
         """Drop the positions of revoked partitions; positions of new ones are unknown until
         fetched.
         """
@@ -162,7 +162,7 @@ class PollLoop:
         if wanted and link is not None:
             self._fetch(link, wanted)
 
-    def _fetch_offsets(self, link: ClientConnection, missing: list[Partition]) -> None:
+    def _fetch_offsets(self, link: ClientConnection, missing: list[TopicPartition]) -> None:
         asked = [(p, self._ownership_counts[p]) for p in missing]
         group_id = self._process.group_id
         topics = [
@@ -191,7 +191,7 @@ class PollLoop:
 
         link.send(OFFSET_FETCH, message, heard, REQUEST_TIMEOUT_MS)
 
-    def _fetch(self, link: ClientConnection, wanted: dict[Partition, int]) -> None:
+    def _fetch(self, link: ClientConnection, wanted: dict[TopicPartition, int]) -> None:
         tenures = {p: self._ownership_counts[p] for p in wanted}
         topics = [
             FetchTopic(
@@ -199,7 +199,7 @@ class PollLoop:
                 partitions=[
                     FetchPartition(
                         partition=index,
-                        fetch_offset=wanted[name, index],
+                        fetch_offset=wanted[TopicPartition(name, index)],
                         partition_max_bytes=1 << 20,
                     )
                     for index in indexes
@@ -216,7 +216,7 @@ class PollLoop:
             process.handle(events.Polled(at_ms=process.world.now_ms, is_in_poll=is_waiting))
             for topic in answer.responses:
                 for result in topic.partitions:
-                    partition = (topic.topic, result.partition_index)
+                    partition = TopicPartition(topic.topic, result.partition_index)
                     offset = wanted[partition]
                     is_same = self._ownership_counts[partition] == tenures[partition]
                     if is_same and self._positions.get(partition) == offset:
@@ -226,7 +226,7 @@ class PollLoop:
 
         link.send(FETCH, message, heard, REQUEST_TIMEOUT_MS)
 
-    def _deliver(self, partition: Partition, offset: int, content: bytes) -> None:
+    def _deliver(self, partition: TopicPartition, offset: int, content: bytes) -> None:
         process = self._process
         if partition not in process.core.deliverable:
             return
@@ -246,7 +246,7 @@ class PollLoop:
 
     # Commits
 
-    def commit(self, partitions: Iterable[Partition]) -> None:
+    def commit(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit the positions of these partitions in the member's generation, without retries."""
         process = self._process
         identity = process.core.commit_identity
@@ -269,7 +269,7 @@ class PollLoop:
                     partitions=[
                         OffsetCommitPartition(
                             partition_index=index,
-                            committed_offset=offsets[name, index],
+                            committed_offset=offsets[TopicPartition(name, index)],
                             committed_metadata=process.name,
                         )
                         for index in indexes
@@ -296,12 +296,12 @@ class PollLoop:
 
         link.send(OFFSET_COMMIT, message, heard, REQUEST_TIMEOUT_MS)
 
-    def has_committed_all(self, ends: Callable[[Partition], int]) -> bool:
+    def has_committed_all(self, ends: Callable[[TopicPartition], int]) -> bool:
         """Return True if all owned partitions are read and committed up to their ends."""
         return all(self._committed.get(p) == ends(p) or not ends(p) for p in self._positions)
 
 
-def partitions_by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Return partition indexes by topic, both sorted."""
     found: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from partage.lab import history
 from partage.lab.clients.client_connection import ClientConnection
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
@@ -37,7 +38,7 @@ class Producer:
         self._rng = Random(f"{world.scenario.seed} {self._name}")
         self._resend_share = _RESEND_SHARE if number else 0.0
         self._every_ms = world.options.produce_every_ms * (_SLOWER if number else 1)
-        self._next: dict[history.Partition, int] = {}
+        self._next: dict[TopicPartition, int] = {}
         self._turn = 0
         self._link: ClientConnection | None = None
         self._is_stopped = False
@@ -47,9 +48,13 @@ class Producer:
         """Stop after the record in flight is acknowledged."""
         self._is_stopped = True
 
-    def _partition(self) -> history.Partition:
+    def _partition(self) -> TopicPartition:
         counts = self._world.partition_counts
-        places = [(topic, index) for topic, count in counts.items() for index in range(count)]
+        places = [
+            TopicPartition(topic, index)
+            for topic, count in counts.items()
+            for index in range(count)
+        ]
         return places[self._turn % len(places)]
 
     def _produce(self) -> None:

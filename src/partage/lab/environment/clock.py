@@ -48,7 +48,7 @@ class Clock:
             left = left - 1 if at_ms <= self.now_ms else _EVENTS_PER_MS_MAX
             if not left:
                 raise LivelockError(
-                    f"{_EVENTS_PER_MS_MAX} events, and it is still {self.now_ms} ms"
+                    f"{_EVENTS_PER_MS_MAX} events at {self.now_ms} ms: the time does not advance"
                 )
             self.now_ms = max(self.now_ms, at_ms)
             self.events += 1

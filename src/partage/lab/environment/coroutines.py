@@ -40,7 +40,7 @@ class SimFuture(Generic[T]):
 
     def set_done_callback(self, call: Callable[[], None]) -> None:
         """Call ``call`` when the future is done, at once if it already is."""
-        assert self._done_callback is None, "two wait for one moment"
+        assert self._done_callback is None, "only one coroutine may wait for a future"
         self._done_callback = call
         if self._is_done:
             call()

@@ -254,7 +254,7 @@ class LabSession:
         if self.is_closed:
             raise SessionEndedError("the session has expired")
         if not self._is_connected:
-            raise InDoubtError("there is no connection")
+            raise InDoubtError("the session is not connected")
         return self._send(ask)
 
     # Connection
@@ -281,7 +281,7 @@ class LabSession:
         self.on_suspended()
         failing, self._open = list(self._open), {}
         for moment in failing:
-            moment.set_exception(InDoubtError("the connection is lost"))
+            moment.set_exception(InDoubtError("the connection was lost"))
         watches, self._watches = self._watches, []
         for changed in watches:
             changed()
@@ -385,7 +385,7 @@ def _run_synchronously(work: Coroutine[Any, Any, T]) -> Callable[[SimFuture[T]],
     except Exception as error:
         failure = error
         return lambda moment: moment.set_exception(failure)
-    raise AssertionError("the servers never wait")
+    raise AssertionError("the servers never await")
 
 
 def _ignore_fault(what: str) -> None:

@@ -22,7 +22,7 @@ def _pick_broker(world: World, rng: Random) -> Broker:
 def broker_is_killed(world: World, rng: Random) -> bool:
     broker = _pick_broker(world, rng)
     if broker.is_up:
-        broker.die("it is killed")
+        broker.die("killed")
         return True
     return False
 
@@ -39,7 +39,7 @@ def power_fails_in_a_write(world: World, rng: Random) -> bool:
     """Cut the power before one of the next disk operations: in a group of writes or in a recovery."""
     world.broker.disk.crash_after = rng.randrange(12)
     if rng.random() < 0.3 and world.broker.is_up:
-        world.broker.die("it is killed")
+        world.broker.die("killed")
     return True
 
 
@@ -95,7 +95,7 @@ def bit_flips(world: World, rng: Random) -> bool:
     if world.damage is not None or len(world.brokers) > 1:  # a cluster keeps it in ZooKeeper
         return False
     if world.broker.is_up:
-        world.broker.die("it is killed")
+        world.broker.die("killed")
     sizes = Storage.acknowledged_lengths(disk, OFFSETS_TOPIC)
     paths = [path for path, size in sizes.items() if size]
     if not paths:
@@ -120,7 +120,7 @@ def markers_are_damaged(world: World, rng: Random) -> bool:
     if world.damage is not None or CHECKPOINT_FILE not in disk.names(""):
         return False
     if world.broker.is_up:
-        world.broker.die("it is killed")
+        world.broker.die("killed")
     if not disk.size(CHECKPOINT_FILE):
         return False
     return _damage(world, CHECKPOINT_FILE, rng.randrange(disk.size(CHECKPOINT_FILE)))

@@ -54,7 +54,7 @@ def coordinator_is_cut_off_with_its_server(world: World, rng: Random) -> bool:
 def coordinator_is_killed(world: World, rng: Random) -> bool:
     coordinator = world.coordinator()
     if coordinator is not None:
-        coordinator.die("it is killed")
+        coordinator.die("killed")
     return coordinator is not None
 
 

@@ -31,12 +31,13 @@ from partage.lab.clients.poll_loop import PollLoop, partitions_by_topic
 from partage.lab.history import HistoryEntry, RequestReceived
 from partage.lab.options import Options, Scenario
 from partage.lab.whatif.handovers import MembershipChange, ReaderChange
-from partage.lab.whatif.live_group import LiveGroup, LiveMember, Partition
+from partage.lab.whatif.live_group import LiveGroup, LiveMember
 from partage.lab.world import World
 from partage.member import events, outcome
 from partage.member.handler_context import HandlerContext
 from partage.member.states import MemberState
 from partage.member.timers import MemberTimer
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.consumer_protocol import Assignment, ConsumerTopicPartitions, encode_assignment
 from partage.wire.types import Message
@@ -90,7 +91,7 @@ class _SimulatedWorld(World):
 class _IdlePollLoop(PollLoop):
     """A user that stays in a poll and reads no records."""
 
-    def on_owned_changed(self, owned: frozenset[Partition]) -> None:
+    def on_owned_changed(self, owned: frozenset[TopicPartition]) -> None:
         """Ignore the change: no records are read."""
 
     def poll(self) -> None:
@@ -102,7 +103,7 @@ class _SimulatedMember(ConsumerProcess):
     """A member that records which partitions are deliverable."""
 
     poll_loop_class: ClassVar[type[PollLoop]] = _IdlePollLoop
-    _deliverable: frozenset[Partition] = frozenset()
+    _deliverable: frozenset[TopicPartition] = frozenset()
 
     def handle(self, event: events.Event) -> None:
         super().handle(event)
@@ -155,7 +156,7 @@ class _SimulatedMember(ConsumerProcess):
 class _LiveAssignment:
     """The live assignment by process name, which is distributed once."""
 
-    def __init__(self, shares: Mapping[str, tuple[Partition, ...]]) -> None:
+    def __init__(self, shares: Mapping[str, tuple[TopicPartition, ...]]) -> None:
         self._shares = shares
         self.was_used = False
 
@@ -203,7 +204,7 @@ class _LiveThenAssignor(ConsumerProtocol):
                 instance_id is not None or member_id.startswith(f"{process.name}-")
             ):
                 return process.name
-        raise AssertionError(f"no process is {member_id}")
+        raise AssertionError(f"no process has the member id {member_id}")
 
 
 class GroupSimulation:
@@ -231,15 +232,17 @@ class GroupSimulation:
         world.broker.start()
         world.clock.run(_LOAD_MAX_MS)
         shard = world.broker.shard
-        assert shard is not None, "an empty disk is loaded at once"
+        assert shard is not None, "an empty disk is loaded within this time"
         if group.generation is not None and group.generation > 1:
             shard.apply(GroupRecord(group_id=group.name, generation=group.generation - 1))
         for member in sorted(group.members, key=lambda member: member.member_id != group.leader):
             self.start_process(member, member.member_id)
             world.clock.run(10)  # the first member becomes leader
         self.wait_until_stable()
-        assert self.owners == group.owners, "a rehearsal begins with the live assignment"
-        assert group.generation in (None, self.generation), "and in the live generation"
+        assert self.owners == group.owners, "the simulation starts with the live assignment"
+        assert group.generation in (None, self.generation), (
+            "the simulation starts in the live generation"
+        )
 
     # State
 
@@ -257,11 +260,11 @@ class GroupSimulation:
     def generation(self) -> int:
         """The group's generation."""
         shard = self._world.broker.shard
-        assert shard is not None, "the broker of a rehearsal does not fail"
+        assert shard is not None, "the broker of a simulation does not fail"
         return shard.groups[self.group.name].generation
 
     @property
-    def owners(self) -> dict[Partition, str]:
+    def owners(self) -> dict[TopicPartition, str]:
         """The live member that each owned partition's owner stands for."""
         return {
             p: self.member_by_process[each.name]

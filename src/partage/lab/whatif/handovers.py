@@ -1,5 +1,4 @@
-"""Handovers of partitions in a simulation: which process read them when, and for how long none did.
-"""
+"""Handovers of partitions in a simulation: which process read them when, and for how long none did."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from partage.lab.whatif.live_group import Partition
+from partage.model.topic_partition import TopicPartition
 
 
 class ReaderChange(NamedTuple):
@@ -16,7 +15,7 @@ class ReaderChange(NamedTuple):
 
     at_ms: int
     process: str
-    partitions: frozenset[Partition]
+    partitions: frozenset[TopicPartition]
 
 
 class MembershipChange(NamedTuple):
@@ -48,14 +47,14 @@ class HandoverStats(msgspec.Struct, kw_only=True):
     unread_ms_by_second: list[int] = []
 
 
-def final_readers(timeline: Iterable[ReaderChange]) -> dict[str, frozenset[Partition]]:
+def final_readers(timeline: Iterable[ReaderChange]) -> dict[str, frozenset[TopicPartition]]:
     """Return the partitions that each process reads at the end of a timeline."""
     return {process: partitions for _, process, partitions in timeline}
 
 
 def measure_handovers(
     timeline: Sequence[ReaderChange],
-    partitions: Iterable[Partition],
+    partitions: Iterable[TopicPartition],
     places: Mapping[str, str],
     disturbances: Sequence[MembershipChange],
     begin_ms: int,

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from partage.lab.whatif.handovers import ReaderChange
-from partage.lab.whatif.live_group import LivePartition, Partition
+from partage.lab.whatif.live_group import LivePartition
+from partage.model.topic_partition import TopicPartition
 
 #: Minimum time between two samples of the total lag.
 _SAMPLE_INTERVAL_MS: Final = 100
@@ -45,7 +46,7 @@ class _Reader:
     """A member: the lags of its partitions as of ``since_ms``, and their sum."""
 
     def __init__(self, speed: float) -> None:
-        self.lags: dict[Partition, float] = {}
+        self.lags: dict[TopicPartition, float] = {}
         self._speed = speed
         self._since_ms = 0
         self._total = 0.0
@@ -56,7 +57,7 @@ class _Reader:
         grown = (self._inflow - self._speed) * (at_ms - self._since_ms) / 1000
         return max(0.0, self._total + grown) if self.lags else 0.0
 
-    def update_lags(self, at_ms: int, rates: Mapping[Partition, float]) -> None:
+    def update_lags(self, at_ms: int, rates: Mapping[TopicPartition, float]) -> None:
         """Compute each partition's lag at a time."""
         total, elapsed_s = self.total(at_ms), (at_ms - self._since_ms) / 1000
         unread = {p: lag + rates[p] * elapsed_s for p, lag in self.lags.items()}
@@ -64,7 +65,7 @@ class _Reader:
         self.lags = {p: min(lag, level) for p, lag in unread.items()}
         self._since_ms = at_ms
 
-    def restart_clock(self, at_ms: int, rates: Mapping[Partition, float]) -> None:
+    def restart_clock(self, at_ms: int, rates: Mapping[TopicPartition, float]) -> None:
         """Continue with the current lags."""
         self._since_ms = at_ms
         self._total = sum(self.lags.values())
@@ -86,19 +87,19 @@ def _cut_off_level(amounts: list[float], total: float) -> float:
 class _UnreadPartitions:
     """The partitions that no member reads. Each grows from its lag when it was added."""
 
-    def __init__(self, rates: Mapping[Partition, float]) -> None:
+    def __init__(self, rates: Mapping[TopicPartition, float]) -> None:
         self._rates = rates
-        self._left: dict[Partition, tuple[float, int]] = {}
+        self._left: dict[TopicPartition, tuple[float, int]] = {}
         self._at_zero = 0.0  # their sum, extrapolated to time 0
         self._inflow = 0.0
 
-    def add(self, partition: Partition, lag: float, at_ms: int) -> None:
+    def add(self, partition: TopicPartition, lag: float, at_ms: int) -> None:
         self._left[partition] = (lag, at_ms)
         rate = self._rates[partition]
         self._inflow += rate
         self._at_zero += lag - rate * at_ms / 1000
 
-    def remove(self, partition: Partition, at_ms: int) -> float:
+    def remove(self, partition: TopicPartition, at_ms: int) -> float:
         """Remove a partition that a member reads from now on, and return its lag."""
         lag, since_ms = self._left.pop(partition)
         rate = self._rates[partition]
@@ -114,15 +115,17 @@ class _GroupLag:
     """The lags of a group; the time starts at 0."""
 
     def __init__(self, partitions: Iterable[LivePartition], speed: float) -> None:
-        self._rates = {(p.topic, p.index): p.rate for p in partitions}
+        self._rates = {TopicPartition(p.topic, p.index): p.rate for p in partitions}
         self._speed = speed
         self._waiting = _UnreadPartitions(self._rates)
         self._readers: dict[str, _Reader] = {}
-        self._reader_of: dict[Partition, _Reader] = {}
+        self._reader_of: dict[TopicPartition, _Reader] = {}
         for p in partitions:
-            self._waiting.add((p.topic, p.index), p.lag, 0)
+            self._waiting.add(TopicPartition(p.topic, p.index), p.lag, 0)
 
-    def set_partitions(self, process: str, partitions: frozenset[Partition], at_ms: int) -> None:
+    def set_partitions(
+        self, process: str, partitions: frozenset[TopicPartition], at_ms: int
+    ) -> None:
         """Set the partitions that a process reads from now on."""
         reader = self._readers.setdefault(process, _Reader(self._speed))
         reader.update_lags(at_ms, self._rates)
@@ -136,7 +139,7 @@ class _GroupLag:
             self._reader_of[new] = reader
         reader.restart_clock(at_ms, self._rates)
 
-    def _take_from(self, reader: _Reader, partition: Partition, at_ms: int) -> None:
+    def _take_from(self, reader: _Reader, partition: TopicPartition, at_ms: int) -> None:
         reader.update_lags(at_ms, self._rates)
         self._waiting.add(partition, reader.lags.pop(partition), at_ms)
         reader.restart_clock(at_ms, self._rates)

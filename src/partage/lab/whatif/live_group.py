@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-Partition = tuple[str, int]
+from partage.model.topic_partition import TopicPartition
 
 
 class LiveMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class LiveMember(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     topics: tuple[str, ...]
     instance_id: str | None = None
-    assigned: tuple[Partition, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
 
 
 class LivePartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +60,6 @@ class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     @property
-    def owners(self) -> dict[Partition, str]:
+    def owners(self) -> dict[TopicPartition, str]:
         """The member id of each owned partition's owner."""
         return {place: member.member_id for member in self.members for place in member.assigned}

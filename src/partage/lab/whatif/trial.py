@@ -17,6 +17,7 @@ from partage.lab.whatif.group_simulation import GroupSimulation
 from partage.lab.whatif.handovers import measure_handovers
 from partage.lab.whatif.lag_forecast import forecast_lag
 from partage.lab.whatif.live_group import LiveGroup
+from partage.model.topic_partition import TopicPartition
 
 #: Time limit for a member's clean leave.
 _LEAVE_TIMEOUT_MS: Final = 5_000
@@ -92,7 +93,7 @@ def _rebalance(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback)
     """Trigger a rebalance without any membership change."""
     rehearsal.mark_membership_change([])
     rehearsal.live_processes[0].request_rejoin()
-    return "nobody comes or goes"
+    return "no member joins or leaves"
 
 
 def _crash_largest(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
@@ -121,7 +122,7 @@ def _restart_all(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallbac
         rehearsal.run(trial.away_ms)
         rehearsal.start_process(member, name, place=member.member_id)
         rehearsal.wait_until_stable()
-    return f"each away for {trial.away_ms / 1000:g} s"
+    return f"each member is down for {trial.away_ms / 1000:g} s"
 
 
 def _leave(rehearsal: GroupSimulation, process: ConsumerProcess) -> None:
@@ -142,7 +143,7 @@ def _add_members(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallbac
     rehearsal.mark_membership_change(names)
     for name in names:
         rehearsal.start_process(like, name)
-    return f"{trial.more} that subscribe to {', '.join(sorted(topics)) or 'nothing'}"
+    return f"{trial.more} members that subscribe to {', '.join(sorted(topics)) or 'no topic'}"
 
 
 #: The events that can be tried.
@@ -172,7 +173,7 @@ def run_trial(trial: Trial, told: ProgressCallback = lambda done: None) -> Trial
     timeline = rehearsal.timeline
     changes = [change.at_ms for change in timeline if change.at_ms >= begin_ms]
     end_ms = max(changes, default=begin_ms)
-    places = [(p.topic, p.index) for p in group.partitions]
+    places = [TopicPartition(p.topic, p.index) for p in group.partitions]
     course = measure_handovers(
         timeline,
         places,

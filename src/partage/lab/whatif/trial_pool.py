@@ -64,7 +64,7 @@ def _begin(queue: SimpleQueue[TrialProgress]) -> None:
 
 def _run_numbered_trial(number: int, trial: Trial) -> TrialResult:
     def told(done: float) -> None:
-        assert _queue is not None, "the process has begun"
+        assert _queue is not None, "the worker is initialized"
         _queue.put((number, done))
 
     outcome = run_trial(trial, told)

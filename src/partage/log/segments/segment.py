@@ -29,8 +29,8 @@ class BatchLocation(NamedTuple):
 class Segment:
     """A closed segment.
 
-    Its indexes are read when they are first asked for, and made anew from the log if they are
-    missing or cannot be right; the latter reads the whole file.
+    Its indexes are loaded on first use. If an index file is missing or implausible, they are
+    rebuilt, which reads the whole file.
     """
 
     def __init__(self, directory: str, base_offset: int, size: int, interval_bytes: int) -> None:
@@ -122,7 +122,7 @@ class ActiveSegment(Segment):
     def resume(
         cls, closed: Segment, disk: Disk, indexes: SegmentIndexes, end_offset: int, now_ms: int
     ) -> ActiveSegment:
-        """A segment whose indexes are complete up to ``end_offset``, to be appended to again."""
+        """Resume a closed segment as active; its indexes must be complete up to ``end_offset``."""
         active = cls(closed.directory, closed.base_offset, closed._interval_bytes, now_ms)
         active.size = closed.size
         active._growing = active._indexes = indexes

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from partage.pipelines.archive.deduplication import Place, batch_ranges, unarchived_spans
+from partage.model.topic_partition import TopicPartition
+from partage.pipelines.archive.deduplication import batch_ranges, unarchived_spans
 from partage.pipelines.archive.directory import ArchiveDirectory, StagingDirectory
 from partage.pipelines.archive.manifest import (
     ARCHIVE_KIND,
@@ -105,7 +106,7 @@ class BatchArchiver:
         self, staged: list[StagedFile], place: Path, topic_ids: Mapping[str, str]
     ) -> ManifestEntry | None:
         ranges = batch_ranges(
-            ((file.topic, partition), part.span)
+            (TopicPartition(file.topic, partition), part.span)
             for file in staged
             for partition, part in file.partitions.items()
         )
@@ -126,8 +127,8 @@ class BatchArchiver:
     def _entry(
         self,
         staged: list[StagedFile],
-        ranges: Mapping[Place, OffsetSpan],
-        spans: Mapping[Place, list[OffsetSpan]],
+        ranges: Mapping[TopicPartition, OffsetSpan],
+        spans: Mapping[TopicPartition, list[OffsetSpan]],
         place: Path,
         topic_ids: Mapping[str, str],
     ) -> ManifestEntry:
@@ -135,13 +136,16 @@ class BatchArchiver:
         rows = dict.fromkeys(((at, span) for at in sorted(spans) for span in spans[at]), 0)
         files = []
         for file in staged:
-            mine = {partition: spans[file.topic, partition] for partition in file.partitions}
-            if all(spans == [ranges[file.topic, p]] for p, spans in mine.items()):
+            mine = {
+                partition: spans[TopicPartition(file.topic, partition)]
+                for partition in file.partitions
+            }
+            if all(spans == [ranges[TopicPartition(file.topic, p)]] for p, spans in mine.items()):
                 kept, counts = file, {(p, mine[p][0]): file.partitions[p].rows for p in mine}
             else:
                 kept, counts = trim_file(file, mine)
             for (partition, span), count in counts.items():
-                rows[(file.topic, partition), span] += count
+                rows[TopicPartition(file.topic, partition), span] += count
             if kept.rows:
                 files.append(self._archived_file(kept, place))
         taken = [

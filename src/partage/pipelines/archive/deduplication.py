@@ -7,21 +7,22 @@ refused: another query, or an earlier attempt of this one, has archived them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
+from partage.model.topic_partition import TopicPartition
 from partage.pipelines.archive.manifest import Manifest
 from partage.pipelines.offset_spans import OffsetSpan
 
 #: A topic's partition.
-Place: TypeAlias = tuple[str, int]
 
 
-def batch_ranges(parts: Iterable[tuple[Place, OffsetSpan]]) -> dict[Place, OffsetSpan]:
+def batch_ranges(
+    parts: Iterable[tuple[TopicPartition, OffsetSpan]],
+) -> dict[TopicPartition, OffsetSpan]:
     """Return the offset range of each partition in a batch, from its first to its last offset.
 
     A batch reads one contiguous range of each partition, so all offsets in between belong to it.
     """
-    found: dict[Place, OffsetSpan] = {}
+    found: dict[TopicPartition, OffsetSpan] = {}
     for place, span in parts:
         known = found.get(place, span)
         found[place] = OffsetSpan(min(known.first, span.first), max(known.end, span.end))
@@ -29,7 +30,7 @@ def batch_ranges(parts: Iterable[tuple[Place, OffsetSpan]]) -> dict[Place, Offse
 
 
 def unarchived_spans(
-    manifest: Manifest, ranges: Mapping[Place, OffsetSpan]
-) -> dict[Place, list[OffsetSpan]]:
+    manifest: Manifest, ranges: Mapping[TopicPartition, OffsetSpan]
+) -> dict[TopicPartition, list[OffsetSpan]]:
     """Return the spans of each partition that the manifest lacks; an empty list if it has all."""
     return {place: manifest.missing_spans(*place, span) for place, span in ranges.items()}

@@ -69,8 +69,8 @@ def _records(
 
     fetch = msgspec.structs.replace(
         options.kafka.fetch,
-        patience_ms=options.poll_timeout_ms,
-        skip_gone=not options.fail_on_data_loss,
+        progress_timeout_ms=options.poll_timeout_ms,
+        may_skip_unavailable=not options.fail_on_data_loss,
     )
     rows = ArrowBatchBuilder(*of.partition, kafka_schema(["key", "value"]))
     answers = fetch_range(connected.cluster, of.partition, of.from_offset, of.to_offset, fetch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from partage.model.topic_partition import TopicPartition
 from partage.pipelines.rebalances.rows import (
     MoveRow,
     OwnershipRow,
@@ -11,7 +12,6 @@ from partage.pipelines.rebalances.rows import (
     StandstillRow,
 )
 
-Place = tuple[str, int]
 Partitions = Mapping[str, list[int]]
 
 
@@ -20,9 +20,9 @@ class StoppedPartition:
     reader.
     """
 
-    def __init__(self, row: StandstillRow, *, is_taken: bool) -> None:
+    def __init__(self, row: StandstillRow, *, is_revoked: bool) -> None:
         self.row = row
-        self.is_revoked = is_taken
+        self.is_revoked = is_revoked
 
 
 class PartitionTracker:
@@ -38,12 +38,12 @@ class PartitionTracker:
         self.ownership: list[OwnershipRow] = []
         self._group_id = group_id
         # by partition: readers and the start of their period
-        self._readers: dict[Place, dict[str, OwnershipRow]] = {}
-        self._stopped: dict[Place, StoppedPartition] = {}
-        self._reading: dict[str, dict[Place, None]] = {}  # partitions by reader
+        self._readers: dict[TopicPartition, dict[str, OwnershipRow]] = {}
+        self._stopped: dict[TopicPartition, StoppedPartition] = {}
+        self._reading: dict[str, dict[TopicPartition, None]] = {}  # partitions by reader
         self._unexplained: list[StandstillRow] = []
         #: Members that have not fetched their assignment yet: the partitions that they will read.
-        self._awaited: dict[str, tuple[list[Place], RebalanceRow | None]] = {}
+        self._awaited: dict[str, tuple[list[TopicPartition], RebalanceRow | None]] = {}
 
     def is_reading(self, member: str) -> bool:
         """True if the member reads at least one partition."""
@@ -91,12 +91,12 @@ class PartitionTracker:
 
     def _stop(
         self,
-        place: Place,
+        place: TopicPartition,
         member: str,
         at: int,
         row: RebalanceRow | None,
         *,
-        is_taken: bool = False,
+        is_revoked: bool = False,
     ) -> None:
         readers = self._readers[place]
         owned = readers.pop(member)
@@ -116,7 +116,7 @@ class PartitionTracker:
         if row is None:
             self._unexplained.append(still)
         self.standstills.append(still)
-        self._stopped[place] = StoppedPartition(still, is_taken=is_taken)
+        self._stopped[place] = StoppedPartition(still, is_revoked=is_revoked)
 
     # Start of reading.
 
@@ -138,11 +138,11 @@ class PartitionTracker:
         """
         self.generation = generation
         self._awaited.clear()
-        wanted: dict[Place, list[str]] = {}
+        wanted: dict[TopicPartition, list[str]] = {}
         for member, (partitions, _) in given.items():
             for topic, numbers in partitions.items():
                 for number in numbers:
-                    wanted.setdefault((topic, number), []).append(member)
+                    wanted.setdefault(TopicPartition(topic, number), []).append(member)
         if row is not None:
             row.partitions = len(wanted)
         for place, readers in list(self._readers.items()):
@@ -160,7 +160,7 @@ class PartitionTracker:
 
     def _revoke(
         self,
-        place: Place,
+        place: TopicPartition,
         readers: dict[str, OwnershipRow],
         wanted: list[str],
         given: Mapping[str, tuple[Partitions, int | None]],
@@ -172,7 +172,7 @@ class PartitionTracker:
         gained = [member for member in wanted if member not in readers]
         for member in lost:
             ends = given[member][1] if member in given else None
-            self._stop(place, member, at if ends is None else ends, row, is_taken=True)
+            self._stop(place, member, at if ends is None else ends, row, is_revoked=True)
         if place not in self._stopped:  # in a standstill, the move is recorded when it ends
             for before, after in zip(lost, gained, strict=False):
                 self._move(place, before, after, at, row)
@@ -183,7 +183,7 @@ class PartitionTracker:
         for place in places:
             self._read(place, member, at, row)
 
-    def _read(self, place: Place, member: str, at: int, row: RebalanceRow | None) -> None:
+    def _read(self, place: TopicPartition, member: str, at: int, row: RebalanceRow | None) -> None:
         stop = self._stopped.pop(place, None)
         if stop is not None:
             still = stop.row
@@ -206,7 +206,7 @@ class PartitionTracker:
         self._reading.setdefault(member, {})[place] = None
 
     def _move(
-        self, place: Place, before: str, after: str, at: int, row: RebalanceRow | None
+        self, place: TopicPartition, before: str, after: str, at: int, row: RebalanceRow | None
     ) -> None:
         if row is not None:
             row.moved += 1

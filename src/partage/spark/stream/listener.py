@@ -118,7 +118,9 @@ class _Group:
 
     def __init__(self, client: Any, servers: str, group_id: str) -> None:
         self._group_id = group_id
-        self._cluster = Cluster(servers, msgspec.structs.replace(client, is_patient=True))
+        self._cluster = Cluster(
+            servers, msgspec.structs.replace(client, may_retry_initial_connect=True)
+        )
         self._coordinator = CoordinatorClient(self._cluster, group_id)
 
     async def commit(self, end: StreamOffset) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.spark.offset_resolver import OffsetRange
 
 _VERSION: Final = 1

@@ -25,9 +25,9 @@ from partage.client.group.errors import (
     MemberFailedError,
 )
 from partage.client.group.offsets import OffsetAndMetadata
-from partage.client.metadata import TopicPartition
 from partage.member.outcome import ListenerCallback
 from partage.member.settings import MemberSettings
+from partage.model.topic_partition import TopicPartition
 from partage.spark.group_options import GroupOptions
 from partage.spark.options import (
     AssignStrategy,

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 from partage.spark.stream.offset import INITIAL_OFFSET, QueryIdentity, StreamOffset, TopicSnapshot
 from partage.spark.stream.trigger_limits import TriggerLimits, share_limit
 

@@ -17,8 +17,8 @@ from partage.client.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from partage.client.metadata import TopicPartition
 from partage.client.offsets import list_offsets
+from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import Earliest, Latest
 from partage.spark.offset_resolver import resolve_partitions, retry_policy, starting_offsets
 from partage.spark.options import (

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from partage.client.cluster import Cluster
 from partage.client.errors import ClientError, RecordsUnavailableError
-from partage.client.metadata import TopicPartition
 from partage.client.offsets import EARLIEST, LATEST
+from partage.model.topic_partition import TopicPartition
 from partage.spark.offset_resolver import OffsetRange, split_ranges
 from partage.spark.options import ReadOptions
 from partage.spark.stream.offset import (

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from partage.client.metadata import TopicPartition
+from partage.model.topic_partition import TopicPartition
 
 Sizes = Mapping[TopicPartition, int]
 

@@ -1,14 +1,18 @@
-"""Compiles message declarations into encoders and decoders, one specialised pair a version.
+"""Compiles message declarations into specialised encoders and decoders for each version.
 
-The generated code has no branch on the version and no call per field: runs of fixed-size fields
-are one ``struct`` call, lengths are checked against what is left before anything is taken, and a
-count is checked against what its elements need at least before a list is begun. Compiling happens
-at first use of a (message, version); `decoder_source` and `encoder_source` show what came out.
+The generated code has no branches on the version and no calls per field. Runs of fixed-size fields
+are one ``struct`` call. Each length is compared with the bytes left before anything is read. A
+count is compared with the smallest size of its elements before a list is created. Compilation
+happens at the first use of a (message, version). `decoder_source` and `encoder_source` return the
+generated code.
 
-Limits on what a peer may declare (each a `Malformed`): an array's count must fit the bytes left,
-all arrays of a message together may hold what its `Allowance` says, a string ``TEXT_MAX`` bytes, a
-structure may carry ``TAGS_MAX`` tagged fields, of which unknown ones are skipped and never kept
-(CVE-2026-111108, CVE-2026-111115).
+Limits of what a peer may declare; each violation raises `MalformedError`:
+
+- An array's count must fit the bytes left.
+- All arrays of a message together may hold as many elements as its `Allowance` permits.
+- A string may have ``TEXT_MAX`` bytes.
+- A structure may have ``TAGS_MAX`` tagged fields. Unknown ones are skipped and never stored
+  (CVE-2026-111108, CVE-2026-111115).
 """
 
 from __future__ import annotations
@@ -49,12 +53,12 @@ Encoder = Callable[[Any], list[Buffer]]
 def decoder_source(
     cls: type[Message], version: int, flexible: bool, allowance: Allowance = RESPONSE_ALLOWANCE
 ) -> str:
-    """The generated decoder, as text."""
+    """Return the source of the generated decoder."""
     return DecoderGenerator(version, flexible, allowance).message(cls)
 
 
 def encoder_source(cls: type[Message], version: int, flexible: bool) -> str:
-    """The generated encoder, as text."""
+    """Return the source of the generated encoder."""
     return EncoderGenerator(version, flexible).message(cls)
 
 
@@ -62,10 +66,10 @@ def encoder_source(cls: type[Message], version: int, flexible: bool) -> str:
 def decoder(
     cls: type[Message], version: int, flexible: bool, allowance: Allowance = RESPONSE_ALLOWANCE
 ) -> Decoder:
-    """A function ``(buffer, position) -> (message, position after it)``.
+    """Return a decoder: a function ``(buffer, position) -> (message, position after it)``.
 
-    It raises `Malformed` for bytes that are not such a message, and never reads or allocates more
-    than the buffer justifies.
+    It raises `MalformedError` if the bytes are not such a message. It never reads beyond the
+    buffer, and allocates no more than the size of the buffer justifies.
     """
     writer = DecoderGenerator(version, flexible, allowance)
     decode = _compile(writer.message(cls), writer.src.names, "decode", cls, version)
@@ -86,11 +90,11 @@ def decoder(
 
 @cache
 def encoder(cls: type[Message], version: int, flexible: bool) -> Encoder:
-    """A function ``message -> list of buffers``; record buffers stay uncopied.
+    """Return an encoder: a function ``message -> list of buffers``. Record buffers are not copied.
 
-    What does not fit its field (a number out of range, a string above ``TEXT_MAX``, a None that
-    this version does not allow) is the caller's mistake: ``struct.error``, ``AttributeError`` or
-    ``TypeError``.
+    A value that its field cannot hold is an error of the caller: ``struct.error``,
+    ``AttributeError`` or ``TypeError``. Examples are a number out of range, a string longer than
+    ``TEXT_MAX``, or a None that the version does not allow.
     """
     writer = EncoderGenerator(version, flexible)
     encode: Encoder = _compile(writer.message(cls), writer.src.names, "encode", cls, version)

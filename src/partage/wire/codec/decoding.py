@@ -1,4 +1,4 @@
-"""Writes the decoder of one message in one version."""
+"""Generator of the decoder of one message in one version."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ TAGS_MAX: Final = 64
 
 
 class Allowance(NamedTuple):
-    """How many structures and strings all arrays of a message may hold together.
+    """The number of structures and strings that all arrays of a message may hold together.
 
-    So many in any case, and one more for every ``bytes_each`` bytes of the message, but never
-    more than ``most``. ``numbers`` numbers count as one, with 0 they do not count: they take
-    about ten times their bytes, what is answered to them may take more.
+    A message may hold ``base`` elements, and one more for every ``bytes_per_element`` bytes of its
+    size, up to ``elements_max``. An array of numbers counts one element per ``numbers_per_element``
+    numbers, or nothing if that is 0. A decoded number takes about ten times its encoded size, and
+    the response to it may take more.
     """
 
     base: int
@@ -39,16 +40,16 @@ class Allowance(NamedTuple):
     numbers_per_element: int = 2
 
 
-#: What is accepted from a broker.
+#: The limit for responses from a broker.
 RESPONSE_ALLOWANCE: Final = Allowance(1_000_000, 1, 1_000_000, 0)
-#: What a broker accepts: what it reads of a client takes a few MB of memory, and to look at all of
-#: it holds up others for a tenth of a second at most. There is room for the 10,000 partitions that
-#: a topic may be made with, each of them spelt out.
+#: The limit for requests to a broker. A decoded request then takes a few MB of memory, and its
+#: processing delays other clients by a tenth of a second at most. It allows for a topic with 10,000
+#: partitions whose assignment is listed explicitly.
 REQUEST_ALLOWANCE: Final = Allowance(4_000, 8, 12_000)
 
 
 class DecoderGenerator:
-    """Turns a layout into the lines of its decoder."""
+    """Generates the source of a decoder from a message layout."""
 
     def __init__(
         self, version: int, flexible: bool, allowance: Allowance = RESPONSE_ALLOWANCE
@@ -75,7 +76,7 @@ class DecoderGenerator:
         return self.src.text("def decode(buf, pos):", f"return {result}, pos")
 
     def structure(self, cls: type[Message]) -> str:
-        """Emit the decoding of ``cls``; the name of the variable that then holds it."""
+        """Emit the decoding of ``cls``; return the name of the variable that holds the result."""
         shape = message_layout(cls, self.version, self.flexible)
         values: list[tuple[str, str]] = []
         run: list[tuple[str, FixedKind]] = []
@@ -92,7 +93,7 @@ class DecoderGenerator:
         if self.flexible:
             count = self.tag_count()
             if shape.tagged:
-                # A message without tagged fields gets its defaults from its class.
+                # Without tagged fields in the bytes, the class supplies their defaults.
                 self.src.add(f"if not {count}:")
                 self.src.depth += 1
                 self.make(cls, values, made)
@@ -122,7 +123,7 @@ class DecoderGenerator:
         run.clear()
 
     def length(self, wide: bool) -> str:
-        """Emit the reading of a length or count; -1 is null."""
+        """Emit the reading of a length or count; -1 means null."""
         size = self.src.unique_name("n")
         if self.flexible:
             self.uvarint(size, "long_uvarint" if wide else "text_length")
@@ -268,7 +269,7 @@ def _array_unpacker(fmt: str) -> Callable[[Buffer, int, int], list[Any]]:
     return unpack
 
 
-# What the generated code calls where a straight line would be too long.
+# Functions that the generated code calls.
 
 
 def _long_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
@@ -285,7 +286,7 @@ def _text_length(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def skip_tags(buf: Buffer, pos: int, count: int) -> int:
-    """Jump over ``count`` unknown tagged fields."""
+    """Skip ``count`` unknown tagged fields; return the position after them."""
     if count > TAGS_MAX:
         raise MalformedError(f"{count} tagged fields at byte {pos} exceed the limit of {TAGS_MAX}")
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Writes the encoder of one message in one version."""
+"""Generator of the encoder of one message in one version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from partage.wire.types import (
 
 
 class EncoderGenerator:
-    """Turns a layout into the lines of its encoder."""
+    """Generates the source of an encoder from a message layout."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version

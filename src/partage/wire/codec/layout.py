@@ -1,4 +1,4 @@
-"""What a message looks like on the wire in one version, read from its annotations."""
+"""The wire layout of a message in one version, derived from its annotations."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from partage.wire.types import (
     Until,
 )
 
-#: The most bytes in a string: what 16 bits hold, which Kafka keeps to in flexible versions too.
+#: The most bytes in a string: the range of 16 bits, which Kafka keeps in flexible versions too.
 TEXT_MAX: Final = 0x7FFF
 
 
 class FieldLayout(NamedTuple):
-    """One field of a message as it stands in one version."""
+    """One field of a message in one version."""
 
     name: str
     kind: FieldKind
-    struct: type[Message] | None  # set where the field, or the array's element, is a structure
+    struct: type[Message] | None  # set if the field, or the array's element, is a structure
     element: FieldKind | None
     nullable: bool
     tag: int | None
@@ -38,7 +38,7 @@ class FieldLayout(NamedTuple):
 
 
 class MessageLayout(NamedTuple):
-    """The fields of a message that are on the wire in one version."""
+    """The fields of a message that exist in one version."""
 
     cls: type[Message]
     flexible: bool
@@ -48,11 +48,10 @@ class MessageLayout(NamedTuple):
 
 @cache
 def message_layout(cls: type[Message], version: int, flexible: bool) -> MessageLayout:
-    """What ``cls`` looks like on the wire in ``version``.
+    """Return the layout of ``cls`` in ``version``.
 
     Raises:
-        TypeError: the declaration leaves out a kind, or a field that this version lacks has no
-            default.
+        TypeError: An annotation has no kind, or a field that this version lacks has no default.
     """
     hints = get_type_hints(cls, include_extras=True)
     plain, tagged = [], []
@@ -117,7 +116,7 @@ def _field(info: msgspec.structs.FieldInfo, hint: Any, version: int) -> FieldLay
 
 
 def size_min(kind: FieldKind, cls: type[Message] | None, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can take: what bounds a declared count."""
+    """Return the smallest encoded size of a value, in bytes. It limits declared counts."""
     match kind:
         case FixedKind():
             return kind.size

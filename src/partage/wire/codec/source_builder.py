@@ -1,4 +1,4 @@
-"""Generated Python, line by line."""
+"""Builder of generated Python source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class SourceBuilder:
-    """Lines of generated Python, and the objects they refer to by name."""
+    """Lines of generated Python, and the objects that they reference by name."""
 
     def __init__(self, **names: Any) -> None:
         self.lines: list[str] = []

@@ -1,7 +1,9 @@
 """Record batches: Kafka's message format v2.
 
-``batch`` reads headers and walks over batches, ``encode`` builds them, ``decode`` reads their
-records by whichever of two decoders there is (``_native``, compiled, and ``plain``), into the
-forms of ``columns``; ``compression`` unpacks within a bound, and ``validate`` is what a broker
-asks of a batch that a producer sent.
+- ``batch``: batch headers, and iteration over batches;
+- ``encoder``: builds batches;
+- ``decoder``: reads records with one of two implementations, ``_native`` (compiled) or ``plain``,
+  into the types of ``columns``;
+- ``compression``: compression, and decompression within a size limit;
+- ``validation``: a broker's checks of a produced batch.
 """

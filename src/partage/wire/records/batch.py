@@ -1,7 +1,7 @@
-"""The header of a record batch, message format v2 (KIP-98), and walking over batches.
+"""The header of a record batch, message format v2 (KIP-98), and iteration over batches.
 
-A batch is 61 bytes of header and then its records, compressed as a whole or not at all. Base
-offset, length and leader epoch stand before the checksum and are the broker's to set.
+A batch is a header of 61 bytes followed by its records, either uncompressed or compressed as a
+whole. The broker sets base offset, length and leader epoch, which the checksum does not cover.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from partage.wire.types import Buffer
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size  # 61
-PREFIX: Final = struct.Struct(">qii")  # what the broker sets: base offset, length, leader epoch
-LENGTH_OVERHEAD: Final = 12  # the length field does not count itself and the base offset
-CRC_FROM: Final = 21  # the checksum covers all from the attributes on
+# fields that the broker sets: base offset, length, leader epoch
+PREFIX: Final = struct.Struct(">qii")
+LENGTH_OVERHEAD: Final = 12  # the length field excludes the base offset and itself
+CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
 MAGIC: Final = 2
 NO_PRODUCER: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -37,10 +38,10 @@ class Compression(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header, field by field as it is stored; times are ms since the epoch."""
+    """The header of a batch, with its fields as stored. Timestamps are ms since the epoch."""
 
     base_offset: int
-    length: int  # as stored: without base offset and length itself
+    length: int  # as stored: excludes the base offset and the length itself
     leader_epoch: int
     magic: int
     crc: int
@@ -55,47 +56,47 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The whole batch in bytes."""
+        """Size of the complete batch in bytes."""
         return self.length + LENGTH_OVERHEAD
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, which compaction may have removed."""
+        """Offset of the last record, which compaction may have removed."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch."""
+        """Offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def compression(self) -> int:
-        """The codec's number; see `Compression`."""
+        """Number of the codec; see `Compression`."""
         return self.attributes & 0x07
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether all records carry the broker's time, ``max_timestamp_ms``."""
+        """True if all records carry the broker's time, ``max_timestamp_ms``."""
         return bool(self.attributes & 0x08)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return bool(self.attributes & 0x10)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a transaction's marker instead of records."""
+        """True if the batch holds a transaction marker instead of records."""
         return bool(self.attributes & 0x20)
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``, its length field checked to be one that can be.
+    """Parse the header at ``pos`` and check its magic and length.
 
-    The batch itself may reach beyond the buffer: compare ``pos + header.size`` with its length.
+    The batch may extend beyond the buffer: compare ``pos + header.size`` with its length.
 
     Raises:
-        Malformed: fewer than 61 bytes, a magic other than 2, or an impossible length.
+        MalformedError: Fewer than 61 bytes, a magic other than 2, or an invalid length.
     """
     if len(buf) - pos < HEADER_SIZE:
         raise MalformedError(
@@ -112,15 +113,19 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def checksum(buf: Buffer, pos: int, size: int) -> int:
-    """The CRC-32C of the batch of ``size`` bytes at ``pos``, as its header should state it."""
+    """Return the CRC-32C of the batch of ``size`` bytes at ``pos``, for comparison with its header.
+    """
     return int(crc32c(memoryview(buf)[pos + CRC_FROM : pos + size]))
 
 
 def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch in ``buf``; a part at the end is left out.
+    """Yield position and header of each complete batch in ``buf``.
 
-    That is how a fetch's answer is to be read: brokers cut it anywhere. Raises `Malformed` as
-    `parse_header`; checksums are not looked at.
+    Ignores an incomplete batch at the end, because brokers truncate a fetch response anywhere. Does
+    not verify checksums.
+
+    Raises:
+        MalformedError: As `parse_header`.
     """
     pos, end = 0, len(buf)
     while end - pos >= HEADER_SIZE:

@@ -1,8 +1,8 @@
-"""What the decoder hands back: records as columns, and batches as columns.
+"""Results of the record decoder: records as columns, and batch headers as columns.
 
-The record columns are laid out as Apache Arrow has them, in plain buffers of exactly the used
-size, so that ``pyarrow.Array.from_buffers`` takes them without a copy and without this floor
-knowing Arrow. All numbers are in the machine's byte order.
+The record columns have the layout of Apache Arrow, in plain buffers of exactly the used size.
+``pyarrow.Array.from_buffers`` accepts them without a copy, and this package needs no Arrow. All
+numbers are in the machine's byte order.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-#: The largest offset there can be: decode "to the end".
+#: The largest offset; use it to decode to the end.
 OFFSET_MAX: Final = 2**63 - 1
-#: The largest buffer that int32 offsets can point into, in bytes.
+#: The largest buffer that int32 offsets can address, in bytes.
 BUFFER_MAX: Final = 2**31 - 1
-#: The smallest record there can be: seven fields of one byte each.
+#: The smallest possible record: seven fields of one byte each.
 RECORD_SIZE_MIN: Final = 7
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
-#: A record's headers: keys that are no UTF-8 have replacement characters in them.
+#: The headers of a record. Invalid UTF-8 in keys becomes replacement characters.
 HeaderTuples: TypeAlias = tuple[tuple[str, bytes | None], ...]
 #: offset, timestamp in ms, key, value, headers
 RecordTuple: TypeAlias = tuple[int, int, bytes | None, bytes | None, HeaderTuples]
 
-#: Producer id and first offset of an aborted transaction, as a Fetch response names it.
+#: Producer id and first offset of each aborted transaction in a Fetch response.
 AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
 
 
 class BinaryBuffers(msgspec.Struct, frozen=True):
-    """An Arrow ``binary`` or ``utf8`` column.
+    """The buffers of an Arrow ``binary`` or ``utf8`` column.
 
-    ``validity`` has a bit a row, lowest bit first, 0 for null, and is None where nothing is null.
+    ``validity`` has one bit per row, lowest bit first, 0 for null. It is None if no row is null.
     ``offsets`` are int32, one more than rows.
     """
 
@@ -45,10 +45,10 @@ class BinaryBuffers(msgspec.Struct, frozen=True):
 
 
 class HeaderColumns(msgspec.Struct, frozen=True):
-    """An Arrow ``list<struct<key: utf8, value: binary>>`` column.
+    """An Arrow ``list<struct<key: utf8, value: binary>>`` column of record headers.
 
-    ``offsets`` are int32 positions in key and value, one more than records; ``count`` is how many
-    headers there are in all. Keys that are no UTF-8 have replacement characters in them.
+    ``offsets`` are int32 positions in key and value, one more than records. ``count`` is the total
+    number of headers. Invalid UTF-8 in keys becomes replacement characters.
     """
 
     count: int
@@ -60,11 +60,13 @@ class HeaderColumns(msgspec.Struct, frozen=True):
 class RecordColumns(msgspec.Struct, frozen=True):
     """The data records of a fetch, one row each.
 
-    ``next_offset`` is where reading goes on: after the last batch looked at (control batches and
-    aborted ones count), but not beyond the asked range; at the first record left out if not all
-    did fit. Offsets are int64. Timestamps are int64 **microseconds** since the epoch, those that
-    do not fit set to the nearest that does. ``timestamp_type`` is int32: 0 the producer's time,
-    1 the broker's.
+    Attributes:
+        next_offset: Offset of the next fetch: after the last batch read, including control batches
+            and aborted ones, but not beyond the requested range. If a record did not fit, the
+            offset of that record.
+        offset: int64.
+        timestamp_us: int64, **microseconds** since the epoch, limited to the range of 64 bits.
+        timestamp_type: int32, 0 for the producer's time, 1 for the broker's.
     """
 
     count: int
@@ -77,20 +79,20 @@ class RecordColumns(msgspec.Struct, frozen=True):
     headers: HeaderColumns | None
 
 
-#: Why a scan ended. "end": with the buffer; "incomplete": a batch reaches beyond it, or it has
-#: fewer bytes left than a header; "full": ``batches_max`` reached; the others name what is not
-#: right in the batch at ``Scan.stop``: its format version, its length field, its checksum, its
-#: base offset (negative or lower than the one due), or its record count.
+#: The reason why a scan ended. "end": at the end of the buffer. "incomplete": a batch extends
+#: beyond the buffer, or fewer bytes than a header are left. "full": ``batches_max`` was reached.
+#: The other reasons name the invalid field of the batch at ``BatchScan.stop``: its magic, its
+#: length, its checksum, its base offset (negative or lower than expected), or its record count.
 ScanReason: TypeAlias = Literal[
     "end", "incomplete", "full", "magic", "length", "crc", "order", "count"
 ]
 
 
 class BatchScan(msgspec.Struct, frozen=True):
-    """The headers of whole and sound batches, one row each, and where and why the walk ended.
+    """The headers of complete and valid batches, one row each, and the reason why the scan ended.
 
-    ``position`` is the batch's first byte in the buffer and ``stop`` that of the first batch not
-    in the columns; the other columns are as in `BatchHeader`.
+    ``position`` is the first byte of a batch in the buffer, and ``stop`` that of the first batch
+    not in the columns. The other columns are as in `BatchHeader`.
     """
 
     position: array[int]
@@ -108,9 +110,9 @@ class BatchScan(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many batches there are in the columns."""
+        """Number of batches in the columns."""
         return len(self.position)
 
 
-#: The array type codes of a scan's columns, in order.
+#: The array type codes of the columns of a scan, in order.
 SCAN_TYPECODES: Final = "qqqqqhiihi"

@@ -1,10 +1,10 @@
-"""A batch's compressed payload, unpacked within a bound.
+"""Compression of batches, and decompression within a size limit.
 
-A few kilobytes can unpack to gigabytes, so nothing here allocates on an attacker's word: the
-frames' own block headers are walked first, which bounds the result by what the blocks can hold,
-and the decoder then writes into a buffer of that size or of ``size_max``, whichever is smaller.
+A few kilobytes can decompress to gigabytes, so no declared size is trusted. The block headers of
+the frames are read first. They limit the result to what the blocks can hold. The decoder then
+writes into a buffer of that size or of ``size_max``, whichever is smaller.
 
-Gzip goes through ``zlib``, whose decoder takes a bound itself; the rest through ``cramjam``.
+Gzip uses ``zlib``, whose decoder accepts a limit itself. The other codecs use ``cramjam``.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _BE32 = struct.Struct(">I")
 
-#: What one batch may unpack to unless the caller says otherwise, in bytes.
+#: Default limit of the decompressed size of one batch, in bytes.
 DECOMPRESSED_MAX: Final = 128 << 20
 
-GZIP_WINDOW_BITS: Final = 31  # zlib's way to say: gzip's header and trailer, 32 KiB window
+GZIP_WINDOW_BITS: Final = 31  # selects gzip's header and trailer and a 32 KiB window in zlib
 GZIP_LEVEL: Final = 6
 ZSTD_LEVEL: Final = 3
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest reader
+XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version
 XERIAL_BLOCK_SIZE: Final = 32 << 10
-SNAPPY_RATIO_MAX: Final = 22  # its longest copy: three bytes stand for 64
+SNAPPY_RATIO_MAX: Final = 22  # the longest copy: three bytes encode 64
 LZ4_MAGIC: Final = 0x184D2204
 LZ4_RATIO_MAX: Final = 255  # a length byte adds at most 255
-#: Independent blocks, of 64 KiB, no checksums but the header's own, which is the last byte.
+#: Independent blocks of 64 KiB, no checksums except the header checksum, which is the last byte.
 LZ4_HEADER: Final = _U32.pack(LZ4_MAGIC) + b"\x60\x40\x82"
 LZ4_BLOCK_SIZE: Final = 64 << 10
 LZ4_END: Final = bytes(4)
 ZSTD_MAGIC: Final = 0xFD2FB528
 ZSTD_BLOCK_MAX: Final = 128 << 10
-ZSTD_WINDOW_MIN: Final = 8 << 20  # every decoder has to take this much (RFC 8878, 3.1.1.1.2)
-SKIPPABLE_MAGIC: Final = 0x184D2A50  # and the 15 after it, in lz4 and zstd alike
+ZSTD_WINDOW_MIN: Final = 8 << 20  # every decoder must support this size (RFC 8878, 3.1.1.1.2)
+SKIPPABLE_MAGIC: Final = 0x184D2A50  # and the next 15 values, in lz4 and zstd alike
 
 
 def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
-    """The records that ``payload`` holds, at most ``size_max`` bytes.
+    """Decompress ``payload`` to at most ``size_max`` bytes.
 
-    Snappy comes in Java's framing (xerial) or raw, as librdkafka writes it; both are read.
+    Reads Snappy both in Java's framing (xerial) and raw, as librdkafka writes it.
 
     Raises:
-        Malformed: an unknown codec, a damaged payload, or one that would unpack to more.
+        MalformedError: The codec is unknown, the payload is damaged, or it exceeds ``size_max``.
     """
     unpack = _UNPACK.get(codec)
     if unpack is None:
@@ -66,12 +66,13 @@ def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
 
 
 def compress(codec: int, payload: Buffer) -> bytes:
-    """``payload`` in a form that every Kafka client reads.
+    """Compress ``payload`` in a form that every Kafka client can read.
 
-    Snappy in Java's framing; lz4 as a frame of independent blocks, the only kind that Java takes.
+    Snappy uses Java's framing. Lz4 is a frame of independent blocks, the only kind that Java
+    accepts.
 
     Raises:
-        ValueError: an unknown codec.
+        ValueError: The codec is unknown.
     """
     pack = _PACK.get(codec)
     if pack is None:
@@ -91,7 +92,7 @@ def _unpack_none(payload: Buffer, size_max: int) -> bytes:
 
 def _unpack_gzip(payload: Buffer, size_max: int) -> bytes:
     stream = zlib.decompressobj(GZIP_WINDOW_BITS)
-    # One byte more than may be tells "just full" from "too much".
+    # One byte beyond the limit distinguishes a full buffer from an excess.
     unpacked = stream.decompress(payload, size_max + 1)
     if len(unpacked) > size_max:
         raise _too_large(size_max)
@@ -124,7 +125,7 @@ def _unpack_snappy(payload: Buffer, size_max: int) -> bytes:
 
 
 def _snappy_checked(block: Buffer, room: int, size_max: int) -> Buffer:
-    """The raw block itself, once the length it declares is known to be possible and to fit."""
+    """Return the raw block after a check that its declared length is possible and fits."""
     declared, _ = decode_uvarint(block, 0)
     if declared > room:
         raise _too_large(size_max)
@@ -142,8 +143,8 @@ def _unpack_lz4(payload: Buffer, size_max: int) -> bytes:
         linked |= block.linked
     if linked:
         return _into_bounded(cramjam.lz4.decompress_into, payload, bound, size_max)
-    # Kafka's own clients write independent blocks. Unpacked one by one they cost a third: the
-    # frame decoder's checksums say nothing that the batch's does not.
+    # Kafka's clients write independent blocks. Decompressing them one by one takes a third of the
+    # time, because the frame decoder also verifies checksums that the batch's CRC makes redundant.
     view, out = memoryview(payload), bytearray(min(bound, size_max))
     room, used = memoryview(out), 0
     for block in _lz4_blocks(payload, size_max):
@@ -175,12 +176,12 @@ def _unpack_zstd(payload: Buffer, size_max: int) -> bytes:
 def _into_bounded(
     decoder: Callable[[Buffer, bytearray], int], payload: Buffer, bound: int, size_max: int
 ) -> bytes:
-    """What ``decoder`` makes of ``payload``, known to be at most ``bound`` bytes."""
+    """Decompress ``payload``, which holds at most ``bound`` bytes."""
     out = bytearray(min(bound, size_max))
     try:
         size = decoder(payload, out)
     except cramjam.DecompressionError as error:
-        # The decoder has no error type of its own for a full buffer.
+        # The decoder has no separate error type for a full buffer.
         if bound > size_max and "whole buffer" in str(error):
             raise _too_large(size_max) from error
         raise
@@ -188,17 +189,17 @@ def _into_bounded(
 
 
 class _Lz4Block(NamedTuple):
-    """Where a block lies in the payload, and what it can unpack to."""
+    """Position of a block in the payload, and its largest decompressed size."""
 
     start: int
     end: int
     size_max: int
-    stored: bool  # as it is, for want of a gain
-    linked: bool  # not to be unpacked without the block before it, or a dictionary
+    stored: bool  # uncompressed, because compression gained nothing
+    linked: bool  # needs the previous block or a dictionary to decompress
 
 
 def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
-    """The blocks of the lz4 frames in ``payload``, none of them beyond its end."""
+    """Yield the blocks of the lz4 frames in ``payload``; none extends beyond its end."""
     pos = 0
     end = len(payload)
     if not end:
@@ -221,7 +222,7 @@ def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
             if declared > size_max:
                 raise _too_large(size_max)
             pos += 8
-        pos += 5 if flags & 0x01 else 1  # the dictionary's id, the header's checksum
+        pos += 5 if flags & 0x01 else 1  # the dictionary id and the header checksum
         while True:
             (size,) = _U32.unpack_from(payload, pos)
             pos += 4
@@ -239,10 +240,9 @@ def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
 
 
 def _zstd_bound(payload: Buffer, size_max: int) -> int:
-    """The most that the zstd frames in ``payload`` can hold, by their block headers (RFC 8878).
+    """Return the largest possible content of the zstd frames, from their block headers (RFC 8878).
 
-    A frame whose window, which the decoder allocates, is larger than the result may be is
-    refused.
+    Refuses a frame whose window, which the decoder allocates, is larger than the result may be.
     """
     bound = pos = 0
     end = len(payload)
@@ -262,7 +262,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
             base = 1 << 10 + (payload[pos] >> 3)
             window = base + base // 8 * (payload[pos] & 7)
             pos += 1
-        pos += (0, 1, 2, 4)[descriptor & 3]  # the dictionary's id
+        pos += (0, 1, 2, 4)[descriptor & 3]  # the dictionary id
         declared, pos = _zstd_content_size(payload, pos, descriptor)
         if declared > size_max - bound:
             raise _too_large(size_max)
@@ -275,7 +275,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
             last, kind, size = block & 1, block >> 1 & 3, block >> 3
             frame += ZSTD_BLOCK_MAX if kind == 2 else size
             pos += 1 if kind == 1 else size  # one byte, repeated
-        pos += 4 if descriptor & 0x04 else 0  # the content's checksum
+        pos += 4 if descriptor & 0x04 else 0  # the content checksum
         bound += min(frame, declared) if declared >= 0 else frame
     if pos > end:
         raise MalformedError("zstd payload is truncated")
@@ -283,7 +283,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
 
 
 def _zstd_content_size(payload: Buffer, pos: int, descriptor: int) -> tuple[int, int]:
-    """The content size a frame header declares at ``pos``, or -1, and the position after it."""
+    """Return the content size declared in a frame header, -1 if none, and the position after it."""
     match descriptor >> 6:
         case 0:
             return (payload[pos], pos + 1) if descriptor & 0x20 else (-1, pos)

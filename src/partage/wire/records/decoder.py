@@ -1,8 +1,8 @@
-"""The record decoder: the compiled one where it was built, otherwise the plain one.
+"""The record decoder: the compiled one if it was built, otherwise the pure Python one.
 
-``DECODER`` names the one in use, for logs and metrics. The environment variable
-``PARTAGE_DECODER`` (``native`` or ``plain``) insists on one; with ``native`` the import fails
-where it was not built. The functions are described in `plain`.
+``DECODER`` names the one in use, for logs and metrics. The environment variable ``PARTAGE_DECODER``
+(``native`` or ``plain``) selects one. With ``native`` the import fails if the compiled decoder was
+not built. The functions are documented in `plain`.
 """
 
 from __future__ import annotations

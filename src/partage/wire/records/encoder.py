@@ -1,7 +1,8 @@
-"""Record batches built from keys and values.
+"""Encoder of record batches.
 
-A coordinator writes its state as thousands of small batches a second, so the loop over records is
-written for the interpreter: varints come out of a table and nothing is called per field.
+A coordinator writes its state as thousands of small batches a second. The loop over records is
+therefore optimized for the interpreter: varints come from a table, and no function is called per
+field.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
 _SMALL: Final = 1 << 13
-#: The varints of 0 to 8,191, all those of two bytes, and that of -1 at the end: ``_VARINTS[-1]``.
+#: The varints of 0 to 8,191, which have up to two bytes, and that of -1 at the end:
+#: ``_VARINTS[-1]``.
 _VARINTS: Final = [encode_varint(n) for n in range(_SMALL)] + [encode_varint(-1)]
 _NULL: Final = _VARINTS[-1]
-_PLAIN_START: Final = b"\x00\x00"  # no attributes, the batch's own timestamp
+_PLAIN_START: Final = b"\x00\x00"  # no attributes, timestamp delta 0
 _NO_HEADERS: Final = _VARINTS[0]
 
 
 class SimpleRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record to be written.
+    """A record to encode.
 
-    ``offset_delta`` is its distance from the batch's base offset, None for one more than the
-    record before it. The order is the writer's business.
+    ``offset_delta`` is its distance from the base offset; None means one more than the previous
+    record's. The caller is responsible for the order.
     """
 
     key: bytes | None
@@ -67,15 +69,19 @@ def encode_batch(
     last_offset_delta: int | None = None,
     append_time_ms: int | None = None,
 ) -> bytes:
-    """One batch with these records, checksum and all.
+    """Encode one batch of records.
 
-    ``last_offset_delta`` keeps the range of a batch whose last records were compacted away; only
-    with it may there be no records. ``append_time_ms`` marks the batch as carrying the broker's
-    time.
+    Args:
+        records: The records, in order of their offsets.
+        base_offset: Offset of the batch.
+        compression: A `Compression` codec.
+        last_offset_delta: Keeps the offset range of a batch whose last records were compacted away.
+            The batch may be empty only if it is given.
+        append_time_ms: Timestamp of a batch with timestamp type LogAppendTime, ms since the epoch.
 
     Raises:
-        ValueError: no records, or an unknown codec.
-        struct.error: a number that its field cannot hold.
+        ValueError: There are no records, or the codec is unknown.
+        struct.error: A number does not fit its field.
     """
     parts: list[bytes] = []
     varints = _VARINTS
@@ -96,7 +102,7 @@ def encode_batch(
         value_size = -1 if value is None else len(value)
         body = b"".join(
             (
-                b"\x00",  # attributes, of which there are none
+                b"\x00",  # attributes, which are unused
                 varints[age] if 0 <= age < _SMALL else encode_varint(age),
                 varints[delta] if 0 <= delta < _SMALL else encode_varint(delta),
                 varints[key_size] if key_size < _SMALL else encode_varint(key_size),
@@ -147,7 +153,7 @@ def encode_pairs(
     compression: int = Compression.NONE,
     leader_epoch: int = -1,
 ) -> bytes:
-    """One batch of bare keys and values that all carry one time, in about half the time.
+    """Encode one batch of keys and values that share a timestamp, in about half the time.
 
     Raises as `encode_batch`.
     """
@@ -199,7 +205,7 @@ def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 def _finish_batch(
     parts: Sequence[Buffer], compression: int, base_offset: int, leader_epoch: int, header: bytes
 ) -> bytes:
-    """The whole batch: ``header`` is what its checksum covers besides the records."""
+    """Return the complete batch. ``header`` holds the fields that the checksum covers."""
     payload = b"".join(parts)
     if compression:
         payload = compress(compression, payload)

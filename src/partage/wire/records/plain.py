@@ -1,9 +1,9 @@
-"""The record decoder in plain Python: the contract, and the module where no compiler was.
+"""The record decoder in pure Python: the reference, and the fallback where no compiler exists.
 
-Written for the interpreter: one loop reads records into parallel lists, nothing is called per
-field, and an index beyond a batch is left to Python's own check, while lengths, which slices would
-silently cut, are compared with what is left. `_native` does the same compiled; one set of tests
-and one fuzzer hold the two together.
+It is optimized for the interpreter. One loop reads records into parallel lists without a call per
+field. Reads of single bytes rely on IndexError at the end of a batch. Lengths are compared with the
+bytes left, because a slice would be shortened silently. `_native` implements the same contract in
+Cython. The same tests and the same fuzzer check both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
 from partage.wire.records.rows import RecordRows
 from partage.wire.types import Buffer
 
-ABORT: Final = b"\x00\x00"  # the type in a transaction marker's key, after its version
+ABORT: Final = b"\x00\x00"  # the marker type in a transaction marker's key, after its version
 
 
 def decode_columns(
@@ -52,20 +52,24 @@ def decode_columns(
     read_committed_aborted: AbortedTransactions | None = None,
     size_max: int = BUFFER_MAX,
 ) -> RecordColumns:
-    """The data records with ``from_offset <= offset < to_offset`` in the batches of a fetch.
+    """Decode the data records with ``from_offset <= offset < to_offset`` in the batches of a fetch.
 
-    ``blobs`` is one buffer of batches or several, in order; a part of a batch at a buffer's end is
-    left out. Control batches are passed over. ``read_committed_aborted`` is the aborted
-    transactions as the fetch gave them; their records are passed over too, as KIP-98 has it.
-    ``decompressed_max`` is what one batch may unpack to and ``size_max`` what all records in the
-    result may take, both in bytes; one record is returned whatever its size. With headers left
-    out, they are not looked at either.
+    Skips control batches. A malformed batch ends the result before it, unless it is the first, so
+    records before it are not lost. The call that begins with it raises.
 
-    A malformed batch ends the result before it if anything was read, so that the records before
-    it are not lost; the call that begins with it raises.
+    Args:
+        blobs: One buffer of batches, or several in order. An incomplete batch at the end of a
+            buffer is ignored.
+        with_headers: Decode record headers. If False, they are not checked either.
+        verify_crc: Verify the checksum of each batch.
+        decompressed_max: Limit of the decompressed size of one batch, in bytes.
+        read_committed_aborted: Aborted transactions of the fetch response. Their records are
+            skipped (KIP-98). None reads uncommitted records.
+        size_max: Limit of the size of all returned records, in bytes. At least one record is
+            returned.
 
     Raises:
-        Malformed: a batch that is not sound or cannot be unpacked, before anything was read.
+        MalformedError: The first batch is invalid or cannot be decompressed.
     """
     rows = RecordRows(from_offset, to_offset, min(size_max, BUFFER_MAX), with_headers=with_headers)
     taken = 0
@@ -93,10 +97,10 @@ def decode_records(
     decompressed_max: int = DECOMPRESSED_MAX,
     read_committed_aborted: AbortedTransactions | None = None,
 ) -> list[RecordTuple]:
-    """The records that `decode_columns` would give, each as a tuple; timestamps in ms.
+    """Decode the same records as `decode_columns`, each as a tuple. Timestamps are in ms.
 
     Raises:
-        Malformed: a batch that is not sound or cannot be unpacked.
+        MalformedError: A batch is invalid or cannot be decompressed.
     """
     rows = RecordRows(from_offset, to_offset, OFFSET_MAX, with_headers=True)
     for header, payload in _batches(
@@ -115,10 +119,10 @@ def decode_pairs(
     verify_crc: bool = True,
     decompressed_max: int = DECOMPRESSED_MAX,
 ) -> list[tuple[bytes | None, bytes | None]]:
-    """Key and value of every data record; headers are not looked at.
+    """Return key and value of every data record. Record headers are not checked.
 
     Raises:
-        Malformed: a batch that is not sound or cannot be unpacked.
+        MalformedError: A batch is invalid or cannot be decompressed.
     """
     rows = RecordRows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)
     for header, payload in _batches(blobs, 0, OFFSET_MAX, verify_crc, decompressed_max):
@@ -128,25 +132,26 @@ def decode_pairs(
 
 
 def uninitialized_buffer(size: int) -> bytearray:
-    """Room for so many bytes, all of which are to be received into it.
+    """Return a buffer of ``size`` bytes, all of which the caller will overwrite.
 
-    What it holds until then is of no account: filling it with zeros first is what is saved.
+    Its content is undefined, because the native version does not fill it with zeros.
     """
     return bytearray(size)
 
 
 def pooled_buffer(size: int) -> memoryview:
-    """The same for what is large and soon given back: memory that was used for such before."""
+    """Return a large, short-lived buffer with undefined content; the native version reuses memory.
+    """
     return memoryview(bytearray(size))
 
 
 def check_records(payload: Buffer, count: int) -> None:
-    """Make sure that ``payload`` is ``count`` records with offset deltas from 0 on.
+    """Check that ``payload`` is ``count`` records with offset deltas 0, 1, 2, ...
 
-    Every length must fit the bytes exactly, headers included.
+    Every length must fit the bytes exactly, including those of headers.
 
     Raises:
-        Malformed: they are not; the message says which.
+        MalformedError: The message names the invalid record.
     """
     if count > len(payload) // RECORD_SIZE_MIN:
         raise MalformedError(f"{len(payload)} bytes are too short for {count} records")
@@ -166,13 +171,17 @@ def scan(
     offset_min: int = 0,
     batches_max: int | None = None,
 ) -> BatchScan:
-    """The headers of the whole and sound batches from ``pos`` on, to the first that is not.
+    """Return the headers of the complete and valid batches from ``pos`` on, up to the first other
+    one.
 
-    Base offsets must rise from ``offset_min`` on. With ``batches_max`` a large buffer can be gone
-    through in pieces of bounded memory: 52 bytes a batch.
+    Args:
+        pos: Position of the first batch.
+        verify_crc: Verify the checksum of each batch.
+        offset_min: Smallest valid base offset of the first batch. Later base offsets must rise.
+        batches_max: Stop after this many batches. The memory needed is 52 bytes for each batch.
 
     Raises:
-        ValueError: ``pos`` is not in the buffer.
+        ValueError: ``pos`` is outside the buffer.
     """
     view = memoryview(buf).cast("B")
     end = len(view)
@@ -212,12 +221,13 @@ def scan(
     return BatchScan(*columns, pos, reason)  # type: ignore[arg-type, call-arg]  # ten columns
 
 
-#: A batch's header as the fields of `BatchHeader`, which takes three times as long to make.
+#: A batch header as plain tuple, in the order of `BatchHeader`, which takes three times as long to
+#: create.
 _Fields: TypeAlias = tuple[int, ...]
 
 
 def _read_batch(view: memoryview, pos: int, end: int, verify_crc: bool) -> _Fields | ScanReason:
-    """The header of the batch at ``pos``, or what is not right with it."""
+    """Return the header of the batch at ``pos``, or the reason why it is invalid."""
     left = end - pos
     if left < HEADER_SIZE:
         return "incomplete" if left else "end"
@@ -249,9 +259,12 @@ def _batches(
     decompressed_max: int,
     aborted: AbortedTransactions | None = None,
 ) -> Iterator[tuple[BatchHeader, bytes | None]]:
-    """The batches that begin before ``to_offset``, each with its unpacked records.
+    """Yield the batches that begin before ``to_offset``, each with its decompressed records.
 
-    None stands for records that are not to be delivered. Raises `Malformed` when it comes to it.
+    None stands for records to skip.
+
+    Raises:
+        MalformedError: A batch is invalid; raised when the iteration reaches it.
     """
     transactions = None if aborted is None else _AbortedTransactionFilter(aborted)
     for blob in (blobs,) if isinstance(blobs, bytes | bytearray | memoryview) else blobs:
@@ -291,7 +304,7 @@ def _batches(
 def _unpack_records(
     header: BatchHeader, view: memoryview, pos: int, stop: int, size_max: int
 ) -> bytes:
-    """The records of the batch that lies from ``pos`` to ``stop``."""
+    """Return the decompressed records of the batch between ``pos`` and ``stop``."""
     stored = view[pos + HEADER_SIZE : stop]
     codec = header.attributes & 0x07
     if not codec:
@@ -303,9 +316,10 @@ def _unpack_records(
 
 
 class _AbortedTransactionFilter:
-    """Which batches belong to aborted transactions, as a consumer tells them (KIP-98).
+    """Recognizes batches of aborted transactions, as a consumer must (KIP-98).
 
-    From its first offset on an aborted transaction's producer is skipped, until its marker.
+    A producer's batches are skipped from the first offset of its aborted transaction up to the
+    abort marker.
     """
 
     def __init__(self, aborted: AbortedTransactions) -> None:
@@ -313,7 +327,7 @@ class _AbortedTransactionFilter:
         self._producers: set[int] = set()
 
     def start_reached(self, header: BatchHeader) -> None:
-        """Begin the transactions whose first offset has come; to be done for every batch."""
+        """Start the transactions whose first offset was reached; call it for every batch."""
         while self._ahead and self._ahead[-1][0] < header.next_offset:
             self._producers.add(self._ahead.pop()[1])
 
@@ -321,7 +335,7 @@ class _AbortedTransactionFilter:
         return header.is_transactional and header.producer_id in self._producers
 
     def read_marker(self, header: BatchHeader, payload: bytes) -> None:
-        """Read a control batch: an abort marker ends its producer's transaction."""
+        """Read a control batch; an abort marker ends its producer's transaction."""
         if not header.record_count:
             return
         rows = RecordRows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)

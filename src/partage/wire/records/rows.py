@@ -1,4 +1,4 @@
-"""Records read into parallel lists, in plain Python, and the lists made columns."""
+"""Records in parallel lists, and their conversion to columns, in pure Python."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class RecordRows:
-    """The records of some batches, those from ``from_offset`` to before ``to_offset``.
+    """The records of some batches with ``from_offset <= offset < to_offset``.
 
-    At most ``size_max`` bytes of records are taken, and at least one record.
+    Holds at most ``size_max`` bytes of records, but at least one record.
     """
 
     def __init__(
@@ -42,12 +42,13 @@ class RecordRows:
         self.headers: list[HeaderTuples] = []
 
     def read_batch(self, header: BatchHeader, payload: bytes, *, whole: bool = True) -> bool:
-        """Read the batch's records; True if one was left out for want of room.
+        """Read the batch's records; return True if a record was left out because of ``size_max``.
 
-        Without ``whole`` there may be bytes after the last record.
+        Args:
+            whole: If False, bytes may follow the last record.
 
         Raises:
-            Malformed: a record that does not fit its bytes, or bytes after the last one.
+            MalformedError: A record does not fit its bytes, or bytes follow the last one.
         """
         before = len(self.keys)
         ages: list[int] = []
@@ -74,7 +75,7 @@ class RecordRows:
     def _read(
         self, header: BatchHeader, payload: bytes, ages: list[int], deltas: list[int], whole: bool
     ) -> bool:
-        """The loop of `take`: each varint's first two bytes are read in place."""
+        """Run the loop of `read_batch`. The first two bytes of each varint are read inline."""
         end = len(payload)
         delta_max = header.last_offset_delta
         delta_from = self._from_offset - header.base_offset
@@ -99,7 +100,7 @@ class RecordRows:
             stop = pos + (raw >> 1)
             if raw & 1 or stop > end:
                 raise _malformed(header, "does not fit the batch")
-            pos += 1  # the attributes, of which there are none
+            pos += 1  # the attributes, which are unused
             age = payload[pos]
             pos += 1
             if age > 0x7F:
@@ -178,13 +179,13 @@ class RecordRows:
         return False
 
     def truncate(self, count: int) -> None:
-        """Forget all rows but the first ``count``."""
+        """Remove all rows after the first ``count``."""
         for rows in (self.offsets, self.timestamps_ms, self.keys, self.values, self.headers):
             del rows[count:]
         del self.timestamp_types[count:]
 
     def to_columns(self) -> RecordColumns:
-        """The rows in Arrow's layout."""
+        """Return the rows in Arrow's layout."""
         try:
             timestamps_us = array("q", [ms * 1000 for ms in self.timestamps_ms])
         except OverflowError:
@@ -211,11 +212,11 @@ class RecordRows:
 
 
 def _long_varint(payload: bytes, pos: int, raw: int, bits: int) -> tuple[int, int]:
-    """The unsigned varint whose first 14 bits are ``raw``, and the position after it.
+    """Return the unsigned varint whose first 14 bits are ``raw``, and the position after it.
 
     Raises:
-        Malformed: it is wider than ``bits``.
-        IndexError: the bytes end inside it.
+        MalformedError: It is wider than ``bits``.
+        IndexError: The bytes end inside it.
     """
     shift = 14
     while True:
@@ -233,7 +234,7 @@ def _long_varint(payload: bytes, pos: int, raw: int, bits: int) -> tuple[int, in
 
 
 def _headers(header: BatchHeader, fields: bytes) -> HeaderTuples:
-    """A record's headers, which are exactly these bytes."""
+    """Return a record's headers, which must end exactly at the end of ``fields``."""
     end = len(fields)
     count, pos = decode_varint(fields, 0, 5)
     if not 0 <= count <= (end - pos) // 2:
@@ -262,7 +263,7 @@ def _malformed(header: BatchHeader, what: str) -> MalformedError:
 
 
 def _saturated(numbers: Sequence[int]) -> list[int]:
-    """The nearest numbers that 64 bits hold."""
+    """Return the numbers limited to the range of 64 bits."""
     return [max(_INT64_MIN, min(number, _INT64_MAX)) for number in numbers]
 
 

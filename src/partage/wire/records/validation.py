@@ -1,8 +1,8 @@
-"""What a broker makes sure of before it stores a batch that a producer sent.
+"""A broker's checks of a batch that a producer sent.
 
-The rules are those of Kafka's log validator, with two differences. Kafka renumbers records whose
-offset deltas are out of order inside a batch, here they are refused; no current client sends such.
-And Kafka unpacks every batch, which is not done here: a producer can store a compressed batch that
+The rules are those of Kafka's LogValidator, with two differences. Kafka renumbers records whose
+offset deltas are out of order; Partage refuses them. No current client sends such records. Kafka
+also decompresses every batch, and Partage does not. So a producer can store a compressed batch that
 no consumer can read.
 """
 
@@ -17,17 +17,17 @@ from partage.wire.types import Buffer
 
 
 class CorruptBatchError(MalformedError):
-    """A batch that was damaged on its way: CORRUPT_MESSAGE, where others are INVALID_RECORD."""
+    """Raised for a batch damaged in transit: CORRUPT_MESSAGE instead of INVALID_RECORD."""
 
 
 def validate_batch(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Make sure that the batch at ``pos``, whose ``header`` was read before, may be stored.
+    """Check that the batch at ``pos`` with this ``header`` may be stored.
 
-    Every record of an uncompressed batch is looked at, none of a compressed one.
+    Checks every record of an uncompressed batch, and none of a compressed one.
 
     Raises:
-        Corrupt: it reaches beyond the buffer, or its checksum differs.
-        Malformed: it is not what a producer may send; the message says why.
+        CorruptBatchError: The batch extends beyond the buffer, or its checksum does not match.
+        MalformedError: A producer must not send such a batch; the message says why.
     """
     size = header.size
     if not HEADER_SIZE <= size <= len(buf) - pos:

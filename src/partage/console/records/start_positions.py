@@ -80,8 +80,8 @@ def resolve_ranges(
         first, end = earliest[place], latest[place]
         if start.origin is StartOrigin.OFFSET and not first <= start.number <= end:
             raise CommandError(
-                f"offset {start.number} is out of range for partition {place.partition} of {place.topic}, "
-                f"which has {first} to {end}"
+                f"offset {start.number} is out of range for partition {place.partition} of "
+                f"{place.topic}, which has {first} to {end}"
             )
         found[place] = ReadRange(_offset(start, first, end), end)
     return found

@@ -239,12 +239,13 @@ class Checker:
 
     def _judge_join(self, asked: Join, reply: JoinReply, hearing: Hearing) -> None:
         member_id = reply.member_id
+        # an old client of a returning static leader gets its predecessor as the leader
         is_misled = (
             asked.instance_id is not None
             and not asked.member_id
             and not asked.may_skip_assignment
             and reply.leader != member_id
-        )  # an old client of a returning static leader gets its predecessor as the leader
+        )
 
         def fits(saved: GroupRecord) -> bool:
             return (

@@ -51,9 +51,8 @@ def test_name_free_when_all_brokers_and_shards_applied() -> None:
         pair = await BrokerPair().come()
         assert not await pair.is_forgotten()
         await pair.tell(pair.one, *range(SHARDS))
-        assert (
-            not await pair.is_forgotten()
-        )  # broker two might accept commits for the topic in a shard that it gets
+        # broker two might accept commits for the topic in a shard that it gets
+        assert not await pair.is_forgotten()
         await pair.tell(pair.two)
         assert await pair.is_forgotten()
         assert await pair.two.topics.put("t", made("bb", 2), "n3")

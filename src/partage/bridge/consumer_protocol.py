@@ -214,7 +214,7 @@ class ConsumerProtocol:
         if version == assignor.version:
             return None
         self._assignors[protocol] = assignor.at_version(version)
-        return f"the leader reads versions of {protocol} up to {leader.version}"
+        return f"the leader reads {protocol} up to version {leader.version}"
 
     def apply_assignment(
         self, protocol: str, assignment: bytes, generation: int

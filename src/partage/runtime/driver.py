@@ -40,9 +40,8 @@ class Driver:
         self.timers: TimerQueue[TimerKey] = TimerQueue()
         self._open_requests: dict[Ticket, Request] = {}  # requests without a reply yet
         self.ready: list[tuple[Ticket, Reply]] = []
-        self._deferred_replies: deque[tuple[int, Ticket, Reply]] = (
-            deque()
-        )  # with `_applied` at that time
+        # with `_applied` at that time
+        self._deferred_replies: deque[tuple[int, Ticket, Reply]] = deque()
         self._applied = 0  # records that the shard has produced
         self._sent = 0  # of them, the number given to the log
         self._durable = 0  # of them, the number that is durable

@@ -33,9 +33,8 @@ class StallGrace:
         self._grace_ms = 0  # its length
         self._grace_began_ms = 0  # its start: earlier deadlines have had a grace period
         self._limit_ms: int | None = None
-        self._suspended_since_ms: int | None = (
-            None  # since when a timer has been due but could not fire
-        )
+        # since when a timer has been due but could not fire
+        self._suspended_since_ms: int | None = None
         self._last_suspended_ms = 0  # when a timer was last suspended
         self._reading_since_ms: int | None = None  # start of the first reading of input
 

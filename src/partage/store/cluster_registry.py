@@ -73,9 +73,8 @@ class ClusterRegistry:
         self.brokers: dict[int, BrokerDoc] = {}
         self.shards: list[ShardDoc] = [ShardDoc()] * shard_count
         self._versions = [0] * shard_count
-        self._refresh_count = self._applied_refresh = (
-            0  # number of refreshes begun, and which one `brokers` is from
-        )
+        # number of refreshes begun, and which one `brokers` is from
+        self._refresh_count = self._applied_refresh = 0
         self._shards_version = -1  # of the node that every change of a shard touches
         self._session = session
         self._tree = tree

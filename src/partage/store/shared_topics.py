@@ -234,9 +234,8 @@ class SharedTopics:
         try:
             await self._session.transact([Delete(path)])
         except InDoubtError:
-            await (
-                self._session.wait_connected()
-            )  # if the node still exists, the next call removes it
+            # if the node still exists, the next call removes it
+            await self._session.wait_connected()
         except RefusedError as refused:
             if refused.reason is not RefusalReason.MISSING:
                 raise

@@ -81,9 +81,8 @@ async def remove_obsolete(session: Session, tree: ZkPaths) -> set[str]:
     epochs = await _epochs(session, tree)
     for topic_id, grave in list(left.items()):
         if _is_obsolete(grave.version, up, told, epochs):
-            with contextlib.suppress(
-                InDoubtError
-            ):  # if the node still exists, the next call removes it
+            # if the node still exists, the next call removes it
+            with contextlib.suppress(InDoubtError):
                 await _remove(session, tree.groups_tombstone(topic_id))
                 del left[topic_id]
     return {grave.name for grave in left.values()}

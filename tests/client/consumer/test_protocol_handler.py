@@ -15,13 +15,13 @@ EVERYTHING = [("t", number) for number in range(4)]
 
 
 def member(name, embedding, protocol, owned=()):
-    offered = embedding.describe(["t"], owned, 1)
+    offered = embedding.build_protocols(["t"], owned, 1)
     metadata = next(each.metadata for each in offered if each.name == protocol)
     return GroupMemberMetadata(member_id=name, instance_id=None, metadata=metadata)
 
 
 def share(embedding, written):
-    return {number for _, number in embedding.adopted("cooperative-sticky", written, 2)}
+    return {number for _, number in embedding.apply_assignment("cooperative-sticky", written, 2)}
 
 
 @pytest.mark.parametrize("leader", ["eager", "cooperative"])
@@ -101,12 +101,12 @@ class TestVersions:
             member(name, embedding, "mine", EVERYTHING if name == "a" else ())
             for name, embedding in embeddings.items()
         ]
-        return leader.assigned(leader.assigning("mine", members), TOPICS)
+        return leader.assign(leader.decode_members("mine", members), TOPICS)
 
     def taken(self, embedding, written):
         """Return the rejoin reason and the number of partitions owned until then."""
-        again = embedding.heed("mine", written)
-        return again, len(embedding.adopted("mine", written, 2))
+        again = embedding.negotiate_version("mine", written)
+        return again, len(embedding.apply_assignment("mine", written, 2))
 
     def test_the_newest_is_stated(self):
         (offer,) = ConsumerProtocol([Newer()]).build_protocols(["t"], (), 1)

@@ -188,9 +188,7 @@ def test_what_is_wrong_is_said(given, story):
 
 
 def test_what_is_missing_is_said():
-    with pytest.raises(
-        SparkOptionError, match=r"exactly one of subscribe, .*; none is set"
-    ):
+    with pytest.raises(SparkOptionError, match=r"exactly one of subscribe, .*; none is set"):
         parse_options(SERVERS)
     with pytest.raises(SparkOptionError, match=r"kafka\.bootstrap\.servers is missing"):
         parse_options({"subscribe": "t"})

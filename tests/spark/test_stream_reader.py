@@ -96,7 +96,9 @@ class TestGroups:
         before.last_offset["ranges"][topic].pop("1")  # another member's then
         before.stop()
         holding = Wanted({TopicPartition(topic, 0): 5}, TopicPartition(topic, 1))
-        monkeypatch.setattr("partage.spark.stream.stream_source.AllPartitions", lambda look: holding)
+        monkeypatch.setattr(
+            "partage.spark.stream.stream_source.AllPartitions", lambda look: holding
+        )
         monkeypatch.setattr("partage.spark.stream.stream_source._IDLE_CHECK_INTERVAL_S", 0.01)
         again = query(checkpoint=before.checkpoint, subscribe=topic, startingOffsets="latest")
         again.read()

@@ -13,7 +13,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Disk(Protocol):
-    """The file system operations that a log needs. Errors are `OSError`, as the system raises them."""
+    """The file system operations that a log needs. Errors of the system are `OSError`."""
 
     def names(self, directory: str) -> list[str]:
         """Return the entries of a directory, sorted; empty if it does not exist."""

@@ -152,7 +152,7 @@ class PartitionLog:
         return self.checkpoint_write()
 
     def checkpoint_write(self) -> Write:
-        """Return the write of the last known synced position into the partition's checkpoint slot."""
+        """Return the write of the last synced position into the partition's checkpoint slot."""
         return self._checkpoint_at(self._segments.synced)
 
     def checkpoint(self) -> DurableStep:
@@ -170,7 +170,7 @@ class PartitionLog:
         self._segments.synced = end
 
     def close(self) -> DurableStep:
-        """Return the step that lets the next start skip the scan. Append nothing after it.
+        """Return the step that lets the next start skip the scan; append nothing after it.
 
         Call it when all writes are durable; otherwise the next start scans the active segment.
         """

@@ -1,4 +1,4 @@
-"""Validation of produced batches, as in Kafka's LogValidator, and stamping of the broker's fields."""
+"""Validation of produced batches (Kafka's LogValidator), and stamping of broker fields."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ValidatedBatch(msgspec.Struct, frozen=True):
 def validate_batches(
     payload: Buffer, config: LogConfig, now_ms: int, *, from_client: bool
 ) -> list[ValidatedBatch] | Refusal:
-    """Validate the batches of one partition in a Produce request; return them or the first fault."""
+    """Validate a partition's batches in a Produce request; return them or the first fault."""
     view, batches, at = memoryview(payload), list[ValidatedBatch](), 0
     while at < len(view):
         try:

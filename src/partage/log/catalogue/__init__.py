@@ -1,1 +1,1 @@
-"""Catalogue."""
+"""The catalogue of topics and their configs."""

@@ -1,1 +1,1 @@
-"""Compaction."""
+"""Log compaction: planning, rewriting of segments, and the swap of files."""

@@ -1,1 +1,1 @@
-"""Recovery."""
+"""Opening of partition logs, recovery after a crash, and truncation of damaged logs."""

@@ -1,1 +1,1 @@
-"""Segments."""
+"""Segment files, their indexes, and look-ups in them."""

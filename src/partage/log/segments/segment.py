@@ -191,7 +191,7 @@ class ActiveSegment(Segment):
         return closed
 
     def discard_recent(self) -> None:
-        """Look every batch up in the file, because after a compaction batches are not contiguous."""
+        """Look every batch up in the file: after a compaction, batches are not contiguous."""
         if self._recent_offsets:
             self._before_recent = self._recent_offsets[-1] + self.base_offset
             self._drop_recent(0)

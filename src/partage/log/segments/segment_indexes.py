@@ -52,7 +52,7 @@ class SegmentIndexes:
             at = point + 1
 
     def close(self) -> None:
-        """Add the largest timestamp as last entry, as the time index of a closed segment requires."""
+        """Add the largest timestamp as the last entry; a closed segment's time index needs it."""
         self._add_time_entry()
 
     def writes(self, directory: str) -> list[Write]:
@@ -126,7 +126,7 @@ class SegmentIndexes:
 
 
 def read_max_timestamp(disk: Disk, directory: str, base_offset: int) -> MaxTimestamp | None:
-    """Return the last entry of a closed segment's time index; None if the file or entry is missing."""
+    """Return the last entry of a closed segment's time index; None if there is none."""
     path = segment_file(directory, base_offset, TIME_INDEX_SUFFIX)
     try:
         size = disk.size(path)

@@ -107,7 +107,7 @@ class SegmentList:
             self.synced = self.durable
 
     def unsynced_writes(self) -> list[Write]:
-        """Return empty writes to the files that must be synced before all durable bytes are synced."""
+        """Return empty writes to the files that must be synced to make everything synced."""
         if self.synced == self.durable:
             return []
         return [

@@ -1,4 +1,4 @@
-"""The messages of the protocol, one file an API; ``APIS`` has them all by key."""
+"""The messages of the Kafka protocol, one file per API. ``APIS`` maps API keys to APIs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from partage.wire.apis.sync_group import SYNC_GROUP
 
 __all__ = ["APIS"]
 
-#: Every API that this project speaks, in the order of the keys.
+#: All supported APIs, in order of their keys.
 APIS: Final[dict[int, AnyApi]] = {
     api.key: api
     for api in (

@@ -1,10 +1,10 @@
-"""ApiVersions (18): which versions of which APIs the broker speaks.
+"""ApiVersions (API key 18): the API versions that a broker supports.
 
-v1 throttle time; v3 flexible, the client's name (KIP-511), features (KIP-584); v4 features whose
-lowest version is 0 (KAFKA-17011).
+v1 throttle time; v3 flexible, name of the client software (KIP-511), features (KIP-584); v4
+features whose lowest version is 0 (KAFKA-17011).
 
-A request in a version that the broker does not speak is answered in v0 with error 35 and the
-versions of this API (KIP-511); the response's header never has tagged fields.
+A broker answers an unsupported request version in v0, with UNSUPPORTED_VERSION (35) and its
+versions of this API (KIP-511). The response header never has tagged fields.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from partage.wire.types import Array, Bool, Int16, Int32, Int64, Message, Since,
 
 
 class ApiVersionsRequest(Message):
-    """What the client calls itself."""
+    """The name and version of the client software."""
 
     client_software_name: Annotated[String, Since(3)] = ""
     client_software_version: Annotated[String, Since(3)] = ""
 
 
 class ApiVersionRange(Message):
-    """The versions of one API."""
+    """The supported versions of one API."""
 
     api_key: Int16
     min_version: Int16
@@ -31,7 +31,7 @@ class ApiVersionRange(Message):
 
 
 class SupportedFeature(Message):
-    """The levels of a feature that the broker can run at."""
+    """The supported levels of a feature."""
 
     name: String
     min_version: Int16
@@ -39,7 +39,7 @@ class SupportedFeature(Message):
 
 
 class FinalizedFeature(Message):
-    """The levels of a feature that the cluster runs at."""
+    """The levels of a feature that the cluster uses."""
 
     name: String
     max_version_level: Int16
@@ -47,7 +47,7 @@ class FinalizedFeature(Message):
 
 
 class ApiVersionsResponse(Message):
-    """The APIs and features of the broker; ``finalized_features_epoch`` is -1 if unknown."""
+    """The APIs and features of a broker. ``finalized_features_epoch`` is -1 if unknown."""
 
     error_code: Int16
     api_keys: Array[ApiVersionRange]

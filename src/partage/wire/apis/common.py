@@ -1,4 +1,4 @@
-"""What several messages have in common."""
+"""Structures and constants that several messages share."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from typing import Final
 
 from partage.wire.types import Int32, Message, NullableString, String
 
-#: In place of a bit set of authorized operations that nobody asked for (KIP-430).
+#: Value of a set of authorized operations that was not requested (KIP-430).
 OPERATIONS_OMITTED: Final = -(2**31)
 
 
 class CurrentLeader(Message):
-    """The leader that a partition has now, for a client that asked another broker (KIP-951)."""
+    """The current leader of a partition, for a client that sent its request to another broker
+    (KIP-951).
+    """
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
 class NodeEndpoint(Message):
-    """Where a broker named in a `CurrentLeader` is reached."""
+    """The address of a broker named in a `CurrentLeader`."""
 
     node_id: Int32
     host: String

@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat (68): the one request of the consumer protocol of KIP-848.
+"""ConsumerGroupHeartbeat (API key 68): joins, heartbeats and leaves a consumer group (KIP-848).
 
-v1 a topic pattern that the broker matches. Flexible from the start.
+v1 a topic regex that the broker matches. Flexible in all versions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class ConsumerGroupTopicPartitions(Message):
 
 
 class ConsumerGroupHeartbeatRequest(Message):
-    """What a member is and owns; None, or -1, for what has not changed since it last said."""
+    """The state of a member. None or -1 stands for a field that has not changed since the last
+    request.
+    """
 
     group_id: String
     member_id: String
@@ -44,13 +46,13 @@ class ConsumerGroupHeartbeatRequest(Message):
 
 
 class ConsumerGroupAssignment(Message):
-    """What the member may use at once."""
+    """The partitions that the member may use immediately."""
 
     topic_partitions: Array[ConsumerGroupTopicPartitions]
 
 
 class ConsumerGroupHeartbeatResponse(Message):
-    """What the member is to do; ``assignment`` None where it has not changed."""
+    """The state that the member must reach. ``assignment`` is None if it has not changed."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

@@ -1,4 +1,4 @@
-"""CreatePartitions (37): gives topics more partitions (KIP-195).
+"""CreatePartitions (API key 37): adds partitions to topics (KIP-195).
 
 v2 flexible; v3 THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
@@ -19,13 +19,15 @@ from partage.wire.types import (
 
 
 class CreatePartitionsAssignment(Message):
-    """The brokers that hold one new partition."""
+    """The brokers of one new partition."""
 
     broker_ids: Array[Int32]
 
 
 class CreatePartitionsTopic(Message):
-    """A topic and how many partitions it is to have; ``assignments`` None leaves their places."""
+    """A topic and its new partition count. With ``assignments`` None, the broker places the
+    partitions.
+    """
 
     name: String
     count: Int32
@@ -33,7 +35,7 @@ class CreatePartitionsTopic(Message):
 
 
 class CreatePartitionsRequest(Message):
-    """The topics to grow, or only to check."""
+    """The topics to extend, or only to validate."""
 
     topics: Array[CreatePartitionsTopic]
     timeout_ms: Int32
@@ -41,7 +43,7 @@ class CreatePartitionsRequest(Message):
 
 
 class CreatePartitionsResult(Message):
-    """The outcome for one topic."""
+    """The result for one topic."""
 
     name: String
     error_code: Int16
@@ -49,7 +51,7 @@ class CreatePartitionsResult(Message):
 
 
 class CreatePartitionsResponse(Message):
-    """The outcome for each topic of the request."""
+    """The result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0
     results: Array[CreatePartitionsResult]

@@ -1,8 +1,8 @@
-"""CreateTopics (19).
+"""CreateTopics (API key 19): creates topics.
 
-v2 throttle time; v4 the broker's own numbers of partitions and replicas, asked for with -1
-(KIP-464); v5 flexible, the settings in the response (KIP-525); v6 THROTTLING_QUOTA_EXCEEDED
-(KIP-599); v7 topic ids (KIP-516).
+v2 throttle time; v4 -1 selects the broker's default partition and replica counts (KIP-464); v5
+flexible, configs in the response (KIP-525); v6 THROTTLING_QUOTA_EXCEEDED (KIP-599); v7 topic ids
+(KIP-516).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from partage.wire.types import (
 
 
 class CreatableReplicaAssignment(Message):
-    """The brokers that hold one partition, its preferred leader first."""
+    """The brokers of one partition, its preferred leader first."""
 
     partition_index: Int32
     broker_ids: Array[Int32]
 
 
 class CreatableTopicConfig(Message):
-    """A setting of the topic."""
+    """A config of the topic."""
 
     name: String
     value: NullableString
 
 
 class CreatableTopic(Message):
-    """A topic to create; the numbers are -1 where ``assignments`` says it all."""
+    """A topic to create. Both counts are -1 if ``assignments`` lists the partitions."""
 
     name: String
     num_partitions: Int32
@@ -52,7 +52,7 @@ class CreatableTopic(Message):
 
 
 class CreateTopicsRequest(Message):
-    """The topics to create, or only to check."""
+    """The topics to create, or only to validate."""
 
     topics: Array[CreatableTopic]
     timeout_ms: Int32 = 60_000
@@ -60,7 +60,7 @@ class CreateTopicsRequest(Message):
 
 
 class CreatedTopicConfig(Message):
-    """A setting as the topic has it."""
+    """A config of the created topic."""
 
     name: String
     value: NullableString
@@ -70,7 +70,7 @@ class CreatedTopicConfig(Message):
 
 
 class CreateTopicsResult(Message):
-    """The outcome for one topic; ``configs`` is None if the caller may not see them."""
+    """The result for one topic. ``configs`` is None if the client is not authorized to read them."""
 
     name: String
     topic_id: Annotated[Uuid, Since(7)] = ZERO_UUID
@@ -83,7 +83,7 @@ class CreateTopicsResult(Message):
 
 
 class CreateTopicsResponse(Message):
-    """The outcome for each topic of the request."""
+    """The result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[CreateTopicsResult]

@@ -1,4 +1,4 @@
-"""DeleteGroups (42): deletes groups without members, and their offsets (KIP-229).
+"""DeleteGroups (API key 42): deletes groups without members, and their offsets (KIP-229).
 
 v2 flexible.
 """
@@ -16,14 +16,14 @@ class DeleteGroupsRequest(Message):
 
 
 class DeleteGroupsResult(Message):
-    """The outcome for one group."""
+    """The result for one group."""
 
     group_id: String
     error_code: Int16
 
 
 class DeleteGroupsResponse(Message):
-    """The outcome for each group of the request."""
+    """The result for each group of the request."""
 
     throttle_time_ms: Int32 = 0
     results: Array[DeleteGroupsResult]

@@ -1,4 +1,4 @@
-"""DeleteRecords (21): drops a partition's oldest records (KIP-107).
+"""DeleteRecords (API key 21): deletes the oldest records of partitions (KIP-107).
 
 v2 flexible.
 """
@@ -10,7 +10,7 @@ from partage.wire.types import Array, Int16, Int32, Int64, Message, String
 
 
 class DeleteRecordsPartition(Message):
-    """The offset before which records go; -1 is the high watermark."""
+    """A partition and the offset before which records are deleted; -1 is the high watermark."""
 
     partition_index: Int32
     offset: Int64
@@ -24,14 +24,14 @@ class DeleteRecordsTopic(Message):
 
 
 class DeleteRecordsRequest(Message):
-    """What to drop."""
+    """The partitions whose records are deleted."""
 
     topics: Array[DeleteRecordsTopic]
     timeout_ms: Int32
 
 
 class DeleteRecordsPartitionResult(Message):
-    """Where the partition begins now; ``low_watermark`` is -1 with an error."""
+    """The new start offset of a partition. ``low_watermark`` is -1 after an error."""
 
     partition_index: Int32
     low_watermark: Int64
@@ -46,7 +46,7 @@ class DeleteRecordsTopicResult(Message):
 
 
 class DeleteRecordsResponse(Message):
-    """The outcome for each partition of the request."""
+    """The result for each partition of the request."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[DeleteRecordsTopicResult]

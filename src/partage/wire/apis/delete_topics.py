@@ -1,4 +1,4 @@
-"""DeleteTopics (20).
+"""DeleteTopics (API key 20): deletes topics.
 
 v1 throttle time; v3 TOPIC_DELETION_DISABLED (KIP-322); v4 flexible; v5 error message,
 THROTTLING_QUOTA_EXCEEDED (KIP-599); v6 topic ids (KIP-516).
@@ -25,14 +25,14 @@ from partage.wire.types import (
 
 
 class DeleteTopicsTopic(Message):
-    """A topic by its name, or by its id with no name."""
+    """A topic given by name, or by id with a null name."""
 
     name: NullableString = None
     topic_id: Uuid = ZERO_UUID
 
 
 class DeleteTopicsRequest(Message):
-    """The topics in ``topic_names`` up to v5, in ``topics`` from v6 on."""
+    """The topics to delete: ``topic_names`` up to v5, ``topics`` from v6 on."""
 
     topics: Annotated[Array[DeleteTopicsTopic], Since(6)] = []
     topic_names: Annotated[Array[String], Until(5)] = []
@@ -40,7 +40,7 @@ class DeleteTopicsRequest(Message):
 
 
 class DeleteTopicsResult(Message):
-    """The outcome for one topic."""
+    """The result for one topic."""
 
     name: Annotated[NullableString, Nullable(6)]
     topic_id: Annotated[Uuid, Since(6)] = ZERO_UUID
@@ -49,7 +49,7 @@ class DeleteTopicsResult(Message):
 
 
 class DeleteTopicsResponse(Message):
-    """The outcome for each topic of the request."""
+    """The result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0
     responses: Array[DeleteTopicsResult]

@@ -1,6 +1,6 @@
-"""DescribeCluster (60): the brokers and the controller (KIP-700).
+"""DescribeCluster (API key 60): the brokers and the controller of a cluster (KIP-700).
 
-v1 brokers or controllers (KIP-919); v2 fenced brokers (KIP-1073). Flexible from the start.
+v1 brokers or controllers (KIP-919); v2 fenced brokers (KIP-1073). Flexible in all versions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from partage.wire.types import (
 
 
 class DescribeClusterRequest(Message):
-    """How much to tell; ``endpoint_type`` is 1 for brokers, 2 for controllers."""
+    """The requested details. ``endpoint_type`` is 1 for brokers, 2 for controllers."""
 
     include_cluster_authorized_operations: Bool
     endpoint_type: Annotated[Int8, Since(1)] = 1
@@ -31,7 +31,7 @@ class DescribeClusterRequest(Message):
 
 
 class DescribeClusterBroker(Message):
-    """A broker and where it is reached."""
+    """A broker and its address."""
 
     broker_id: Int32
     host: String
@@ -41,7 +41,7 @@ class DescribeClusterBroker(Message):
 
 
 class DescribeClusterResponse(Message):
-    """The cluster; ``controller_id`` is -1 if unknown."""
+    """The cluster. ``controller_id`` is -1 if unknown."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

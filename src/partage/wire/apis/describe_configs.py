@@ -1,6 +1,6 @@
-"""DescribeConfigs (32): the settings of topics and brokers (KIP-133).
+"""DescribeConfigs (API key 32): the configs of topics and brokers (KIP-133).
 
-v1 where a value comes from (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
+v1 source of each value (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from partage.wire.types import (
 
 
 class DescribeConfigsResource(Message):
-    """A resource (type 2 a topic, 4 a broker); ``configuration_keys`` None asks for all."""
+    """A resource (type 2 is a topic, 4 a broker). ``configuration_keys`` None requests all configs."""
 
     resource_type: Int8
     resource_name: String
@@ -31,7 +31,7 @@ class DescribeConfigsResource(Message):
 
 
 class DescribeConfigsRequest(Message):
-    """The resources, and how much to tell of them."""
+    """The resources and the requested details."""
 
     resources: Array[DescribeConfigsResource]
     include_synonyms: Bool = False
@@ -39,7 +39,7 @@ class DescribeConfigsRequest(Message):
 
 
 class DescribeConfigsSynonym(Message):
-    """A setting that the value could come from."""
+    """A config from which the value could come."""
 
     name: String
     value: NullableString
@@ -47,7 +47,7 @@ class DescribeConfigsSynonym(Message):
 
 
 class DescribeConfigsEntry(Message):
-    """A setting; ``value`` is None where it is sensitive."""
+    """A config. ``value`` is None if it is sensitive."""
 
     name: String
     value: NullableString
@@ -60,7 +60,7 @@ class DescribeConfigsEntry(Message):
 
 
 class DescribeConfigsResult(Message):
-    """The settings of one resource."""
+    """The configs of one resource."""
 
     error_code: Int16
     error_message: NullableString = None
@@ -70,7 +70,7 @@ class DescribeConfigsResult(Message):
 
 
 class DescribeConfigsResponse(Message):
-    """The settings of each resource of the request."""
+    """The configs of each resource of the request."""
 
     throttle_time_ms: Int32 = 0
     results: Array[DescribeConfigsResult]

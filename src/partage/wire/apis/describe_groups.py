@@ -1,7 +1,7 @@
-"""DescribeGroups (15): groups with their members, metadata and assignments.
+"""DescribeGroups (API key 15): groups with their members, metadata and assignments.
 
 v1 throttle time; v3 authorized operations (KIP-430); v4 static members (KIP-345); v5 flexible; v6
-error message, and GROUP_ID_NOT_FOUND in place of the state Dead (KIP-1043).
+error message, and GROUP_ID_NOT_FOUND instead of the state Dead (KIP-1043).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DescribeGroupsRequest(Message):
 
 
 class DescribedGroupMember(Message):
-    """A member; both byte fields are empty while the group is not stable."""
+    """A member. Its metadata and assignment are empty while the group is not stable."""
 
     member_id: String
     group_instance_id: Annotated[NullableString, Since(4)] = None
@@ -42,7 +42,7 @@ class DescribedGroupMember(Message):
 
 
 class DescribedGroup(Message):
-    """A group; ``protocol_data`` is the name of the protocol that was chosen."""
+    """A group. ``protocol_data`` is the name of the selected protocol."""
 
     error_code: Int16
     error_message: Annotated[NullableString, Since(6)] = None
@@ -55,7 +55,7 @@ class DescribedGroup(Message):
 
 
 class DescribeGroupsResponse(Message):
-    """One entry for each group asked for."""
+    """One entry for each group of the request."""
 
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
     groups: Array[DescribedGroup]

@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions (75): topics page by page (KIP-966).
+"""DescribeTopicPartitions (API key 75): topics with their partitions, in pages (KIP-966).
 
-Flexible from the start.
+Flexible in all versions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class TopicPartitionsCursor(Message):
 
 
 class DescribeTopicPartitionsTopic(Message):
-    """A topic by its name."""
+    """A topic given by name."""
 
     name: String
 
 
 class DescribeTopicPartitionsRequest(Message):
-    """The topics, in the order of their names, from ``cursor`` on."""
+    """The topics, sorted by name, from ``cursor`` on."""
 
     topics: Array[DescribeTopicPartitionsTopic]
     response_partition_limit: Int32 = 2000
@@ -43,7 +43,7 @@ class DescribeTopicPartitionsRequest(Message):
 
 
 class DescribedTopicPartition(Message):
-    """Who leads a partition, who follows, and who could lead it."""
+    """The leader and the replicas of a partition, and the replicas eligible as leader."""
 
     error_code: Int16
     partition_index: Int32
@@ -57,7 +57,7 @@ class DescribedTopicPartition(Message):
 
 
 class DescribedTopic(Message):
-    """A topic and the partitions of it that are on this page."""
+    """A topic and its partitions on this page."""
 
     error_code: Int16
     name: NullableString
@@ -68,7 +68,7 @@ class DescribedTopic(Message):
 
 
 class DescribeTopicPartitionsResponse(Message):
-    """A page; ``next_cursor`` is None on the last one."""
+    """A page. ``next_cursor`` is None on the last page."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[DescribedTopic]

@@ -1,10 +1,10 @@
-"""Fetch (1): reads record batches from partitions.
+"""Fetch (API key 1): reads record batches from partitions.
 
 v4 isolation level and aborted transactions (KIP-98); v5 log start offset (KIP-107); v7 fetch
-sessions (KIP-227); v9 leader epoch (KIP-320); v10 zstd (KIP-110); v11 the consumer's rack
-(KIP-392); v12 flexible, diverging epochs (KIP-595); v13 topic ids in place of names (KIP-516); v14
-tiered storage errors (KIP-405); v15 replica state (KIP-903); v16 where the leader is (KIP-951); v17
-directory ids (KIP-853). Before v4 there were older record formats, not spoken.
+sessions (KIP-227); v9 leader epoch (KIP-320); v10 zstd (KIP-110); v11 rack of the consumer
+(KIP-392); v12 flexible, diverging epochs (KIP-595); v13 topic ids instead of names (KIP-516); v14
+tiered storage errors (KIP-405); v15 replica state (KIP-903); v16 current leader (KIP-951); v17
+directory ids (KIP-853). Versions before v4 use older record formats and are not supported.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from partage.wire.types import (
 
 
 class FetchReplicaState(Message):
-    """Which follower asks; a consumer leaves both at -1."""
+    """The follower that sends the request; both fields are -1 for a consumer."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
 
 
 class FetchPartition(Message):
-    """From which offset on one partition is read."""
+    """A partition to read, and its fetch offset."""
 
     partition: Int32
     current_leader_epoch: Annotated[Int32, Since(9)] = -1
@@ -54,7 +54,7 @@ class FetchPartition(Message):
 
 
 class FetchTopic(Message):
-    """The partitions of one topic that are read."""
+    """The partitions to read of one topic."""
 
     topic: Annotated[String, Until(12)] = ""
     topic_id: Annotated[Uuid, Since(13)] = ZERO_UUID
@@ -62,7 +62,7 @@ class FetchTopic(Message):
 
 
 class FetchForgottenTopic(Message):
-    """Partitions that leave the fetch session."""
+    """Partitions to remove from the fetch session."""
 
     topic: Annotated[String, Until(12)] = ""
     topic_id: Annotated[Uuid, Since(13)] = ZERO_UUID
@@ -70,10 +70,10 @@ class FetchForgottenTopic(Message):
 
 
 class FetchRequest(Message):
-    """What to read, and how long to wait for how much.
+    """The partitions to read, and the wait time and size limits.
 
-    ``session_epoch`` -1 asks for no fetch session; ``isolation_level`` is 0 for all records and 1
-    for committed ones.
+    ``session_epoch`` -1 requests no fetch session. ``isolation_level`` is 0 for read_uncommitted
+    and 1 for read_committed.
     """
 
     cluster_id: Annotated[NullableString, Tagged(0, since=12)] = None
@@ -93,28 +93,28 @@ class FetchRequest(Message):
 
 
 class FetchEpochEndOffset(Message):
-    """The largest epoch and its end up to which the fetcher's log agrees with the leader's."""
+    """The largest epoch, and its end offset, up to which the logs of fetcher and leader agree."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
 class FetchSnapshotId(Message):
-    """A snapshot to fetch in place of records."""
+    """A snapshot to fetch instead of records."""
 
     end_offset: Int64 = -1
     epoch: Int32 = -1
 
 
 class FetchAbortedTransaction(Message):
-    """A producer's records from this offset on belong to a transaction that was aborted."""
+    """An aborted transaction: its producer, and its first offset."""
 
     producer_id: Int64
     first_offset: Int64
 
 
 class FetchPartitionResult(Message):
-    """The batches of one partition; the last one may be cut short by a byte limit."""
+    """The batches of one partition. A byte limit may truncate the last one."""
 
     partition_index: Int32
     error_code: Int16
@@ -144,7 +144,7 @@ class FetchTopicResult(Message):
 
 
 class FetchResponse(Message):
-    """Record batches by partition; ``session_id`` 0 means that there is no fetch session."""
+    """Record batches by partition. ``session_id`` 0 means that there is no fetch session."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, Since(7)] = 0

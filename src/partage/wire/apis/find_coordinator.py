@@ -1,4 +1,4 @@
-"""FindCoordinator (10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (API key 10): the broker that coordinates a group or a transactional id.
 
 v1 key type (KIP-98), throttle time, error message; v3 flexible; v4 several keys (KIP-699); v5
 TRANSACTION_ABORTABLE (KIP-890); v6 share groups (KIP-932).
@@ -28,7 +28,7 @@ SHARE: Final = 2  # v6
 
 
 class FindCoordinatorRequest(Message):
-    """One ``key`` up to v3, any number in ``coordinator_keys`` from v4 on."""
+    """The keys to look up: ``key`` up to v3, ``coordinator_keys`` from v4 on."""
 
     key: Annotated[String, Until(3)] = ""
     key_type: Annotated[Int8, Since(1)] = GROUP
@@ -36,7 +36,7 @@ class FindCoordinatorRequest(Message):
 
 
 class FindCoordinatorResult(Message):
-    """The broker that coordinates one key."""
+    """The coordinator of one key."""
 
     key: String
     node_id: Int32
@@ -47,7 +47,7 @@ class FindCoordinatorResult(Message):
 
 
 class FindCoordinatorResponse(Message):
-    """One coordinator in the fields of its own up to v3, several from v4 on."""
+    """The coordinators: one in separate fields up to v3, several from v4 on."""
 
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
     error_code: Annotated[Int16, Until(3)] = 0

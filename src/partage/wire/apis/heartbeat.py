@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member is alive, and learns whether its group is rebalancing.
+"""Heartbeat (API key 12): keeps a member's session alive and signals rebalances.
 
 v1 throttle time; v3 static members (KIP-345); v4 flexible.
 """
@@ -12,7 +12,7 @@ from partage.wire.types import Int16, Int32, Message, NullableString, Since, Str
 
 
 class HeartbeatRequest(Message):
-    """What a member sends every heartbeat interval."""
+    """A member's heartbeat, sent every heartbeat interval."""
 
     group_id: String
     generation_id: Int32
@@ -21,7 +21,7 @@ class HeartbeatRequest(Message):
 
 
 class HeartbeatResponse(Message):
-    """An error code says what the member has to do."""
+    """The result. REBALANCE_IN_PROGRESS asks the member to rejoin."""
 
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
     error_code: Int16

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): changes single settings and leaves the others (KIP-339).
+"""IncrementalAlterConfigs (API key 44): changes single configs and keeps the others (KIP-339).
 
 v1 flexible.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from partage.wire.api import Api
 from partage.wire.types import Array, Bool, Int8, Int16, Int32, Message, NullableString, String
 
-#: Values of ``config_operation``; the last two are for settings that are lists.
+#: Values of ``config_operation``. APPEND and SUBTRACT apply to configs that are lists.
 SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
@@ -18,7 +18,7 @@ SUBTRACT: Final = 3
 
 
 class AlterableConfig(Message):
-    """What to do with one setting."""
+    """The operation on one config."""
 
     name: String
     config_operation: Int8
@@ -34,14 +34,14 @@ class AlterConfigsResource(Message):
 
 
 class IncrementalAlterConfigsRequest(Message):
-    """The changes to make, or only to check."""
+    """The changes to apply, or only to validate."""
 
     resources: Array[AlterConfigsResource]
     validate_only: Bool
 
 
 class AlterConfigsResult(Message):
-    """The outcome for one resource."""
+    """The result for one resource."""
 
     error_code: Int16
     error_message: NullableString
@@ -50,7 +50,7 @@ class AlterConfigsResult(Message):
 
 
 class IncrementalAlterConfigsResponse(Message):
-    """The outcome for each resource of the request."""
+    """The result for each resource of the request."""
 
     throttle_time_ms: Int32 = 0
     responses: Array[AlterConfigsResult]

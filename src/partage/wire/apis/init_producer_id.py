@@ -1,7 +1,7 @@
-"""InitProducerId (22): an id and epoch for an idempotent or transactional producer (KIP-98).
+"""InitProducerId (API key 22): allocates a producer id and epoch (KIP-98).
 
-v2 flexible; v3 an epoch bump that the producer asks for (KIP-360); v4 PRODUCER_FENCED (KIP-588);
-v5 TRANSACTION_ABORTABLE (KIP-890). v6 with two-phase commit (KIP-939) is not spoken.
+v2 flexible; v3 epoch bump requested by the producer (KIP-360); v4 PRODUCER_FENCED (KIP-588); v5
+TRANSACTION_ABORTABLE (KIP-890). v6 with two-phase commit (KIP-939) is not supported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from partage.wire.types import Int16, Int32, Int64, Message, NullableString, Sin
 
 
 class InitProducerIdRequest(Message):
-    """``transactional_id`` is None for a producer that is only idempotent."""
+    """The request of a producer. ``transactional_id`` is None if it is only idempotent."""
 
     transactional_id: NullableString
     transaction_timeout_ms: Int32

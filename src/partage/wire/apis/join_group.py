@@ -1,12 +1,13 @@
-"""JoinGroup (11): the first phase of a rebalance.
+"""JoinGroup (API key 11): the first phase of a rebalance.
 
-v1 rebalance timeout; v2 throttle time; v4 two-step join (KIP-394); v5 static members (KIP-345);
-v6 flexible; v7 protocol type in the response (KIP-559); v8 reason (KIP-800); v9 skip_assignment
+v1 rebalance timeout; v2 throttle time; v4 two-step join (KIP-394); v5 static members (KIP-345); v6
+flexible; v7 protocol type in the response (KIP-559); v8 reason (KIP-800); v9 skip_assignment
 (KIP-814).
 
-``protocol_version`` is this project's own, after what KIP-429 says about version probing: a tagged
-field from v6 on, in each protocol of the request. The coordinator has a member of the highest
-version lead, since newer code reads what older code wrote. Who does not know the tag skips it.
+``protocol_version`` is an extension of Partage, based on KIP-429's remarks about version probing.
+It is a tagged field of each protocol in the request, from v6 on. The coordinator selects a member
+with the highest version as leader, because newer code can read metadata of older code. Clients and
+brokers that do not know the tag skip it.
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ from partage.wire.types import (
     Tagged,
 )
 
-#: As in SyncGroup, far above the tags that Kafka gives out.
+#: Far above the tags that Kafka assigns, as in SyncGroup.
 PROTOCOL_VERSION_TAG: Final = 10_001
 
 
 class JoinGroupProtocol(Message):
-    """A protocol that the member supports, with its own metadata.
+    """A protocol that the member supports, with its metadata.
 
-    ``protocol_version`` is the version of the protocol that the member speaks, -1 if it does not
-    say.
+    ``protocol_version`` is the member's version of the protocol, -1 if unknown.
     """
 
     name: String
@@ -45,7 +45,7 @@ class JoinGroupProtocol(Message):
 
 
 class JoinGroupRequest(Message):
-    """A member asks to be part of the next generation."""
+    """A member's request to join the next generation."""
 
     group_id: String
     session_timeout_ms: Int32
@@ -58,7 +58,7 @@ class JoinGroupRequest(Message):
 
 
 class JoinGroupMember(Message):
-    """A member of the generation, as only its leader is told."""
+    """A member of the generation. Only the leader receives the list of members."""
 
     member_id: String
     group_instance_id: Annotated[NullableString, Since(5)] = None
@@ -66,7 +66,7 @@ class JoinGroupMember(Message):
 
 
 class JoinGroupResponse(Message):
-    """The generation that the member is part of; ``members`` is empty but for the leader."""
+    """The generation that the member has joined. ``members`` is empty except for the leader."""
 
     throttle_time_ms: Annotated[Int32, Since(2)] = 0
     error_code: Int16

@@ -1,4 +1,4 @@
-"""LeaveGroup (13): members leave without waiting for their session to end.
+"""LeaveGroup (API key 13): removes members without waiting for their session timeout.
 
 v1 throttle time; v3 several members, static ones by their instance id (KIP-345); v4 flexible; v5
 reason (KIP-800).
@@ -22,7 +22,7 @@ from partage.wire.types import (
 
 
 class LeaveGroupMember(Message):
-    """A member that leaves; a static one may be named by its instance id alone."""
+    """A member to remove. A static member may be given by its instance id alone."""
 
     member_id: String
     group_instance_id: NullableString = None
@@ -30,7 +30,7 @@ class LeaveGroupMember(Message):
 
 
 class LeaveGroupRequest(Message):
-    """One ``member_id`` up to v2, any number in ``members`` from v3 on."""
+    """The members to remove: ``member_id`` up to v2, ``members`` from v3 on."""
 
     group_id: String
     member_id: Annotated[String, Until(2)] = ""
@@ -38,7 +38,7 @@ class LeaveGroupRequest(Message):
 
 
 class LeaveGroupMemberResult(Message):
-    """Whether one member has left."""
+    """The result for one member."""
 
     member_id: String
     group_instance_id: NullableString
@@ -46,7 +46,7 @@ class LeaveGroupMemberResult(Message):
 
 
 class LeaveGroupResponse(Message):
-    """``error_code`` speaks of the whole request, ``members`` of each one in it."""
+    """The results: ``error_code`` for the whole request, ``members`` for each member."""
 
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
     error_code: Int16

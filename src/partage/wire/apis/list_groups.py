@@ -1,4 +1,4 @@
-"""ListGroups (16): the groups that the broker coordinates.
+"""ListGroups (API key 16): the groups that a broker coordinates.
 
 v1 throttle time; v3 flexible; v4 states (KIP-518); v5 types (KIP-848).
 """
@@ -12,14 +12,14 @@ from partage.wire.types import Array, Int16, Int32, Message, Since, String
 
 
 class ListGroupsRequest(Message):
-    """Only groups in these states and of these types; an empty filter lets all through."""
+    """Filters for states and types. An empty filter matches all groups."""
 
     states_filter: Annotated[Array[String], Since(4)] = []
     types_filter: Annotated[Array[String], Since(5)] = []
 
 
 class ListedGroup(Message):
-    """A group in one line."""
+    """The summary of a group."""
 
     group_id: String
     protocol_type: String
@@ -28,7 +28,7 @@ class ListedGroup(Message):
 
 
 class ListGroupsResponse(Message):
-    """The groups that passed the filters."""
+    """The groups that match the filters."""
 
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
     error_code: Int16

@@ -1,8 +1,8 @@
-"""ListOffsets (2): finds the offset for a time, or an end of a partition.
+"""ListOffsets (API key 2): offsets by timestamp, and the start and end offsets of partitions.
 
-v1 one offset for a time (KIP-79); v2 isolation level (KIP-98), throttle time; v4 leader epoch
-(KIP-320); v6 flexible; v7 the latest timestamp (KIP-734); v8 the earliest local offset (KIP-405);
-v9 the latest tiered one (KIP-1005); v10 timeout (KIP-1075).
+v1 one offset for a timestamp (KIP-79); v2 isolation level (KIP-98), throttle time; v4 leader epoch
+(KIP-320); v6 flexible; v7 largest timestamp (KIP-734); v8 earliest local offset (KIP-405); v9
+latest tiered offset (KIP-1005); v10 timeout (KIP-1075).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from partage.wire.api import Api
 from partage.wire.types import Array, Int8, Int16, Int32, Int64, Message, Since, String
 
-#: Values of ``timestamp_ms`` that are no times.
+#: Special values of ``timestamp_ms``.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3  # v7
@@ -21,7 +21,7 @@ LATEST_TIERED: Final = -5  # v9
 
 
 class ListOffsetsPartition(Message):
-    """A partition, and the time of the first record that is sought."""
+    """A partition, and the timestamp to look up."""
 
     partition_index: Int32
     current_leader_epoch: Annotated[Int32, Since(4)] = -1
@@ -36,7 +36,7 @@ class ListOffsetsTopic(Message):
 
 
 class ListOffsetsRequest(Message):
-    """Which offsets are sought; a consumer's ``replica_id`` is -1."""
+    """The offsets to look up. ``replica_id`` is -1 for a consumer."""
 
     replica_id: Int32 = -1
     isolation_level: Annotated[Int8, Since(2)] = 0
@@ -45,7 +45,7 @@ class ListOffsetsRequest(Message):
 
 
 class ListOffsetsPartitionResult(Message):
-    """The offset found and its record's time, both -1 where there is none."""
+    """The offset found and the timestamp of its record, both -1 if there is none."""
 
     partition_index: Int32
     error_code: Int16

@@ -1,9 +1,9 @@
-"""Metadata (3): the brokers, the topics and who leads their partitions.
+"""Metadata (API key 3): brokers, topics and partition leaders.
 
-v1 racks, controller, internal topics; v2 cluster id (KIP-78); v3 throttle time; v4 whether to
-create missing topics; v5 offline replicas (KIP-112); v7 leader epoch (KIP-320); v8 authorized
-operations (KIP-430); v9 flexible; v10 topic ids (KIP-516); v11 without the cluster's operations
-(KIP-700); v12 asks by topic id; v13 an error of the whole request (KIP-1102).
+v1 racks, controller, internal topics; v2 cluster id (KIP-78); v3 throttle time; v4 flag to create
+missing topics; v5 offline replicas (KIP-112); v7 leader epoch (KIP-320); v8 authorized operations
+(KIP-430); v9 flexible; v10 topic ids (KIP-516); v11 no cluster operations (KIP-700); v12 requests
+by topic id; v13 error for the whole request (KIP-1102).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from partage.wire.types import (
 
 
 class MetadataRequestTopic(Message):
-    """A topic by its name, or from v12 on by its id with no name."""
+    """A topic given by name, or from v12 on by id with a null name."""
 
     topic_id: Annotated[Uuid, Since(10)] = ZERO_UUID
     name: Annotated[NullableString, Nullable(10)]
 
 
 class MetadataRequest(Message):
-    """Which topics to describe; all of them if ``topics`` is None, in v0 if it is empty."""
+    """The topics to describe. ``topics`` None means all topics; in v0 an empty list does."""
 
     topics: Annotated[NullableArray[MetadataRequestTopic], Nullable(1)]
     allow_auto_topic_creation: Annotated[Bool, Since(4)] = True
@@ -46,7 +46,7 @@ class MetadataRequest(Message):
 
 
 class MetadataBroker(Message):
-    """A broker and where it is reached."""
+    """A broker and its address."""
 
     node_id: Int32
     host: String
@@ -55,7 +55,7 @@ class MetadataBroker(Message):
 
 
 class MetadataPartition(Message):
-    """Who leads a partition (-1: nobody) and who follows."""
+    """The leader (-1 if there is none) and the replicas of a partition."""
 
     error_code: Int16
     partition_index: Int32
@@ -67,7 +67,7 @@ class MetadataPartition(Message):
 
 
 class MetadataTopic(Message):
-    """A topic and its partitions; from v12 on one that was asked for by id may have no name."""
+    """A topic and its partitions. From v12 on, a topic requested by id may have no name."""
 
     error_code: Int16
     name: Annotated[NullableString, Nullable(12)]
@@ -78,7 +78,7 @@ class MetadataTopic(Message):
 
 
 class MetadataResponse(Message):
-    """The cluster as the broker that answers sees it."""
+    """The cluster as known to the answering broker."""
 
     throttle_time_ms: Annotated[Int32, Since(3)] = 0
     brokers: Array[MetadataBroker]

@@ -1,7 +1,8 @@
-"""OffsetCommit (8): keeps a group's positions.
+"""OffsetCommit (API key 8): stores committed offsets of a group.
 
 v2 retention time; v3 throttle time; v5 no retention time (KIP-211); v6 leader epoch (KIP-320); v7
-static members (KIP-345); v8 flexible; v9 member epochs (KIP-848). v10 with topic ids is not spoken.
+static members (KIP-345); v8 flexible; v9 member epochs (KIP-848). v10 with topic ids is not
+supported.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from partage.wire.types import (
 
 
 class OffsetCommitPartition(Message):
-    """A position: the offset of the next record to read, and the committer's own note."""
+    """The offset of the next record to read, and metadata chosen by the committing client."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -32,14 +33,14 @@ class OffsetCommitPartition(Message):
 
 
 class OffsetCommitTopic(Message):
-    """The positions in one topic."""
+    """The offsets of one topic."""
 
     name: String
     partitions: Array[OffsetCommitPartition]
 
 
 class OffsetCommitRequest(Message):
-    """Positions to keep; generation -1 and an empty member id commit from outside the group."""
+    """The offsets to commit. A client outside the group sends generation -1 and an empty member id."""
 
     group_id: String
     generation_id_or_member_epoch: Int32 = -1
@@ -50,7 +51,7 @@ class OffsetCommitRequest(Message):
 
 
 class OffsetCommitPartitionResult(Message):
-    """Whether one position is kept."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16
@@ -64,7 +65,7 @@ class OffsetCommitTopicResult(Message):
 
 
 class OffsetCommitResponse(Message):
-    """The outcome for each partition of the request."""
+    """The result for each partition of the request."""
 
     throttle_time_ms: Annotated[Int32, Since(3)] = 0
     topics: Array[OffsetCommitTopicResult]

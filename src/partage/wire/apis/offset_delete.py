@@ -1,6 +1,6 @@
-"""OffsetDelete (47): deletes positions of topics that the group no longer reads (KIP-496).
+"""OffsetDelete (API key 47): deletes offsets of topics that a group no longer reads (KIP-496).
 
-Never flexible.
+Not flexible in any version.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from partage.wire.types import Array, Int16, Int32, Message, String
 
 
 class OffsetDeletePartition(Message):
-    """A partition whose position goes."""
+    """A partition whose offset is deleted."""
 
     partition_index: Int32
 
@@ -23,14 +23,14 @@ class OffsetDeleteTopic(Message):
 
 
 class OffsetDeleteRequest(Message):
-    """The positions to delete."""
+    """The offsets to delete."""
 
     group_id: String
     topics: Array[OffsetDeleteTopic]
 
 
 class OffsetDeletePartitionResult(Message):
-    """The outcome for one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16
@@ -44,7 +44,7 @@ class OffsetDeleteTopicResult(Message):
 
 
 class OffsetDeleteResponse(Message):
-    """``error_code`` speaks of the group; with one, ``topics`` is empty."""
+    """The results. ``error_code`` concerns the group; if it is set, ``topics`` is empty."""
 
     error_code: Int16
     throttle_time_ms: Int32 = 0

@@ -1,8 +1,8 @@
-"""OffsetFetch (9): the positions that groups have committed.
+"""OffsetFetch (API key 9): the committed offsets of groups.
 
-v2 all topics, and an error of the whole request (KIP-88); v3 throttle time; v5 leader epoch
-(KIP-320); v6 flexible; v7 only stable positions (KIP-447); v8 several groups (KIP-709); v9 member
-epochs (KIP-848). v10 with topic ids is not spoken.
+v2 all topics, and an error for the whole request (KIP-88); v3 throttle time; v5 leader epoch
+(KIP-320); v6 flexible; v7 require_stable (KIP-447); v8 several groups (KIP-709); v9 member epochs
+(KIP-848). v10 with topic ids is not supported.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from partage.wire.types import (
 
 
 class OffsetFetchTopic(Message):
-    """The partitions of one topic that are asked for."""
+    """The requested partitions of one topic."""
 
     name: String
     partition_indexes: Array[Int32]
 
 
 class OffsetFetchGroup(Message):
-    """A group that is asked for; ``topics`` None asks for all."""
+    """A requested group. ``topics`` None requests all topics."""
 
     group_id: String
     member_id: Annotated[NullableString, Since(9)] = None
@@ -43,7 +43,7 @@ class OffsetFetchGroup(Message):
 
 
 class OffsetFetchRequest(Message):
-    """One group in ``group_id`` and ``topics`` up to v7, any number in ``groups`` from v8 on."""
+    """The requested groups: ``group_id`` and ``topics`` up to v7, ``groups`` from v8 on."""
 
     group_id: Annotated[String, Until(7)] = ""
     topics: Annotated[NullableArray[OffsetFetchTopic], Until(7), Nullable(2)] = []
@@ -52,7 +52,7 @@ class OffsetFetchRequest(Message):
 
 
 class OffsetFetchPartitionResult(Message):
-    """A position, -1 where there is none."""
+    """A committed offset, -1 if there is none."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -62,14 +62,14 @@ class OffsetFetchPartitionResult(Message):
 
 
 class OffsetFetchTopicResult(Message):
-    """The positions in one topic."""
+    """The offsets of one topic."""
 
     name: String
     partitions: Array[OffsetFetchPartitionResult]
 
 
 class OffsetFetchGroupResult(Message):
-    """The positions of one group."""
+    """The offsets of one group."""
 
     group_id: String
     topics: Array[OffsetFetchTopicResult]
@@ -77,7 +77,7 @@ class OffsetFetchGroupResult(Message):
 
 
 class OffsetFetchResponse(Message):
-    """One group in ``topics`` and ``error_code`` up to v7, several in ``groups`` from v8 on."""
+    """The offsets: ``topics`` and ``error_code`` for one group up to v7, ``groups`` from v8 on."""
 
     throttle_time_ms: Annotated[Int32, Since(3)] = 0
     topics: Annotated[Array[OffsetFetchTopicResult], Until(7)] = []

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (23): where an epoch ends, for a client that looks for truncation.
+"""OffsetForLeaderEpoch (API key 23): the end offset of an epoch, for truncation detection.
 
-v2 the epoch that the client believes current (KIP-320), throttle time; v3 replica id (KIP-392);
-v4 flexible.
+v2 the epoch that the client considers current (KIP-320), throttle time; v3 replica id (KIP-392); v4
+flexible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from partage.wire.types import Array, Int16, Int32, Int64, Message, Since, Strin
 
 
 class OffsetForLeaderPartition(Message):
-    """An epoch whose end is sought."""
+    """A partition and the epoch whose end offset is requested."""
 
     partition: Int32
     current_leader_epoch: Int32 = -1
@@ -28,14 +28,16 @@ class OffsetForLeaderTopic(Message):
 
 
 class OffsetForLeaderEpochRequest(Message):
-    """A consumer's ``replica_id`` is -1; the default -2 may see beyond the high watermark."""
+    """The requested epochs. ``replica_id`` is -1 for a consumer; the default -2 may read beyond the
+    high watermark.
+    """
 
     replica_id: Annotated[Int32, Since(3)] = -2
     topics: Array[OffsetForLeaderTopic]
 
 
 class OffsetForLeaderPartitionResult(Message):
-    """The largest epoch not above the one sought, and its end; both -1 if there is none."""
+    """The largest epoch not above the requested one, and its end offset; both -1 if there is none."""
 
     error_code: Int16
     partition: Int32
@@ -51,7 +53,7 @@ class OffsetForLeaderTopicResult(Message):
 
 
 class OffsetForLeaderEpochResponse(Message):
-    """The end of each epoch of the request."""
+    """The end offset of each requested epoch."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[OffsetForLeaderTopicResult]

@@ -1,9 +1,9 @@
-"""Produce (0): appends record batches to partitions.
+"""Produce (API key 0): appends record batches to partitions.
 
-v3 transactional ids and the record batches of today (KIP-98); v5 log start offset in the response;
-v7 zstd (KIP-110); v8 errors of single records (KIP-467); v9 flexible; v10 tells where the leader
-went (KIP-951); v11 TRANSACTION_ABORTABLE and v12 partitions that join a transaction by being
-written to (KIP-890). v13 with topic ids in place of names (KIP-516) is not spoken.
+v3 transactional ids and message format v2 (KIP-98); v5 log start offset in the response; v7 zstd
+(KIP-110); v8 errors of single records (KIP-467); v9 flexible; v10 current leader (KIP-951); v11
+TRANSACTION_ABORTABLE and v12 implicit addition of partitions to a transaction (KIP-890). v13 with
+topic ids instead of names (KIP-516) is not supported.
 
 With ``acks`` 0 there is no response.
 """
@@ -39,7 +39,7 @@ class ProducePartition(Message):
 
 
 class ProduceTopic(Message):
-    """The partitions of one topic that are written to."""
+    """The batches for the partitions of one topic."""
 
     name: String
     partition_data: Array[ProducePartition]
@@ -55,14 +55,16 @@ class ProduceRequest(Message):
 
 
 class ProduceRecordError(Message):
-    """A record that made its batch fail, by its place in the batch."""
+    """A record that caused the rejection of its batch, by its index in the batch."""
 
     batch_index: Int32
     batch_index_error_message: NullableString = None
 
 
 class ProducePartitionResult(Message):
-    """Where the batches went; ``log_append_time_ms`` is -1 unless the broker stamps records."""
+    """The offset of the appended batches. ``log_append_time_ms`` is -1 unless the broker sets
+    timestamps.
+    """
 
     index: Int32
     error_code: Int16
@@ -77,14 +79,14 @@ class ProducePartitionResult(Message):
 
 
 class ProduceTopicResult(Message):
-    """The outcome for one topic."""
+    """The result for one topic."""
 
     name: String
     partition_responses: Array[ProducePartitionResult]
 
 
 class ProduceResponse(Message):
-    """The outcome for each partition of the request."""
+    """The result for each partition of the request."""
 
     responses: Array[ProduceTopicResult]
     throttle_time_ms: Int32 = 0
@@ -98,7 +100,7 @@ PRODUCE = Api(
     ProduceResponse,
     versions=(3, 12),
     flexible=9,
-    # A partition comes with a record batch, which is 61 bytes at least; and many such requests
-    # are under way at the same time.
+    # Each partition comes with a record batch, which has at least 61 bytes. Many such requests are
+    # processed at the same time.
     allowance=Allowance(1_000, 64, 12_000),
 )

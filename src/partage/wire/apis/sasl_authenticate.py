@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): one step of a SASL exchange (KIP-152).
+"""SaslAuthenticate (API key 36): one step of a SASL exchange (KIP-152).
 
 v1 session lifetime (KIP-368); v2 flexible.
 """
@@ -12,16 +12,16 @@ from partage.wire.types import Bytes, Int16, Int64, Message, NullableString, Sin
 
 
 class SaslAuthenticateRequest(Message):
-    """The client's bytes, in the mechanism's own format."""
+    """The client's token, in the format of the mechanism."""
 
     auth_bytes: Bytes
 
     def __repr__(self) -> str:
-        return f"SaslAuthenticateRequest(<{len(self.auth_bytes)} bytes>)"  # a password, perhaps
+        return f"SaslAuthenticateRequest(<{len(self.auth_bytes)} bytes>)"  # may contain a password
 
 
 class SaslAuthenticateResponse(Message):
-    """The server's bytes; a lifetime above 0 asks the client to authenticate again in time."""
+    """The server's token. A session lifetime above 0 asks the client to re-authenticate within it."""
 
     error_code: Int16
     error_message: NullableString = None

@@ -1,7 +1,7 @@
-"""SaslHandshake (17): agrees on how the client proves who it is.
+"""SaslHandshake (API key 17): selects the SASL mechanism.
 
-v0 is followed by bare tokens on the connection, v1 by SaslAuthenticate requests (KIP-152). Never
-flexible.
+After v0 the client sends raw tokens on the connection, after v1 SaslAuthenticate requests
+(KIP-152). Not flexible in any version.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from partage.wire.types import Array, Int16, Message, String
 
 
 class SaslHandshakeRequest(Message):
-    """The mechanism that the client wants."""
+    """The mechanism that the client selects."""
 
     mechanism: String
 
 
 class SaslHandshakeResponse(Message):
-    """The mechanisms that the broker has."""
+    """The mechanisms that the broker supports."""
 
     error_code: Int16
     mechanisms: Array[String]

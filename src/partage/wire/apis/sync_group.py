@@ -1,10 +1,10 @@
-"""SyncGroup (14): the second phase of a rebalance.
+"""SyncGroup (API key 14): the second phase of a rebalance.
 
 v1 throttle time; v3 static members (KIP-345); v4 flexible; v5 protocol type and name (KIP-559).
 
-``assignment_error`` is this project's own: a tagged field from v4 on, in both messages. A leader
-whose assignor fails sends why; the coordinator hands it to everyone who waits for an assignment
-of that generation. Who does not know the tag skips it.
+``assignment_error`` is an extension of Partage: a tagged field of request and response, from v4 on.
+A leader whose assignor fails sends the reason. The coordinator forwards it to every member that
+waits for an assignment of that generation. Clients and brokers that do not know the tag skip it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from partage.wire.types import (
     Tagged,
 )
 
-#: Far above the tags that Kafka gives out, which count up from 0 in each structure.
+#: Far above the tags that Kafka assigns, which count up from 0 in each structure.
 ASSIGNMENT_ERROR_TAG: Final = 10_001
 
 
 class SyncGroupAssignment(Message):
-    """What the leader assigns to one member."""
+    """The assignment of one member."""
 
     member_id: String
     assignment: Bytes
 
 
 class SyncGroupRequest(Message):
-    """A member asks for its assignment; the leader brings everyone's."""
+    """A member's request for its assignment. The leader's request contains all assignments."""
 
     group_id: String
     generation_id: Int32
@@ -49,7 +49,7 @@ class SyncGroupRequest(Message):
 
 
 class SyncGroupResponse(Message):
-    """The member's own assignment."""
+    """The assignment of the member."""
 
     throttle_time_ms: Annotated[Int32, Since(1)] = 0
     error_code: Int16

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RebalanceProtocol(IntEnum):
-    """How members give up partitions (KIP-429).
+    """The way in which members give up partitions (KIP-429).
 
     With EAGER, members give up all partitions before they join. With COOPERATIVE, they give up only
     the partitions that move. A consumer uses the highest protocol that all its assignors support.

@@ -70,7 +70,7 @@ class CreatedTopicConfig(Message):
 
 
 class CreateTopicsResult(Message):
-    """The result for one topic. ``configs`` is None if the client is not authorized to read them."""
+    """The result for one topic. ``configs`` is None if the client may not read them."""
 
     name: String
     topic_id: Annotated[Uuid, Since(7)] = ZERO_UUID

@@ -23,7 +23,7 @@ from partage.wire.types import (
 
 
 class DescribeConfigsResource(Message):
-    """A resource (type 2 is a topic, 4 a broker). ``configuration_keys`` None requests all configs."""
+    """A resource (type 2 is a topic, 4 a broker). ``configuration_keys`` None requests all."""
 
     resource_type: Int8
     resource_name: String

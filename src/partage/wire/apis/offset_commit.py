@@ -40,7 +40,7 @@ class OffsetCommitTopic(Message):
 
 
 class OffsetCommitRequest(Message):
-    """The offsets to commit. A client outside the group sends generation -1 and an empty member id."""
+    """The offsets to commit. Non-members send generation -1 and an empty member id."""
 
     group_id: String
     generation_id_or_member_epoch: Int32 = -1

@@ -37,7 +37,7 @@ class OffsetForLeaderEpochRequest(Message):
 
 
 class OffsetForLeaderPartitionResult(Message):
-    """The largest epoch not above the requested one, and its end offset; both -1 if there is none."""
+    """The largest epoch not above the requested one, and its end offset, or -1 and -1."""
 
     error_code: Int16
     partition: Int32

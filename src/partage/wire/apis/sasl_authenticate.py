@@ -21,7 +21,7 @@ class SaslAuthenticateRequest(Message):
 
 
 class SaslAuthenticateResponse(Message):
-    """The server's token. A session lifetime above 0 asks the client to re-authenticate within it."""
+    """The server's token. The client must re-authenticate within a lifetime above 0."""
 
     error_code: Int16
     error_message: NullableString = None

@@ -113,7 +113,7 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def checksum(buf: Buffer, pos: int, size: int) -> int:
-    """Return the CRC-32C of the batch of ``size`` bytes at ``pos``, for comparison with its header."""
+    """Return the CRC-32C of the batch of ``size`` bytes at ``pos``."""
     return int(crc32c(memoryview(buf)[pos + CRC_FROM : pos + size]))
 
 

@@ -140,7 +140,7 @@ def uninitialized_buffer(size: int) -> bytearray:
 
 
 def pooled_buffer(size: int) -> memoryview:
-    """Return a large, short-lived buffer with undefined content; the native version reuses memory."""
+    """Return a short-lived buffer with undefined content; the native version reuses memory."""
     return memoryview(bytearray(size))
 
 

@@ -211,4 +211,4 @@ def test_what_if_says_what_nobody_can_read(departed: Cluster) -> None:
             member.poll(50)
         with Reached(servers, {}, 5_000, verbose=False) as reached:
             sight = live_view.observe_group(reached, "tried", 0.0)
-    assert "without a leader now, so that nobody can read them: 1 partition, t(1)" in sight.remarks
+    assert "without a leader, so not readable: 1 partition, t(1)" in sight.remarks

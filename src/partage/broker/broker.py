@@ -69,7 +69,7 @@ AsyncHandler = Callable[[InboundRequest], Coroutine[Any, Any, None]]
 
 
 class ListenError(OSError):
-    """Raised if the broker cannot listen: the address is in use, or not an address of this machine."""
+    """Raised if the address is in use, or is not an address of this machine."""
 
 
 class Broker:

@@ -1,4 +1,4 @@
-"""Broker settings by Kafka's names, as ``--override NAME=VALUE`` gives them."""
+"""Broker settings by Kafka's names, as in ``--override NAME=VALUE``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from partage.model.settings import (
     BrokerSettings,
 )
 
-#: Kafka's names for a broker's defaults of topic configs, ``log.retention.ms`` and the like.
+#: Names of broker defaults for topic configs, such as ``log.retention.ms``, to topic config names.
 _TOPIC_DEFAULTS = {key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name}
 
 
 class OverrideError(ValueError):
-    """A setting that is not known, or a value that it cannot have."""
+    """Raised if a setting is unknown, or its value is invalid."""
 
 
 def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> BrokerSettings:
-    """The settings with these changed.
+    """Return the settings with some of them changed.
 
     Raises:
-        OverrideError: it says which setting, what is wrong, and for an unknown one what was meant.
+        OverrideError: a setting is unknown (the message suggests a similar name), or a value is
+            invalid.
     """
     for name, text in overrides.items():
         settings = _with(settings, name, text)
@@ -46,7 +47,7 @@ def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> B
 
 
 def setting_names() -> list[str]:
-    """Every name that can be overridden, sorted."""
+    """Return the names of all settings that can be overridden, sorted."""
     return sorted([*KAFKA_NAMES, *KAFKA_NAMES_SCALED, *_TOPIC_DEFAULTS])
 
 
@@ -97,7 +98,7 @@ def _replaced(settings: BrokerSettings, part: str | None, field: str, value: Any
 
 
 def current_values(settings: BrokerSettings) -> list[tuple[str, str]]:
-    """Every broker setting by Kafka's name, as DescribeConfigs shows it."""
+    """Return all broker settings by Kafka's names, as DescribeConfigs shows them."""
     values = [(name, _text(settings, part, field)) for name, (part, field) in KAFKA_NAMES.items()]
     values += [
         (name, str(getattr(getattr(settings, part), field) // factor))

@@ -1,4 +1,4 @@
-"""Floor 5: a broker for tests, in the process or beside it, and the pytest plugin around it."""
+"""Brokers for tests, in the process or as a child process, and the pytest plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker in this process, on a thread of its own, for code under test to connect to."""
+"""A broker in this process, on a separate thread."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from partage.testing.faults import Faults
 
 T = TypeVar("T")
 
-#: Tests want their groups at once: nobody is waited for, and a dead member is noticed soon. And
-#: they list topics, among which they want no others.
+#: Tests need groups without delay: no initial rebalance delay, short sessions. They list topics, so
+#: ``__group_events`` is disabled.
 TEST_OVERRIDES: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
@@ -29,13 +29,15 @@ _START_TIMEOUT_S = 30.0
 
 
 class ThreadedBroker:
-    """A broker with everything in memory, listening on a free port of 127.0.0.1.
+    """A broker with all data in memory, on a free port of 127.0.0.1.
 
-    ``overrides`` are broker settings by Kafka's names, on top of `TEST_OVERRIDES`. A context
-    manager::
+    A context manager::
 
         with ThreadedBroker() as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    Args:
+        overrides: broker settings by Kafka's names, in addition to `TEST_OVERRIDES`.
     """
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
@@ -50,30 +52,38 @@ class ThreadedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where it listens, as clients want it: ``127.0.0.1:PORT``."""
+        """Address for clients, ``127.0.0.1:PORT``."""
         host, port = self.broker.address
         return f"{host}:{port}"
 
     @property
     def broker(self) -> Broker:
-        """The broker itself, for what is run on its loop; see `run`."""
+        """The broker, for work on its loop; see `run`."""
         assert self._broker is not None, "the broker is not started"
         return self._broker
 
     @property
     def faults(self) -> Faults:
-        """What may go wrong, to order."""
+        """The faults that can be injected."""
         assert self._faults is not None, "the broker is not started"
         return self._faults
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Create a topic; ``ValueError`` where it cannot be."""
+        """Create a topic.
+
+        Raises:
+            ValueError: the broker refused it; the message says why.
+        """
         created = self.run(self.broker.log_manager.create(name, partitions, {}))
         if isinstance(created, Refusal):
             raise ValueError(f"topic {name!r} was not created: {created.message}")
 
     def start(self) -> Self:
-        """Return once clients can connect; raises whatever kept the broker from starting."""
+        """Start, and return once clients can connect.
+
+        Raises:
+            TimeoutError: the broker did not start in time.
+        """
         self._thread.start()
         if not self._is_up.wait(_START_TIMEOUT_S):
             raise TimeoutError(f"the broker did not start within {_START_TIMEOUT_S:g} s")
@@ -82,7 +92,7 @@ class ThreadedBroker:
         return self
 
     def stop(self) -> None:
-        """Close all connections and forget everything."""
+        """Close all connections and discard all data."""
         if self._broker is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
@@ -102,7 +112,7 @@ class ThreadedBroker:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
                 runner.run(self._serve())
-            except BaseException as error:  # told to whoever waits in `start`
+            except BaseException as error:  # raised again by `start`
                 self._failure = error
             finally:
                 self._is_up.set()
@@ -115,7 +125,7 @@ class ThreadedBroker:
         await self._broker.stop()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the broker's loop and wait for it."""
+        """Run a coroutine on the broker's loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _call(self, work: Callable[[], T]) -> T:

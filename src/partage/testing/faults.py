@@ -1,4 +1,4 @@
-"""Faults to order, on a `ThreadedBroker`: what a real cluster does on its worst days, at once."""
+"""Fault injection for a `ThreadedBroker`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 
 class LoopRunner(Protocol):
-    """Runs a function on the broker's loop and waits for what it returns."""
+    """Runs a function on the broker's loop and returns its result."""
 
     def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
 class Faults:
-    """``broker.faults`` of a `ThreadedBroker`; every method returns once the fault is in force.
+    """``broker.faults`` of a `ThreadedBroker`. When a method returns, its fault is active.
 
-    APIs go by Kafka's names (``"JoinGroup"``), error codes by theirs (``"REBALANCE_IN_PROGRESS"``).
-    ``client_id`` restricts a fault to one client, by its ``client.id``.
+    APIs and error codes have Kafka's names (``"JoinGroup"``, ``"REBALANCE_IN_PROGRESS"``).
+    ``client_id`` restricts a fault to clients with this ``client.id``.
     """
 
     def __init__(self, broker: Broker, run: LoopRunner) -> None:
@@ -45,10 +45,8 @@ class Faults:
         self._coordinator_rules: list[FaultRule] = []
         broker.server.intercept(self._interceptor.wrap)
 
-    # Members.
-
     def members(self, group_id: str) -> dict[str, str]:
-        """The members that a group has now: client ids by member id."""
+        """Return the current members of a group: client ids by member id."""
         return self._run(lambda: self._members(group_id))
 
     def expire(
@@ -59,12 +57,16 @@ class Faults:
         client_id: str | None = None,
         within_s: float = 10.0,
     ) -> str:
-        """End a member's session as if it had not been heard of in time; its member id.
+        """Expire a member's session, as if it had sent no heartbeat in time; return its member id.
 
-        It is waited for, if it has not joined yet.
+        Args:
+            group_id: the group.
+            member_id: the member, if it is known.
+            client_id: its ``client.id``, if the group has one such member.
+            within_s: how long to wait until the member has joined.
 
         Raises:
-            LookupError: there is no such member in time, or there are several.
+            LookupError: no member or several members match.
         """
         give_up = time.monotonic() + within_s
         while True:
@@ -93,12 +95,10 @@ class Faults:
             self._broker.coordinator.host_of(group_id).expire_session(group_id, found[0])
         return found
 
-    # Requests.
-
     def hold(self, api: str, *, client_id: str | None = None) -> HeldResponse:
-        """Hold the response to the next request of an API, until it is released.
+        """Hold the response to the next request of an API until it is released.
 
-        The request is served. What the same connection asks next waits behind it, as always.
+        The request is served. As always, later requests of the same connection wait behind it.
         """
         held = HeldResponse(self._run)
         self._add(FaultRule(api_key(api), client_id, held.intercept))
@@ -107,9 +107,9 @@ class Faults:
     def fail(
         self, api: str, error: str | ErrorCode, *, client_id: str | None = None, times: int = 1
     ) -> None:
-        """Answer the next requests of an API with an error code.
+        """Respond to the next requests of an API with an error code.
 
-        Of the APIs of groups, and of Produce, they have no effect; others are served before.
+        Group requests and Produce have no effect; requests of other APIs are served before.
         """
         code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
         self._add(FaultRule(api_key(api), client_id, respond_with_error(code), times))
@@ -126,19 +126,17 @@ class Faults:
 
     @property
     def pending(self) -> int:
-        """How many requests are still to be held or to fail."""
+        """Number of requests that are still to be held or to fail."""
         return self._run(lambda: sum(each.remaining or 0 for each in self._interceptor.rules))
 
     def clear(self) -> None:
-        """Forget what was ordered and has not happened; a coordinator that was killed stays so."""
+        """Remove all faults that have not happened yet; a killed coordinator stays killed."""
         self._run(
             lambda: self._interceptor.rules.__setitem__(slice(None), list(self._coordinator_rules))
         )
 
-    # Connections.
-
     def cut(self, *, client_id: str | None = None) -> int:
-        """Cut connections, in the middle of whatever is going on; how many there were."""
+        """Close connections abruptly; return how many there were."""
 
         def cutting() -> int:
             meant = [
@@ -152,13 +150,11 @@ class Faults:
 
         return self._run(cutting)
 
-    # The coordinator.
-
     def kill_coordinator(self) -> None:
-        """Drop the state of all groups from memory, as when the coordinator's machine dies.
+        """Drop the state of all groups from memory, as if the coordinator's machine had failed.
 
-        Nobody coordinates until `revive_coordinator`: FindCoordinator is answered
-        COORDINATOR_NOT_AVAILABLE, requests of groups NOT_COORDINATOR. Topics are served on.
+        Until `revive_coordinator`, FindCoordinator fails with COORDINATOR_NOT_AVAILABLE and group
+        requests fail with NOT_COORDINATOR. Topics are still served.
         """
         if self._coordinator_rules:
             raise RuntimeError("the coordinator is already killed; call revive_coordinator() first")
@@ -175,7 +171,9 @@ class Faults:
         self._run(killing)
 
     def revive_coordinator(self) -> None:
-        """Have it load its groups from its log; requests are told so until that is done."""
+        """Load all groups from the log; until that is done, requests fail with
+        COORDINATOR_LOAD_IN_PROGRESS.
+        """
         rules, self._coordinator_rules = self._coordinator_rules, []
         if not rules:
             raise RuntimeError("the coordinator is not killed; call kill_coordinator() first")
@@ -191,18 +189,16 @@ class Faults:
 
     @contextmanager
     def coordinator_down(self) -> Iterator[None]:
-        """`kill_coordinator`, and `revive_coordinator` in the end."""
+        """Call `kill_coordinator`, and `revive_coordinator` at the end."""
         self.kill_coordinator()
         try:
             yield
         finally:
             self.revive_coordinator()
 
-    # Metadata.
-
     @contextmanager
     def metadata_unavailable(self, *, client_id: str | None = None) -> Iterator[None]:
-        """Tell clients that no topic has a leader (LEADER_NOT_AVAILABLE)."""
+        """Report all topics without a leader (LEADER_NOT_AVAILABLE)."""
         error = ErrorCode.LEADER_NOT_AVAILABLE
         rule = FaultRule(
             METADATA.key, client_id, rewrite_response(lambda _, told: _without_leaders(told, error))
@@ -216,7 +212,7 @@ class Faults:
 
     @contextmanager
     def stale_metadata(self, *, client_id: str | None = None) -> Iterator[None]:
-        """Hide the topics and partitions that come from now on."""
+        """Hide topics and partitions that are created from now on."""
         then = self._run(
             lambda: {each.name: each.partition_count for each in self._broker.log_manager.topics()}
         )
@@ -242,7 +238,7 @@ def _without_leaders(told: MetadataResponse, error: ErrorCode) -> MetadataRespon
 def _restricted_to(
     asked: InboundRequest, told: MetadataResponse, then: dict[str, int]
 ) -> MetadataResponse:
-    """Without the topics and partitions that have come since."""
+    """Remove topics and partitions that are not in ``then``."""
     if asked.message.topics is None:
         told.topics = [each for each in told.topics if each.name in then]
     for topic in told.topics:

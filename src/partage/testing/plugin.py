@@ -1,4 +1,4 @@
-"""The pytest plugin; installed with the package, there in every test run.
+"""The pytest plugin, which is installed with the package and active in every test run.
 
 ``partage_broker`` is a broker in the test's process, on a free port, empty in every test::
 
@@ -10,8 +10,8 @@ Broker settings for one test, by Kafka's names::
     @pytest.mark.partage_broker({"auto.create.topics.enable": "false"})
     def test_strict(partage_broker): ...
 
-``partage_broker_process`` is one beside the test's process, on a real disk, to be killed and
-started again; the marker holds for it too.
+``partage_broker_process`` is a broker in a child process with a real disk, which can be killed and
+restarted. The marker applies to it too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers", "partage_broker(overrides): broker settings for one test, by Kafka's names"
     )
@@ -35,8 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def partage_broker(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
-    """A Kafka-compatible broker for this test alone; see `partage.testing.ThreadedBroker`."""
-    # Imported here, so that test runs without this fixture do not pay for the broker.
+    """Yield a Kafka-compatible broker for one test; see `partage.testing.ThreadedBroker`."""
+    # Imported here, so that test runs without this fixture do not load the broker.
     from partage.testing.broker import ThreadedBroker
 
     with ThreadedBroker(_overrides(request)) as broker:
@@ -45,7 +45,7 @@ def partage_broker(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
 
 @pytest.fixture
 def partage_broker_process(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
-    """The same as a process that can be killed; see `partage.testing.BrokerProcess`."""
+    """Yield a broker process that can be killed; see `partage.testing.BrokerProcess`."""
     from partage.testing.broker import TEST_OVERRIDES
     from partage.testing.process import BrokerProcess
 

@@ -1,4 +1,4 @@
-"""A broker beside this process, on a real disk: one that can be killed, and started again."""
+"""A broker in a child process, with a real disk, which can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ _STOP_TIMEOUT_S = 30.0
 class BrokerProcess:
     """``partage broker`` as a child process.
 
-    ``data_dir`` None stands for a temporary directory that `remove` takes away. What the broker
-    logs is in ``log_path``. Starting it again keeps its port, so that clients find it.
+    A restarted broker keeps its port, so that clients find it. ``log_path`` is the file with its
+    log.
+
+    Args:
+        data_dir: the data directory; by default a temporary one, which `remove` deletes.
+        overrides: broker settings by Kafka's names.
+        sync: the value of ``--sync``.
     """
 
     def __init__(
@@ -40,20 +45,20 @@ class BrokerProcess:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where it listens, ``127.0.0.1:PORT``."""
+        """Address for clients, ``127.0.0.1:PORT``."""
         return self._listen
 
     @property
     def pid(self) -> int:
-        """The process to send signals to."""
+        """Process id, for signals."""
         assert self._process is not None, "the broker is not started"
         return self._process.pid
 
     def start(self) -> Self:
-        """Return once clients can connect.
+        """Start, and return once clients can connect.
 
         Raises:
-            RuntimeError: the broker ended instead; the message has what it said.
+            RuntimeError: the broker ended instead; the message has the last line of its log.
         """
         command = [sys.executable, "-m", "partage", "broker", "--listen", self._listen]
         command += ["--data-dir", str(self.data_dir), "--sync", self._sync]
@@ -77,11 +82,11 @@ class BrokerProcess:
         return self
 
     def kill(self) -> None:
-        """End it at once, as a crash would (SIGKILL)."""
+        """Kill the process, as in a crash (SIGKILL)."""
         self._signal(signal.SIGKILL)
 
     def stop(self) -> int:
-        """End it cleanly (SIGTERM); its exit code."""
+        """Stop the broker cleanly (SIGTERM); return its exit code."""
         return self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> int:
@@ -97,7 +102,7 @@ class BrokerProcess:
         return code
 
     def remove(self) -> None:
-        """End it, however it is, and take its temporary directory away."""
+        """Kill the process if it runs, and delete its temporary directory."""
         if self._process is not None:
             self.kill()
         if self._is_temporary:

@@ -1,4 +1,4 @@
-"""What stands around every handler of a test's broker: requests refused, responses held."""
+"""Interception of requests to a test's broker: errors, held and changed responses."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ from partage.wire.apis.produce import (
 from partage.wire.frames import FRAME_LENGTH, parse_response_header
 from partage.wire.types import Message
 
-#: Of requests that no coordinator sees.
+#: For requests that do not reach the coordinator.
 _BROKER_CONTEXT = BrokerContext(shard_count=1, has_partition=lambda topic, partition: True)
 
 
 class FaultRule(msgspec.Struct, eq=False):
-    """What becomes of requests of one API, of one client or any; ``left`` None is for good."""
+    """An action for requests of one API, by one client or all.
+
+    ``remaining`` is the number of requests it still applies to; None means all.
+    """
 
     key: int
     client_id: str | None
@@ -41,20 +44,20 @@ class FaultRule(msgspec.Struct, eq=False):
     remaining: int | None = 1
 
     def matches(self, inbound: InboundRequest) -> bool:
-        """Whether it is about this request."""
+        """True if the rule applies to a request."""
         is_meant = self.client_id is None or self.client_id == inbound.client_id
         return self.key == inbound.api.key and is_meant
 
 
 class RequestInterceptor:
-    """The rules in force, the oldest first; used on the broker's loop alone."""
+    """The active rules, oldest first; used only on the broker's loop."""
 
     def __init__(self) -> None:
         self.rules: list[FaultRule] = []
-        self.clients = WeakKeyDictionary[Connection, str]()  # what each said of itself last
+        self.clients = WeakKeyDictionary[Connection, str]()  # last client id of each connection
 
     def wrap(self, handler: Handler) -> Handler:
-        """The handler behind the gate."""
+        """Return a handler that applies the first matching rule."""
 
         def handle(inbound: InboundRequest) -> None:
             self.clients[inbound.connection] = inbound.client_id
@@ -72,7 +75,7 @@ class RequestInterceptor:
 
 
 class HeldResponse:
-    """A response that is held: `wait` until there is one, `release` it. A context manager, too."""
+    """A held response: `wait` until it exists, then `release` it. Also a context manager."""
 
     def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:
         self._run = run
@@ -84,13 +87,13 @@ class HeldResponse:
         """Return once the request has been served and its response is held.
 
         Raises:
-            TimeoutError: there was no such request in time.
+            TimeoutError: no matching request arrived in time.
         """
         if not self._has_response.wait(timeout_s):
             raise TimeoutError(f"no matching request arrived within {timeout_s:g} s")
 
     def release(self) -> None:
-        """Let it go; what has not come yet is not held any more."""
+        """Send the response. If the request has not arrived yet, its response will not be held."""
         self._run(self._release)
 
     def _release(self) -> None:
@@ -100,7 +103,7 @@ class HeldResponse:
             self._send_response = None
 
     def intercept(self, inbound: InboundRequest, handler: Handler) -> None:
-        """Serve the request, and keep its response."""
+        """Serve a request and hold its response."""
 
         def answered(served: InboundRequest) -> None:
             self._send_response = lambda: _send_captured(served, inbound)
@@ -118,7 +121,7 @@ class HeldResponse:
 
 
 class _CapturingConnection:
-    """A request's connection, as its handler sees it; its answer goes elsewhere."""
+    """A request's connection for its handler; the response is captured instead of sent."""
 
     def __init__(self, connection: Connection, answered: Callable[[], None]) -> None:
         self.__dict__.update(_connection=connection, answered=answered)
@@ -133,7 +136,7 @@ class _CapturingConnection:
 def serve_captured(
     inbound: InboundRequest, handler: Handler, answered: Callable[[InboundRequest], None]
 ) -> None:
-    """Serve a request whose answer is not sent, but given to ``answered``."""
+    """Serve a request; pass it to ``answered`` instead of sending its response."""
     aside = _CapturingConnection(inbound.connection, lambda: answered(served))
     served = InboundRequest(
         cast(Connection, aside),
@@ -156,7 +159,7 @@ def _send_captured(served: InboundRequest, inbound: InboundRequest) -> None:
 def rewrite_response(
     change: Callable[[InboundRequest, Any], Message],
 ) -> Callable[[InboundRequest, Handler], None]:
-    """Serve requests, and change their responses."""
+    """Return an action that serves requests and changes their responses."""
 
     def act(inbound: InboundRequest, handler: Handler) -> None:
         def answered(served: InboundRequest) -> None:
@@ -171,7 +174,10 @@ def rewrite_response(
 
 
 def respond_with_error(error: ErrorCode) -> Callable[[InboundRequest, Handler], None]:
-    """Answer with an error. Requests of groups and Produce have no effect; others are served."""
+    """Return an action that responds with an error.
+
+    Group requests and Produce have no effect; requests of other APIs are served before.
+    """
 
     def act(inbound: InboundRequest, handler: Handler) -> None:
         key = inbound.api.key
@@ -214,7 +220,7 @@ def _produce_error(request: Any, error: ErrorCode) -> ProduceResponse:
 
 
 def set_error_codes(message: Any, error: ErrorCode) -> Any:
-    """The message with this error code wherever it has one."""
+    """Set all error codes in a message, and return it."""
     for name in message.__struct_fields__:
         value = getattr(message, name)
         if name == "error_code":
@@ -227,10 +233,10 @@ def set_error_codes(message: Any, error: ErrorCode) -> Any:
 
 
 def api_key(name: str) -> int:
-    """The key of an API by its name, such as ``JoinGroup``.
+    """Return the key of an API by name, such as ``JoinGroup``.
 
     Raises:
-        ValueError: there is none; the nearest is named.
+        ValueError: the name is unknown; the message has the most similar one.
     """
     keys = {api.name: api.key for api in APIS.values()}
     if name not in keys:

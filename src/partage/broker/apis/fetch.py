@@ -143,7 +143,7 @@ class FetchHandler:
             self._timer.cancel()
 
     def _locate_all(self) -> list[_LocatedPartition]:
-        """Return the slices to read of each partition, within the limits of the request (KIP-74)."""
+        """Return the slices to read of each partition, within the request's limits (KIP-74)."""
         left, nothing_yet = self._bytes_max, True
         found: list[_LocatedPartition] = []
         for _, wanted in self._topics:

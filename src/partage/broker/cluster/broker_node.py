@@ -1,4 +1,4 @@
-"""Who this broker is to its clients."""
+"""Identity and address of a broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class BrokerNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker of a cluster of one: its id, and where clients reach it."""
+    """A broker as clients see it: its id, its address and its cluster."""
 
     node_id: int
     host: str

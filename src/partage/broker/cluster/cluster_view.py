@@ -1,4 +1,4 @@
-"""The brokers that clients are told of, and which of them has what."""
+"""The cluster as this broker's clients see it."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from partage.log.catalogue.topic_catalogue import TopicDefinition
 
 
 class ClusterView(Protocol):
-    """Who is up, this broker among them."""
+    """Live brokers, and the brokers of partitions and groups."""
 
     @property
     def node(self) -> BrokerNode:
         """This broker."""
 
     def brokers(self) -> Sequence[BrokerNode]:
-        """All that are up, by id."""
+        """Return the live brokers, by id."""
 
     def coordinator(self, group_id: str) -> BrokerNode | None:
-        """Who coordinates a group; None while nobody does."""
+        """Return the coordinator of a group, or None while there is none."""
 
     def controller_id(self) -> int:
-        """Who is to be asked for topics; any broker would do it."""
+        """Return the broker to send topic changes to; every broker accepts them."""
 
     def broker_of(self, topic: TopicDefinition, index: int) -> int:
-        """The id of the broker that holds a partition, up or not."""
+        """Return the id of the broker that stores a partition, live or not."""
 
     def is_up(self, node_id: int) -> bool:
-        """Whether a broker is up."""
+        """True if a broker is live."""
 
     async def are_up(self, node_ids: Collection[int]) -> bool:
-        """Whether all of these are up, one that has come just now among them."""
+        """True if all these brokers are live, including those that have just registered."""
 
 
 class SingleBrokerView:
-    """A cluster of one."""
+    """A cluster of one broker."""
 
     def __init__(self, node: BrokerNode) -> None:
         self.node = node
 
     def brokers(self) -> Sequence[BrokerNode]:
-        """This one."""
+        """Return this broker."""
         return [self.node]
 
     def coordinator(self, group_id: str) -> BrokerNode | None:
-        """This one."""
+        """Return this broker."""
         return self.node
 
     def controller_id(self) -> int:
-        """This one."""
+        """Return the id of this broker."""
         return self.node.node_id
 
     def broker_of(self, topic: TopicDefinition, index: int) -> int:
-        """This one."""
+        """Return the id of this broker."""
         return self.node.node_id
 
     def is_up(self, node_id: int) -> bool:
-        """This one is."""
+        """True for this broker."""
         return node_id == self.node.node_id
 
     async def are_up(self, node_ids: Collection[int]) -> bool:
-        """Whether it is only about this one."""
+        """True if the ids contain only this broker."""
         return all(map(self.is_up, node_ids))

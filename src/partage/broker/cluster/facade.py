@@ -45,7 +45,7 @@ class ClusterJoinError(Exception):
 
 
 def with_cluster_limits(settings: BrokerSettings) -> BrokerSettings:
-    """Return the settings with the limits that apply in a cluster: groups must fit into ZooKeeper."""
+    """Return the settings with a cluster's limits: groups must fit into ZooKeeper."""
     groups = msgspec.structs.replace(
         settings.groups, group_bytes_max=min(settings.groups.group_bytes_max, _GROUP_BYTES_MAX)
     )

@@ -306,7 +306,7 @@ class KazooSession:
         return told
 
     async def _request(self, ask: Callable[[], Any]) -> Any:
-        """Send a request through kazoo; return the result, or raise the corresponding `StoreError`."""
+        """Send a request through kazoo; return the result or raise a `StoreError`."""
         self._check()
         answer: asyncio.Future[Any] = self._loop.create_future()
 

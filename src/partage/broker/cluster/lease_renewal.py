@@ -11,14 +11,14 @@ from typing import Final
 from partage.store.lease import Lease
 from partage.store.zookeeper import InDoubtError, Session, SessionEndedError
 
-#: Renewals for each session timeout. The lease allows a third of the timeout until the leader has
-#: certainly received a renewal. That is more than three renewal intervals, so the lease counts from
-#: the probe three intervals ago, not four.
+#: Renewals per session timeout. The leader has certainly heard of a probe after a third of the
+#: timeout. Three renewal intervals are longer than that, so the lease counts from the probe three
+#: intervals ago, not four.
 _RENEWALS: Final = 8
 
 
 def boot_ms() -> int:
-    """Return the time of a clock that includes the time while the process or machine is suspended."""
+    """Return the time of a clock that also runs while the process or machine is suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000_000
 

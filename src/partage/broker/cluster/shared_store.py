@@ -38,7 +38,7 @@ class ShardLogAccess(Protocol):
 
 
 class SharedStore:
-    """The store of one shard. ``log`` is the log of the current ownership, None without ownership."""
+    """The store of one shard. ``log`` is None while this broker does not own the shard."""
 
     def __init__(self, place: ShardLogAccess, shard: int) -> None:
         self.log: SharedLog | None = None

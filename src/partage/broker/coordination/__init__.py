@@ -1,1 +1,1 @@
-"""Coordination."""
+"""The group coordinator: hosts for its shards, group events and lag samples."""

@@ -1,4 +1,4 @@
-"""The coordinator as the broker runs it: every shard of ``__consumer_offsets``, one host each."""
+"""The group coordinator of a broker: one host for each shard of ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from partage.store.shard_log import shard_of
 log = logging.getLogger(__name__)
 
 _cached_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
-#: Longer group ids are not kept: they may come from anybody, and in any number.
+#: Longer group ids are not cached: clients may send any number of them.
 _CACHED_ID_LENGTH_MAX: Final = 256
-#: Of the groups that one request asks about, as many are asked in one turn of the loop.
+#: Groups of one request that are handled in one turn of the loop.
 _REQUESTS_PER_TURN: Final = 256
 _DURABLE_TIMEOUT_S: Final = 5.0
 
@@ -41,14 +41,14 @@ class GroupCoordinator:
         self.shard_count = len(hosts)
 
     def handle(self, inbound: InboundRequest, asked: Sequence[Request]) -> None:
-        """Ask the core what a request asks; the response leaves when all of it is answered."""
+        """Handle the events of a request; the response is sent when all of them are answered."""
         if asked:
             self._dispatch(asked, 0)
         else:
             inbound.respond_encoded(inbound.encode_response())
 
     def _dispatch(self, asked: Sequence[Request], begin: int) -> None:
-        """Ask from here on, and go on in the next turn of the loop when it is much."""
+        """Handle events from an index on; continue in the next loop turn if there are many."""
         end = begin + _REQUESTS_PER_TURN
         if end < len(asked):
             asyncio.get_running_loop().call_soon(self._dispatch, asked, end)
@@ -59,18 +59,20 @@ class GroupCoordinator:
                 self.host_of(event.group_id).handle(event)
 
     def host_of(self, group_id: str) -> ShardHost:
-        """The host of the group's shard."""
+        """Return the host of the group's shard."""
         place = _cached_shard_of if len(group_id) <= _CACHED_ID_LENGTH_MAX else shard_of
         return self.hosts[place(group_id, self.shard_count)]
 
     def delete_topic_offsets(self, names: frozenset[str]) -> None:
-        """Forget the offsets of topics that are gone."""
+        """Delete the groups' offsets of deleted topics."""
         for host in self.hosts:
             host.delete_topic_offsets(names)
 
     async def wait_durable(self) -> None:
-        """Return once all that was handed to the shards up to now is durable, or after a while: one
-        that cannot be loaded may take for ever.
+        """Return once everything that the shards have received so far is durable, or after a
+        timeout.
+
+        A shard that cannot be loaded may take forever.
         """
         try:
             async with asyncio.timeout(_DURABLE_TIMEOUT_S):
@@ -84,7 +86,7 @@ class GroupCoordinator:
             )
 
     def caught_up_epochs(self) -> dict[int, int]:
-        """The shards in which nothing is left of what they were to forget, and their epochs."""
+        """Return the shards that have deleted all offsets of deleted topics, with their epochs."""
         epochs = ((shard, host.caught_up_epoch) for shard, host in enumerate(self.hosts))
         return {shard: epoch for shard, epoch in epochs if epoch is not None}
 
@@ -94,13 +96,13 @@ class GroupCoordinator:
             await host.wait_loaded()
 
     def close(self) -> None:
-        """Handle nothing any more."""
+        """Stop handling events."""
         for host in self.hosts:
             host.close()
 
 
 def log_group_event(notice: GroupEvent) -> None:
-    """Say in the broker's log what happened in a group."""
+    """Write a group event to the broker's log."""
     level = logging.INFO if notice.event_type in _INFO_EVENT_TYPES else logging.DEBUG
     log.log(
         level,

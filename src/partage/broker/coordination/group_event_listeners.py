@@ -1,4 +1,4 @@
-"""Who hears from a shard's host what happens in groups."""
+"""Receivers of group events."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from partage.store.group_events import LagSample
 
 
 class GroupEventListener(Protocol):
-    """Who wants to hear what happens in groups."""
+    """Called with each group event at once."""
 
     def __call__(self, notice: GroupEvent, /) -> None: ...
 
 
 class GroupEventPublisher(Protocol):
-    """Who wants to hear of what can no longer be taken back."""
+    """Receives group events once they are durable."""
 
     def publish(self, told: GroupEvent | LagSample, epoch: int | None, /) -> None:
-        """It happened in this epoch of the shard's."""
+        """Publish an event of the given epoch of the shard."""
 
     def count_dropped(self, count: int, /) -> None:
-        """So much happened that nobody can be told of: there was no room."""
+        """Count events that were dropped because too many were pending."""

@@ -1,10 +1,10 @@
-"""Writes what happens in groups to the topic ``__group_events``.
+"""Writer of group events to the topic ``__group_events``.
 
-Nobody waits for it. What happened comes here once it is durable, is gathered for a moment, made
-into records a few members at a time between the turns of the loop, and appended. What is more than
-there is room for, or cannot be written, is counted, and the topic says so.
+No request waits for it. Events arrive once they are durable. They are collected for a short time,
+encoded in small slices between turns of the loop, and appended. Events that do not fit or cannot be
+written are counted, and the topic says how many were dropped.
 
-A broker that is alone has the topic's one partition; of several each has one of its own.
+A single broker writes to the only partition of the topic. In a cluster each broker has a partition.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 log = logging.getLogger(__name__)
 
-#: So long events are gathered: the topic costs a few syncs a second at most.
+#: Events are collected for this time, so the topic costs a few fsyncs per second at most.
 LINGER_S: Final = 0.2
-#: What may wait, counted in members and a hundred characters: a few dozen megabytes.
+#: Limit for pending events, in members and units of 100 characters: a few dozen megabytes.
 WEIGHT_MAX: Final = 100_000
-_PAUSE_S: Final = 0.004  # after each slice of work, which takes a millisecond or two
+_PAUSE_S: Final = 0.004  # after each slice of work, which takes one to two milliseconds
 _EVENTS_PER_SLICE: Final = 128
 _BYTES_PER_SLICE: Final = 64 * 1024
 _LAGS_PER_WEIGHT: Final = 10
@@ -50,29 +50,36 @@ _CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class EventsPartition(Protocol):
-    """Where this broker writes."""
+    """The partition to which this broker writes."""
 
     async def get_or_create(self) -> Partition | Refusal:
-        """The partition, made if it is missing."""
+        """Return the partition; create it if it is missing."""
 
 
 class LocalEventsPartition:
-    """The topic of a broker that is alone: one partition, so that events have an order."""
+    """The only partition of the topic on a single broker, so that the events are ordered."""
 
     def __init__(self, hosted: LogManager) -> None:
         self._hosted = hosted
 
     async def get_or_create(self) -> Partition | Refusal:
-        """The partition, made if it is missing."""
+        """Return the partition; create it if it is missing."""
         topic = await self._hosted.auto_create(TOPIC)
         return topic if isinstance(topic, Refusal) else topic.partitions[0]
 
 
 class GroupEventsWriter:
-    """The one writer of ``__group_events``; the topic is made when there is something to tell.
+    """The only writer of ``__group_events`` on this broker; it creates the topic for the first
+    event.
 
-    ``dropped`` counts the events that were lost since the start. ``broker_id`` is for one of
-    several.
+    Args:
+        hosted: the topics of this broker.
+        place: the partition to write to; by default that of a single broker.
+        broker_id: written into each event in a cluster.
+        weight_max: limit for pending events.
+
+    Attributes:
+        dropped: events dropped since the start.
     """
 
     def __init__(
@@ -89,21 +96,25 @@ class GroupEventsWriter:
         self._broker_id = broker_id
         self._weight_max = weight_max
         self._pending: list[tuple[GroupEvent | LagSample, int | None]] = []
-        self._repeat_counts: dict[tuple[object, ...], int] = {}  # how often, by what `_key` gives
+        self._repeat_counts: dict[tuple[object, ...], int] = {}  # by `_repeat_key`
         self._pending_weight = 0
-        self._unreported_drops = 0  # of those dropped, how many the topic does not know of
+        self._unreported_drops = 0  # dropped events that the topic does not mention yet
         self._task: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._is_closing = asyncio.Event()
 
-    # Taking.
-
     def publish(self, told: GroupEvent | LagSample, epoch: int | None = None) -> None:
-        """Have it written, soon; never waits. ``epoch`` is that of the group's shard."""
+        """Schedule the write of an event; never waits.
+
+        Args:
+            told: the event.
+            epoch: the epoch of the group's shard.
+        """
         key = None
         if isinstance(told, GroupEvent) and told.event_type is GroupEventType.COMMIT_REFUSED:
             if told.topics == (TOPIC,):
-                return  # who reads the events would otherwise have one more to read for each
+                # each such event would make its reader fetch, commit and be refused once more
+                return
             key = _repeat_key(told, epoch)
             if key in self._repeat_counts:
                 self._repeat_counts[key] += 1
@@ -120,27 +131,27 @@ class GroupEventsWriter:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def count_dropped(self, count: int, why: str = "too many are waiting to be written") -> None:
-        """So many events are not going to be written; the topic will say so."""
+        """Count events as dropped; the topic will say how many."""
         if not self._unreported_drops:
             log.warning("group events dropped: %s", why)
         self.dropped += count
         self._unreported_drops += count
 
     def prepare(self) -> None:
-        """Have the partition made, should it be missing, before there is anything to tell."""
+        """Create the partition in the background, before the first event, if it is missing."""
         self._preparing = asyncio.get_running_loop().create_task(self._prepare())
 
     async def _prepare(self) -> None:
         try:
             place = await self._events_partition.get_or_create()
-        except Exception:  # a fault of ours; it is tried again when there is something to tell
+        except Exception:  # a bug; the next event tries again
             log.exception("creation of the group events partition failed")
         else:
             if isinstance(place, Refusal):
                 log.warning("the group events partition does not exist yet: %s", place.message)
 
     async def close(self) -> None:
-        """Write what is waiting, if that does not take long, and end."""
+        """Write the pending events if that is quick, then stop."""
         self._is_closing.set()
         if self._preparing is not None:
             self._preparing.cancel()
@@ -148,10 +159,8 @@ class GroupEventsWriter:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._task, _CLOSE_TIMEOUT_S)
 
-    # Writing.
-
     async def _run(self) -> None:
-        """Write all there is, and end; the next event begins anew."""
+        """Write all pending events, then end; the next event starts a new task."""
         while self._pending:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_closing.wait(), LINGER_S)
@@ -160,7 +169,7 @@ class GroupEventsWriter:
             self._pending_weight = 0
             try:
                 await self._write(taken, refused)
-            except Exception:  # a fault of ours; groups go on without their events
+            except Exception:  # a bug; groups continue without their events
                 log.exception("write of group events failed")
                 self.count_dropped(len(taken), "the write failed")
         self._task = None
@@ -179,7 +188,7 @@ class GroupEventsWriter:
         if self._unreported_drops:
             untold, self._unreported_drops = self._unreported_drops, 0
             gathered.append(self._record(dropped_record(self._log_manager.wall_ms(), untold), None))
-        events = worked = 0  # in this slice
+        events = worked = 0  # of this slice
         for told, epoch in taken:
             for event in _event_records(told, epoch, refused):
                 if event is not None:
@@ -202,18 +211,16 @@ class GroupEventsWriter:
         return SimpleRecord(key, encode_event(event), timestamp_ms=self._log_manager.wall_ms())
 
     async def _append(self, records: list[SimpleRecord]) -> None:
-        """Append and wait for the writer; what it did not take is not tried again."""
+        """Append and wait until the records are durable; records that fail are not retried."""
         is_large = sum(len(record.value or b"") for record in records) >= _COMPRESS_BYTES_MIN
         batch = encode_batch(records, compression=Compression.LZ4 if is_large else 0)
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
         def stored(error: ErrorCode) -> None:
-            if not done.done():  # at the end nobody may wait any more
+            if not done.done():  # the waiting task may have been cancelled at the end
                 done.set_result(error)
 
-        place = (
-            await self._events_partition.get_or_create()
-        )  # it may have been opened again meanwhile
+        place = await self._events_partition.get_or_create()  # it may have been reopened since
         outcome = (
             place
             if isinstance(place, Refusal)

@@ -1,4 +1,4 @@
-"""Tells now and then how far groups are behind, to whoever reads ``__group_events``."""
+"""Periodic samples of group lag for ``__group_events``."""
 
 from __future__ import annotations
 
@@ -19,25 +19,32 @@ log = logging.getLogger(__name__)
 
 _PARTITIONS_PER_TURN: Final = 2_000
 _PAUSE_S: Final = 0.005
-#: Of so many partitions other brokers are asked in a round; the lag of more is not told.
+#: Partitions of other brokers to ask for in one sample; the lag of others is left out.
 REMOTE_PARTITIONS_MAX: Final = 50_000
 
-#: Topic and number.
+#: Topic and partition index.
 
 
 class RemoteEndOffsets(Protocol):
-    """The partitions that other brokers hold."""
+    """End offsets of partitions that other brokers store."""
 
     async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where these end: the offset after the last record, of those that can be had soon."""
+        """Return the end offsets (the next offset to be written) that are available in time."""
 
 
 class LagSampler:
-    """Goes round all groups that have committed something, every ``interval_ms`` if that is not 0.
+    """Samples the lag of all groups with committed offsets, every ``interval_ms`` (0 disables it).
 
-    A group is told of when its lag has changed. The coordinator's own topics do not count: the
-    events themselves would, and each make another. Partitions that are ``elsewhere`` are asked for
-    once a round for all groups; what is not heard of is left out.
+    A sample is published when the lag of a group has changed. Internal topics are excluded, because
+    each event would cause another one. End offsets of remote partitions are requested once for all
+    groups; partitions without an end offset are left out.
+
+    Args:
+        hosts: the hosts of all shards.
+        hosted: the topics of this broker.
+        clock: the broker's clock.
+        interval_ms: time between two samples.
+        elsewhere: end offsets of remote partitions, in a cluster.
     """
 
     def __init__(
@@ -53,20 +60,18 @@ class LagSampler:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._remote_end_offsets = elsewhere
-        self._remote_ends: Mapping[
-            TopicPartition, int
-        ] = {}  # of partitions elsewhere, as of this round
-        self._published: dict[str, dict[str, dict[int, int]]] = {}  # the last of each group
+        self._remote_ends: Mapping[TopicPartition, int] = {}  # as of this sample
+        self._published: dict[str, dict[str, dict[int, int]]] = {}  # last lag by group
         self._looked_up = 0  # since the last pause
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, with a first round after one interval."""
+        """Start; the first sample is after one interval."""
         if self._interval_s:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """End."""
+        """Stop."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -77,11 +82,11 @@ class LagSampler:
             await asyncio.sleep(self._interval_s)
             try:
                 await self.sample_once()
-            except Exception:  # a fault of ours; groups go on without it
+            except Exception:  # a bug; groups continue without samples
                 log.exception("sampling of group lag failed")
 
     async def sample_once(self) -> None:
-        """Tell the lag of every group where it has changed."""
+        """Publish the lag of each group in which it has changed."""
         if self._remote_end_offsets is not None:
             self._remote_ends = await self._remote_end_offsets.fetch(
                 await self._remote_partitions()
@@ -94,11 +99,11 @@ class LagSampler:
             del self._published[group_id]
 
     def _groups(self) -> Iterator[tuple[ShardHost, str, GroupOffsets]]:
-        """Those that have committed something. Whoever takes them may pause between two."""
+        """Yield groups with committed offsets. The caller may pause between two."""
         for host in self._hosts:
             shard = host.shard
             for group_id in [] if shard is None else list(shard.offsets):
-                # The shard may be another one, and the group gone, after each pause.
+                # After a pause the shard may be another object, and the group may be deleted.
                 offsets = None if host.shard is None else host.shard.offsets.get(group_id)
                 if offsets:
                     yield host, group_id, offsets
@@ -126,7 +131,7 @@ class LagSampler:
         if not lag or self._published.get(group_id) == lag:
             return
         if shard is None or host.shard is not shard or not host.is_authoritative:
-            return  # it is somebody else's, or may be: the next round will see
+            return  # another broker may own the shard; the next sample tries again
         self._published[group_id] = lag
         group = shard.groups.get(group_id)
         host.publish(
@@ -143,7 +148,7 @@ class LagSampler:
         for place in list(offsets):
             await self._yield_periodically()
             topic, number = place
-            committed = offsets.get(place)  # which may have gone meanwhile
+            committed = offsets.get(place)  # may be deleted since
             end = self._end_offset(TopicPartition(topic, number))
             if end is not None and committed and not self._log_manager.is_internal(topic):
                 lag.setdefault(topic, {})[number] = max(end - committed.offset, 0)

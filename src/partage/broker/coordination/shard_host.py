@@ -1,4 +1,4 @@
-"""Hosts one shard on the loop: events to its driver, records to its log, replies to clients."""
+"""Host of a shard: events to its driver, records to its log, replies to clients."""
 
 from __future__ import annotations
 
@@ -31,18 +31,24 @@ from partage.wire.primitives import MalformedError
 
 log = logging.getLogger(__name__)
 
-#: Of thousands of replies that fall due at once, as many leave in one turn of the loop.
+#: Replies that are sent in one turn of the loop, if thousands are ready at once.
 _REPLIES_PER_TURN: Final = 128
 _RELOAD_AFTER_S: Final = 0.5
 _RELOAD_AFTER_MAX_S: Final = 10.0
-_UNPUBLISHED_MAX: Final = 20_000  # of what may wait for the log, or for ZooKeeper
+_UNPUBLISHED_MAX: Final = 20_000  # events that wait for the log or for ZooKeeper
 
 
 class ShardHost:
-    """One shard, from loading to the end, through failures of its log.
+    """Runs one shard, through loading and failures of its log.
 
-    It is loaded in a thread of ``loaders``, the loop's own pool where there is none. The
-    ``listener`` hears at once what happens, ``publisher`` when it is durable.
+    Args:
+        name: the shard's name in log lines.
+        store: the shard's log.
+        settings: the group settings.
+        clock: the broker's clock.
+        listener: called with each group event at once.
+        loaders: threads for loading; by default the loop's pool.
+        publisher: receives group events once they are durable.
     """
 
     def __init__(
@@ -62,53 +68,51 @@ class ShardHost:
         self._listener = listener
         self._loaders = loaders
         self._publisher = publisher
-        #: With the mark that they wait for, and their epoch.
+        #: With the mark they wait for, and their epoch.
         self._unpublished = deque[tuple[int, GroupEvent | LagSample, int | None]]()
         self._loop = asyncio.get_running_loop()
         self._driver = Driver()
-        self._incarnation = (
-            0  # counts up when the log fails: what was under way before counts no more
-        )
+        self._incarnation = 0  # incremented when the log fails: results of earlier work are ignored
         self._loading: asyncio.Task[None] | None = None
         self._is_append_scheduled = False
         self._is_sending_replies = False
         self._timers = ShardTimers(
             name, clock, store, self._driver, self._fail, self._flush_outputs
         )
-        self._has_failed = False  # since its store was opened
+        self._has_failed = False  # since the store was opened
         self._is_resigned = False
         self._is_closed = False
-        self._progress: asyncio.Future[None] | None = None  # for who waits until something changes
-
-    # Life.
+        self._progress: asyncio.Future[None] | None = None  # resolved at the next change
 
     def load(self, topics: frozenset[str] | None = None) -> None:
-        """Begin to load; requests are told so until it is done.
+        """Start loading; until it is done, requests fail with COORDINATOR_LOAD_IN_PROGRESS.
 
-        At a start ``topics`` are those that there are: one may have been deleted by a broker that
-        died before the groups forgot it.
+        Args:
+            topics: at a start, the existing topics. A topic may have been deleted by a broker that
+                failed
+                before its groups deleted their offsets.
         """
         self._is_resigned = False
         self._driver.start_loading()
         self._loading = self._loop.create_task(self._load(topics))
 
     def resign(self) -> None:
-        """The shard is somebody else's, until `load`: drop what is loaded, and say so."""
+        """Drop the loaded state until `load`: another broker owns the shard."""
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
         self._discard_state()
-        self._has_failed = False  # who takes the shard over again opens a store of its own
+        self._has_failed = False  # the next ownership has a new log
         self._driver.resign()
         self._is_resigned = True
         self._flush_outputs()
 
     def flush(self) -> None:
-        """Go on, after something on which replies depend has changed."""
+        """Continue after a change on which replies depend, such as a renewed lease."""
         self._flush_outputs()
 
     def start_empty(self) -> None:
-        """There is nothing to load."""
+        """Activate the shard without loading: its log is empty."""
         self._driver.activate(Shard(self._settings, subscribed_topics), self._clock.now_ms())
         self._flush_outputs()
 
@@ -128,9 +132,9 @@ class ShardHost:
                     self._driver.handle(TopicsDeleted(at_ms=now_ms, topics=gone))
             except (OSError, DamagedLogError, MalformedError) as error:
                 log.error("loading of %s failed, retrying: %s", self._name, error)
-            except Exception:  # a fault of ours; somebody may see to it in the meantime
+            except Exception:  # a bug; retry, it may depend on the state
                 log.exception("loading of %s failed, retrying", self._name)
-                self._driver.fail()  # for it may have taken over half a shard
+                self._driver.fail()  # the driver may be partly activated
             else:
                 self._flush_outputs()
                 return
@@ -140,7 +144,7 @@ class ShardHost:
     def _replay(
         self, read: ContentReader, topics: frozenset[str] | None
     ) -> tuple[Shard, frozenset[str]]:
-        """The shard, and the topics that it has offsets of and that there are no more."""
+        """Return the shard, and the topics with offsets that no longer exist."""
         shard = replay(read(), self._settings)
         if topics is None:
             return shard, frozenset()
@@ -148,18 +152,20 @@ class ShardHost:
         return shard, frozenset(known - topics)
 
     async def wait_loaded(self) -> None:
-        """Return once loading is over."""
+        """Return once loading has ended."""
         if self._loading is not None:
             await self._loading
 
     async def wait_durable(self) -> None:
-        """Return once all that was handed to it up to now is durable, through loading and failures
-        of its log; or the shard is somebody else's.
+        """Return once everything received so far is durable, or another broker owns the shard.
+
+        It waits through loading and failures of the log.
         """
         life, mark = -1, 0
         while not (self._is_resigned or self._is_closed):
             if self._driver.shard is not None:
-                if life != self._incarnation:  # what was under way before counts no more
+                # a reloaded shard has only durable state; wait for what follows
+                if life != self._incarnation:
                     life, mark = self._incarnation, self._driver.applied_mark
                 if self._driver.is_durable(mark):
                     return
@@ -168,11 +174,13 @@ class ShardHost:
 
     @property
     def caught_up_epoch(self) -> int | None:
-        """The epoch, where the shard is here, and what it was to forget is gone for good."""
+        """Epoch of the shard if it is loaded here and all its deletions are durable, otherwise
+        None.
+        """
         return self._store.epoch if self._driver.is_caught_up else None
 
     def close(self) -> None:
-        """Handle nothing any more."""
+        """Stop handling events."""
         self._is_closed = True
         self._notify_progress()
         if self._loading is not None:
@@ -187,22 +195,22 @@ class ShardHost:
         self._flush_outputs()
 
     def _discard_state(self) -> None:
-        """What is under way counts no more; the driver has to be told why."""
+        """Ignore all work in progress; the caller must tell the driver why."""
         self._incarnation += 1
         self._has_failed = True
         self._is_append_scheduled = False
         self._unpublished.clear()
         self._timers.cancel()
 
-    # For tests that order faults.
+    # For tests that inject faults.
 
     @property
     def shard(self) -> Shard | None:
-        """The core; None while it is loaded."""
+        """The state machine; None while it is being loaded."""
         return self._driver.shard
 
     def unload(self) -> None:
-        """Drop what is loaded, until `load`; all who wait are told to look for a coordinator."""
+        """Drop the loaded state until `load`; open requests get COORDINATOR_NOT_AVAILABLE."""
         if self._loading is not None:
             self._loading.cancel()
         self._discard_state()
@@ -210,27 +218,25 @@ class ShardHost:
         self._flush_outputs()
 
     def expire_session(self, group_id: str, member_id: str) -> None:
-        """Take a member for dead now."""
+        """Expire a member's session now."""
         key = SessionTimer(group_id, member_id)
         self.handle(TimerFired(at_ms=self._clock.now_ms(), key=key))
 
-    # Events.
-
     def handle(self, event: Event) -> None:
-        """Hand an event to the core."""
+        """Pass an event to the state machine."""
         try:
             self._driver.handle(event)
-        except Exception as error:  # a fault of ours: what is durable is right, so begin there
+        except Exception as error:  # a bug; reload the shard, since the durable state is correct
             log.exception("event handler of %s failed: event=%s", self._name, type(event).__name__)
             self._fail(error)
         self._flush_outputs()
 
     def delete_topic_offsets(self, names: frozenset[str]) -> None:
-        """Topics are gone; so are the offsets that groups have of them."""
+        """Delete the groups' offsets of deleted topics."""
         self.handle(TopicsDeleted(at_ms=self._clock.now_ms(), topics=names))
 
     def _flush_outputs(self) -> None:
-        """Send what may be sent, store what is to be stored, and see to the next timer."""
+        """Send replies, schedule the append, publish events, and schedule the next timer."""
         driver = self._driver
         if driver.ready and not self._is_sending_replies:
             self._send_replies()
@@ -252,16 +258,15 @@ class ShardHost:
             self._progress.set_result(None)
             self._progress = None
 
-    # Telling.
-
     @property
     def is_authoritative(self) -> bool:
-        """Whether what the shard says now is so: it is loaded, and nobody else can have it."""
+        """True if the shard is loaded and no other broker can own it now."""
         return self._driver.shard is not None and self._store.may_answer()
 
     def publish(self, told: GroupEvent | LagSample) -> None:
-        """Tell it once all that the shard has stored up to now is durable, at a time when nobody
-        else can have the shard: what is told has happened then. If somebody has it, never.
+        """Publish an event once everything applied so far is durable and the lease is valid.
+
+        If another broker takes over before that, the event is never published.
         """
         if self._publisher is None or self._is_resigned:
             return
@@ -279,11 +284,11 @@ class ShardHost:
             _, told, epoch = self._unpublished.popleft()
             try:
                 self._publisher.publish(told, epoch)
-            except Exception:  # a fault of ours; groups go on without their events
+            except Exception:  # a bug; groups continue without their events
                 log.exception("publishing group events of %s failed", self._name)
 
     def _publish_loaded(self, shard: Shard, at_ms: int) -> None:
-        """Who reads the events learns what there is, should some of them be missing."""
+        """Publish the state of each loaded group, because earlier events may be missing."""
         if self._publisher is None:
             return
         for group in shard.groups.values():
@@ -298,12 +303,10 @@ class ShardHost:
                 )
                 self.publish(loaded)
 
-    # Replies.
-
     def _send_replies(self) -> None:
-        """Send replies in order; a reply may bring its connection's next request, and so more.
+        """Send ready replies in order; a reply may start the next request of its connection.
 
-        None while somebody else may have the shard: they wait until it is known.
+        Nothing is sent while another broker may own the shard.
         """
         if not (self._is_resigned or self._store.may_answer()):
             self._is_sending_replies = False
@@ -321,10 +324,8 @@ class ShardHost:
         else:
             self._is_sending_replies = False
 
-    # The log.
-
     def _append_unsent(self, life: int) -> None:
-        """Append everything that this turn of the loop has brought, as one batch."""
+        """Append all records of this turn of the loop as one batch."""
         if life != self._incarnation:
             return
         self._is_append_scheduled = False
@@ -335,7 +336,7 @@ class ShardHost:
             self._store.append(records, self._clock.now_ms(), self._append_callback(mark, life))
         except OSError as error:
             self._fail(error)
-        except Exception as error:  # a fault of ours, such as a record that cannot be encoded
+        except Exception as error:  # a bug, for example a record that cannot be encoded
             log.exception("append to the log of %s failed", self._name)
             self._fail(error)
 
@@ -355,6 +356,6 @@ class ShardHost:
 def _respond(inbound: InboundRequest) -> None:
     try:
         inbound.respond_encoded(inbound.encode_response())
-    except Exception:  # a fault of ours: this client alone loses its connection
+    except Exception:  # a bug: only this client loses its connection
         log.exception("encoding of a response failed: api=%r", inbound.api)
         inbound.connection.close()

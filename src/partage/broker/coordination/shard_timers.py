@@ -1,4 +1,4 @@
-"""Fires a shard's timers on the loop."""
+"""Timers of a shard on the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMERS_PER_TURN: Final = 256
 
 
 class ShardTimers:
-    """The loop, as an `Alarm` sees it; ``settle`` is called whenever it has done something."""
+    """The shell of a `TimerScheduler`; calls ``settle`` after each change."""
 
     def __init__(
         self,
@@ -39,41 +39,43 @@ class ShardTimers:
         self._scheduler = TimerScheduler(self)
 
     def schedule(self) -> None:
-        """Be set for the driver's next deadline."""
+        """Schedule the driver's next deadline."""
         self._scheduler.schedule(self._driver.timers.wake_at_ms())
 
     def cancel(self) -> None:
-        """Be set for nothing."""
+        """Cancel the scheduled deadline."""
         self._scheduler.cancel()
 
-    # What the alarm asks: see `partage.runtime.timer_scheduler.TimerShell`.
+    # Implementation of `partage.runtime.timer_scheduler.TimerShell`.
 
     def now_ms(self) -> int:
-        """The time, in ms since the epoch."""
+        """Return the time in milliseconds since the epoch."""
         return self._clock.now_ms()
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Have something called after a while."""
+        """Call a function after a delay."""
         self._loop.call_later(delay_ms / 1000, call)
 
     def call_after_input(self, call: Callable[[], None]) -> None:
-        """The next turn reads what there is; the one after that has heard of it."""
+        """Call a function after pending input: the next turn reads it, the one after that has
+        handled it.
+        """
         self._loop.call_soon(self._loop.call_soon, call)
 
     def may_fire(self) -> bool:
-        """Nothing is decided while somebody else may have the shard."""
+        """False while another broker may own the shard."""
         return self._store.may_answer()
 
     def fire_timers(self, now_ms: int, until_ms: int) -> None:
-        """Fire timers, as many as one turn of the loop may take."""
+        """Fire due timers, at most as many as fit into one turn of the loop."""
         try:
             self._driver.fire_due(now_ms, _TIMERS_PER_TURN, until_ms)
-        except Exception as error:  # a fault of ours: the shard is loaded again
+        except Exception as error:  # a bug; the shard is reloaded
             log.exception("timer handler of %s failed", self._name)
             self._failed(error)
         self._flush()
 
     def on_stall(self, stood_ms: int) -> None:
-        """Timers wait for as long as nobody could be heard of."""
+        """Log a stall: timers were suspended while requests could not be received or answered."""
         log.info("%s was stalled or without a valid lease for %d ms", self._name, stood_ms)
         self._flush()

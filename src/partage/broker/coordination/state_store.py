@@ -1,4 +1,4 @@
-"""Where a shard's records go: the interface, and a log among the partitions of this broker."""
+"""Stores of shard state: the interface, and the implementation in a local partition."""
 
 from __future__ import annotations
 
@@ -19,36 +19,53 @@ from partage.wire.types import Buffer
 _UNLIMITED_BYTES: Final = 1 << 62
 
 
-#: Called once the records are durable, or with the error that kept them from it.
+#: Called with NONE once the records are durable, or with the error.
 StoredCallback = Callable[[ErrorCode], None]
-#: Gives the content, as record batches; called in a thread.
+#: Returns the content as record batches; called in a thread.
 ContentReader = Callable[[], Sequence[Buffer]]
 
 
 class StateStore(Protocol):
-    """What a shard's host needs of where the shard's state lives."""
+    """The log of a shard, as its host uses it."""
 
     @property
     def epoch(self) -> int | None:
-        """Counts the tenures of the shard, of all brokers; None where there is only one broker."""
+        """Number of the current ownership of the shard, across all brokers; None for a single
+        broker.
+        """
 
     def append(self, records: list[Record], at_ms: int, stored: StoredCallback) -> None:
-        """Append records, in order. Raises `OSError`; then ``stored`` is not called, and the first
-        of them may be there all the same.
+        """Append records in order.
+
+        Raises:
+            OSError: the append failed. ``stored`` is not called, but some of the first records may
+                be
+                stored.
         """
 
     async def prepare_read(self) -> ContentReader:
-        """Find the content; reading it raises `OSError`, `DamagedLogError` and `Malformed`, as this."""
+        """Return a function that reads the content.
+
+        Raises:
+            OSError: the log cannot be read (also raised by the returned function, like the others).
+            DamagedLogError: the log is damaged.
+            MalformedError: the content cannot be decoded.
+        """
 
     async def reopen(self) -> None:
-        """Begin anew after a failure. Raises `OSError` and `DamagedLogError`."""
+        """Open the log again after a failure.
+
+        Raises:
+            OSError: the log cannot be opened.
+            DamagedLogError: the log is damaged.
+        """
 
     def may_answer(self) -> bool:
-        """Whether nobody else can have the shard by now."""
+        """True if no other broker can own the shard now."""
 
 
 class LocalStore:
-    """One partition of ``__consumer_offsets``."""
+    """A local partition of ``__consumer_offsets``."""
 
     epoch: Final = None
 
@@ -59,17 +76,17 @@ class LocalStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to load."""
+        """True if there is nothing to load."""
         return self.partition().log.high_watermark == 0
 
     def partition(self) -> Partition:
-        """The partition to append to."""
+        """Return the partition."""
         partition = self._log_manager.partition(TOPIC, self._index)
         assert partition is not None
         return partition
 
     def append(self, records: list[Record], at_ms: int, stored: StoredCallback) -> None:
-        """Append the records as batches; they are durable when the last one is."""
+        """Append the records as batches; they are durable when the last batch is."""
         batches = encode_records(records, at_ms)
         partition = self.partition()
         for position, batch in enumerate(batches, start=1):
@@ -82,16 +99,16 @@ class LocalStore:
 
     @staticmethod
     def may_answer() -> bool:
-        """Nobody else can have it: the directory is locked."""
+        """True: the data directory is locked."""
         return True
 
     async def prepare_read(self) -> ContentReader:
-        """Find the whole content; on the loop."""
+        """Return a function that reads the content; call this on the loop."""
         slices = self.slices()
         return lambda: self.read(slices)
 
     def slices(self) -> list[Slice]:
-        """Where the whole content is; on the loop."""
+        """Return the location of the content; call this on the loop."""
         log = self.partition().log
         if log.high_watermark == log.log_start_offset:
             return []
@@ -100,7 +117,12 @@ class LocalStore:
         return slices
 
     def read(self, slices: list[Slice]) -> list[Buffer]:
-        """The content; in a thread. Raises `OSError`, and `DamagedLogError` with the place."""
+        """Read the content; call this in a thread.
+
+        Raises:
+            OSError: the log cannot be read.
+            DamagedLogError: the log is damaged; the error has file and position.
+        """
         return [self._read(part) for part in slices]
 
     def _read(self, part: Slice) -> Buffer:
@@ -110,9 +132,14 @@ class LocalStore:
         return content
 
     async def reopen(self) -> None:
-        """Open the partition anew after a failure. Raises `OSError` and `DamagedLogError`."""
+        """Open the partition again after a failure.
+
+        Raises:
+            OSError: the log cannot be opened.
+            DamagedLogError: the log is damaged.
+        """
         await self._log_manager.reopen(TOPIC, self._index)
 
 
 def _ignore_result(error: ErrorCode) -> None:
-    """A batch whose successor's outcome says all."""
+    """Ignore the result of a batch: the last batch reports for all."""

@@ -1,8 +1,8 @@
-"""One client's connection: frames in, responses out, in order and within limits.
+"""A client connection: frames in, responses out, in order and within limits.
 
-Requests of one connection are served one after the other, as Kafka does it: a Heartbeat behind a
-parked JoinGroup waits. Only Produce requests may overlap, so that those of one connection share a
-sync; their responses still leave in order.
+As in Kafka, the requests of a connection are served one after the other: a Heartbeat behind a
+parked JoinGroup waits. Only Produce requests may overlap, so that those of one connection share an
+fsync. Their responses are still sent in order.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCRATCH_SIZE: Final = 256 * 1024
-_LARGE_FRAME_BYTES: Final = 64 * 1024  # frames from here on are received into a buffer of their own
-_OVERLAP_BYTES_MAX: Final = 4 * 1024 * 1024  # of large Produce requests of one connection
-_SEND_BATCH_BYTES: Final = 64 * 1024  # bytes of answers that are gathered before they are sent
+# frames of at least this size are received into a separate buffer
+_LARGE_FRAME_BYTES: Final = 64 * 1024
+_OVERLAP_BYTES_MAX: Final = 4 * 1024 * 1024  # limit for large Produce requests of one connection
+_SEND_BATCH_BYTES: Final = 64 * 1024  # bytes of responses to collect before sending
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one socket."""
+    """Protocol of one client socket."""
 
     def __init__(self, server: Server) -> None:
         self.client_host = ""
         self.last_active_ms = 0
-        #: Called when the client goes away, by the request that waits for something.
+        #: Called when the connection is lost; set by a request that waits for data.
         self.on_lost: Callable[[], None] | None = None
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._closing_transport: asyncio.Transport | None = (
-            None  # closed, and may have something to send
+            None  # closed, but may still have bytes to send
         )
         self._large: LargeFrame | None = None
-        self._partial_frame = b""  # the beginning of a frame
+        self._partial_frame = b""  # the beginning of the next frame
         self._backlog: deque[Buffer] = deque()
         self._in_flight: deque[InboundRequest] = deque()
         self._overlapping: dict[InboundRequest, int] = {}  # large Produce requests and their sizes
@@ -57,18 +58,19 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_writable = True
 
-    # The transport's calls.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; beyond the limit it is turned away at once."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour only
+        """Register the connection; the server closes it at once if there are too many."""
+        # uvloop's transport does not inherit from it
+        self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
         self.last_active_ms = self._server.clock.now_ms()
         self._server.add_connection(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone; what it asked for of a group is not taken back, as in Kafka."""
+        """Release the connection's resources. As in Kafka, its group requests are not cancelled."""
         self._transport = self._closing_transport = None
         self._is_closing = True
         self._drop_backlog()
@@ -81,11 +83,11 @@ class Connection(asyncio.BufferedProtocol):
         self._server.remove_connection(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: a large frame's own buffer, or the one that all share."""
+        """Return the buffer for the next bytes: that of a large frame, or the shared one."""
         return self._server.scratch if self._large is None else self._large.free_space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes arrived."""
+        """Process received bytes."""
         self._received_ms = self.last_active_ms = self._server.clock.now_ms()
         if self._large is None:
             self._split_frames(self._server.scratch[:nbytes])
@@ -97,13 +99,13 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def pause_writing(self) -> None:
-        """The client does not read what it asked for: serve it no further."""
+        """Stop serving the client: it does not read its responses."""
         self._is_writable = False
         if self._transport is not None:
             self._set_unsent_bytes(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Continue: the client reads its responses again."""
         self._is_writable = True
         self._set_unsent_bytes(0)
         self._process()
@@ -111,8 +113,6 @@ class Connection(asyncio.BufferedProtocol):
     def _set_unsent_bytes(self, byte_count: int) -> None:
         self._server.unsent_bytes += byte_count - self._unsent_bytes
         self._unsent_bytes = byte_count
-
-    # Frames.
 
     def _split_frames(self, chunk: memoryview) -> None:
         data: Buffer = self._partial_frame + bytes(chunk) if self._partial_frame else chunk
@@ -138,12 +138,12 @@ class Connection(asyncio.BufferedProtocol):
         self._partial_frame = bytes(data[pos:])
 
     def _on_memory_granted(self) -> None:
-        """A large request may go on that was held up; its client was not idle all that time."""
+        """Continue a large request that waited for memory; the client was not idle in that time."""
         self.last_active_ms = self._server.clock.now_ms()
         self._process()
 
     def _process(self) -> None:
-        """Serve what may be served now, send what may be sent, read on or pause."""
+        """Start requests that may start, send finished responses, pause or resume reading."""
         if self._is_processing:
             return
         self._is_processing = True
@@ -160,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
                     if self._overlapping:
                         self._server.memory_pool.release(self._overlapping.pop(done, 0))
                 if gathered > _SEND_BATCH_BYTES and self._transport is not None:
-                    # At once, so that a client that does not read its answers is noticed.
+                    # Send now, so that a client that does not read its responses is noticed.
                     self._server.send(self._transport, outgoing)
                     outgoing, gathered = [], 0
                 if not backlog or not self._may_start(backlog[0]):
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _update_reading(self) -> None:
-        """Read no further while a request waits to be served, or for room to arrive in."""
+        """Pause reading while a request waits to start, or waits for memory."""
         if self._transport is None:
             return
         may_read = not self._backlog and (
@@ -212,8 +212,6 @@ class Connection(asyncio.BufferedProtocol):
             if type(frame) is bytearray:
                 self._server.memory_pool.release(len(frame))
 
-    # Requests.
-
     def _start_request(self, frame: Buffer) -> None:
         inbound = None
         try:
@@ -224,15 +222,15 @@ class Connection(asyncio.BufferedProtocol):
             self._in_flight.append(inbound)
             try:
                 self._server.handlers[inbound.api.key](inbound)
-            except Exception:  # a fault of ours: this client alone loses its connection
+            except Exception:  # a bug in the handler: only this client loses its connection
                 log.exception("request handler failed: api=%r", inbound.api)
                 self.close()
-                inbound = None  # nobody ends it, so nobody would give its room back
+                inbound = None  # it will never be completed, so its memory is released now
         if type(frame) is bytearray:
             self._on_large_handled(len(frame), inbound)
 
     def _on_large_handled(self, size: int, inbound: InboundRequest | None) -> None:
-        """Give a large frame's room back, of a Produce not before its records are written."""
+        """Release the memory of a large frame; for Produce only after its records are written."""
         if inbound is not None and inbound.api is PRODUCE and not inbound.is_done:
             self._overlapping[inbound] = size
         else:
@@ -246,7 +244,8 @@ class Connection(asyncio.BufferedProtocol):
                 name = f"API {key}" if api is None else api.name
                 self.close_for_error(f"{name} version {version} is not supported")
                 return None
-            # KIP-511: whatever was asked, the answer to this one can be read by everybody.
+            # KIP-511: every client can read version 0 of this response, whatever version it
+            # requested.
             return InboundRequest(
                 self, API_VERSIONS, 0, correlation_id, "", None, self._received_ms
             )
@@ -262,21 +261,21 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def on_serving(self) -> None:
-        """The server has begun to serve."""
+        """Start waiting requests: the server has its handlers now."""
         self._process()
 
     def on_response_ready(self) -> None:
-        """A request of this connection has its response."""
+        """Continue: a request of this connection has its response."""
         if not self._is_processing:
             self._process()
 
     def close_for_error(self, why: str) -> None:
-        """Close the connection for what the client did, and say so once."""
+        """Close the connection because of a client error, and log the reason."""
         log.warning("closed the connection of %s: %s", self.client_host, why)
         self.close()
 
     def close(self) -> None:
-        """Close the connection; answers that were sent still arrive."""
+        """Close the connection; responses that were sent still arrive."""
         self._drop_backlog()
         self._is_closing = True
         if self._transport is not None and not self._is_processing:
@@ -284,27 +283,29 @@ class Connection(asyncio.BufferedProtocol):
             self._closing_transport, self._transport = self._transport, None
 
     def abort(self) -> None:
-        """Close the connection at once, whatever is unsent: for a client that takes nothing."""
+        """Close the connection at once and drop unsent bytes, for a client that does not read."""
         self.close()
         if self._closing_transport is not None:
             self._closing_transport.abort()
 
     @property
     def response_bytes_max(self) -> int:
-        """How large an answer should be at most."""
+        """Maximum size of the next response."""
         return self._server.response_bytes_max
 
     @property
     def has_pending_work(self) -> bool:
-        """Whether it is for us to go on: the client waits for an answer, or for room."""
+        """True if the client waits for the broker: for a response, or for memory."""
         return bool(self._in_flight) or (
             self._large is not None and self._large.is_waiting_for_memory
         )
 
     @property
     def has_stalled_request(self) -> bool:
-        """Whether a large request has room and makes no use of it: the rest of it does not come,
-        or it stands behind something that takes its time, or behind answers that nobody reads.
+        """True if a large request holds memory without progress.
+
+        The rest of the request does not arrive, or it waits behind a slow request, or behind
+        responses that the client does not read.
         """
         if self._large is not None:
             return not self._large.is_waiting_for_memory

@@ -1,4 +1,4 @@
-"""A request that came in, until its response goes out."""
+"""A request, from its arrival until its response is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class InboundRequest(ApiCall[Any]):
-    """One request, decoded; `respond`, `respond_encoded` or `stay_silent` ends it, once."""
+    """A decoded request.
+
+    Exactly one call of `respond`, `respond_encoded` or `complete_without_response` ends it.
+    """
 
     __slots__ = ("api", "connection", "correlation_id", "is_done", "response_buffers")
 
@@ -37,11 +40,11 @@ class InboundRequest(ApiCall[Any]):
         self.is_done = False
 
     def respond(self, message: Message) -> None:
-        """Answer with a message of the API, in the client's version."""
+        """Send a response, encoded in the version of the request."""
         self.respond_encoded(self.api.encode_response(self.version, message))
 
     def respond_encoded(self, body: list[Buffer]) -> None:
-        """Answer with a body that is encoded already."""
+        """Send a response body that is already encoded."""
         header_version = self.api.response_header_version(self.version)
         assert not self.is_done, f"{self.api} has two responses"
         self.response_buffers = encode_response_frame(header_version, self.correlation_id, body)
@@ -49,7 +52,7 @@ class InboundRequest(ApiCall[Any]):
         self.connection.on_response_ready()
 
     def complete_without_response(self) -> None:
-        """Answer nothing: a producer with acks 0 does not listen."""
+        """End the request without a response: Produce with acks=0."""
         assert not self.is_done, f"{self.api} has two responses"
         self.is_done = True
         self.connection.on_response_ready()

@@ -1,4 +1,4 @@
-"""A request too large for the buffer that all connections share."""
+"""A request that is too large for the shared receive buffer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _GROWTH: Final = 1024 * 1024
 
 
 class LargeFrame:
-    """A frame on its way in, with a buffer of its own.
+    """A frame that is being received into a separate buffer.
 
-    The buffer grows with what has arrived, not with what is claimed, and each growth comes out of
-    the server's budget. Where that has to be waited for, the frame ``is_held_up``, and ``go_on``
-    is called when it is over. Once complete, the buffer's whole length is held of the budget, for
-    whoever takes the buffer to give back.
+    The buffer grows with the bytes received, not with the claimed size, and takes its memory from
+    the server's pool. While it must wait for memory, ``is_waiting_for_memory`` is True; ``go_on``
+    is called afterwards. A complete frame holds memory of its full size, which the owner of the
+    buffer must return.
     """
 
     def __init__(
@@ -34,21 +34,21 @@ class LargeFrame:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it has arrived."""
+        """True if all bytes have been received."""
         return self._filled == self._size
 
     def free_space(self) -> memoryview:
-        """Where the next bytes go."""
+        """Return the free part of the buffer."""
         return memoryview(self.buffer)[self._filled :]
 
     def on_received(self, count: int) -> None:
-        """So many bytes have been put there."""
+        """Count bytes that were written to the free part."""
         self._filled += count
         if self._filled == len(self.buffer) < self._size:
             self._grow()
 
     def cancel(self) -> None:
-        """The rest of it will not come."""
+        """Release the memory: the rest of the frame will not arrive."""
         self._budget.cancel_wait(self._on_granted)
         self._budget.release(self._reserved_bytes)
 
@@ -71,7 +71,8 @@ class LargeFrame:
 
     def _extend_buffer(self, count: int) -> None:
         self._reserved_bytes += count
-        # A new one: the loop still holds its view of the old one, which pins that one's size.
+        # Not in place: the event loop still has a view of the old buffer, which prevents resizing
+        # it.
         grown = bytearray(self._reserved_bytes)
         grown[: self._filled] = memoryview(self.buffer)[: self._filled]
         self.buffer = grown

@@ -1,4 +1,4 @@
-"""The listener: accepts connections, bounds them, and knows which API has which handler."""
+"""The listener: accepts connections, limits them, and maps APIs to handlers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from partage.wire.types import Buffer
 
 log = logging.getLogger(__name__)
 
-#: Joining small buffers is cheaper than many of them, up to here. With asyncio's own loop all are
-#: joined: in Python 3.12.1 and 3.13.0 its writelines never calls pause_writing.
+#: Up to this size it is cheaper to join buffers than to send them separately. With asyncio's own
+#: loop all are joined: in Python 3.12.1 and 3.13.0 its writelines never calls pause_writing.
 _JOIN_MAX: Final = 64 * 1024
 _IDLE_CHECK_INTERVAL_S: Final = 10.0
-_CLOSE_TIMEOUT_S: Final = 1.0  # that clients have to take what is theirs when the broker ends
+_CLOSE_TIMEOUT_S: Final = 1.0  # for clients to receive their last responses at shutdown
 _STALLED_MAX_MS: Final = 30_000
 _SENDABLE_MIN: Final = 64 * 1024
-_BACKLOG: Final = 4096  # connections that the system takes while the loop is busy
-#: asyncio's own loop accepts as many in one turn as it asks the system to take, before anybody can
-#: see that they are too many; uvloop accepts one after the other.
+_BACKLOG: Final = 4096  # connections that the system accepts while the loop is busy
+#: asyncio's own loop accepts as many connections in one turn as the backlog allows, before the
+#: limit can be checked; uvloop accepts one at a time.
 _ACCEPTS_PER_TURN: Final = 8
-_RESERVED_DESCRIPTORS: Final = 640  # for files, and for the system's own; of few, half
+# for files and for the system, or half of the limit if that is less
+_RESERVED_DESCRIPTORS: Final = 640
 
 
 class Server:
@@ -45,9 +46,9 @@ class Server:
         self.limits = limits
         self.clock = clock
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
-        #: Shared by all requests above 64 KiB; one of the largest always fits.
+        #: Shared by all requests above 64 KiB; one request of the maximum size always fits.
         self.memory_pool = MemoryPool(max(limits.requests_bytes_max, limits.request_bytes_max))
-        #: What clients that are slow to read have not taken yet.
+        #: Bytes that slow clients have not received yet.
         self.unsent_bytes = 0
         self._connections: dict[Connection, None] = {}
         self._connections_max, self._limit_reason = _connections_max(limits)
@@ -59,10 +60,12 @@ class Server:
         self._idle_closer: asyncio.Task[None] | None = None
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Accept connections; the address that others reach, its port chosen if it was 0.
+        """Accept connections; return the bound address and port.
+
+        Requests are served only after `serve`.
 
         Raises:
-            OSError: the address is in use, or not this machine's.
+            OSError: the address is in use, or not an address of this machine.
         """
         loop = asyncio.get_running_loop()
         backlog = _BACKLOG if self._is_uvloop else _ACCEPTS_PER_TURN
@@ -77,23 +80,23 @@ class Server:
         return bound[0], bound[1]
 
     def serve(self, handlers: Mapping[int, Handler]) -> None:
-        """Serve these APIs; connections made before wait for it."""
+        """Serve these APIs, also on connections that were opened before."""
         self.handlers = handlers
         self.apis = {key: APIS[key] for key in sorted(handlers)}
         for connection in list(self._connections):
             connection.on_serving()
 
     def intercept(self, wrap: Callable[[Handler], Handler]) -> None:
-        """Have ``wrap`` put something around every handler, for tests that order faults."""
+        """Replace every handler by ``wrap(handler)``, to inject faults in tests."""
         self.handlers = {key: wrap(handler) for key, handler in self.handlers.items()}
 
     @property
     def connections(self) -> list[Connection]:
-        """All that are open."""
+        """All open connections."""
         return list(self._connections)
 
     async def close(self) -> None:
-        """Accept nobody any more, and close all connections."""
+        """Stop accepting connections, and close all of them."""
         self._all_closed.clear()
         if self._idle_closer is not None:
             self._idle_closer.cancel()
@@ -108,10 +111,10 @@ class Server:
         for connection in list(self._connections):
             connection.abort()
 
-    # Calls of the connections.
+    # Called by connections.
 
     def add_connection(self, connection: Connection) -> None:
-        """Take a connection in, or turn it away when there are too many."""
+        """Add a connection, or close it if there are too many."""
         self._connections[connection] = None
         if len(self._connections) <= self._connections_max:
             self._is_full = False
@@ -122,13 +125,13 @@ class Server:
         connection.close()
 
     def remove_connection(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._connections.pop(connection, None)
         if not self._connections:
             self._all_closed.set()
 
     def send(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
-        """Send buffers one after the other, large ones without copying them together."""
+        """Send buffers in order, without joining large ones."""
         if sum(map(len, parts)) <= self._join_max:
             transport.write(b"".join(parts))
         else:
@@ -136,14 +139,14 @@ class Server:
 
     @property
     def response_bytes_max(self) -> int:
-        """How large an answer should be at most, in view of what is unsent."""
+        """Maximum size of the next response, given the bytes that are still unsent."""
         return max(_SENDABLE_MIN, self.limits.responses_bytes_max - self.unsent_bytes)
 
     async def _close_idle(self) -> None:
-        """Close connections that have not asked anything for long (connections.max.idle.ms).
+        """Close connections without requests for a long time (``connections.max.idle.ms``).
 
-        Those that keep room for a large request which others wait for have less time, and even if
-        they wait for something else.
+        A connection whose large request makes no progress, while other requests wait for its
+        memory, has less time, even if it waits for something.
         """
         idle_max_ms = self.limits.idle_max_ms
         while True:
@@ -159,12 +162,13 @@ class Server:
 
 
 def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:
-    """How many connections there may be, and what to say when there are more."""
+    """Return the maximum number of connections, and the log text for when it is reached."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):  # macOS, whose hard limit is none but has one
+        # macOS: the hard limit is reported as infinite, but has a maximum
+        except (ValueError, OSError):
             hard = soft
     kept = min(_RESERVED_DESCRIPTORS, hard // 2)
     by_system = hard - kept if hard != resource.RLIM_INFINITY else limits.connections_max

@@ -1,1 +1,1 @@
-"""Topics."""
+"""Topics and partition logs of this broker: opening, writing, reading and maintenance."""

@@ -1,4 +1,4 @@
-"""A broker's data directory: held by one broker at a time, and belonging to one cluster."""
+"""The data directory: locked by one broker at a time, and owned by one cluster."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _META: Final = "meta.json"
 
 
 class DirectoryLockedError(Exception):
-    """Another broker uses the directory; the message names its process."""
+    """Raised if another broker uses the directory; the message names its process."""
 
 
 class DirectoryLock:
-    """Holds a directory until `release`, or until the process is gone.
+    """Holds the lock on a directory until `release`, or until the process ends.
 
     Raises:
-        DirectoryLockedError: another broker has it.
-        OSError: it cannot be made, or written to.
+        DirectoryLockedError: another broker holds the lock.
+        OSError: the directory cannot be created or written to.
     """
 
     def __init__(self, root: Path) -> None:
@@ -45,19 +45,19 @@ class DirectoryLock:
                 "broker, "
                 "or use another directory with --data-dir"
             ) from None
-        except OSError:  # such as a file system that knows no locks
+        except OSError:  # for example a file system without locks
             os.close(self._fd)
             raise
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let go of the directory."""
+        """Release the lock."""
         os.close(self._fd)
 
 
 class MetaProperties(msgspec.Struct, frozen=True):
-    """Whose data it is. Of several brokers, which one's; and an id of the directory itself."""
+    """The owner of a data directory: cluster id, broker id (in a cluster) and directory id."""
 
     cluster_id: str
     broker_id: int | msgspec.UnsetType = msgspec.UNSET
@@ -65,10 +65,10 @@ class MetaProperties(msgspec.Struct, frozen=True):
 
 
 def load_cluster_id(disk: Disk) -> str:
-    """The id of the cluster whose data this is; drawn for a new directory.
+    """Return the cluster id of the directory; a new directory gets a random one.
 
     Raises:
-        DamagedFileError: it cannot be read.
+        DamagedFileError: the file cannot be read, or a broker of a cluster owns the directory.
     """
     meta = read_meta_properties(disk)
     if meta is None:
@@ -83,20 +83,30 @@ def load_cluster_id(disk: Disk) -> str:
 
 
 def read_meta_properties(disk: Disk) -> MetaProperties | None:
-    """Whose data it is; None in a new directory. Raises `DamagedFileError`."""
+    """Return the owner of the directory, or None if it is new.
+
+    Raises:
+        DamagedFileError: the file cannot be decoded.
+    """
     return read_json_file(disk, _META, MetaProperties, "remove it; the cluster then gets a new id")
 
 
 def write_meta_properties(disk: Disk, meta: MetaProperties) -> None:
-    """Let the data be theirs; returns once that is durable."""
+    """Write the owner of the directory; return once it is durable."""
     replace_file(disk, _META, msgspec.json.encode(meta))
 
 
 def read_json_file(disk: Disk, path: str, kind: type[T], otherwise: str) -> T | None:
-    """A small file of JSON, None if there is none.
+    """Read a small JSON file; return None if it does not exist.
+
+    Args:
+        disk: the data directory.
+        path: the file.
+        kind: the type to decode.
+        otherwise: the advice for a damaged file, after "or".
 
     Raises:
-        DamagedFileError: it is something else; the message has what can be done ``otherwise``.
+        DamagedFileError: the file cannot be decoded.
     """
     content = read_file(disk, path)
     if content is None:

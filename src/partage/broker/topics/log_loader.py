@@ -1,5 +1,6 @@
-"""Opening this broker's partitions from its disk, in threads; what there is to open is decided in
-`partage.broker.topics.log_manager`.
+"""Opens the partitions of this broker from disk, in threads.
+
+`partage.broker.topics.log_manager` decides which partitions to open.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class LogLoader:
-    """Opens partitions, and keeps the places of their markers.
+    """Opens partitions and manages their checkpoint slots.
 
-    ``when_failed`` is called with topic and number of a partition whose writing failed.
+    Args:
+        disk: the data directory.
+        writer: writes all logs.
+        clock: the broker's clock.
+        settings: the broker settings.
+        when_failed: called with topic and index of a partition after a failed write.
     """
 
     def __init__(
@@ -44,29 +50,36 @@ class LogLoader:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """Open no more partitions: nobody waits for them. What is begun ends as after a crash."""
+        """Stop opening partitions. Partitions that are being opened end as after a crash."""
         self._is_cancelled = True
 
     def load_checkpoints(self, catalogue: TopicCatalogue) -> None:
-        """Find the markers of the partitions that are held.
+        """Load the checkpoints of the local partitions.
 
-        Raises `DamagedFileError` and `OSError`.
+        Raises:
+            DamagedFileError: the checkpoint file is damaged.
+            OSError: the disk fails.
         """
         me = self._settings.node_id
         held = [(topic.topic_id, index) for topic in catalogue for index in topic.partitions_on(me)]
         self._checkpoints = CheckpointFile.load(self._disk, held)
 
     def release_checkpoints(self, topic: TopicDefinition) -> None:
-        """The topic is gone: others may have the places of its markers."""
+        """Release the checkpoint slots of a deleted topic."""
         for index in topic.partitions_on(self._settings.node_id):
             self._checkpoints.release(topic.topic_id, index)
 
     def log_config(self, topic: TopicDefinition) -> LogConfig:
-        """The configuration of a topic's partitions."""
+        """Return the log configuration of a topic."""
         return LogConfig.from_configs(topic.configs, self._settings.topic_defaults)
 
     def open(self, topic: TopicDefinition, indexes: Iterable[int]) -> dict[int, Partition]:
-        """Open partitions, by their numbers. Raises `DamagedLogError` and `OSError`."""
+        """Open partitions of a topic; return them by index.
+
+        Raises:
+            DamagedLogError: acknowledged bytes are missing or changed.
+            OSError: the disk fails.
+        """
         config, there = self.log_config(topic), set(self._disk.names(""))
         opened = dict[int, Partition]()
         for index in indexes:

@@ -1,5 +1,6 @@
-"""What is done every few minutes: retention, compaction, and markers made durable. And what failed
-is opened again.
+"""Periodic maintenance of partition logs: retention, compaction and durable checkpoints.
+
+It also reopens partitions after failed writes.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _REOPEN_DELAY_MAX_S: Final = 60.0
 
 
 class LogMaintenance:
-    """Goes round all partitions, one after the other, so that it never asks much of the disk.
+    """Maintains the partitions one after the other, to limit the load on the disk.
 
-    Who deletes a partition or opens it anew waits until nothing is done to its files here: their
-    names may be another's afterwards.
+    A partition is deleted or reopened only while no maintenance uses its files, because their names
+    may be reused afterwards.
     """
 
     def __init__(self, hosted: LogManager, disk: Disk, clock: Clock) -> None:
@@ -39,15 +40,15 @@ class LogMaintenance:
         self._interval_s = hosted.settings.retention_check_interval_ms / 1000
         self._closing = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._delays_s: dict[tuple[str, int], float] = {}  # of the partitions that failed lately
+        self._delays_s: dict[tuple[str, int], float] = {}  # of partitions that failed recently
 
     def start(self) -> None:
-        """Begin, with a first round after one interval."""
+        """Start; the first run is after one interval."""
         self._log_manager.on_partition_failed = self._on_partition_failed
         self._spawn(self._run())
 
     async def close(self) -> None:
-        """End, between two steps; a compaction under way is given up."""
+        """Stop after the current step; a running compaction is cancelled."""
         self._closing.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -57,7 +58,7 @@ class LogMaintenance:
         task.add_done_callback(self._tasks.discard)
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait so long, or until the end."""
+        """Wait for a delay, or until `close`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), delay_s)
 
@@ -67,14 +68,16 @@ class LogMaintenance:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """One round; what fails is logged and tried again in the next."""
+        """Maintain all partitions once; failures are logged and tried again in the next run."""
         for topic in self._log_manager.topics():
             for partition in list(topic.partitions.values()):
                 async with partition.maintenance_lock:
                     await self._maintain(partition)
 
     def _may_continue(self, partition: Partition) -> bool:
-        """Whether to go on with a partition; the compaction's thread asks too."""
+        """True if the maintenance of a partition may continue; also called by the compaction's
+        thread.
+        """
         return partition.failure is None and not self._closing.is_set()
 
     async def _maintain(self, partition: Partition) -> None:
@@ -87,12 +90,12 @@ class LogMaintenance:
             pass
         except (OSError, DamagedLogError) as error:
             log.error("%s: %s", partition.name, error)
-        except Exception:  # a fault of ours; the other partitions need to be seen to all the same
+        except Exception:  # a bug; the other partitions need maintenance nevertheless
             log.exception("maintenance of %s failed", partition.name)
 
     async def _apply_retention(self, partition: Partition) -> None:
         if not self._log_manager.settings.is_fsync_enabled:
-            # Nothing was synced since the last round; a start after a crash begins from here.
+            # Nothing was synced since the last run; recovery after a crash starts here.
             end, checkpoint = partition.log.durable_end, partition.log.checkpoint()
             if checkpoint.writes:
                 await self._log_manager.run_step(checkpoint)
@@ -120,7 +123,8 @@ class LogMaintenance:
             raise
         try:
             partition.log.apply_compaction(compacted)
-        except OSError as error:  # some files have their new names; the others get them at opening
+        # some files have their new names; opening the partition renames the others
+        except OSError as error:
             partition.fail(error)
             raise
         await asyncio.to_thread(finish_swap, self._disk, plan.directory, compacted.swap)
@@ -131,8 +135,9 @@ class LogMaintenance:
         )
 
     async def _remove_later(self, partition: Partition, paths: Sequence[str]) -> None:
-        """Remove files once reads of them that have begun are over; the next start does it for a
-        broker that ends before.
+        """Remove files after a delay, when earlier reads of them have ended.
+
+        If the broker stops before, the next start removes them.
         """
         await self._pause(partition.log.config.file_delete_delay_ms / 1000)
         async with partition.maintenance_lock:
@@ -146,14 +151,14 @@ class LogMaintenance:
             except OSError as error:
                 log.error("file %s cannot be removed: %s", path, error)
 
-    # What failed: a disk that is full, or too many open files, may pass.
+    # A failure may be temporary: a full disk, or too many open files.
 
     def _on_partition_failed(self, topic: str, index: int) -> None:
-        if topic != OFFSETS_TOPIC:  # whose shards see to that themselves
+        if topic != OFFSETS_TOPIC:  # the shard's host reopens these
             self._spawn(self._reopen(topic, index))
 
     async def _reopen(self, topic: str, index: int) -> None:
-        """Open a partition again, later each time that it fails soon afterwards."""
+        """Reopen a partition; the delay grows if it fails again soon."""
         place = topic, index
         while not self._closing.is_set():
             delay_s = self._delays_s.get(place, _REOPEN_DELAY_S)
@@ -173,7 +178,7 @@ class LogMaintenance:
         except (OSError, DamagedLogError) as error:
             log.error("reopening of partition %s-%d failed: %s", topic, index, error)
             return False
-        except Exception:  # a fault of ours; somebody may see to it in the meantime
+        except Exception:  # a bug; retry, it may depend on the state
             log.exception("reopening of partition %s-%d failed", topic, index)
             return False
         return True

@@ -1,8 +1,8 @@
-"""The topics that this broker holds, and their partitions, from start-up to deletion.
+"""The topics of this broker and their local partitions, from start-up to deletion.
 
-What changes the catalogue is decided on the loop at once and made durable in a thread, one change
-after the other, before anybody is told. If that fails the change is taken back; where it cannot
-be, the broker stops: its catalogue is ahead of its file.
+A change of the catalogue is decided on the loop and made durable in a thread, one change at a time,
+before any request sees it. If that fails, the change is rolled back. If it cannot be rolled back,
+the broker stops, because its catalogue is ahead of its file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalTopic:
-    """A topic, and those of its partitions that this broker holds, by their numbers."""
+    """A topic, and its partitions on this broker by index."""
 
     def __init__(self, topic: TopicDefinition, partitions: dict[int, Partition]) -> None:
         self.topic = topic
@@ -48,17 +48,28 @@ class LocalTopic:
 
     @property
     def name(self) -> str:
-        """What clients call it."""
+        """Name of the topic."""
         return self.topic.name
 
     @property
     def partition_count(self) -> int:
-        """How many there are in all, wherever they are."""
+        """Number of partitions on all brokers."""
         return self.topic.partition_count
 
 
 class LogManager:
-    """All topics; see `open` for how to come by one."""
+    """All topics; call `open` before anything else.
+
+    Args:
+        disk: the data directory.
+        writer: writes all logs.
+        clock: the broker's clock.
+        settings: the broker settings.
+        on_fatal: called if the catalogue is ahead of its file.
+        keeps_offsets: whether this broker has the partitions of ``__consumer_offsets``. In a
+            cluster
+            group state is in ZooKeeper.
+    """
 
     def __init__(
         self,
@@ -72,14 +83,15 @@ class LogManager:
     ) -> None:
         self.settings = settings
         self._has_offsets_topic = keeps_offsets
-        #: Called with topic and number of a partition whose writing failed.
+        #: Called with topic and index of a partition after a failed write.
         self.on_partition_failed: Callable[[str, int], None] = lambda topic, index: None
         self._disk = disk
         self._writer = writer
         self._clock = clock
         self._on_fatal = on_fatal
         self._change_lock = asyncio.Lock()
-        self._step_locks = WeakValueDictionary[int, asyncio.Lock]()  # by the place of the marker
+        # by the position of the checkpoint
+        self._step_locks = WeakValueDictionary[int, asyncio.Lock]()
         self._catalogue = TopicCatalogue()
         self._loader = LogLoader(
             disk,
@@ -91,10 +103,8 @@ class LogManager:
         self._topics: dict[str, LocalTopic] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # Start-up and shutdown.
-
     async def open(self) -> None:
-        """Open everything there is, and make the coordinator's topic if it is missing and wanted.
+        """Open all topics; create ``__consumer_offsets`` if it is needed and missing.
 
         Raises:
             DamagedFileError, DamagedLogError: acknowledged bytes are missing or changed.
@@ -109,7 +119,7 @@ class LogManager:
                 raise OSError(created.message)
 
     def cancel_loading(self) -> None:
-        """Open no more partitions: nobody waits for them. What is begun ends as after a crash."""
+        """Stop opening partitions. Partitions that are being opened end as after a crash."""
         self._loader.cancel()
 
     def _load(self) -> None:
@@ -121,7 +131,7 @@ class LogManager:
             self._topics[topic.name] = LocalTopic(topic, opened)
 
     async def close(self) -> None:
-        """Write what makes the next start quick; the writer must be drained."""
+        """Write checkpoints for a quick next start; the writer must be drained."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -129,47 +139,45 @@ class LogManager:
         steps = [one.log.close() for one in partitions if one.failure is None]
         perform_step(self._disk, *steps)
 
-    # Looking up.
-
     def topics(self) -> list[LocalTopic]:
-        """Every topic."""
+        """Return all topics."""
         return list(self._topics.values())
 
     def topic(self, name: str) -> LocalTopic | None:
-        """The topic of this name."""
+        """Return a topic by name, or None."""
         return self._topics.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> LocalTopic | None:
-        """The topic of this id."""
+        """Return a topic by id, or None."""
         topic = self._catalogue.by_id(topic_id)
         return None if topic is None else self._topics.get(topic.name)
 
     def partition(self, name: str, index: int) -> Partition | None:
-        """The partition, if there is such a one."""
+        """Return a local partition, or None."""
         hosted = self._topics.get(name)
         return None if hosted is None else hosted.partitions.get(index)
 
     def missing_partition_error(self, name: str, index: int) -> ErrorCode:
-        """What to say of a partition that is not here: there is none, or another broker has it."""
+        """Return the error for a partition that is not local: it does not exist, or is on another
+        broker.
+        """
         if self.has_partition(name, index):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def wall_ms(self) -> int:
-        """The time that records are held to."""
+        """Return the time for records."""
         return self._clock.wall_ms()
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Whether there is such a partition, here or on another broker."""
+        """True if the partition exists, on this or another broker."""
         hosted = self._topics.get(name)
         return hosted is not None and 0 <= index < hosted.topic.partition_count
 
     @staticmethod
     def is_internal(name: str) -> bool:
-        """Whether a topic is the coordinator's own."""
+        """True if the topic is internal."""
         return name in INTERNAL_TOPICS
-
-    # Changing.
 
     async def create(
         self,
@@ -180,7 +188,7 @@ class LogManager:
         topic_id: bytes | None = None,
         brokers: Sequence[int] = (),
     ) -> LocalTopic | Refusal:
-        """Create a topic; id and brokers are given where a cluster has agreed on them."""
+        """Create a topic, with the id and the brokers that a cluster has agreed on, if it has."""
         async with self._change_lock:
             change = self._catalogue.create(
                 name, topic_id or fresh_topic_id(), partition_count, configs, brokers
@@ -196,11 +204,12 @@ class LogManager:
             return hosted
 
     async def auto_create(self, name: str) -> LocalTopic | Refusal:
-        """Create a topic that a client spoke of, with the broker's default of partitions."""
+        """Create a topic that a client requested metadata for, with the default partition count."""
         if name in self._topics:
             return self._topics[name]
         if name == EVENTS_TOPIC and self.settings.group_events:
-            created = await self.create(name, 1, EVENTS_CONFIGS)  # one: events have an order
+            # one partition: the events must be ordered
+            created = await self.create(name, 1, EVENTS_CONFIGS)
         elif self.is_internal(name):
             return Refusal(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -209,23 +218,23 @@ class LogManager:
         else:
             created = await self.create(name, self.settings.partitions_default, {})
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-            return self._topics[name]  # somebody else was quicker
+            return self._topics[name]  # created by another request
         return created
 
     def check_create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None]
     ) -> Refusal | None:
-        """Why a topic cannot be created; None if it can."""
+        """Return the reason why a topic cannot be created, or None."""
         return self._catalogue.check_create(name, partition_count, configs)
 
     @staticmethod
     def check_name(name: str) -> Refusal | None:
-        """What is wrong with a topic's name."""
+        """Return the reason why a topic name is invalid, or None."""
         fault = check_topic_name(name)
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault) if fault else None
 
     async def delete(self, name: str) -> LocalTopic | Refusal:
-        """Delete a topic; who reads or writes it meanwhile is told that it is gone."""
+        """Delete a topic; concurrent reads and writes fail."""
         async with self._change_lock:
             if self.is_internal(name):
                 return Refusal(
@@ -245,7 +254,7 @@ class LogManager:
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int] = ()
     ) -> LocalTopic | Refusal:
-        """Let a topic have so many partitions in all."""
+        """Grow a topic to ``partition_count`` partitions."""
         async with self._change_lock:
             change = self._catalogue.add_partitions(name, partition_count, brokers)
             if isinstance(change, Refusal):
@@ -260,13 +269,13 @@ class LogManager:
             return hosted
 
     def check_add_partitions(self, name: str, partition_count: int) -> Refusal | None:
-        """Why a topic cannot grow to so many partitions; None if it can."""
+        """Return the reason why a topic cannot grow to ``partition_count`` partitions, or None."""
         return self._catalogue.check_add_partitions(name, partition_count)
 
     async def alter_configs(
         self, name: str, edit: Callable[[dict[str, str]], Refusal | None], *, validate_only: bool
     ) -> Refusal | None:
-        """Have ``edit`` change a topic's own configs, while nobody else changes them."""
+        """Change a topic's configs with ``edit``, without concurrent changes."""
         async with self._change_lock:
             hosted = self._topics.get(name)
             if hosted is None:
@@ -289,8 +298,12 @@ class LogManager:
     async def _apply(
         self, change: CatalogueChange, new_partitions: Iterable[int]
     ) -> dict[int, Partition] | Refusal:
-        """Make a change durable, then open the partitions that came with it. Refused with
-        KAFKA_STORAGE_ERROR where the disk takes no more, and all is as it was before.
+        """Make a change durable, then open its new partitions.
+
+        Returns:
+            The new partitions, or a KAFKA_STORAGE_ERROR refusal after a write that failed and was
+            rolled
+            back.
         """
 
         def apply() -> dict[int, Partition]:
@@ -308,9 +321,9 @@ class LogManager:
             raise
 
     async def _try_roll_back(self, change: CatalogueChange) -> bool:
-        """Whether the catalogue is again what its file says, and that is without the change."""
+        """Load the catalogue from its file; return True if it does not contain the change."""
         if change.renames:
-            return False  # of a topic that nobody can write to any more
+            return False  # its partitions can no longer be written to
         try:
             catalogue = await asyncio.to_thread(
                 TopicCatalogue.load, self._disk, self.settings.node_id
@@ -323,12 +336,12 @@ class LogManager:
         return True
 
     async def reopen(self, name: str, index: int) -> Partition:
-        """Open a partition again whose writing failed; what is on disk is what counts."""
+        """Open a partition again after a failed write; only the bytes on disk count."""
         async with self._change_lock:
             return await self._reopen(self._topics[name], index)
 
     async def reopen_failed(self, name: str, index: int) -> bool:
-        """The same, unless the partition is gone or well; whether it was opened."""
+        """Reopen a partition if it exists and has failed; return True if it was reopened."""
         async with self._change_lock:
             partition = self.partition(name, index)
             if partition is None or partition.failure is None:
@@ -341,21 +354,21 @@ class LogManager:
         hosted.partitions |= await asyncio.to_thread(self._loader.open, hosted.topic, [index])
         return hosted.partitions[index]
 
-    # The disk.
-
     async def run_step(self, step: DurableStep) -> None:
-        """Do a step in a thread, after the writes submitted so far and the steps of the same
-        partition that were begun before; its removals are the caller's.
+        """Run a step in a thread, after all earlier writes and earlier steps of the same partition.
 
-        Raises `OSError`.
+        The caller removes the files that the step makes obsolete.
+
+        Raises:
+            OSError: the disk fails.
         """
-        # The marker that was made last has to be the one that stays.
+        # The checkpoint that was created last must be written last.
         async with self._step_locks.setdefault(step.checkpoint.position, asyncio.Lock()):
             await self._writer.barrier()
             await asyncio.to_thread(perform_step, self._disk, step)
 
     def submit_step(self, step: DurableStep, done: Callable[[OSError | None], None]) -> None:
-        """The same for callers that cannot wait."""
+        """Run a step in the background, and call ``done`` on the loop."""
 
         async def performing() -> None:
             try:

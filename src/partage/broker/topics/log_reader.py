@@ -1,5 +1,6 @@
-"""Reading what was located: from the page cache on the loop, from the device in a thread. And
-looking up times, which may read much, always in a thread.
+"""Reads of log slices, from the page cache on the loop or from disk in a thread.
+
+Timestamp lookups, which may read much, always run in a thread.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class LogReader:
-    """Turns slices into their bytes; None for one that cannot be read, which is logged."""
+    """Reads slices. A slice that cannot be read is logged and returned as None."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._loop = asyncio.get_running_loop()
 
     def read_cached(self, slices: Sequence[Slice]) -> list[Buffer | None] | None:
-        """The bytes of all slices, or None if that would mean to wait for the device."""
+        """Return the bytes of all slices, or None if a read would have to wait for the device."""
         if not isinstance(self._disk, RealDisk):
             return self._read(slices)
         contents: list[Buffer | None] = []
@@ -46,16 +47,17 @@ class LogReader:
     def read_in_thread(
         self, slices: Sequence[Slice], then: Callable[[list[Buffer | None]], None]
     ) -> None:
-        """Read in a thread, and call ``then`` on the loop."""
+        """Read in a thread, then call ``then`` on the loop."""
         reading = self._loop.run_in_executor(None, self._read, slices)
         reading.add_done_callback(lambda done: then(done.result()))
 
     async def look_up_timestamps(
         self, searches: Sequence[TimestampLookup]
     ) -> list[TimestampAndOffset | DamagedLogError | OSError | None]:
-        """What each search finds, or why it failed."""
+        """Return the result of each lookup, or its error."""
         if not isinstance(self._disk, RealDisk):
-            return [_run_lookup(search) for search in searches]  # no file may grow meanwhile
+            # on the loop: no file may grow during a lookup
+            return [_run_lookup(search) for search in searches]
         return await self._loop.run_in_executor(
             None, lambda: [_run_lookup(one) for one in searches]
         )

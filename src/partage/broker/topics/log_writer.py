@@ -1,8 +1,8 @@
-"""The writer: one thread that writes and syncs, for all logs together, in groups.
+"""The log writer: one thread that writes and syncs all logs together, in groups.
 
-Whatever is submitted while a group is being written waits for the next one, so that the number of
-syncs a second is the device's, and the number of producers and commits that each one serves grows
-with the load. A group begins at the end of a turn of the loop, with all that the turn submitted.
+Writes that are submitted while a group is being written wait for the next group. So the device
+determines the number of fsyncs per second, and the number of producers and commits that share one
+fsync grows with the load. A group contains all writes of a turn of the loop.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ Submission = tuple[Sequence[Write], LogWriteCallback]
 
 
 class _WriteGroup(NamedTuple):
-    """What is written together."""
+    """Writes that share an fsync."""
 
     submissions: list[Submission]
     checkpoints: list[Write]
 
 
 class LogWriter:
-    """Performs writes in the order in which they are submitted, and says when they are durable.
+    """Performs writes in the order of submission, and reports when they are durable.
 
-    With ``sync`` False durable means handed to the operating system, as Kafka has it by default.
-    With ``inline`` the loop's own thread does the work: right for a disk in memory only.
+    Args:
+        disk: the data directory.
+        sync: if False, "durable" means handed to the operating system, which is Kafka's default.
+        inline: write on the loop's thread; only for a disk in memory.
     """
 
     def __init__(self, disk: Disk, *, sync: bool, inline: bool) -> None:
@@ -48,7 +50,7 @@ class LogWriter:
         self._inline = inline
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Submission] = []
-        self._checkpoints: dict[int, Write] = {}  # by their place: the latest of each counts
+        self._checkpoints: dict[int, Write] = {}  # by position: only the latest of each counts
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._is_running = False
         self._checkpoint_sync_due_s = 0.0
@@ -60,9 +62,13 @@ class LogWriter:
             self._thread.start()
 
     def submit(self, writes: Sequence[Write], done: LogWriteCallback) -> None:
-        """Have ``writes`` done after all submitted before; ``done`` is called on the loop.
+        """Submit writes; they are performed after all earlier ones.
 
-        It gets None when they are durable, or the error: then of this group nothing is sure.
+        Args:
+            writes: the writes.
+            done: called on the loop with None once they are durable, or with the error. After an
+                error it is
+                unknown which writes of the group were performed.
         """
         self._waiting.append((writes, done))
         self._idle.clear()
@@ -71,9 +77,10 @@ class LogWriter:
             self._loop.call_soon(self._start_group)
 
     def queue_checkpoint(self, marker: Write) -> None:
-        """Write a marker along with the next group, or alone if there is none within a second. It
-        need not be synced with it: an older one says less, and nothing that is wrong. So all
-        markers are synced together, once a second.
+        """Write a checkpoint with the next group, or alone after a second without one.
+
+        A checkpoint need not be synced with its group: an older one is valid, only less complete.
+        So all checkpoints are synced together, once per second.
         """
         self._checkpoints[marker.position] = marker
         if self._checkpoint_timer is None:
@@ -87,17 +94,17 @@ class LogWriter:
             self.submit([], lambda error: None)
 
     async def barrier(self) -> None:
-        """Return once all that was submitted before is done, or has failed."""
+        """Return once all earlier writes are done or have failed."""
         passed = asyncio.Event()
         self.submit([], lambda error: passed.set())
         await passed.wait()
 
     async def drain(self) -> None:
-        """Return once all that was submitted is done and nothing is left."""
+        """Return once all writes are done."""
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Drain, and end the thread."""
+        """Drain, then stop the thread."""
         await self.drain()
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
@@ -128,7 +135,8 @@ class LogWriter:
                 self._checkpoint_sync_due_s = time.monotonic() + CHECKPOINT_INTERVAL_S
         except OSError as error:
             return error
-        except Exception as error:  # no memory, no thread: who waits has to be told all the same
+        # no memory, no thread: the callbacks must be called nevertheless
+        except Exception as error:
             log.exception("write to the log files failed")
             return OSError(f"{type(error).__name__}: {error}")
         return None
@@ -137,7 +145,8 @@ class LogWriter:
         for _, done in group.submissions:
             try:
                 done(error)
-            except Exception:  # a fault of ours: nobody else need wait for ever because of it
+            # a bug in a callback: the other callbacks must be called nevertheless
+            except Exception:
                 log.exception("a write callback failed")
         if self._waiting:
             self._loop.call_soon(self._start_group)

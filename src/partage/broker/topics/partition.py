@@ -1,4 +1,4 @@
-"""A partition that this broker holds: its log, the writer behind it, and who waits for records."""
+"""A partition on this broker: its log, its writer, and the fetches that wait for records."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ AppendCallback = Callable[[ErrorCode], None]
 
 
 class PartitionListener(Protocol):
-    """Somebody who waits for records."""
+    """A request that waits for records."""
 
     def on_partition_changed(self, byte_count: int) -> None:
-        """So many more bytes can be read; 0 if the partition is not what it was."""
+        """Handle ``byte_count`` new readable bytes; 0 means that the partition has failed or was
+        removed.
+        """
 
 
 class Partition:
-    """One partition. After a failed write it is offline, for its log is ahead of its files:
-    ``on_failed`` is called, to have it opened again.
+    """One partition.
+
+    After a failed write its log is ahead of its files, so the partition goes offline, and
+    ``on_failed`` is called to reopen it.
     """
 
     def __init__(
@@ -35,23 +39,27 @@ class Partition:
     ) -> None:
         self.name = name
         self.log = log
-        #: Held by housekeeping while it works on the files, and by who wants to take them away.
+        #: Held by the maintenance while it works on the files, and before the files are removed.
         self.maintenance_lock = asyncio.Lock()
         self._writer = writer
         self._on_failed = on_failed
         self._listeners: dict[PartitionListener, None] = {}
         self.failure: OSError | None = None
-        #: What whoever uses the partition is told; NONE as long as there is no failure.
+        #: Error for requests to this partition; NONE without a failure.
         self.error = ErrorCode.NONE
-
-    # Writing.
 
     def append(
         self, payload: Buffer, done: AppendCallback, *, at_ms: int, from_client: bool = True
     ) -> AppendResult | Refusal:
-        """Append batches; ``done`` is called once they are durable, or with the error.
+        """Append batches.
 
-        A refusal changes nothing, and ``done`` is not called.
+        Args:
+            payload: one or more record batches.
+            done: called with NONE once the batches are durable, or with an error. It is not called
+                after a
+                refusal, which changes nothing.
+            at_ms: the time of the append.
+            from_client: False for records of the broker itself.
         """
         if self.failure is not None:
             return Refusal(self.error, f"{self.name} is offline: {self.failure}")
@@ -70,7 +78,7 @@ class Partition:
             self._on_durable(end_offset, size)
             done(ErrorCode.NONE)
 
-        # A duplicate writes nothing, but waits for the write that it repeats.
+        # A duplicate writes nothing, but waits for the write of the original.
         self._writer.submit(appended.writes, written)
         return appended
 
@@ -81,26 +89,24 @@ class Partition:
         self._notify(byte_count)
 
     def fail(self, error: OSError) -> None:
-        """Go offline: the log and its files are not the same any more."""
+        """Go offline: the log no longer matches its files."""
         if self.failure is None:
             log.error("partition %s went offline, a write failed: %s", self.name, error)
             self.failure, self.error = error, ErrorCode.KAFKA_STORAGE_ERROR
             self._notify(0)
             self._on_failed()
 
-    # Waiting.
-
     def add_listener(self, watcher: PartitionListener) -> None:
-        """Have the watcher told of new records."""
+        """Notify a listener of new records."""
         self._listeners[watcher] = None
 
     def remove_listener(self, watcher: PartitionListener) -> None:
-        """Have it told no more."""
+        """Stop notifying a listener."""
         self._listeners.pop(watcher, None)
 
     @property
     def listener_count(self) -> int:
-        """How many wait."""
+        """Number of listeners."""
         return len(self._listeners)
 
     def _notify(self, byte_count: int) -> None:
@@ -110,11 +116,12 @@ class Partition:
     async def retire(
         self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why: str = "deleted"
     ) -> None:
-        """The partition is deleted, or opened anew: nobody need wait for it, and once this
-        returns nobody has to do with its files.
+        """Take the partition offline because it is deleted or reopened.
+
+        When this returns, no request waits for it and nothing uses its files.
         """
         self.failure, self.error = OSError(f"{self.name} is {why}"), error
         self._notify(0)
         await self._writer.barrier()
         async with self.maintenance_lock:
-            pass  # housekeeping looks at `failure` before and during whatever it does
+            pass  # the maintenance checks `failure` before and during its work

@@ -1,4 +1,4 @@
-"""Producer ids that are never given out twice."""
+"""Unique producer ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from partage.log.disk import Disk
 from partage.log.io import replace_file
 
 _PATH: Final = "producer-ids.json"
-_BLOCK: Final = 1 << 32  # reserved at each start; two thousand million starts are left after it
+_BLOCK: Final = 1 << 32  # reserved at each start; enough for two billion starts
 _REPAIR_ADVICE: Final = (
     'write {"next": N} into it, with N above 4294967296 times the number of broker starts so far: '
     "producer ids must never be reused"
@@ -23,9 +23,10 @@ class _File(msgspec.Struct):
 
 
 class ProducerIdManager:
-    """Counts through a block that was reserved on disk before the first of it was used.
+    """Allocates ids from a block that was reserved on disk before its first use.
 
-    Raises `DamagedFileError` if what was reserved before cannot be read.
+    Raises:
+        DamagedFileError: the earlier reservation cannot be read.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -35,12 +36,12 @@ class ProducerIdManager:
 
     @classmethod
     def from_block(cls, first: int) -> ProducerIdManager:
-        """Ids of a block that was reserved elsewhere, beginning with ``first``."""
+        """Return a manager for a block that was reserved elsewhere and begins with ``first``."""
         ids = cls.__new__(cls)
         ids._next = first
         return ids
 
     def next_id(self) -> int:
-        """A producer id, 0 or above."""
+        """Return the next producer id, 0 or greater."""
         self._next += 1
         return self._next - 1

@@ -1,4 +1,4 @@
-"""The real disk, for the log."""
+"""The log's interface to a real file system."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pathlib import Path
 from partage.log.disk import Buffer
 from partage.wire.records.decoder import uninitialized_buffer
 
-_OPEN_FILES_MAX = 512  # of few descriptors, a quarter
+_OPEN_FILES_MAX = 512  # or a quarter of the limit, if that is less
 _IOV_MAX = 1024
 _SYNC_THREADS = 6
-_NO_FULL_SYNC = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)  # of network file systems
+_NO_FULL_SYNC = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)  # on network file systems
 _NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class _OpenFile:
-    """A descriptor, and how many calls are using it right now."""
+    """A file descriptor, and the number of calls that are using it."""
 
     __slots__ = ("fd", "is_dropped", "users")
 
@@ -36,10 +36,10 @@ class _OpenFile:
 
 
 class RealDisk:
-    """A data directory; implements `partage.log.disk.Disk`, for several threads at once.
+    """A data directory; implements `partage.log.disk.Disk`, for use by several threads.
 
-    Files are 0600 and directories 0700: group state names clients and hosts. Descriptors are kept
-    open, the least recently used 512 of them.
+    Files have mode 0600 and directories 0700: group state contains client names and hosts. Up to
+    512 descriptors are kept open; the least recently used is closed first.
     """
 
     def __init__(self, root: Path) -> None:
@@ -54,28 +54,27 @@ class RealDisk:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def file_identity(self, path: str) -> str:
-        """Which file this is on this machine: of two that are there, no copy has the same.
+        """Return device and inode of a file. A copy of the file has other numbers.
 
-        Raises `FileNotFoundError`.
+        Raises:
+            FileNotFoundError: the file does not exist.
         """
         found = (self._root / path).stat()
         return f"{found.st_dev}:{found.st_ino}"
 
-    # Reading.
-
     def names(self, directory: str) -> list[str]:
-        """The entries of a directory, sorted."""
+        """Return the sorted entries of a directory."""
         try:
             return sorted(os.listdir(self._root / directory))
         except FileNotFoundError:
             return []
 
     def size(self, path: str) -> int:
-        """The length of a file in bytes."""
+        """Return the size of a file in bytes."""
         return os.stat(self._root / path).st_size
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``position``."""
+        """Return up to ``length`` bytes from ``position``."""
         with self._opened(path, create=False) as fd:
             data = os.pread(fd, length, position)
             while 0 < len(data) < length:
@@ -86,13 +85,14 @@ class RealDisk:
             return data
 
     def read_cached(self, path: str, position: int, length: int) -> bytearray | None:
-        """The bytes if the page cache has them all, else None: never waits for the device. Where
-        the system cannot be asked that, always None.
+        """Return the bytes if all are in the page cache, otherwise None.
+
+        It never waits for the device. On systems without `RWF_NOWAIT` it always returns None.
         """
         no_wait = getattr(os, "RWF_NOWAIT", None)  # Linux only
         if no_wait is None:
             return None
-        buffer = uninitialized_buffer(length)  # and never handed out but in full
+        buffer = uninitialized_buffer(length)  # returned only if it is completely filled
         try:
             with self._opened(path, create=False) as fd:
                 got = os.preadv(fd, [buffer], position, no_wait)
@@ -102,18 +102,16 @@ class RealDisk:
             raise
         return buffer if got == length else None
 
-    # Writing.
-
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
-        """Write the chunks one after the other at ``position``; makes the file if need be."""
+        """Write the chunks one after the other at ``position``; create the file if necessary."""
         with self._opened(path, create=True) as fd:
             for start in range(0, len(chunks), _IOV_MAX):
                 position = _write_all(fd, chunks[start : start + _IOV_MAX], position)
 
     def sync(self, *paths: str) -> None:
-        """Return once what was written to the files survives a loss of power.
+        """Return once the files survive a power loss.
 
-        Each sync waits for the device; a few at a time share that wait.
+        Each fsync waits for the device; several run at the same time.
         """
         lanes = [paths[n::_SYNC_THREADS] for n in range(min(_SYNC_THREADS, len(paths)))]
         others = [self._syncers.submit(self._sync, lane) for lane in lanes[1:]]
@@ -130,35 +128,33 @@ class RealDisk:
                 _sync_content(fd)
 
     def truncate(self, path: str, length: int) -> None:
-        """Cut the file to ``length`` bytes."""
+        """Truncate the file to ``length`` bytes."""
         with self._opened(path, create=False) as fd:
             os.ftruncate(fd, length)
 
-    # Names.
-
     def rename(self, old: str, new: str) -> None:
-        """Move a file or directory."""
+        """Rename a file or directory."""
         os.rename(self._root / old, self._root / new)
-        # Not before: a read in another thread could open the old file once more, and then whatever
-        # has this name next would be written into a file that is gone.
+        # Only after the rename: a read in another thread could reopen the old file before it. Later
+        # writes to this name would then go to the file that was replaced.
         self._drop(old)
         self._drop(new)
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with all in it."""
+        """Remove a file, or a directory with its contents."""
         target = self._root / path
         if target.is_dir():
             shutil.rmtree(target)
         else:
             target.unlink(missing_ok=True)
-        self._drop(path)  # after it, as above
+        self._drop(path)  # after the removal, for the same reason
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it."""
+        """Create a directory and its parents."""
         (self._root / path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def sync_directory(self, path: str) -> None:
-        """Return once the names in a directory survive a loss of power."""
+        """Return once the names in a directory survive a power loss."""
         fd = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _sync_all(fd)
@@ -166,11 +162,9 @@ class RealDisk:
             os.close(fd)
 
     def close(self) -> None:
-        """Close every descriptor, and end the threads that sync."""
+        """Close all descriptors, and stop the sync threads."""
         self._syncers.shutdown()
         self._drop("")
-
-    # Descriptors.
 
     @contextmanager
     def _opened(self, path: str, *, create: bool) -> Iterator[int]:
@@ -203,12 +197,13 @@ class RealDisk:
             os.close(file.fd)
 
     def _drop(self, path: str) -> None:
-        """Forget a file, or all files of a directory; calls under way end undisturbed."""
+        """Remove a file, or all files of a directory, from the cache; running calls continue."""
         with self._lock:
             below = path + "/" if path else ""
             names = [n for n in self._files if n == path or n.startswith(below)]
             unused = [file for file in map(self._remove_from_cache, names) if not file.users]
-        for file in unused:  # outside the lock: the last to close a removed file waits for the disk
+        # outside the lock: closing the last descriptor of a removed file waits for the disk
+        for file in unused:
             os.close(file.fd)
 
     def _remove_from_cache(self, path: str) -> _OpenFile:
@@ -226,7 +221,7 @@ def _sync_content(fd: int) -> None:
 
 def _sync_all(fd: int) -> None:
     full_sync = getattr(fcntl, "F_FULLFSYNC", None)
-    if full_sync is not None:  # macOS, whose fsync leaves everything in the device's own cache
+    if full_sync is not None:  # macOS: fsync alone leaves the data in the device's cache
         try:
             fcntl.fcntl(fd, full_sync)
         except OSError as error:
@@ -238,7 +233,7 @@ def _sync_all(fd: int) -> None:
 
 
 def _write_all(fd: int, chunks: Sequence[Buffer], position: int) -> int:
-    """Write everything, however often the system takes only a part; the position after it."""
+    """Write all bytes, despite partial writes; return the position after them."""
     views = [memoryview(chunk) for chunk in chunks if len(chunk)]
     while views:
         written = os.pwritev(fd, views, position)

@@ -1,4 +1,4 @@
-"""Who changes topics: this broker for itself, or a cluster for all of its brokers."""
+"""Topic administration: the interface, and the implementation for a single broker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from partage.log.results import Refusal
 
 ConfigEdit = Callable[[dict[str, str]], Refusal | None]
 
-_REQUEST_TIMEOUT_MAX_S: Final = 15.0  # a session may have to run out first, and a take-over
+_REQUEST_TIMEOUT_MAX_S: Final = 15.0  # enough for a session to expire and for a takeover
 
 
 def request_deadline_s(timeout_ms: int | None = None) -> float:
-    """When a request is answered at the latest whose client waits so long, by the loop's clock."""
+    """Return the deadline of a request by the loop's clock.
+
+    Args:
+        timeout_ms: the client's timeout; at most 15 s are used, which is also the default.
+    """
     waited_s = (
         _REQUEST_TIMEOUT_MAX_S
         if timeout_ms is None
@@ -25,17 +29,17 @@ def request_deadline_s(timeout_ms: int | None = None) -> float:
 
 
 class CommittedOffsetsCleaner(Protocol):
-    """What changes of topics need of the groups."""
+    """The group offsets, as topic administration uses them."""
 
     def delete_topic_offsets(self, names: frozenset[str]) -> None:
-        """Forget what was committed of topics that are gone, before anything else is done."""
+        """Delete the groups' offsets of deleted topics, before any later event is handled."""
 
     async def wait_durable(self) -> None:
-        """Return once no crash can bring back what is forgotten, or after a while."""
+        """Return once the deletions are durable, or after a timeout."""
 
 
 class TopicAdmin(Protocol):
-    """What can be done to topics; `Hosted` says what there is, and what could be."""
+    """Changes of topics. `LogManager` validates them and has the existing topics."""
 
     async def create(
         self,
@@ -45,32 +49,38 @@ class TopicAdmin(Protocol):
         brokers: Sequence[int],
         until_s: float | None = None,
     ) -> LocalTopic | Refusal:
-        """Create a topic, its partitions on ``brokers``; anywhere if there are none given. What
-        stands in its way for a while is waited for; see `waited_until_s`.
+        """Create a topic.
+
+        Args:
+            name: the topic.
+            partition_count: the number of partitions.
+            configs: configs that differ from the defaults.
+            brokers: the broker of each partition; empty to let the broker choose.
+            until_s: deadline while a temporary obstacle exists, see `request_deadline_s`.
         """
 
     async def auto_create(self, name: str) -> LocalTopic | Refusal:
-        """Create a topic that a client spoke of, if that can be done at once."""
+        """Create a topic that a client requested metadata for, if possible without waiting."""
 
     async def delete(self, name: str) -> LocalTopic | Refusal:
-        """Delete a topic, and have the groups forget it before anybody can make it anew."""
+        """Delete a topic, and its committed offsets before the name can be used again."""
 
     async def wait_offsets_deleted(self) -> None:
-        """Return once no crash can bring back what groups had committed of deleted topics."""
+        """Return once the deletion of committed offsets is durable."""
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]
     ) -> LocalTopic | Refusal:
-        """Let a topic have so many partitions in all, the new ones on ``brokers``."""
+        """Grow a topic to ``partition_count`` partitions, the new ones on ``brokers``."""
 
     async def alter_configs(
         self, name: str, edit: ConfigEdit, *, validate_only: bool
     ) -> Refusal | None:
-        """Change a topic's own configs."""
+        """Change a topic's configs."""
 
 
 class LocalTopicAdmin:
-    """The changes of a broker that is alone: there is only one place for a partition."""
+    """Topic administration of a single broker."""
 
     def __init__(self, hosted: LogManager, groups: CommittedOffsetsCleaner) -> None:
         self._log_manager = hosted
@@ -84,32 +94,32 @@ class LocalTopicAdmin:
         brokers: Sequence[int],
         until_s: float | None = None,
     ) -> LocalTopic | Refusal:
-        """Create a topic; nothing stands in its way."""
+        """Create a topic; never waits for an obstacle."""
         return await self._log_manager.create(name, partition_count, configs)
 
     async def auto_create(self, name: str) -> LocalTopic | Refusal:
-        """Create a topic that a client spoke of."""
+        """Create a topic that a client requested metadata for."""
         return await self._log_manager.auto_create(name)
 
     async def delete(self, name: str) -> LocalTopic | Refusal:
-        """Delete a topic."""
+        """Delete a topic, and its committed offsets."""
         deleted = await self._log_manager.delete(name)
         if not isinstance(deleted, Refusal):
             self._groups.delete_topic_offsets(frozenset({name}))
         return deleted
 
     async def wait_offsets_deleted(self) -> None:
-        """Return once the groups have stored it."""
+        """Return once the shards have stored the deletion, or after a timeout."""
         await self._groups.wait_durable()
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]
     ) -> LocalTopic | Refusal:
-        """Let a topic have so many partitions in all."""
+        """Grow a topic to ``partition_count`` partitions."""
         return await self._log_manager.add_partitions(name, partition_count)
 
     async def alter_configs(
         self, name: str, edit: ConfigEdit, *, validate_only: bool
     ) -> Refusal | None:
-        """Change a topic's own configs."""
+        """Change a topic's configs."""
         return await self._log_manager.alter_configs(name, edit, validate_only=validate_only)

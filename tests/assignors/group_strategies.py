@@ -1,4 +1,4 @@
-"""Groups to try assignors on: strategies, what happens to a group, and what to measure."""
+"""Strategies for groups and their changes, and measures of assignments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ TOPICS = ("a", "b", "c", "d", "e")
 
 
 def topic(name: str, count: int, racks: Sequence[str] = (), lags: Sequence[int] = ()) -> Topic:
-    """``racks`` as words of letters, a letter a rack: "ab" is a partition in racks a and b."""
+    """Return a topic. ``racks`` has a word for each partition, a letter for each rack ("ab": a and
+    b).
+    """
     return Topic(
         name=name,
         partition_count=count,
@@ -31,7 +33,7 @@ def named(*topics: Topic) -> dict[str, Topic]:
 
 
 def members_of(subscriptions: Mapping[str, str], **more: object) -> list[Member]:
-    """``{"m1": "a b"}``: members by what they subscribe to."""
+    """Return members by subscription: ``{"m1": "a b"}``."""
     return [
         Member(member_id=member_id, topics=tuple(names.split()), **more)
         for member_id, names in subscriptions.items()
@@ -51,7 +53,7 @@ def subscriptions(draw: st.DrawFn) -> tuple[str, ...]:
 
 @st.composite
 def fresh_groups(draw: st.DrawFn, *, members_max: int = 6, alike: bool | None = None) -> Group:
-    """Members that own nothing yet, of equal or different subscriptions."""
+    """Draw members without partitions, with equal or different subscriptions."""
     its_topics = draw(topics())
     count = draw(st.integers(1, members_max))
     same = draw(st.booleans()) if alike is None else alike
@@ -72,7 +74,9 @@ def fresh_groups(draw: st.DrawFn, *, members_max: int = 6, alike: bool | None = 
 
 @st.composite
 def claiming_groups(draw: st.DrawFn, *, alike: bool | None = None) -> Group:
-    """Members that claim to own all sorts of things: what others do, and what is gone, too."""
+    """Draw members with arbitrary claims, including conflicting ones and partitions that do not
+    exist.
+    """
     members, its_topics = draw(fresh_groups(alike=alike))
     claims = st.dictionaries(
         st.sampled_from(TOPICS),
@@ -87,7 +91,9 @@ def claiming_groups(draw: st.DrawFn, *, alike: bool | None = None) -> Group:
 
 
 def owning(members: Sequence[Member], assignment: Assignment, generation: int = 1) -> list[Member]:
-    """The members once they have what they were given (and still subscribe to)."""
+    """Return the members with their assignment as owned partitions, if they still subscribe to the
+    topic.
+    """
     return [
         msgspec.structs.replace(
             member,
@@ -104,7 +110,7 @@ def owning(members: Sequence[Member], assignment: Assignment, generation: int = 
 
 @st.composite
 def changes(draw: st.DrawFn, members: Sequence[Member], its_topics: Mapping[str, Topic]) -> Group:
-    """What may happen to a group: members leave, join, want something else; topics grow."""
+    """Draw a change of a group: members leave, join or change subscriptions; topics grow."""
     left = [member for member in members if draw(st.integers(0, 3)) > 0]
     if draw(st.integers(0, 3)) == 0:
         changed = [msgspec.structs.replace(m, topics=draw(subscriptions())) for m in left]
@@ -124,7 +130,7 @@ def history(
     chance: random.Random,
     assign: Callable[[Sequence[Member], Mapping[str, Topic]], Assignment],
 ) -> Group:
-    """A group that was assigned once by somebody, and to which things have happened since."""
+    """Return a group after one assignment by ``assign`` and some changes."""
 
     def wanted() -> tuple[str, ...]:
         return tuple(chance.sample(TOPICS, chance.randint(1, len(TOPICS))))
@@ -151,7 +157,7 @@ def history(
     return [*left, *joined], grown
 
 
-# What is measured.
+# Measures
 
 
 def loads(members: Sequence[Member], assignment: Assignment) -> list[int]:
@@ -159,12 +165,12 @@ def loads(members: Sequence[Member], assignment: Assignment) -> list[int]:
 
 
 def unevenness(members: Sequence[Member], assignment: Assignment) -> int:
-    """Kafka's balance score: the differences of all pairs, added up."""
+    """Kafka's balance score: the sum of the differences of all pairs."""
     return sum(abs(a - b) for a, b in itertools.combinations(loads(members, assignment), 2))
 
 
 def kept(members: Sequence[Member], assignment: Assignment) -> int:
-    """How many partitions stay with their owner."""
+    """Return the number of partitions that stay with their owner."""
     return sum(
         len(set(partitions) & set(assignment.get(member.member_id, {}).get(name, ())))
         for member in members
@@ -173,7 +179,7 @@ def kept(members: Sequence[Member], assignment: Assignment) -> int:
 
 
 def flat(assignment: Assignment) -> dict[str, dict[str, list[int]]]:
-    """The same in one form, without empty parts, to be compared."""
+    """Normalise an assignment for comparison, without empty entries."""
     return {
         member_id: {name: sorted(partitions) for name, partitions in mine.items() if partitions}
         for member_id, mine in assignment.items()

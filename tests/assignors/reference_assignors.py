@@ -1,4 +1,4 @@
-"""Other people's assignors, as oracles."""
+"""The assignors of kafka-python and aiokafka, as references."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ with warnings.catch_warnings():
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 for module in "kafka", "aiokafka":
-    # They warn of each topic without partitions, each time.
+    # They warn about each topic without partitions, each time.
     logging.getLogger(f"{module}.coordinator.assignors").setLevel(logging.CRITICAL)
 
 STICKY = {"aiokafka": aiokafka_sticky, "kafka-python": kafka_python_sticky}
 
 
 class Cluster:
-    """As much of a client's metadata as assignors look at."""
+    """The part of a client's metadata that assignors read."""
 
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         self._topics = topics
@@ -44,7 +44,7 @@ class Cluster:
 
 
 def sticky(peer: str, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-    """The placement of a peer's sticky assignors, before anything is held back."""
+    """Return the placement of a reference sticky assignor, before partitions are held back."""
     module = STICKY[peer]
     partition = aiokafka_sticky.TopicPartition
     metadata = {
@@ -65,7 +65,7 @@ def sticky(peer: str, members: Sequence[Member], topics: Mapping[str, Topic]) ->
 
 
 def cooperative(members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-    """kafka-python's cooperative-sticky, from subscriptions to what is handed out."""
+    """Return the assignment of kafka-python's cooperative-sticky assignor."""
     subscription = ConsumerProtocolSubscription
     group = [
         SimpleNamespace(
@@ -88,7 +88,7 @@ def cooperative(members: Sequence[Member], topics: Mapping[str, Topic]) -> Assig
 
 
 def aiokafka(name: str, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-    """Its ``range`` or ``roundrobin``."""
+    """Return the assignment of aiokafka's ``range`` or ``roundrobin``."""
     assignor = {"range": AioRange, "roundrobin": AioRoundRobin}[name]
     given = assignor.assign(
         Cluster(topics),
@@ -98,7 +98,7 @@ def aiokafka(name: str, members: Sequence[Member], topics: Mapping[str, Topic]) 
 
 
 def kafka_python(name: str, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-    """Its ``range`` or ``roundrobin``."""
+    """Return the assignment of kafka-python's ``range`` or ``roundrobin``."""
     assignor = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}[name]
     group = [
         SimpleNamespace(

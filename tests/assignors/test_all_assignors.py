@@ -1,4 +1,4 @@
-"""What every assignor has to hold, whatever else it is for."""
+"""Properties that every assignor must have."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ COOPERATIVE = [
 
 @st.composite
 def full_groups(draw: st.DrawFn) -> group_strategies.Group:
-    """Claims, racks, lags, and user data of every kind, sensible or not."""
+    """Draw a group with claims, racks, lags, and valid or invalid user data."""
     members, topics = draw(group_strategies.claiming_groups())
     said = st.sampled_from(
         [
@@ -139,7 +139,7 @@ def test_names_equal_kafkas():
     assert len({assignor.name for assignor in ALL}) == len(ALL)
 
 
-# Several assignors, and several versions of one.
+# Several assignors, and several versions of one
 
 
 class Mine(Assignor):

@@ -1,4 +1,4 @@
-"""Apache Kafka's own assignors, on the same groups: the reference."""
+"""Comparison with Apache Kafka's assignors on the same groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).parent / "java" / "Assign.java"
 
 
 class Java:
-    """A running JVM that assigns what it is asked to."""
+    """A running JVM that computes assignments on request."""
 
     def __init__(self, classes: Path) -> None:
         path = jars.class_path("broker", first=classes)
@@ -38,7 +38,7 @@ class Java:
             [paths.java(), "-XX:TieredStopAtLevel=1", "-cp", path, "Assign"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # it logs every assignment
+            stderr=subprocess.DEVNULL,  # It logs every assignment
             text=True,
         )
 
@@ -70,7 +70,7 @@ class Java:
         return given
 
     def user_data(self, name: str, owned: Mapping[str, Sequence[int]], generation: int) -> bytes:
-        """What a member tells that was given this."""
+        """Return the user data of a member that owned ``owned``."""
         self._say("tell", name, str(generation), _words(owned))
         return bytes.fromhex(self._hear())
 
@@ -102,7 +102,7 @@ def java(tmp_path_factory) -> Iterator[Java]:
 
 
 def racked(chance: random.Random, members, topics):
-    """The same group, in racks."""
+    """Return the same group with racks."""
     words = ["x", "y", "z", "xy", "yz", "", "w"]
     placed = {
         name: group_strategies.topic(
@@ -143,7 +143,7 @@ def test_round_robin_equals_java(java):
 
 
 def as_sticky(members):
-    """Members that tell of what they had, as ``sticky`` does, and own nothing any more."""
+    """Return members with their owned partitions in ``sticky`` user data only."""
     return [
         msgspec.structs.replace(
             m, user_data=encode_sticky(m.owned, m.generation), owned={}, generation=-1
@@ -153,7 +153,7 @@ def as_sticky(members):
 
 
 def test_sticky_is_as_balanced_and_sticky_as_java(java):
-    """Java reads our user data; see `test_sticky` for what "as sticky" can mean."""
+    """Java reads our user data. `test_sticky` explains the comparison of stickiness."""
     less, ours_in_all, theirs_in_all = 0, 0, 0
     for members, topics in histories(500):
         told = as_sticky(members)
@@ -175,7 +175,7 @@ def test_sticky_is_as_balanced_and_sticky_as_java(java):
 
 
 def in_rack(members, topics, assignment):
-    """How many partitions are read from a replica nearby."""
+    """Return the number of partitions that are read from a replica in the member's rack."""
     return sum(
         member.rack in topics[name].racks[partition]
         for member in members
@@ -219,7 +219,7 @@ def test_user_data_equals_java(java):
         theirs = java.user_data("sticky", owned, 9)
         assert decode_sticky(theirs) == (9, owned)
         assert len(theirs) == len(encode_sticky(owned, 9))
-        if len(owned) < 2:  # Java's order of topics is that of its hash table
+        if len(owned) < 2:  # Java orders topics by its hash table
             assert theirs == encode_sticky(owned, 9)
     theirs = java.user_data("cooperative-sticky", {}, 9)
     assert decode_generation(theirs) == 9

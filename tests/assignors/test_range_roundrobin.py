@@ -1,4 +1,4 @@
-"""Range and round-robin: the results of Kafka's own, partition by partition."""
+"""Range and round-robin: the results equal Kafka's, partition by partition."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def test_results_equal_other_clients(name, group):
     members, topics = group
     ours = group_strategies.flat(BOTH[name]().assign(members, topics))
     check_assignment(members, topics, ours)
-    # kafka-python's round-robin breaks where subscriptions differ.
+    # kafka-python's round-robin fails if subscriptions differ.
     if name == "range" or len({member.topics for member in members}) == 1:
         assert ours == group_strategies.flat(
             reference_assignors.kafka_python(name, members, topics)
         )
-    if all(member.instance_id is None for member in members):  # aiokafka knows no other order
+    if all(member.instance_id is None for member in members):  # aiokafka has no other order
         assert ours == group_strategies.flat(reference_assignors.aiokafka(name, members, topics))
 
 
 def racked(**racks):
-    """Members of topics a and b, by their racks."""
+    """Return members of topics a and b, by rack."""
     return [
         Member(member_id=member_id, topics=("a", "b"), rack=rack)
         for member_id, rack in racks.items()
@@ -37,7 +37,7 @@ def racked(**racks):
 
 
 def assigned(members, *topics):
-    """Without empty parts, in Java's notation: ``{"m1": "a0 a1"}``."""
+    """Return the assignment without empty entries, in Java's notation: ``{"m1": "a0 a1"}``."""
     given_out = Range().assign(members, group_strategies.named(*topics))
     check_assignment(members, group_strategies.named(*topics), given_out)
     return {
@@ -46,7 +46,7 @@ def assigned(members, *topics):
     }
 
 
-# What follows was worked out by hand along Kafka's RangeAssignor.
+# Results derived by hand from Kafka's RangeAssignor
 
 
 def test_range_prefers_racks_to_member_order():
@@ -87,7 +87,7 @@ def test_range_member_without_rack_takes_any_partition():
 
 @pytest.mark.parametrize("racks", [("xy", "xy", "xy"), ("z", "z", "zz"), ()])
 def test_range_ignores_irrelevant_racks(racks):
-    """Where all partitions are in all racks, where members are in none of them, or nobody knows."""
+    """All partitions are in all racks, or members are in none of them, or racks are unknown."""
     members = racked(m1="y", m2="x")
     assert assigned(members, group_strategies.topic("a", 3, racks)) == {"m1": "a0 a1", "m2": "a2"}
 

@@ -1,4 +1,4 @@
-"""What each assignor is for."""
+"""The assignors with a special purpose: weighted, co-partitioned, redundant and others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TestWeighted:
         )
         for mine, weight in zip(given_out.values(), weights, strict=True):
             for its, other in zip(given_out.values(), weights, strict=True):
-                # One partition from mine to its would not bring the two nearer to proportion.
+                # One more partition moved would not improve the proportion of the two members.
                 assert mine == 0 or (mine - 0.5) / weight <= (its + 0.5) / other
 
     @pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
@@ -91,7 +91,7 @@ class TestCoPartitioned:
         given_out = CoPartitioned("a", "b").assign(members, topics)
         assert given_out["m1"]["a"] == given_out["m1"]["b"]
         assert given_out["m2"]["a"] == given_out["m2"]["b"]
-        assert given_out["m3"] == {"c": [0]}  # who has nothing yet comes first
+        assert given_out["m3"] == {"c": [0]}  # The member without partitions comes first
         check_assignment(members, topics, given_out)
 
     @settings(max_examples=40)
@@ -220,7 +220,7 @@ class TestConsistentHashing:
         )
         forgetful = self.members(9)
         moved = 200 - group_strategies.kept(ten[:9], assignor.assign(forgetful, self.topics))
-        assert 10 <= moved <= 60  # a tenth was the leaver's; round-robin would move 180
+        assert 10 <= moved <= 60  # The leaver had a tenth; round-robin would move 180
 
     def test_static_member_keeps_positions_under_any_id(self):
         def shares(*ids):
@@ -340,7 +340,7 @@ class TestRacks:
         given_out = CooperativeSticky().assign(members, topics)
         check_assignment(members, topics, given_out)
         assert set(counts(given_out).values()) == {3}
-        assert self.matched(members, topics, given_out) == 8  # of z there is one too many
+        assert self.matched(members, topics, given_out) == 8  # Rack z has one partition too many
 
     def test_even_loads_come_before_racks(self):
         topics = group_strategies.named(group_strategies.topic("a", 4, "xxxx"))

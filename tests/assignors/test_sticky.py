@@ -1,4 +1,4 @@
-"""Sticky and cooperative-sticky: level, sticky, and never from owner to owner at once."""
+"""Sticky and cooperative-sticky: balanced, sticky, and never moved directly between owners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from partage.assignors.user_data import encode_sticky
 
 
 def sticky(members, topics):
-    """The placement before anything is held back: as ``sticky`` members would tell of it."""
+    """Return the placement before partitions are held back, as ``sticky`` user data."""
     told = [
         msgspec.structs.replace(
             member, user_data=encode_sticky(member.owned, member.generation), owned={}
@@ -104,10 +104,10 @@ def test_sticky_is_as_balanced_as_other_clients(peer, data):
 
 
 def test_sticky_is_as_sticky_as_other_clients():
-    """Kafka's algorithm, as aiokafka has it, on the same histories.
+    """Kafka's algorithm, as implemented by aiokafka, on the same histories.
 
-    Neither looks for the least number of moves, which would be slow; where both end equally level,
-    one or the other moves a little more now and then.
+    Neither implementation minimises the number of moves, which would be slow. With equal balance,
+    each of them sometimes moves slightly more than the other.
     """
     more, less, ours_in_all, theirs_in_all = 0, 0, 0, 0
     for seed in range(600):
@@ -122,7 +122,7 @@ def test_sticky_is_as_sticky_as_other_clients():
         if group_strategies.unevenness(members, ours) < group_strategies.unevenness(
             members, theirs
         ):
-            continue  # that may well take more moves
+            continue  # Better balance may need more moves
         our_kept, their_kept = (
             group_strategies.kept(members, ours),
             group_strategies.kept(members, theirs),

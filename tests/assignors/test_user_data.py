@@ -1,4 +1,4 @@
-"""User data is Kafka's, byte for byte: the same bytes out of other people's code, and into it."""
+"""The user data is byte-compatible with Kafka's and with other clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ partitions = st.lists(st.integers(0, 2**31 - 1), unique=True, min_size=1, max_si
 owned = st.dictionaries(st.text(min_size=1, max_size=5), partitions, max_size=4)
 generations = st.integers(-1, 2**31 - 1)
 
-#: Written out by Java's schema: an array of (string, array of int32), then an int32.
+#: Encoded with Java's schema: an array of (string, array of int32), then an int32.
 BYTES = (
     b"\0\0\0\2"
     b"\0\1a" + b"\0\0\0\2" + b"\0\0\0\0" + b"\0\0\0\5"

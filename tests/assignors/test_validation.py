@@ -1,4 +1,4 @@
-"""What nobody should be given, and what the author of an assignor is told."""
+"""Validation of assignments, and explanations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates made on the spot: an authority, and what it signs."""
+"""A certificate authority for tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEM = serialization.Encoding.PEM
 
 
 class Authority:
-    """Signs certificates; its files are put into ``directory``."""
+    """A certificate authority; its files are written to ``directory``."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self._directory = directory
@@ -40,7 +40,7 @@ class Authority:
         password: str | None = None,
         days: int = 1,
     ) -> IssuedCertificate:
-        """A certificate for these hosts, or for a client if there are none."""
+        """Issue a certificate for these hosts, or for a client if there are none."""
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self._signed(_name(name), key.public_key(), hosts, days=days)
         encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
@@ -80,14 +80,14 @@ class Authority:
 
 
 class IssuedCertificate:
-    """A certificate's files."""
+    """The files of an issued certificate."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self.certificate = certificate
         self.key = key
 
     def server(self, *, clients_of: Authority | None = None) -> ssl.SSLContext:
-        """A context to listen with, which asks clients for a certificate if told to."""
+        """Return a server context; with ``clients_of`` it requires a client certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.certificate, self.key)
         if clients_of is not None:
@@ -96,14 +96,16 @@ class IssuedCertificate:
         return context
 
     def in_one_file(self) -> Self:
-        """The same with the key before the certificate, as Kafka has them."""
+        """Write the key before the certificate into one file, as Kafka expects it."""
         both = self.certificate.with_suffix(".both")
         both.write_bytes(self.key.read_bytes() + self.certificate.read_bytes())
         return type(self)(both, both)
 
 
 class AlertingPort:
-    """Refuses TLS handshakes as most servers do, with an alert; asyncio's close without one."""
+    """A port that rejects TLS handshakes with an alert, as most servers do; asyncio's closes
+    without one.
+    """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -128,12 +130,12 @@ class AlertingPort:
                 return
             with accepted:
                 accepted.settimeout(20)
-                with accepted.dup() as raw:  # wrapping takes the other one over
+                with accepted.dup() as raw:  # Wrapping takes over the other socket
                     with suppress(OSError):
                         self._context.wrap_socket(accepted, server_side=True).close()
                     with suppress(OSError):
                         raw.shutdown(socket.SHUT_WR)
-                        while raw.recv(1000):  # unread bytes at the end would cost the alert
+                        while raw.recv(1000):  # Closing with unread bytes would drop the alert
                             pass
 
 

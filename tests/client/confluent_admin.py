@@ -1,11 +1,11 @@
-"""What tests have another client do at a broker."""
+"""Producing and administration through another client, confluent-kafka."""
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 
 def produce(servers, topic, records, **config):
-    """Each record is a dict of what ``Producer.produce`` takes; all are acknowledged."""
+    """Produce records, each a dict of arguments to ``Producer.produce``; all are acknowledged."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, **config})
     failures = []
     for record in records:
@@ -28,7 +28,7 @@ def delete_topic(servers, topic):
 
 
 def delete_records(servers, topic, before, partition=0):
-    """Let the partition begin at the offset ``before``."""
+    """Delete the records before the offset ``before``."""
     admin = AdminClient({"bootstrap.servers": servers})
     cut = TopicPartition(topic, partition, before)
     admin.delete_records([cut])[cut].result(30)

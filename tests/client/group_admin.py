@@ -1,4 +1,4 @@
-"""What an administrator does to members of groups."""
+"""Administration of group members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGr
 
 
 async def remove_member(servers, group_id, member_id):
-    """Have a member leave in its name; it hears of it from its next heartbeat."""
+    """Remove a member from its group; its next heartbeat fails."""
     async with Cluster(servers) as cluster:
         coordinator = CoordinatorClient(cluster, group_id)
         await coordinator.connect()

@@ -1,4 +1,4 @@
-"""The broker's side of SASL, as a script for `scripted.ScriptedBroker`."""
+"""The broker side of SASL, as a script for `scripted_broker.ScriptedBroker`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ILLEGAL_SASL_STATE, UNSUPPORTED_MECHANISM, AUTHENTICATION_FAILED = 34, 33, 58
 
 
 class SaslScript:
-    """Asks for authentication on one connection at a time; closes on whoever does without.
+    """Requires authentication, on one connection at a time; closes connections without it.
 
-    ``passwords`` by user, ``tokens`` that are good; every exchange begins with a handshake.
-    ``lifetime_ms`` is that of a session.
+    ``passwords`` are by user, ``tokens`` are the valid ones, ``lifetime_ms`` is the session
+    lifetime. Every exchange begins with a handshake.
     """
 
     def __init__(self, *mechanisms: str, passwords: dict[str, str] | None = None) -> None:
@@ -56,7 +56,7 @@ class SaslScript:
         return SaslHandshakeResponse(error_code=error, mechanisms=self.mechanisms)
 
     def step(self, said: bytes) -> SaslAuthenticateResponse:
-        """The answer to one message of the mechanism's."""
+        """Return the response to one SASL message."""
         match self._mechanism:
             case "PLAIN":
                 authzid, user, password = said.decode().split("\0")
@@ -107,7 +107,7 @@ class SaslScript:
 
 
 def unsigned_jwt(**claims: Any) -> str:
-    """A token that says these things and is signed by nobody."""
+    """Return an unsigned token with these claims."""
 
     def part(said: dict[str, Any]) -> str:
         return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")

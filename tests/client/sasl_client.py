@@ -1,4 +1,4 @@
-"""Clients that authenticate themselves at a scripted broker."""
+"""Clients that authenticate with a scripted broker."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ PASSWORD = "pa=ss,wörd"
 
 
 def options(mechanism, password=PASSWORD, **more):
-    """Of a client that gives up late, so that what is retried for ever is noticed."""
+    """Return options of a client with long timeouts, so that endless retries are noticed."""
     security = {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": mechanism,
@@ -43,7 +43,7 @@ def topics(options, script, **broker):
 
 
 def refused(kind, options, script, match):
-    """It fails so, at once, and with nothing secret said."""
+    """Check that the error is raised at once and contains no secret."""
     with pytest.raises(kind, match=match) as raised:
         topics(options, script)
     assert not raised.value.is_retriable

@@ -1,4 +1,4 @@
-"""A broker that does what a test tells it to, whatever a real one would do."""
+"""A broker whose responses a test defines."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from partage.wire.apis.metadata import (
 )
 from partage.wire.frames import encode_response_frame, parse_request_header, parse_request_prefix
 
-#: Say nothing, and keep the connection.
+#: Send nothing, and keep the connection.
 SILENCE = object()
 #: Close the connection.
 CLOSE = object()
-#: Let what was sent so far be received.
+#: Let the client receive the bytes sent so far.
 TURN = object()
 
 
 class ScriptedRequest(NamedTuple):
-    """A request, and how to answer it."""
+    """A request, with a method that encodes a response."""
 
     api: AnyApi
     version: int
@@ -49,14 +49,14 @@ class ScriptedRequest(NamedTuple):
         return b"".join(encode_response_frame(header, self.correlation_id, body))
 
 
-#: Raw bytes to send, a message to answer with, one of the words above, or None for the default;
-#: in a list one after the other.
+#: Raw bytes to send, a response message, one of the constants above, or None for the default
+#: response; a list sends several in order.
 Answer = Any
 Script = Callable[[ScriptedRequest], Answer]
 
 
 class ScriptedBroker:
-    """Listens on a free port; every request goes to ``script``, then to the defaults."""
+    """A broker on a free port. Requests go to ``script``, then to the default responses."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ScriptedBroker:
         await asyncio.gather(*self._serving)
 
     def names(self) -> list[str]:
-        """The APIs that were asked, without the greeting."""
+        """Names of the requested APIs, without ApiVersions."""
         return [asked.api.name for asked in self.asked if asked.api.name != "ApiVersions"]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -102,7 +102,8 @@ class ScriptedBroker:
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
-                if size > 100 * 1024 * 1024:  # as Kafka; a TLS greeting looks so
+                # Kafka's limit; a TLS handshake looks like a larger frame
+                if size > 100 * 1024 * 1024:
                     writer.close()
                     return
                 asked = _asked(await reader.readexactly(size))
@@ -179,7 +180,7 @@ def _asked(frame: bytes) -> ScriptedRequest:
 
 
 def api_versions(apis: Iterable[AnyApi], error: int = 0) -> ApiVersionsResponse:
-    """The greeting of a broker that speaks these."""
+    """Return the ApiVersions response of a broker with these APIs."""
     ranges = [
         ApiVersionRange(api_key=api.key, min_version=api.version_min, max_version=api.version_max)
         for api in apis
@@ -190,7 +191,7 @@ def api_versions(apis: Iterable[AnyApi], error: int = 0) -> ApiVersionsResponse:
 def fetched(
     asked: ScriptedRequest, records: bytes = b"", *, error: int = 0, end: int = 100
 ) -> FetchResponse:
-    """The answer to a Fetch of one partition."""
+    """Return a Fetch response for one partition."""
     result = FetchPartitionResult(
         partition_index=0, error_code=error, high_watermark=end, records=[records]
     )

@@ -1,4 +1,4 @@
-"""HOST:PORT, as bootstrap.servers has it."""
+"""Parsing of HOST:PORT in bootstrap.servers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The same client against Apache Kafka: versions, topic ids, transactions, what is gone."""
+"""The client with Apache Kafka: versions, topic ids, transactions, deleted records."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ def servers():
 
 
 def read(servers, partition, first, options=None):
-    """Values from an offset to the end."""
+    """Return the values from an offset to the end."""
 
     async def main():
         async with Cluster(servers) as cluster:

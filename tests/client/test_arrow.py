@@ -97,7 +97,9 @@ def test_repeated_columns_are_slices_of_one_array():
 
 @pytest.mark.parametrize("with_headers", [False, True])
 def test_arrow_stream_size_is_close_to_data_size(with_headers):
-    """Arrow's stream ships the whole buffer of an empty child array: they must be trimmed."""
+    """An Arrow stream contains the whole buffer of an empty child array, so buffers must be
+    trimmed.
+    """
     headers = (("h", b"y" * 50),)
     records = [
         SimpleRecord(None, b"x" * 100, headers if n < 500 and with_headers else ())

@@ -1,4 +1,4 @@
-"""Finding brokers and leaders."""
+"""Lookup of brokers, topics and leaders."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ T0 = TopicPartition("t", 0)
 
 
 def run(main, script=lambda asked: None, options=OPTIONS):
-    """``main(cluster, broker)`` with a cluster of one scripted broker."""
+    """Run ``main(cluster, broker)`` with a cluster of one scripted broker."""
 
     async def whole():
         async with (
@@ -150,7 +150,8 @@ def test_partition_without_leader_raises():
         with pytest.raises(NoLeaderError, match="t-0 has no leader"):
             await cluster.leader(T0)
         broker.leader_id = 1
-        connection, leadership = await cluster.leader(T0)  # asked anew, nobody had to say so
+        # This call refreshes the metadata by itself
+        connection, leadership = await cluster.leader(T0)
         return connection.address == broker.address, leadership
 
     assert run(main) == (True, (1, 4))
@@ -168,7 +169,7 @@ def test_unreachable_leader_names_advertised_address(caplog):
             await cluster.leader(T0)
 
     run(main)
-    assert len(caplog.records) == 1  # while it is tried again and again
+    assert len(caplog.records) == 1  # Only one message, although it is retried
 
 
 def test_moved_leader_is_followed():
@@ -211,7 +212,7 @@ class TestUnreachable:
         assert run(main) == ["t"]
 
     def test_broker_that_answered_before_is_retried(self):
-        """A broker that restarts is back on its port after a while."""
+        """A broker that restarts comes back on its port after a while."""
 
         async def main(cluster, broker):
             await cluster.topics(["t"])

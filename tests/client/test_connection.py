@@ -1,4 +1,4 @@
-"""One connection, against brokers that behave and brokers that do not."""
+"""One connection, with correct and faulty brokers."""
 
 import asyncio
 import struct
@@ -26,7 +26,7 @@ OPTIONS = ClientOptions(request_timeout_ms=20_000, connect_timeout_ms=20_000)
 
 
 def on(name, *answers):
-    """A script: the n-th request of this API gets the n-th answer, later ones the last."""
+    """Return a script: the n-th request of this API gets the n-th response, later ones the last."""
     left = list(answers)
 
     def script(asked):
@@ -42,7 +42,7 @@ def beat(member="m"):
 
 
 def run(main, script=lambda asked: None, options=OPTIONS):
-    """``main(connection, broker)`` with a connection to a scripted broker."""
+    """Run ``main(connection, broker)`` with a connection to a scripted broker."""
 
     async def whole():
         async with ScriptedBroker(script) as broker:
@@ -107,7 +107,7 @@ def test_response_may_arrive_byte_by_byte():
 
 class TestVersions:
     def test_older_api_versions_request_is_retried(self):
-        """KIP-511: the refusal is a v0 body."""
+        """KIP-511: the error response has a v0 body."""
 
         def script(asked):
             if asked.api.name != "ApiVersions" or asked.version == 0:
@@ -191,7 +191,7 @@ class TestOpening:
 
 
 class TestEnding:
-    """What ends a connection tells everybody who waits on it, and refuses what comes after."""
+    """A connection that closes fails its pending requests and rejects new ones."""
 
     @pytest.mark.parametrize(
         ("answer", "failure", "story"),
@@ -218,7 +218,7 @@ class TestEnding:
             (
                 struct.pack(">ii", 5, 2) + b"\x00",
                 InvalidResponseError,
-                "Heartbeat v4: .* ends too early",
+                "Heartbeat v4: .* ends before its last field",
             ),
         ],
     )
@@ -263,7 +263,7 @@ class TestEnding:
 
         async def main(connection, broker):
             beating = asyncio.ensure_future(connection.send(HEARTBEAT, beat()))
-            await connection.send(METADATA, ALL)  # by now the Heartbeat is there too
+            await connection.send(METADATA, ALL)  # By now the Heartbeat response has arrived too
             beating.cancel()
             broker.script = lambda asked: [
                 late[0].reply(HeartbeatResponse(error_code=0)),

@@ -1,4 +1,4 @@
-"""Frames out of pieces of any size."""
+"""Reassembly of frames from chunks of any size."""
 
 import struct
 
@@ -10,12 +10,10 @@ from partage.client.frame_reader import FrameReader, InvalidFrameSizeError
 
 
 def feed(reader, stream, sizes):
-    """Give the reader ``stream`` in pieces of at most these sizes, over and over."""
+    """Feed ``stream`` to the reader in chunks of at most these sizes, repeatedly."""
     frames, pos, turn = [], 0, 0
     while pos < len(stream):
-        room = (
-            reader.free_buffer()
-        )  # a view that lives on through `received`, as an event loop's does
+        room = reader.free_buffer()  # A view that outlives `receive`, like that of an event loop
         count = min(len(room), sizes[turn % len(sizes)], len(stream) - pos)
         room[:count] = stream[pos : pos + count]
         frames += reader.receive(count)

@@ -1,4 +1,4 @@
-"""An event loop beside code that is not asynchronous."""
+"""An event loop in a thread, for code without asyncio."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def test_call_raises_exception_of_work(loop):
 
 @pytest.mark.timeout(60)
 def test_signal_handler_may_submit_during_submit(loop, monkeypatch):
-    """As Spark's SIGTERM does, which has to leave a group whatever else is going on."""
+    """For example Spark's SIGTERM handler, which must leave the group at any moment."""
     begin, done = asyncio.run_coroutine_threadsafe, []
 
     async def work(what):
@@ -88,7 +88,7 @@ def test_iterate_closes_source_on_early_exit(loop):
     async def source():
         try:
             yield 1
-            await asyncio.Event().wait()  # never
+            await asyncio.Event().wait()  # Blocks forever
             yield 2
         finally:
             ended.set()
@@ -105,7 +105,7 @@ def test_stop_cancels_running_work():
 
     async def forever():
         try:
-            await asyncio.Event().wait()  # never
+            await asyncio.Event().wait()  # Blocks forever
         finally:
             ended.set()
 
@@ -125,7 +125,7 @@ def test_stop_abandons_tasks_that_do_not_end(loop, monkeypatch, caplog):
         begun.set()
         while True:
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()  # never
+                await asyncio.Event().wait()  # Blocks forever
 
     thread.submit(stubborn())
     assert begun.wait(30)
@@ -156,13 +156,13 @@ def test_stop_cancels_tasks_created_by_cancellation():
 
     async def after():
         try:
-            await asyncio.Event().wait()  # never
+            await asyncio.Event().wait()  # Blocks forever
         finally:
             ended.set()
 
     async def before():
         try:
-            await asyncio.Event().wait()  # never
+            await asyncio.Event().wait()  # Blocks forever
         finally:
             before.next = asyncio.ensure_future(after())
             await asyncio.sleep(0)

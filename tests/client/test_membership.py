@@ -1,4 +1,4 @@
-"""Members of groups that consume nothing: who is there, what is told, who is out."""
+"""Members of groups without partitions: assignments, callbacks and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def member(servers, metadata, group_id="crew", protocol_type="crew", **options):
 
 
 async def standing_of(a_member, fits):
-    """The first standing whose state is as wanted."""
+    """Return the first assignment whose state satisfies ``fits``."""
     async for standing in a_member.assignments():
         if fits(standing.state):
             return standing
@@ -141,7 +141,7 @@ def test_listener_is_called_in_order(servers):
             await one.assignment(after=first.generation)
 
     run(main())
-    # Twice at first: the coordinator gives the member an id to join with.
+    # Twice at first: the coordinator assigns a member id, with which the member rejoins.
     once = ["rejoining", "assigned None"]
     assert told.calls == ["rejoining", *once, *once, "leaving"]
 
@@ -226,7 +226,7 @@ REASON = "ValueError: no rack for h\u00f6st"
     ids=["json", "bytes"],
 )
 def test_assign_failure_without_coordinator_support(servers, metadata, said):
-    """Each member is given one that says so, as by a leader of ours on Apache Kafka."""
+    """Each member gets an assignment that carries the error, as from our leader on Apache Kafka."""
     told, is_mended = Told(), []
 
     def assign(meeting):
@@ -250,7 +250,7 @@ def test_assign_failure_without_coordinator_support(servers, metadata, said):
 
     run(main())
     given = {call for call in told.calls if call.startswith("assigned")}
-    assert len(given) == 1, "nobody is told of a state that is none"
+    assert len(given) == 1, "an error is not reported as a state"
 
 
 def test_undecodable_metadata_names_the_member(servers):
@@ -282,7 +282,7 @@ def test_other_protocol_type_is_rejected(servers, caplog):
 
 
 def test_member_unknown_to_coordinator_rejoins(servers):
-    """Alone in its group, and its member id stale: it joins anew and is not stuck."""
+    """A single member with a stale member id joins again and does not hang."""
     told = Told()
 
     async def main():

@@ -1,4 +1,4 @@
-"""Where partitions begin and end."""
+"""ListOffsets: the ends of partitions, and offsets by time."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ def test_list_offsets_of_unknown_topic_raises(partage_broker):
 
 
 def run(script, wanted, *, attempts=4):
-    """What was found, or raised, and how often a scripted broker was asked."""
+    """Return the result or the error, and the number of requests to a scripted broker."""
 
     async def main():
         policy = RetryPolicy(attempts_max=attempts, backoff_ms=1, backoff_max_ms=1)
@@ -75,7 +75,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def failing(error, times, index):
-    """A script whose first answers have this error for partition ``index``."""
+    """Return a script whose first responses have this error for partition ``index``."""
     left = [error] * times
 
     def script(asked):

@@ -1,4 +1,4 @@
-"""Reading ranges of a partition, from brokers that behave and brokers that do not."""
+"""Reading ranges of a partition, with correct and faulty brokers."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ QUICK = ClientOptions(retries=RetryPolicy(backoff_ms=1, backoff_max_ms=1))
 
 
 async def offsets(cluster, first, last, options=None):
-    """The offsets of the records of a range, a list for each column set."""
+    """Return the offsets of the records of a range, a list for each column set."""
     found = []
     async for answer in fetch_range(cluster, T0, first, last, options):
         found += [
@@ -142,7 +142,7 @@ def batch(first, count, **options):
 
 
 def run(script, first=0, last=100, options=None, client=QUICK):
-    """The offsets read from a scripted broker, and the broker."""
+    """Return the offsets read from a scripted broker, and the broker."""
 
     async def main():
         async with ScriptedBroker(script) as broker, Cluster([broker.address], client) as cluster:
@@ -158,7 +158,7 @@ async def answers(script):
 
 
 def serving(*answers):
-    """A script: Fetch requests are answered with these in turn, records or what else there is."""
+    """Return a script that answers Fetch requests with these in turn: records or other values."""
     left = list(answers)
 
     def script(asked):
@@ -189,7 +189,9 @@ class TestAnswers:
         assert positions(broker) == [0, 10]
 
     def test_compaction_gaps_are_no_error(self):
-        """Batches keep their range when their records go; whole batches may go too."""
+        """Batches keep their offset range when records are removed; whole batches may be removed
+        too.
+        """
         kept = encode_batch(
             [SimpleRecord(None, b"x", offset_delta=3)], base_offset=10, last_offset_delta=9
         )
@@ -203,7 +205,7 @@ class TestAnswers:
         assert found == [list(range(4, 13))]
 
     def test_aborted_transactions_are_passed_to_decoder(self):
-        """The broker names them with the answer; the decoder's own tests have the rest."""
+        """The broker lists them in the response; the decoder's tests cover the rest."""
         from partage.wire.apis.fetch import FetchAbortedTransaction
 
         lost = batch(0, 5, producer_id=9, producer_epoch=0, is_transactional=True)
@@ -288,7 +290,7 @@ class TestErrors:
             run(serving(29))
 
     def test_offset_out_of_range_is_verified(self):
-        """A new leader may not know its own end for a moment."""
+        """A new leader may not know its end offset for a moment."""
         found, _ = run(serving(1, 1, batch(0, 100)))
         assert flat(found) == list(range(100))
 

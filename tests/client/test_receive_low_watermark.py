@@ -1,4 +1,4 @@
-"""Large answers in few turns of the event loop, and nothing ever waited for that does not come."""
+"""Large responses take few loop iterations, and no wait is for bytes that do not arrive."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def run(request):
 
 
 class Counting(Connection):
-    """Counts the turns of the loop in which something came."""
+    """Counts the loop iterations in which bytes arrived."""
 
     turns = 0
 
@@ -41,7 +41,7 @@ async def ask(connection, topic="t"):
 
 
 def in_pieces(held, count=None):
-    """Answers with these records, piece by piece; after ``count`` pieces the connection is cut."""
+    """Answer with these records in chunks; close the connection after ``count`` chunks."""
 
     def script(asked):
         if asked.api is not FETCH:
@@ -114,7 +114,7 @@ def test_truncated_large_response_fails_at_once(run, count):
         ("linux", "5.8.0", True),
         ("linux", "5.15.167.4-microsoft-standard-WSL2", True),
         ("linux", "5.4.0-200", False),
-        ("linux", "4.4.0", False),  # gVisor says so
+        ("linux", "4.4.0", False),  # gVisor reports this release
         ("linux", "", False),
         ("darwin", "24.1.0", False),
         ("win32", "11", False),

@@ -1,4 +1,4 @@
-"""TLS and every SASL mechanism against Apache Kafka: connect, find topics, fetch, be refused."""
+"""TLS and every SASL mechanism with Apache Kafka: connect, read, and be rejected."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.interop
 
 T = TopicPartition("t", 0)
 VALUES = [b"value %d" % n for n in range(1000)]
-#: As they are for Kafka, which prepares neither names nor passwords (RFC 4013 would).
+#: Sent unchanged: Kafka applies no SASLprep (RFC 4013).
 USERS = {"alice": "pa=ss,word", "bob=,": "½ ﬁne ☕ pässword"}
 MODULES = "org.apache.kafka.common.security"
 SESSION_MS = 3000
@@ -76,7 +76,7 @@ def kafka(authority):
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
         "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
-        # Longer than any token, so that only the token's own end counts.
+        # Longer than any token's lifetime, so that only the token's expiry matters.
         "listener.name.short.oauthbearer.connections.max.reauth.ms": "100000000",
     }
     for listener in ("sasl", "secure", "short"):
@@ -109,7 +109,7 @@ def add_scram_users(kafka):
 
 
 def options(**security):
-    """Of a client that would go on for ten minutes, so that an error which is retried shows."""
+    """Return options with ten minutes of retries, so that retried errors are noticed."""
     return ClientOptions(
         security=parse_security_options(security), retries=RetryPolicy(timeout_ms=600_000)
     )
@@ -136,7 +136,7 @@ def token(seconds=600):
 
 
 async def values(cluster):
-    """All of the topic, through whatever connections that takes."""
+    """Read the whole topic."""
     assert list(await cluster.topics(["t"], fresh=True)) == ["t"]
     first = (await list_offsets(cluster, {T: EARLIEST}))[T].offset
     end = (await list_offsets(cluster, {T: LATEST}))[T].offset
@@ -255,7 +255,7 @@ class TestSasl:
         ids=["until the broker ends it", "until the token does"],
     )
     def test_sasl_session_is_renewed_during_read(self, kafka, given):
-        """One connection reads for longer than a session lasts, and is never made anew."""
+        """One connection reads for longer than a session lasts, and is never reopened."""
 
         async def main():
             async with Cluster(kafka.listener("SHORT"), given()) as cluster:

@@ -1,4 +1,4 @@
-"""The examples of docs/security.md, each run as it stands there but for the hosts' names."""
+"""The examples of docs/security.md, run unchanged except for host names."""
 
 import re
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_example_runs(number, sasl, tmp_path, monkeypatch, capsys):
     finally:
         loop.call(broker.__aexit__())
         loop.stop()
-    assert "100" in capsys.readouterr().out  # the end of what the scripted broker has
+    assert "100" in capsys.readouterr().out  # The last record of the scripted broker
     assert sasl.succeeded == (0 if asks_for_certificates else 1)
 
 

@@ -1,4 +1,4 @@
-"""Tokens from an endpoint, by the client's credentials (KIP-768)."""
+"""Tokens from an endpoint, with client credentials (KIP-768)."""
 
 import asyncio
 import base64
@@ -29,7 +29,7 @@ SECRET = "s3cret/+ü"
 
 
 class Endpoint:
-    """An HTTP server; ``answers`` are (status, body, headers), the last one again and again."""
+    """An HTTP server; ``answers`` are (status, body, headers), and the last one repeats."""
 
     def __init__(self, tls=None):
         outer = self
@@ -185,7 +185,7 @@ def test_endpoint_certificate_must_be_trusted(tmp_path):
 
 
 def test_redirects_are_not_followed(endpoint):
-    """CVE-2025-27817: the secret goes to the address in the options, and to no other."""
+    """CVE-2025-27817: the secret is sent only to the configured address."""
     endpoint.answers.append((307, b"", {"Location": "file:///etc/passwd"}))
     with pytest.raises(TokenUnavailableError, match="answered 307"):
         current(options(endpoint.url))

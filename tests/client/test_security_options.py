@@ -1,4 +1,4 @@
-"""Options of TLS and SASL: what goes together, and what is never shown."""
+"""TLS and SASL options: conflicts, aliases, and hidden secrets."""
 
 import pickle
 import ssl
@@ -130,7 +130,7 @@ def test_repr_shows_given_options():
 
 
 def test_options_can_be_pickled_and_compared():
-    """Spark sends them to its workers, which keep one client for each."""
+    """Spark sends them to its workers, which keep one client for each set of options."""
     options = ClientOptions(security=parse_security_options(SASL))
     travelled = pickle.loads(pickle.dumps(options))
     assert travelled == options

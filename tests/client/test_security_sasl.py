@@ -1,4 +1,4 @@
-"""SASL: each mechanism, what is refused and how, and sessions that end."""
+"""SASL: each mechanism, and rejections."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ class TestPasswords:
         assert sasl.succeeded == 0
 
     def test_wrong_password_is_raised_in_poll(self):
-        """It is told in poll, and not left to try for ever."""
+        """The error is raised in poll; the member does not retry forever."""
 
         async def main():
             async with ScriptedBroker(
@@ -94,13 +94,13 @@ class TestPasswords:
         assert caplog.text == ""
 
     def test_plain_sends_no_authorization_identity(self):
-        """CVE-2017-12610: whom one may act as is the broker's to derive from the user."""
+        """CVE-2017-12610: the broker derives the authorization identity from the user."""
         sasl = SaslScript("PLAIN", passwords={"alice": PASSWORD})
         topics(options("PLAIN"), sasl)
         assert sasl.said == [f"\0alice\0{PASSWORD}".encode()]
 
     def test_names_and_passwords_are_sent_unchanged(self):
-        """SASLprep would change the one and refuse the other; Kafka does without."""
+        """SASLprep would change the one and reject the other; Kafka does not apply it."""
         scram = Scram(Address("kafka", 9092), "SCRAM-SHA-256", "½,", "☕")
         assert asyncio.run(scram.initial_response()).startswith("n,,n=½=2C,r=".encode())
 
@@ -117,7 +117,7 @@ class TestPasswords:
 
 
 class LyingSasl(SaslScript):
-    """Changes what SCRAM's server says, by step."""
+    """A SASL script that changes SCRAM's server messages, by step."""
 
     def __init__(self, **lies):
         super().__init__("SCRAM-SHA-256", passwords={"alice": PASSWORD})
@@ -132,7 +132,7 @@ class LyingSasl(SaslScript):
 
 
 def changed(name, change):
-    """One attribute of a SCRAM message made another."""
+    """Return a function that replaces one attribute of a SCRAM message."""
 
     def lie(said):
         parts = dict(part.split("=", 1) for part in said.decode().split(","))
@@ -143,7 +143,7 @@ def changed(name, change):
 
 
 class TestTheBrokersProof:
-    """In SCRAM the broker proves itself too, before and after we did."""
+    """In SCRAM the broker also proves its identity, in both of its messages."""
 
     @pytest.mark.parametrize(
         ("change", "why"),
@@ -156,7 +156,7 @@ class TestTheBrokersProof:
         ],
     )
     def test_server_nonce_must_extend_client_nonce(self, change, why):
-        """CVE-2024-56128 on our side: a nonce that only ends or begins like ours."""
+        """CVE-2024-56128 on the client side: a nonce that only ends or begins like ours."""
         sasl = LyingSasl(first=changed("r", change))
         refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, why)
         assert len(sasl.said) == 1
@@ -165,7 +165,7 @@ class TestTheBrokersProof:
         "count", ["1", "4095", "1000001", "999999999999", "-5000", "x", "٤٠٩٦"]
     )
     def test_iteration_count_is_limited(self, count):
-        """CVE-2026-10143; and few would let a listener guess the password."""
+        """CVE-2026-10143. Too few iterations would let an eavesdropper guess the password."""
         sasl = LyingSasl(first=changed("i", lambda _: count))
         before = time.process_time()
         why = r"iterations; 4096 to 1000000 are allowed"
@@ -213,7 +213,9 @@ class TestWhoAsks:
         )
 
     def test_missing_authentication_is_reported(self):
-        """It only closes the connection; we ask it what it wants instead of trying for ever."""
+        """The broker only closes the connection. The client asks for its mechanisms instead of
+        retrying.
+        """
         given = ClientOptions(retries=RetryPolicy(timeout_ms=600_000))
         why = r"by PLAIN or OAUTHBEARER; set security_protocol=SASL_PLAINTEXT and sasl_mechanism"
         refused(AuthenticationRequiredError, given, SaslScript("PLAIN", "OAUTHBEARER"), why)

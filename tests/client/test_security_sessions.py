@@ -1,4 +1,4 @@
-"""SASL sessions that end, and are renewed (KIP-368)."""
+"""SASL sessions with a lifetime, and their renewal (KIP-368)."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ from .scripted_broker import SILENCE, ScriptedBroker
 
 
 class TurnedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock can be put forward."""
+    """An event loop whose clock can be advanced."""
 
     ahead_s = 0.0
 
@@ -28,7 +28,7 @@ class TurnedLoop(asyncio.SelectorEventLoop):
 
 
 class TestSessionsThatEnd:
-    """KIP-368: authenticated again on the same connection, before the broker's time is over."""
+    """KIP-368: the client authenticates again on the same connection before the session ends."""
 
     def run(self, main, script, given=None):
         async def whole(loop):
@@ -60,7 +60,7 @@ class TestSessionsThatEnd:
             loop.ahead_s += 12
             await connection.send(METADATA, ALL)
             assert sasl.succeeded == 2
-            loop.ahead_s += 84  # the new session's time counts from its own beginning
+            loop.ahead_s += 84  # The new session's lifetime starts with the new session
             await connection.send(METADATA, ALL)
             assert sasl.succeeded == 2
             assert broker.connections == 1
@@ -78,7 +78,7 @@ class TestSessionsThatEnd:
         assert sasl.succeeded == 1
 
     def test_requests_wait_for_renewal(self):
-        """A broker that renews a session takes nothing but SASL on its connection."""
+        """During a renewal a broker accepts only SASL requests on the connection."""
         sasl = self.sasl()
         held = []
         is_held = asyncio.Event()
@@ -100,8 +100,8 @@ class TestSessionsThatEnd:
             answered = asyncio.ensure_future(connection.send(HEARTBEAT, beat))
             await is_held.wait()
             del broker.asked[:]
-            loop.ahead_s += 16  # less than the request's time ...
-            connection._renew_at = loop.time()  # ... and the session's is near its end
+            loop.ahead_s += 16  # Less than the request timeout
+            connection._renew_at = loop.time()  # The session is near its end
             more = [asyncio.ensure_future(connection.send(METADATA, ALL)) for _ in range(3)]
             more.append(asyncio.ensure_future(connection.send(HEARTBEAT, beat)))
             for _ in range(10):

@@ -1,4 +1,4 @@
-"""TLS: whom we trust, what we show, and what is said when the two sides do not fit."""
+"""TLS: trust, client certificates, and errors if the two sides do not match."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ def options(authority, **more):
 
 
 async def metadata(options, **broker):
-    """The topics that a broker names over such a connection, and the TLS version spoken."""
+    """Return the topics that a broker lists over such a connection, and the TLS version."""
     async with ScriptedBroker(**broker) as serving:
         connection = await Connection.open(serving.address, options)
         try:
@@ -178,7 +178,7 @@ class TestOurCertificate:
             pytest.raises(ClientCertificateRejectedError, match="set ssl_certfile and ssl_keyfile"),
         ):
             run(Connection.open(port.address, options(authority)))
-        # In TLS 1.2 the alert does not say what was missing.
+        # In TLS 1.2 the alert does not say that the certificate is missing.
         asking.maximum_version = ssl.TLSVersion.TLSv1_2
         with (
             AlertingPort(asking) as port,
@@ -202,7 +202,7 @@ class TestOurCertificate:
 
 class TestPortsThatDoNotFit:
     def test_tls_to_plaintext_port(self, run, authority):
-        """A broker takes a TLS greeting for a frame that is too large, and closes."""
+        """A broker reads a TLS handshake as a frame that is too large, and closes."""
 
         async def main():
             async with (
@@ -216,7 +216,7 @@ class TestPortsThatDoNotFit:
 
     @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
     def test_closing_port_is_probed_once(self, run, authority, protocol):
-        """A broker that restarts closes connections too, and need not be asked each time."""
+        """A broker that restarts also closes connections; it is not probed each time."""
         made = []
 
         async def main():
@@ -234,7 +234,7 @@ class TestPortsThatDoNotFit:
                             await cluster.topics(["t"])
 
         run(main())
-        # Three of the client's, and one to look.
+        # Three by the client, one by the probe.
         assert len(made) == 4
 
     def test_tls_to_non_broker_port(self, run, authority):
@@ -255,7 +255,7 @@ class TestPortsThatDoNotFit:
     def test_plaintext_to_tls_port(self, run):
         async def main():
             async def alert(reader, writer):
-                writer.write(b"\x15\x03\x03\x00\x02\x02P")  # internal_error, as Java says
+                writer.write(b"\x15\x03\x03\x00\x02\x02P")  # Alert internal_error, as Java sends it
                 await reader.read(1000)
                 writer.close()
 
@@ -324,7 +324,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("password", ["wrong", None])
     def test_wrong_key_password_raises_without_prompt(self, authority, password, monkeypatch):
-        """OpenSSL would otherwise ask at the terminal, and hang."""
+        """OpenSSL would otherwise prompt at the terminal and block."""
         own = authority.issue("locked", password="right")
         given = {"ssl_certfile": str(own.certificate), "ssl_keyfile": str(own.key)}
         said = self.refused(authority, **given, ssl_password=password)

@@ -1,4 +1,4 @@
-"""SASL/OAUTHBEARER: where tokens come from, and what is refused."""
+"""SASL/OAUTHBEARER: sources of tokens, and rejections."""
 
 import asyncio
 import subprocess
@@ -40,7 +40,7 @@ class TestTokens:
         assert self.provided(lambda: provider(), "good")[0] == ["t"]
 
     def test_blocking_provider_does_not_block_loop(self):
-        """It runs beside the loop; ticks are counted while it waits for ten of them."""
+        """It runs outside the loop; the test counts ticks during ten calls."""
         ticks = []
 
         def provider():

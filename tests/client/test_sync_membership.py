@@ -1,4 +1,4 @@
-"""Memberships without asyncio: on a thread of their own, which ends with them."""
+"""Membership without asyncio, on a thread that ends with it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_membership_without_asyncio(servers):
 
 
 def test_close_in_listener_raises(servers):
-    """It would wait for itself; and the membership goes on."""
+    """It would be a deadlock; the membership continues."""
     refused = []
 
     class Closing(MembershipListener):
@@ -70,7 +70,7 @@ def test_interrupt_during_close_stops_thread(servers):
     class Interrupting(MembershipListener):
         async def on_leaving(self, standing):
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            await asyncio.Event().wait()  # never
+            await asyncio.Event().wait()  # Blocks forever
 
     one = Membership(servers, "crew", "crew", 1, listener=Interrupting(), **QUICK)
     one.assignment()

@@ -1,28 +1,29 @@
-"""Scenario files: one member, told what happens, and all that it does about it.
+"""Runner of scenario files: events to one member, and its reactions.
 
-A line is a command, or a comment; indented below stands all that comes of it. Commands:
+A line is a command or a comment. The indented lines below a command are its expected effects.
+Commands:
 
-    member [eager] [static INSTANCE] [polled] [healthy] [gathers MS]    a member; cooperative,
-                                                dynamic, not polled, gathering no changes of topics
-                                                if nothing else is said; the heartbeats of one that
-                                                is healthy go well, and are not shown
-    match TOPIC...                              its pattern matches these by now
-    subscribe TOPIC...                          poll, polled: somebody polls, and poll returns
-    found, not-found [ERROR], lost              what is heard of the coordinator
-    join [ERROR] [id=] [generation=] [leader=] [protocol=] [skip]     the answer to JoinGroup
-    sync [ERROR] [PARTITION...] [error=WHY]     the answer to SyncGroup; partitions are written t0
-    beat [ERROR], goodbye, commit ERROR         the answers to Heartbeat, LeaveGroup, OffsetCommit
-    assigned PARTITION..., cannot-assign WHY    the assignor of a leader is done
-    unfit, nonsense WHY                         the same, of the assignment that sync brings next
+    member [eager] [static INSTANCE] [polled] [healthy] [gathers MS]    create a member; by default
+                                                it is cooperative, dynamic, not polled, and has no
+                                                metadata delay; heartbeats of a healthy member
+                                                succeed and are not shown
+    match TOPIC...                              the topics that the pattern matches now
+    subscribe TOPIC...                          poll, polled: poll is called, poll returned
+    found, not-found [ERROR], lost              results of the coordinator lookup
+    join [ERROR] [id=] [generation=] [leader=] [protocol=] [skip]     the JoinGroup response
+    sync [ERROR] [PARTITION...] [error=WHY]     the SyncGroup response; a partition is written t0
+    beat [ERROR], goodbye, commit ERROR         responses to Heartbeat, LeaveGroup, OffsetCommit
+    assigned PARTITION..., cannot-assign WHY    the result of the leader's assignor
+    unfit, nonsense WHY                         the result of decoding the next assignment
     outdated PARTITION...                       its leader reads only an older version
-    told                                        the listener's callback has returned
-    rejoin WHY, metadata [WHY], leave [aloud], drain    what the user or the shell wants
-    tick MS                                     time passes; timers fire at their moment
-    stall MS                                    the process stands still
+    told                                        the listener callback returned
+    rejoin WHY, metadata [WHY], leave [aloud], drain    requests of the user or the shell
+    tick MS                                     time passes; timers fire at their deadlines
+    stall MS                                    the process is stopped for this time
 
-Answers are to the last request of their kind. The subscription is written, and an assignment read,
-as soon as it is asked for. What is shown: what is sent and asked for, each change of state, each
-timer that fires, and what may be delivered whenever that changes.
+A response is to the last request of its kind. The subscription is encoded, and an assignment
+decoded, as soon as it is requested. The expected lines are: requests and other actions, state
+transitions, fired timers, and the deliverable partitions whenever they change.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def words(partitions: Iterable[TopicPartition]) -> str:
 
 
 def error_of(said: list[str]) -> ErrorCode:
-    """The error that is named first, if one is; it is taken off."""
+    """Remove and return the leading error name, if there is one."""
     if said and said[0] in ErrorCode.__members__:
         return ErrorCode[said.pop(0)]
     return ErrorCode.NONE
@@ -77,7 +78,7 @@ class ScenarioRunner:
         getattr(self, f"do_{verb.replace('-', '_')}")(said)
         return self.lines
 
-    # The member.
+    # Member
 
     def new(self, said: list[str]) -> Ownership:
         self.is_healthy = "healthy" in said
@@ -106,7 +107,7 @@ class ScenarioRunner:
             self.lines.append(f"{edge[0]} -> {edge[1]}")
             become(turn, state)
 
-        core.membership.transition_to = watched  # type: ignore[method-assign]  # to see every change
+        core.membership.transition_to = watched  # Record every transition
         return core
 
     def handle(self, event: events.Event) -> None:
@@ -129,7 +130,7 @@ class ScenarioRunner:
             self.lines.append(f"delivers {words(self.deliverable)}")
 
     def embedded(self, action: outcome.Action) -> None:
-        """What the embedded protocol answers at once."""
+        """Answer requests to the embedded protocol at once."""
         match action:
             case outcome.EncodeSubscription(serial=serial):
                 protocols = (
@@ -184,7 +185,7 @@ class ScenarioRunner:
             "LeftGroup": "left",
         }[type(action).__name__]
 
-    # Commands.
+    # Commands
 
     def do_member(self, said: list[str]) -> None:
         self.core = self.new(said)
@@ -265,7 +266,7 @@ class ScenarioRunner:
     def do_commit(self, said: list[str]) -> None:
         identity = self.core.commit_identity
         if identity is None:
-            self.lines.append("nobody to commit as")
+            self.lines.append("cannot commit")
             return
         self.lines.append(f"OffsetCommit generation={identity.generation} id={identity.member_id}")
         self.handle(
@@ -323,7 +324,7 @@ class ScenarioRunner:
             events.LeaveRequested(at_ms=self.now_ms, reason="enough", sends_leave_group=tells)
         )
 
-    # Time.
+    # Time
 
     def do_tick(self, said: list[str]) -> None:
         until_ms = self.now_ms + int(said[0])

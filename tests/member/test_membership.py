@@ -1,4 +1,4 @@
-"""The membership by itself, for groups whose members own no partitions; and its table."""
+"""The membership state machine alone, for groups without partitions, and its table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROTOCOLS = (events.SupportedProtocol("election", b"me"),)
 
 
 class Group:
-    """One member in a group of its own kind, and all that it asked for last."""
+    """A member of a group of another protocol type, and its last actions."""
 
     def __init__(self, **settings: int) -> None:
         self.member = MembershipStateMachine(
@@ -43,7 +43,7 @@ class Group:
 
     @property
     def serial(self) -> int:
-        """Of what was asked last."""
+        """Serial of the last request."""
         return self.actions[-1].serial  # type: ignore[attr-defined, no-any-return]
 
     def find(self) -> None:
@@ -130,8 +130,10 @@ def test_leave_releases_before_leave_group() -> None:
 
 
 def test_join_timeout_covers_session_timeout_of_v0() -> None:
-    """JoinGroup v0 has no rebalance timeout, the session timeout stands for both. A member that
-    gave up before left one behind each time that the next generation had to wait for.
+    """JoinGroup v0 has no rebalance timeout; the session timeout is used for both.
+
+    A member that gave up earlier would leave a stale member behind each time, and the next
+    generation would have to wait for it.
     """
     group = Group(session_timeout_ms=60_000, rebalance_timeout_ms=3_000)
     group.find()

@@ -1,4 +1,4 @@
-"""What the stories cannot show: answers that cross, and a subscription by pattern."""
+"""Cases that scenarios cannot express: crossing responses, and a subscription by pattern."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JOINED = ("subscribe t", "found", "join", "sync t0", "told")
 
 
 class ManualRunner(ScenarioRunner):
-    """A member whose embedded protocol answers only when it is told to."""
+    """A runner whose embedded protocol answers only on request."""
 
     def __init__(self) -> None:
         self.asked: list[outcome.Action] = []
@@ -45,7 +45,7 @@ def test_encode_subscription_is_requested_once() -> None:
     assert len(story.asked_for(outcome.EncodeSubscription)) == 1
 
 
-def test_outdated_subscription_is_not_sent() -> None:
+def test_subscription_changed_while_encoding_causes_rejoin() -> None:
     story = joined()
     story.play("rejoin for fun")
     (asked,) = story.asked_for(outcome.EncodeSubscription)

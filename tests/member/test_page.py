@@ -1,4 +1,4 @@
-"""The page on members is what the tables say, and the tables say everything."""
+"""The page on members shows the tables, and the tables are complete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "members.md"
 
 
 def test_page_is_up_to_date() -> None:
-    """Otherwise: ``python -m partage.member.page > docs/members.md``."""
+    """To regenerate: ``python -m partage.member.page > docs/members.md``."""
     assert PAGE.read_text() == page()
 
 

@@ -1,4 +1,4 @@
-"""The scenarios of ``scenarios/*.txt``; `story` says how to read them."""
+"""The scenarios of ``scenarios/*.txt``; `scenario_runner` describes the format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULE = "----"
 
 
 def played(text: str, story: ScenarioRunner) -> str:
-    """The scenario's text with what happens in place of what it says."""
+    """Return the scenario's text with the actual effects."""
     blocks = []
     for block in text.strip().split("\n\n"):
         lines = block.split("\n")
@@ -39,7 +39,7 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
         assert happened == text
 
 
-#: How to come into each of the states in which a member wants to be in the group.
+#: Commands that lead to each of the active states.
 JOINED = "member eager polled healthy\nsubscribe t\npoll\nfound\njoin\nsync t0\ntold"
 WAYS_IN = {
     MemberState.UNJOINED: "member polled healthy\nsubscribe t\npoll",
@@ -50,7 +50,7 @@ WAYS_IN = {
     MemberState.RECONCILING: f"{JOINED}\nrejoin for fun\ntold\njoin\nsync t0",
     MemberState.STABLE: JOINED,
 }
-#: What is final there.
+#: A fatal error in each of them.
 FINAL = {
     MemberState.UNJOINED: "not-found GROUP_AUTHORIZATION_FAILED",
     MemberState.JOINING: "join FENCED_INSTANCE_ID",

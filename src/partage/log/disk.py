@@ -25,9 +25,7 @@ class Disk(Protocol):
         """Return ``length`` bytes from ``position``; fewer only at the end of the file."""
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
-        """Write the chunks one after the other at ``position``; create the file if it does not
-        exist.
-        """
+        """Write the chunks in order from ``position`` on; create the file if it does not exist."""
 
     def sync(self, *paths: str) -> None:
         """Return once all bytes written to the files survive a loss of power.

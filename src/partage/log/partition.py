@@ -137,8 +137,7 @@ class PartitionLog:
         return self._append_result(base_offset, self.end_offset - 1, time_ms, writes)
 
     def mark_durable(self, end_offset: int, *, synced: bool = True) -> Write:
-        """Advance the high watermark to ``end_offset``; everything below it has been written and
-        synced.
+        """Advance the high watermark to ``end_offset`` after the writes below it were synced.
 
         Args:
             end_offset: The log end offset when the performed writes were returned.
@@ -245,9 +244,7 @@ class PartitionLog:
         return partial(find_by_timestamp, self._disk, parts, timestamp_ms, self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int, *, current: int = 0) -> EpochEnd:
-        """Return the end offset of an epoch (OffsetForLeaderEpoch); -1 and -1 if the epoch is
-        unknown.
-        """
+        """Return the end offset of an epoch (OffsetForLeaderEpoch); -1 and -1 if it is unknown."""
         parts = list(self._segments.readable_from(self.log_start_offset))
         return find_epoch_end(self._disk, parts, leader_epoch, current, self.high_watermark)
 
@@ -331,8 +328,7 @@ class PartitionLog:
         )
 
     def apply_compaction(self, compacted: CompactionResult) -> None:
-        """Replace the compacted segments by their new files; this renames a few files
-        synchronously.
+        """Replace the compacted segments; this renames a few files synchronously.
 
         Call `segment_swap.finish_swap` afterwards. Slices located before may now hold other bytes,
         or have no file: see `batch_reader.check_slice`.

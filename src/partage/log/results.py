@@ -15,8 +15,9 @@ from partage.model.errors import ErrorCode
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Bytes to write at a position. A write at position 0 may create the file, so its directory
-    needs a sync.
+    """Bytes to write at a position.
+
+    A write at position 0 may create the file, so its directory needs a sync.
     """
 
     path: str
@@ -63,8 +64,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DurableStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A change to perform in this order: make ``writes`` durable, write and sync ``checkpoint``,
-    then remove the files in ``removals``.
+    """A change with a fixed order of I/O.
+
+    Make ``writes`` durable, write and sync ``checkpoint``, then remove the files in ``removals``.
 
     Remove them after ``file.delete.delay.ms``, so that reads in progress can finish. See
     `io.perform_step`.

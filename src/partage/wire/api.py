@@ -61,8 +61,7 @@ class Api(Generic[Req, Res]):
         return self._flexible is not None and version >= self._flexible
 
     def response_header_version(self, version: int) -> int:
-        """Return the response header version: 1 with tagged fields after the correlation id, else
-        0.
+        """Return the response header version: 1 with tagged fields, 0 without.
 
         ApiVersions always uses 0, because a client must be able to read the response before it
         knows the broker's versions (KIP-511).

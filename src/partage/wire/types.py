@@ -21,8 +21,7 @@ import msgspec
 
 
 class _KeywordOnly(msgspec.StructMeta):
-    """Metaclass that makes every field keyword-only, because Kafka inserts new fields between old
-    ones.
+    """Metaclass that makes every field keyword-only: Kafka inserts new fields between old ones.
 
     Messages are trees and contain no reference cycles, so the garbage collector skips them. With
     garbage collection, a group of 5,000 members takes twice as long.

@@ -226,8 +226,7 @@ class TopicCatalogue:
     def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int] = ()
     ) -> CatalogueChange | Refusal:
-        """Grow a topic to ``partition_count`` partitions in all; refuse as `check_add_partitions`
-        does.
+        """Set a topic's partition count; refuse as `check_add_partitions` does.
 
         ``brokers`` are the ids of the hosting brokers in a cluster with several.
         """

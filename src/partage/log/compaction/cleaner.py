@@ -107,8 +107,7 @@ class _RecordFilter:
 def _latest_offsets(
     plan: CompactionPlan, keys_max: int, read: _Read
 ) -> tuple[dict[bytes, int], int]:
-    """Return the last offset of each key since the last compaction, and the offset up to which that
-    holds.
+    """Return each key's last offset since the last compaction, and the end of the scanned range.
 
     Before ``cleaned_to`` each key occurs once, so only later records can supersede a record.
     """
@@ -150,9 +149,7 @@ def _rewrite(
     choice: _RecordFilter,
     read: _Read,
 ) -> tuple[int, int]:
-    """Write the retained records of a group to one segment, durably; return its base offset and
-    size.
-    """
+    """Write a group's retained records to one segment, durably; return its base offset and size."""
     base_offset, size = group[0].base_offset, 0
     path = segment_file(plan.directory, base_offset, LOG_SUFFIX) + CLEANED_SUFFIX
     indexes = SegmentIndexes(base_offset, plan.config.index_interval_bytes)
@@ -235,9 +232,7 @@ def _swap(plan: CompactionPlan, outputs: Sequence[int], end_offset: int) -> Segm
 def _batches(
     disk: Disk, plan: CompactionPlan, is_wanted: Callable[[], bool], segment: CleanableSegment
 ) -> Iterator[StoredBatch]:
-    """Yield the batches of a segment; raise if their offsets, which no checksum covers, are
-    invalid.
-    """
+    """Yield the batches of a segment and check their offsets, which no checksum covers."""
     due = segment.base_offset
     for batch in read_batches(
         disk, segment_file(plan.directory, segment.base_offset, LOG_SUFFIX), segment.size

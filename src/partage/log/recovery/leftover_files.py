@@ -53,9 +53,7 @@ def remove_segments(disk: Disk, directory: str, bases: Iterable[int]) -> None:
 def remove_orphan_files(
     disk: Disk, directory: str, bases: Collection[int], end_offset: int
 ) -> None:
-    """Remove index files without a segment, and snapshots at neither a segment's base nor the log
-    end.
-    """
+    """Remove index files without a segment, and snapshots other than at a segment or log end."""
     kept = {
         INDEX_SUFFIX: {*bases},
         TIME_INDEX_SUFFIX: {*bases},

@@ -47,9 +47,7 @@ def read_headers(
 
 
 def read_batches(disk: Disk, path: str, end: int) -> Iterator[StoredBatch]:
-    """Yield all batches of a file up to ``end``, read in large chunks; raise as `read_headers`
-    does.
-    """
+    """Yield all batches of a file up to ``end``, read in large chunks; raise as `read_headers`."""
     position, read_bytes = 0, SCAN_READ_BYTES
     while position < end:
         chunk, at = disk.read(path, position, min(read_bytes, end - position)), 0

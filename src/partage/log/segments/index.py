@@ -117,9 +117,7 @@ def _rises(numbers: Sequence[int]) -> bool:
 
 
 def _flipped(numbers: array[int]) -> array[int]:
-    """Return the numbers converted between the machine's byte order and the files' big-endian
-    order.
-    """
+    """Convert numbers between the machine's byte order and the big-endian order of files."""
     copy = numbers[:]
     if sys.byteorder == "little":
         copy.byteswap()

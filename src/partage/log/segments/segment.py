@@ -138,9 +138,7 @@ class ActiveSegment(Segment):
         times_ms: Sequence[int],
         size: int,
     ) -> None:
-        """Record ``size`` bytes of batches at the end; ``positions`` are relative to the present
-        end.
-        """
+        """Record ``size`` bytes of batches; ``positions`` are relative to the old end."""
         if not self.size:
             self.first_timestamp_ms = times_ms[0]
         self._growing.add_batches(self.size, positions, last_offsets, times_ms)

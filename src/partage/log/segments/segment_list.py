@@ -128,9 +128,7 @@ class SegmentList:
                 yield ReadableSegment(segment, end.position, end.max_timestamp)
 
     def find_batch(self, part: ReadableSegment, offset: int) -> BatchLocation | None:
-        """Return the location of the first readable batch of a segment that ends at or after
-        ``offset``.
-        """
+        """Return the location of the first readable batch that ends at or after ``offset``."""
         segment = part.segment
         if not part.size:
             return None

@@ -103,8 +103,7 @@ def _first_in(
 
 
 def _start(disk: Disk, part: ReadableSegment, timestamp_ms: int, from_offset: int) -> int:
-    """Return a position before the first batch of this timestamp, at most an index interval before
-    it.
+    """Return a position at most an index interval before the first batch of this timestamp.
 
     The first late enough entry names the batch with the largest timestamp up to that entry. A batch
     that is late enough may precede that one. It cannot precede the previous entry of the offset

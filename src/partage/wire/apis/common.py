@@ -11,9 +11,7 @@ OPERATIONS_OMITTED: Final = -(2**31)
 
 
 class CurrentLeader(Message):
-    """The current leader of a partition, for a client that sent its request to another broker
-    (KIP-951).
-    """
+    """The current leader of a partition, for a client that asked another broker (KIP-951)."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1

@@ -29,9 +29,7 @@ class ConsumerGroupTopicPartitions(Message):
 
 
 class ConsumerGroupHeartbeatRequest(Message):
-    """The state of a member. None or -1 stands for a field that has not changed since the last
-    request.
-    """
+    """The state of a member. None or -1 stands for a field that has not changed."""
 
     group_id: String
     member_id: String

@@ -25,9 +25,7 @@ class CreatePartitionsAssignment(Message):
 
 
 class CreatePartitionsTopic(Message):
-    """A topic and its new partition count. With ``assignments`` None, the broker places the
-    partitions.
-    """
+    """A topic and its new partition count. ``assignments`` None leaves placement to the broker."""
 
     name: String
     count: Int32

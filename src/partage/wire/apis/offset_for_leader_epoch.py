@@ -28,8 +28,9 @@ class OffsetForLeaderTopic(Message):
 
 
 class OffsetForLeaderEpochRequest(Message):
-    """The requested epochs. ``replica_id`` is -1 for a consumer; the default -2 may read beyond the
-    high watermark.
+    """The requested epochs.
+
+    ``replica_id`` is -1 for a consumer; the default -2 may read beyond the high watermark.
     """
 
     replica_id: Annotated[Int32, Since(3)] = -2

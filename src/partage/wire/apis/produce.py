@@ -62,9 +62,7 @@ class ProduceRecordError(Message):
 
 
 class ProducePartitionResult(Message):
-    """The offset of the appended batches. ``log_append_time_ms`` is -1 unless the broker sets
-    timestamps.
-    """
+    """The offset of the appended batches. ``log_append_time_ms`` is -1 with CreateTime."""
 
     index: Int32
     error_code: Int16

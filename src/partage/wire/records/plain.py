@@ -170,8 +170,7 @@ def scan(
     offset_min: int = 0,
     batches_max: int | None = None,
 ) -> BatchScan:
-    """Return the headers of the complete and valid batches from ``pos`` on, up to the first other
-    one.
+    """Return the headers of batches from ``pos`` on, up to the first incomplete or invalid one.
 
     Args:
         pos: Position of the first batch.

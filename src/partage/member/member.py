@@ -52,9 +52,8 @@ class Member:
         self.awaited_serial: int | None = None  # The serial that the current state waits for
         self.is_in_poll = False  # True while the user waits in poll
         self.is_rejoin_pending = False  # Since the metadata was last encoded
-        self.is_membership_wanted = (
-            False  # False once leave is requested; start again after the leave if True
-        )
+        # True between start and leave; after a leave, the member starts again if it is True.
+        self.is_membership_wanted = False
         self.join_reason = ""  # Sent in JoinGroup (KIP-800)
         self.pending_topic_changes: list[str] = []  # Topic changes to rejoin for after the delay
         self.leave_request = LeaveRequested(at_ms=0, reason="")

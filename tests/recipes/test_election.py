@@ -49,7 +49,7 @@ def election(servers, identity, work=None, **options):
     return LeaderElection(servers, "scheduler", identity, work=work, **{**QUICK, **options})
 
 
-def test_one_is_active_and_all_know_which(servers):
+def test_one_leader_is_known_to_all(servers):
     async def main():
         async with election(servers, "a") as one, election(servers, "b") as two:
             leader = await one.wait_for_leader()
@@ -63,7 +63,7 @@ def test_one_is_active_and_all_know_which(servers):
     run(main())
 
 
-def test_the_next_takes_over_once_the_work_has_stopped(servers):
+def test_next_leader_starts_after_work_stopped(servers):
     work = Work()
 
     async def main():
@@ -83,7 +83,7 @@ def test_the_next_takes_over_once_the_work_has_stopped(servers):
     assert not work.overlaps
 
 
-def test_a_rolling_restart_elects_once_for_the_active_one_and_never_for_others(servers):
+def test_rolling_restart_elects_once(servers):
     """In the same situation, schema registries elect twice for each restarted pod."""
     work = Work()
 
@@ -116,7 +116,7 @@ def test_a_rolling_restart_elects_once_for_the_active_one_and_never_for_others(s
     assert not work.overlaps
 
 
-def test_resigning_that_nobody_waits_for_any_more_ends_the_term_all_the_same(servers):
+def test_cancelled_resign_still_ends_term(servers):
     may_stop = asyncio.Event()
 
     async def reluctant(term):
@@ -141,7 +141,7 @@ def test_resigning_that_nobody_waits_for_any_more_ends_the_term_all_the_same(ser
     run(main())
 
 
-def test_resigning_from_a_task_of_the_work_ends_the_term(servers):
+def test_resign_from_work_ends_term(servers):
     async def main():
         are_two = asyncio.Event()
 
@@ -161,7 +161,7 @@ def test_resigning_from_a_task_of_the_work_ends_the_term(servers):
     run(main())
 
 
-def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
+def test_stale_member_id_alone_is_reelected(servers):
     """In the same situation, a schema registry has no leader although it is alone."""
     work = Work()
 
@@ -178,7 +178,7 @@ def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
     assert not work.overlaps
 
 
-def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
+def test_suspended_leader_is_not_active(servers):
     """Its event loop is frozen: it receives nothing, but its clock advances."""
     short = {"session_timeout_ms": 1000}
     frozen, thaw, thread = threading.Event(), threading.Event(), LoopThread()
@@ -217,7 +217,7 @@ def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
     thread.stop()
 
 
-def test_without_a_word_from_the_coordinator_the_work_stops_in_time(partage_broker_process):
+def test_silent_coordinator_stops_work_in_time(partage_broker_process):
     servers, work = partage_broker_process.bootstrap_servers, Work()
 
     async def main():
@@ -236,7 +236,7 @@ def test_without_a_word_from_the_coordinator_the_work_stops_in_time(partage_brok
     assert not work.overlaps
 
 
-def test_a_crash_leaves_a_namesake_behind_and_nobody_is_stuck(servers):
+def test_restart_after_crash_does_not_block_election(servers):
     """A member that crashed is still in the group when it returns with another member id."""
 
     async def main():
@@ -254,7 +254,7 @@ def test_a_crash_leaves_a_namesake_behind_and_nobody_is_stuck(servers):
     run(main())
 
 
-def test_a_term_begins_once_it_is_sure(servers):
+def test_term_starts_only_with_valid_lease(servers):
     """The assignment takes longer than a session: earlier requests no longer prove the lease."""
 
     def slowly(meeting):
@@ -275,7 +275,7 @@ def test_a_term_begins_once_it_is_sure(servers):
     run(main())
 
 
-def test_who_resigns_is_not_elected_until_it_stands_again(servers):
+def test_resigned_member_is_not_elected_until_stand(servers):
     work = Work()
 
     async def main():
@@ -292,7 +292,7 @@ def test_who_resigns_is_not_elected_until_it_stands_again(servers):
     run(main())
 
 
-def test_who_does_not_stand_only_looks_on(servers):
+def test_non_candidate_only_observes(servers):
     async def main():
         async with (
             election(servers, "a", stands=False, priority=9) as watcher,
@@ -306,7 +306,7 @@ def test_who_does_not_stand_only_looks_on(servers):
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_work_that_ends_by_itself_ends_the_term(servers, fails):
+def test_end_of_work_ends_term(servers, fails):
     tokens = []
 
     async def work(term):
@@ -327,7 +327,7 @@ def test_work_that_ends_by_itself_ends_the_term(servers, fails):
     run(main())
 
 
-def test_an_error_that_is_final_is_raised(servers):
+def test_fatal_error_is_raised(servers):
     async def main():
         async with election(servers, "a", session_timeout_ms=2**31 - 1) as one:
             with pytest.raises(MemberFailedError, match="INVALID_SESSION_TIMEOUT"):
@@ -338,7 +338,7 @@ def test_an_error_that_is_final_is_raised(servers):
     run(main())
 
 
-def test_what_it_does_not_take(servers):
+def test_invalid_arguments_raise(servers):
     with pytest.raises(TypeError, match="group_instance_id"):
         election(servers, "a", group_instance_id="x")
     with pytest.raises(ValueError, match="stop_ms=2990 leaves 10 ms"):

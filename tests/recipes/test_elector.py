@@ -18,29 +18,29 @@ def result(generation, **members):
     return told["member_id"], told["token"]
 
 
-def test_the_first_is_elected_with_the_generation_as_token():
+def test_first_leader_token_is_generation():
     assert result(7, b={"stands": True}, a={"stands": True}) == ("a", 7)
 
 
-def test_who_is_active_stays_so_whoever_comes():
+def test_active_leader_stays_when_members_join():
     better = {"stands": True, "priority": 9}
     assert result(8, a=better, b={"stands": True, "token": 7}) == ("b", 7)
 
 
-def test_a_term_that_is_being_ended_is_waited_for():
+def test_ending_term_delays_next_one():
     assert result(8, a={"stands": True}, b={"stands": False, "token": 7}) == ("b", 7)
 
 
-def test_priority_decides_among_those_who_stand():
+def test_highest_priority_candidate_wins():
     members = {"a": {"stands": True}, "b": {"stands": True, "priority": 1}}
     assert result(3, **members, c={"stands": False, "priority": 2}) == ("b", 3)
 
 
-def test_nobody_is_elected_where_nobody_stands():
+def test_no_candidate_no_leader():
     assert result(3, a={"stands": False}) == (None, None)
 
 
-def test_a_member_of_another_make_does_not_stand():
+def test_foreign_metadata_is_no_candidate():
     assert result(3, a="?", b={"stands": True}) == ("b", 3)
     assert result(3, a=None, b={"stands": "yes"}) == (None, None)
 
@@ -51,7 +51,7 @@ def test_a_member_of_another_make_does_not_stand():
         max_size=20,
     )
 )
-def test_tokens_grow_with_each_term_and_a_term_has_one_holder(rounds):
+def test_tokens_increase_and_terms_have_one_holder(rounds):
     """Random members and candidates: generations of one group with the terms of the holders."""
     held, holder_of, last = {}, {}, 0
     for generation, present in enumerate(rounds, start=1):

@@ -158,7 +158,7 @@ def have_said(servers, offset, positions):
     return alike == [(offset, positions)] * PARTITIONS
 
 
-def test_up_to_the_end_and_then_it_is_searched(servers, tmp_path):
+def test_run_to_end_then_search(servers, tmp_path):
     fill(servers, 0, 40)
     seen = []
     with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
@@ -171,7 +171,7 @@ def test_up_to_the_end_and_then_it_is_searched(servers, tmp_path):
     assert committed(servers) == [40] * PARTITIONS
 
 
-def test_it_goes_on_where_the_index_is_whatever_the_group_says(servers, tmp_path):
+def test_index_position_overrides_committed_offset(servers, tmp_path):
     fill(servers, 0, 20)
     with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
         indexer.run(to_end=True)
@@ -186,7 +186,7 @@ def test_it_goes_on_where_the_index_is_whatever_the_group_says(servers, tmp_path
         assert all(is_whole(tmp_path / name, n, 30) for n in range(PARTITIONS))
 
 
-def test_replicas_are_kept_through_a_loss_and_a_return(keeper_of, servers):
+def test_replicas_survive_loss_and_return(keeper_of, servers):
     fill(servers, 0, 50)
     one, two, three = (keeper_of(name) for name in ("one", "two", "three"))
     all_of_them = one, two, three
@@ -206,7 +206,7 @@ def test_replicas_are_kept_through_a_loss_and_a_return(keeper_of, servers):
         assert all(is_whole(keeper.directory, number, 60) for number in keeper.positions)
 
 
-def test_a_member_whose_session_ends_has_its_indexes_back(keeper_of, servers, partage_broker):
+def test_expired_member_gets_indexes_back(keeper_of, servers, partage_broker):
     fill(servers, 0, 30)
     one, two = keeper_of("one", client_id="one"), keeper_of("two")
     until(lambda: replicated(2, 30, one, two), one, two)
@@ -230,7 +230,7 @@ class Slow:
         return record.value.decode()
 
 
-def test_the_groups_offset_is_the_least_of_the_replicas(keeper_of, servers):
+def test_committed_offset_is_lowest_replica(keeper_of, servers):
     fill(servers, 0, 20)
     slow = Slow()
     one, two = keeper_of("one"), keeper_of("two", text=slow)
@@ -245,7 +245,7 @@ def test_the_groups_offset_is_the_least_of_the_replicas(keeper_of, servers):
     until(lambda: committed(servers) == [50] * PARTITIONS, one)  # a lost replica does not count
 
 
-def test_a_topic_that_is_made_anew_is_indexed_anew(keeper_of, servers, tmp_path):
+def test_recreated_topic_is_reindexed(keeper_of, servers, tmp_path):
     fill(servers, 0, 30)
     one = keeper_of("one", metadata_max_age_ms=200, unknown_topic_wait_ms=30_000)
     until(lambda: len(one.positions) == PARTITIONS and one.is_done(30), one)
@@ -264,7 +264,7 @@ def test_a_topic_that_is_made_anew_is_indexed_anew(keeper_of, servers, tmp_path)
     assert all(is_whole(tmp_path / "one", n, 50) for n in range(PARTITIONS))
 
 
-def test_records_that_are_gone_leave_a_gap(servers, tmp_path):
+def test_deleted_records_leave_gap(servers, tmp_path):
     fill(servers, 0, 10)
     with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
         indexer.run(to_end=True)
@@ -279,7 +279,7 @@ def test_records_that_are_gone_leave_a_gap(servers, tmp_path):
     assert is_whole(tmp_path, 1, 30)
 
 
-def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
+def test_text_function_may_skip_or_raise(servers, tmp_path):
     produce(servers, "t", [{"value": v, "partition": 0} for v in (b"word0", None, b"\xffword2")])
     with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
         indexer.run(to_end=True)
@@ -303,7 +303,7 @@ def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
     assert texts(tmp_path / "b", 0) == ({}, None)  # no partial transaction
 
 
-def test_an_index_that_cannot_be_written_ends_it(servers, tmp_path):
+def test_unwritable_index_ends_run(servers, tmp_path):
     fill(servers, 0, 5)
     with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
         indexer.run(to_end=True)
@@ -315,7 +315,7 @@ def test_an_index_that_cannot_be_written_ends_it(servers, tmp_path):
             indexer.run(to_end=True)
 
 
-def test_on_asyncio_it_runs_until_it_is_stopped_or_cancelled(servers, tmp_path):
+def test_asyncio_run_ends_on_stop_or_cancel(servers, tmp_path):
     async def main():
         fill(servers, 0, 10)
         async with RedundantIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
@@ -338,7 +338,7 @@ def test_on_asyncio_it_runs_until_it_is_stopped_or_cancelled(servers, tmp_path):
 
 
 @pytest.mark.parametrize("face", [RedundantIndexer, BlockingIndexer])
-def test_what_it_does_not_take(partage_broker, tmp_path, face):
+def test_invalid_arguments_raise(partage_broker, tmp_path, face):
     servers = partage_broker.bootstrap_servers
     create_topic(servers, "t", PARTITIONS)
     with pytest.raises(TypeError, match="does not accept auto_offset_reset: records missing"):

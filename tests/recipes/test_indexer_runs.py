@@ -27,13 +27,13 @@ def servers(request):
         yield servers
 
 
-def test_who_is_stopped_before_it_runs_does_not_run(servers, tmp_path):
+def test_stop_before_run_returns_at_once(servers, tmp_path):
     with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
         indexer.stop()
         indexer.run()
 
 
-def test_a_run_that_is_cancelled_before_its_thread_begins_ends(servers, tmp_path):
+def test_cancel_before_thread_starts_ends_run(servers, tmp_path):
     async def main():
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         async with RedundantIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
@@ -52,7 +52,7 @@ def test_a_run_that_is_cancelled_before_its_thread_begins_ends(servers, tmp_path
 
 
 @pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
-def test_what_a_run_had_in_hand_when_it_ended_comes_again_in_the_next(servers, tmp_path, error):
+def test_unindexed_records_come_again_in_next_run(servers, tmp_path, error):
     fill(servers, 0, 30)
     seen = []
 
@@ -70,7 +70,7 @@ def test_what_a_run_had_in_hand_when_it_ended_comes_again_in_the_next(servers, t
     assert all(is_whole(tmp_path, n, 30) for n in range(PARTITIONS))
 
 
-def test_what_could_not_be_opened_is_opened_by_the_next_run(servers, tmp_path):
+def test_next_run_opens_failed_index(servers, tmp_path):
     fill(servers, 0, 20)
     in_the_way = tmp_path / "t-3.index"
     with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
@@ -83,7 +83,7 @@ def test_what_could_not_be_opened_is_opened_by_the_next_run(servers, tmp_path):
     assert all(is_whole(tmp_path, n, 20) for n in range(PARTITIONS))
 
 
-def test_a_rebalance_takes_no_thread_of_its_own(servers, tmp_path, monkeypatch):
+def test_rebalance_starts_no_thread(servers, tmp_path, monkeypatch):
     fill(servers, 0, 5)
     with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
         monkeypatch.delattr(LoopThread, "_run")

@@ -63,7 +63,7 @@ def level(*pools):
     return done == UNITS and max(loads) - min(loads) <= 1
 
 
-def test_a_newcomer_gets_its_share_and_nothing_else_stops(servers, log):
+def test_new_worker_gets_share_and_others_continue(servers, log):
     async def main():
         async with worker(servers, log, "one") as one:
             await until(lambda: level(one))
@@ -75,7 +75,7 @@ def test_a_newcomer_gets_its_share_and_nothing_else_stops(servers, log):
     run(main())
 
 
-def test_what_a_lost_worker_had_waits_and_then_moves(servers, log):
+def test_lost_workers_units_move_after_delay(servers, log):
     async def main():
         slow = {"rebalance_delay_ms": 200}
         async with worker(servers, log, "one", **slow) as one:
@@ -91,7 +91,7 @@ def test_what_a_lost_worker_had_waits_and_then_moves(servers, log):
     run(main())
 
 
-def test_a_worker_that_restarts_has_its_units_back(servers, log):
+def test_restarted_worker_gets_units_back(servers, log):
     async def main():
         async with worker(servers, log, "one") as one:
             async with worker(servers, log, "two") as two:
@@ -106,7 +106,7 @@ def test_a_worker_that_restarts_has_its_units_back(servers, log):
     run(main())
 
 
-def test_a_worker_that_is_put_out_stops_and_has_its_units_back(servers, log):
+def test_expired_worker_stops_and_gets_units_back(servers, log):
     async def main():
         async with worker(servers, log, "one") as one:
             await until(lambda: len(log.running) == 6)
@@ -117,7 +117,7 @@ def test_a_worker_that_is_put_out_stops_and_has_its_units_back(servers, log):
     run(main())
 
 
-def test_without_a_word_from_the_coordinator_all_stops_and_then_begins_again(
+def test_silent_coordinator_stops_and_restarts_units(
     partage_broker_process, log
 ):
     servers = partage_broker_process.bootstrap_servers
@@ -134,7 +134,7 @@ def test_without_a_word_from_the_coordinator_all_stops_and_then_begins_again(
     run(main())
 
 
-def test_a_worker_that_stood_still_is_on_nothing_any_more(servers, log, monkeypatch):
+def test_suspended_worker_is_not_active(servers, log, monkeypatch):
     async def main():
         async with worker(servers, log, "one") as one:
             await until(lambda: one.units == set(UNITS))
@@ -147,7 +147,7 @@ def test_a_worker_that_stood_still_is_on_nothing_any_more(servers, log, monkeypa
     run(main())
 
 
-def test_units_that_come_and_go(servers, log):
+def test_refresh_applies_changed_units(servers, log):
     units = ["a", "b"]
 
     async def main():
@@ -161,7 +161,7 @@ def test_units_that_come_and_go(servers, log):
     run(main())
 
 
-def test_work_that_fails_is_logged_and_the_others_go_on(servers, caplog):
+def test_failed_work_is_logged_and_others_continue(servers, caplog):
     async def work(unit):
         if unit == "a":
             raise LookupError("mine")
@@ -176,7 +176,7 @@ def test_work_that_fails_is_logged_and_the_others_go_on(servers, caplog):
     assert "unit a failed" in caplog.text
 
 
-def test_what_it_does_not_take(servers, log):
+def test_invalid_arguments_raise(servers, log):
     with pytest.raises(TypeError, match="group_instance_id"):
         worker(servers, log, "one", group_instance_id="x")
     with pytest.raises(ValueError, match=r"units must be a list: \['abc'\]"):
@@ -191,7 +191,7 @@ def test_what_it_does_not_take(servers, log):
         worker(servers, log, "one", rebalance_delay_ms=-1)
 
 
-def test_units_that_a_function_gives_are_checked_too(servers, log):
+def test_units_from_function_are_validated(servers, log):
     async def main():
         async with worker(servers, log, "one", lambda: [1, 2]) as one:
             with pytest.raises(AssignmentFailedError, match="units must be strings, not 1"):

@@ -83,7 +83,7 @@ def offsets(servers, group):
     return run(asked())
 
 
-def test_numbers_stay_together_while_members_come_and_go(worker_of, servers, journal):
+def test_partition_numbers_stay_co_partitioned(worker_of, servers, journal):
     written = fill(servers)
     one = worker_of("one")
     until(lambda: journal.count() == written, one)
@@ -114,7 +114,7 @@ def test_numbers_stay_together_while_members_come_and_go(worker_of, servers, jou
     assert journal.open == {}
 
 
-def test_records_keep_moving_and_none_comes_twice_while_members_change(worker_of, servers, journal):
+def test_member_changes_cause_no_duplicates(worker_of, servers, journal):
     written, is_over = [fill(servers, 5)], threading.Event()
 
     def keep_writing():
@@ -140,7 +140,7 @@ def test_records_keep_moving_and_none_comes_twice_while_members_change(worker_of
     assert journal.twice == []
 
 
-def test_one_that_is_put_out_loses_its_tasks_and_nothing_is_lost(
+def test_expired_worker_loses_tasks_not_records(
     worker_of, servers, journal, partage_broker
 ):
     one, two = worker_of("one"), worker_of("two")
@@ -167,7 +167,7 @@ class Failing(Noted):
         super().process(record)
 
 
-def test_what_a_task_raises_ends_it_and_the_record_comes_again(worker_of, servers, journal):
+def test_task_error_ends_run_and_record_returns(worker_of, servers, journal):
     Failing.is_over = False
     written = fill(servers)
     one = worker_of("one", kind=Failing, commit_interval_ms=60_000)
@@ -184,7 +184,7 @@ def test_what_a_task_raises_ends_it_and_the_record_comes_again(worker_of, server
     assert set(journal.doubles()) <= {(t, 3, n) for t in JOINED for n in range(20)}
 
 
-def test_a_run_after_a_failure_is_refused(servers):
+def test_run_after_task_failure_raises(servers):
     async def main():
         fill(servers)
         journal = Journal()
@@ -202,7 +202,7 @@ def test_a_run_after_a_failure_is_refused(servers):
     run(main())
 
 
-def test_what_is_lost_before_the_listener_is_told_of_it_is_no_error(servers):
+def test_partition_lost_before_callback_is_ignored(servers):
     half = [TopicPartition("clicks", 0)]
     with BlockingProcessor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
         processor.on_assigned(half)  # the partition to pause is no longer assigned
@@ -217,7 +217,7 @@ def test_what_is_lost_before_the_listener_is_told_of_it_is_no_error(servers):
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
-def test_a_run_after_a_task_that_could_not_be_made_is_refused(servers, face):
+def test_run_after_failed_task_creation_raises(servers, face):
     """Its partitions are paused: another run would wait for them silently."""
     is_over = []
 
@@ -251,7 +251,7 @@ def test_a_run_after_a_task_that_could_not_be_made_is_refused(servers, face):
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
-def test_a_run_that_was_cut_short_is_not_followed_by_another(servers, face):
+def test_run_after_interrupted_run_raises(servers, face):
     produce(servers, "clicks", [{"value": b"x", "partition": 0}] * 10)
     read = []
 
@@ -297,7 +297,7 @@ def test_a_run_that_was_cut_short_is_not_followed_by_another(servers, face):
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
-def test_who_is_stopped_before_it_runs_does_not_run(servers, face):
+def test_stop_before_run_returns_at_once(servers, face):
     arguments = {"joined": JOINED, **QUICK}
 
     async def awaited():
@@ -313,7 +313,7 @@ def test_who_is_stopped_before_it_runs_does_not_run(servers, face):
             processor.run()
 
 
-def test_topics_with_different_numbers_of_partitions(worker_of, servers):
+def test_different_partition_counts_raise(worker_of, servers):
     fresh_topic(servers, "returns", NUMBERS + 1)
     error = worker_of("one", joined=["orders", "returns"]).ended()
     assert isinstance(error, CoPartitioningError)
@@ -323,7 +323,7 @@ def test_topics_with_different_numbers_of_partitions(worker_of, servers):
     assert "orders" in str(error)
 
 
-def test_a_topic_that_is_made_anew_with_other_partitions(worker_of, servers, journal):
+def test_recreated_topic_with_other_count_raises(worker_of, servers, journal):
     one = worker_of("one", metadata_max_age_ms=200)
     until(lambda: shared(one), one)
     delete_topic(servers, "orders")
@@ -334,7 +334,7 @@ def test_a_topic_that_is_made_anew_with_other_partitions(worker_of, servers, jou
     assert journal.open == {}
 
 
-def test_members_that_join_other_topics_are_told(worker_of, servers):
+def test_different_joined_topics_raise(worker_of, servers):
     one = worker_of("one")
     until(lambda: shared(one), one)
     fresh_topic(servers, "returns", NUMBERS)
@@ -346,7 +346,7 @@ def test_members_that_join_other_topics_are_told(worker_of, servers):
 
 @pytest.mark.parametrize("kind", [Processor, BlockingProcessor])
 @pytest.mark.parametrize("option", ["enable_auto_commit", "partition_assignment_strategy"])
-def test_what_it_does_not_take(partage_broker, kind, option):
+def test_invalid_arguments_raise(partage_broker, kind, option):
     servers = partage_broker.bootstrap_servers
     with pytest.raises(TypeError, match=f"does not accept {option}"):
         kind(servers, "joiner", Noted, joined=JOINED, **{option: 1})
@@ -354,7 +354,7 @@ def test_what_it_does_not_take(partage_broker, kind, option):
         kind(servers, "joiner", Noted, joined=JOINED, commit_interval_ms=-1)
 
 
-def test_coroutine_functions_are_for_the_other_face(partage_broker, journal):
+def test_sync_processor_rejects_coroutine_functions(partage_broker, journal):
     servers = partage_broker.bootstrap_servers
     topics(servers)
 

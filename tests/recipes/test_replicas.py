@@ -22,7 +22,7 @@ class Shown:
         return self.offset
 
 
-def test_the_least_counts():
+def test_lowest_position_is_committed():
     shown = Shown()
     assert shown.by("a", 1, 10) == 10
     assert shown.by("b", 1, 4) == 4
@@ -30,7 +30,7 @@ def test_the_least_counts():
     assert shown.by("b", 1, 30) == 20
 
 
-def test_who_is_gone_counts_until_the_others_have_had_time_to_speak_up():
+def test_lost_replica_counts_during_grace_period():
     shown = Shown()
     shown.by("a", 1, 10)
     shown.by("b", 1, 4)
@@ -40,18 +40,18 @@ def test_who_is_gone_counts_until_the_others_have_had_time_to_speak_up():
     assert shown.by("a", 2, 15, hears_others=False) == 0
 
 
-def test_a_member_that_lags_behind_a_rebalance_forgets_nobody():
+def test_member_of_older_generation_keeps_others():
     shown = Shown()
     shown.by("b", 3, 7)
     assert shown.by("a", 2, 9, hears_others=False) == 7
 
 
-def test_metadata_of_others_is_no_position():
+def test_foreign_metadata_is_ignored():
     for metadata in ("", "note", "[1]", '{"a":1}', '{"a":[1]}', "\ud800"):
         assert decode_metadata(metadata) == {}
 
 
-def test_metadata_stays_within_kafkas_bound():
+def test_metadata_stays_within_kafka_limit():
     shown = Shown()
     for number in range(200):
         shown.by(f"{number:08x}", 2**31 - 1, 2**62 - number)
@@ -62,7 +62,7 @@ def test_metadata_stays_within_kafkas_bound():
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.integers(0, 100)), min_size=1)
 )
-def test_while_all_are_heard_it_is_the_minimum_of_what_each_said_last(steps):
+def test_offset_is_minimum_of_last_positions(steps):
     shown, last = Shown(), {}
     for name, generation, position in steps:
         last[name] = position

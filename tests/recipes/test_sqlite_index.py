@@ -47,7 +47,7 @@ def found(directory, query, **options):
     return [(hit.topic, hit.partition, hit.offset) for hit in hits]
 
 
-def test_documents_and_position_together(indexes, tmp_path):
+def test_add_stores_documents_and_position_together(indexes, tmp_path):
     index = indexes.open(ZERO, "id")
     assert index.position is None
     index.add(documents("one", "two"), 3)
@@ -64,7 +64,7 @@ def test_documents_and_position_together(indexes, tmp_path):
     again.close()
 
 
-def test_an_index_of_another_topic_of_the_same_name_is_made_anew(indexes, tmp_path):
+def test_other_topic_id_replaces_index(indexes, tmp_path):
     indexes.open(ZERO, "id").add(documents("one"), 1)
     indexes.close()
     again = SqliteIndexStore(tmp_path / "a")
@@ -76,7 +76,7 @@ def test_an_index_of_another_topic_of_the_same_name_is_made_anew(indexes, tmp_pa
     again.close()
 
 
-def test_retired_indexes_are_kept_for_a_while_and_not_searched(indexes, tmp_path):
+def test_retired_index_is_kept_but_not_searched(indexes, tmp_path):
     for partition in (ZERO, ONE):
         indexes.open(partition, "").add(documents("one"), 1)
     indexes.retire(ONE)
@@ -105,14 +105,14 @@ def test_retired_indexes_are_kept_for_a_while_and_not_searched(indexes, tmp_path
     indexes.close()
 
 
-def test_one_process_at_a_time(indexes, tmp_path):
+def test_directory_is_locked_for_one_process(indexes, tmp_path):
     with pytest.raises(DirectoryInUseError, match="another process uses"):
         SqliteIndexStore(tmp_path / "a")
     indexes.close()
     SqliteIndexStore(tmp_path / "a").close()
 
 
-def test_a_process_that_was_killed_leaves_what_it_had_added(tmp_path):
+def test_killed_process_keeps_added_documents(tmp_path):
     code = f"""
 import sys, time
 from partage.recipes.sqlite_index import SqliteIndexStore
@@ -139,7 +139,7 @@ time.sleep(600)
     indexes.close()
 
 
-def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
+def test_interrupted_first_transaction_leaves_nothing(tmp_path):
     """The process was killed after it created the database file, before the first transaction."""
     (tmp_path / "a").mkdir()
     connection = sqlite3.connect(tmp_path / "a" / "flights-0.index")
@@ -158,7 +158,7 @@ def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
     indexes.close()
 
 
-def test_what_is_no_index_is_left_alone(tmp_path):
+def test_foreign_file_is_not_changed(tmp_path):
     (tmp_path / "flights-0.index").write_text("shopping list\n" * 100)
     with pytest.raises(
         IndexFileError, match=r"flights-0.index: file is not a database\. If the file"
@@ -178,7 +178,7 @@ def test_what_is_no_index_is_left_alone(tmp_path):
         SqliteIndexStore(tmp_path / "member.sqlite")
 
 
-def test_an_index_of_a_later_format_is_refused(indexes, tmp_path):
+def test_newer_format_raises(indexes, tmp_path):
     indexes.open(ZERO, "")
     indexes.close()
     connection = sqlite3.connect(tmp_path / "a" / "flights-0.index")
@@ -190,7 +190,7 @@ def test_an_index_of_a_later_format_is_refused(indexes, tmp_path):
         SqliteIndexStore(tmp_path / "a")
 
 
-def test_a_python_without_fts5_is_told(tmp_path, monkeypatch):
+def test_missing_fts5_raises(tmp_path, monkeypatch):
     check_fts5()
 
     class Old:
@@ -239,35 +239,35 @@ class TestSearch:
             ("dest: (IAH) AND", set()),
         ],
     )
-    def test_words(self, tmp_path, query, offsets):
+    def test_search_words(self, tmp_path, query, offsets):
         hits = search(tmp_path, query, topics=["flights"])
         assert {(hit.partition, hit.offset) for hit in hits} == offsets
 
-    def test_the_best_first_and_no_more_than_wanted(self, tmp_path):
+    def test_search_returns_best_matches_up_to_limit(self, tmp_path):
         assert found(tmp_path, "iah", limit=1) == [("flights", 1, 2)]
         scores = [hit.score for hit in search(tmp_path, "kite")]
         assert scores == sorted(scores, reverse=True)
 
-    def test_topics(self, tmp_path):
+    def test_search_filters_topics(self, tmp_path):
         assert found(tmp_path, "kite")[0][:2] == BIRDS
         assert found(tmp_path, "kite", topics=["flights"]) == []
         with pytest.raises(NoSearchIndexError, match="no search index of birds in"):
             search(tmp_path, "kite", topics=["birds"])
 
-    def test_its_own_language(self, tmp_path):
+    def test_search_accepts_fts5_queries(self, tmp_path):
         assert found(tmp_path, "kite NOT red", is_fts5=True) == [(*BIRDS, 0)]
         for query in ("kite AND", "mine:kite", '"kite', "*kite"):
             with pytest.raises(InvalidQueryError, match="not a valid FTS5 query"):
                 search(tmp_path, query, is_fts5=True)
 
-    def test_everything_of_a_hit(self, tmp_path):
+    def test_hit_has_all_fields(self, tmp_path):
         (hit,) = search(tmp_path, "N14228")
         assert (hit.timestamp, hit.key) == (1000, "k0")
         assert hit.text == '{"dest":"IAH","tail":"N14228"}'
         assert hit.score > 0
         assert hit.excerpt == hit.text
 
-    def test_of_several_members_the_one_that_is_furthest(self, tmp_path):
+    def test_search_uses_most_advanced_replica(self, tmp_path):
         other = SqliteIndexStore(tmp_path / "b")
         other.open(ZERO, "").add(documents("IAH", "IAH", "new"), 3)
         other.open(ONE, "").add(documents("old"), 1)
@@ -281,11 +281,11 @@ class TestSearch:
         other.close()
 
     @pytest.mark.parametrize("query", ["", " ", "-", '""', '"dest', '" "'])
-    def test_queries_without_words(self, tmp_path, query):
+    def test_query_without_words_raises(self, tmp_path, query):
         with pytest.raises(InvalidQueryError):
             search(tmp_path, query)
 
-    def test_what_cannot_be(self, tmp_path):
+    def test_invalid_search_arguments_raise(self, tmp_path):
         for limit in (0, LIMIT_MAX + 1, 2**63):
             with pytest.raises(InvalidQueryError, match="1 to 1,000,000 records, not"):
                 search(tmp_path, "x", limit=limit)
@@ -298,5 +298,5 @@ class TestSearch:
             search(tmp_path / "empty", "x")
 
 
-def test_words_are_quoted():
+def test_fts5_query_quotes_words():
     assert fts5_query('a "b c" d*  x:y -') == '"a" "b c" "d"* "x:y"'

@@ -56,7 +56,7 @@ class Part:
         return self._records
 
 
-def test_a_task_begins_when_all_its_partitions_are_here():
+def test_task_starts_when_all_partitions_are_assigned():
     tasks = TaskSet(JOINED, Idle)
     tasks.add_partitions(tps("a-0 a-1 b-1 c-0"))
     assert [str(task_id) for task_id in tasks.ids] == ["a+b-1", "c-0"]
@@ -67,7 +67,7 @@ def test_a_task_begins_when_all_its_partitions_are_here():
     assert tasks.incomplete == set()
 
 
-def test_a_task_ends_with_the_first_partition_that_goes():
+def test_task_ends_with_first_removed_partition():
     made = []
     tasks = TaskSet(JOINED, lambda task_id: made.append(Idle(task_id)) or made[-1])
     tasks.add_partitions(tps("a-0 b-0 c-0 c-1"))
@@ -80,7 +80,7 @@ def test_a_task_ends_with_the_first_partition_that_goes():
     assert [str(idle.id) for idle in made] == ["a+b-0", "c-0", "c-1", "a+b-0"]
 
 
-def test_of_several_topics_by_time_and_within_one_by_offset():
+def test_records_are_merged_by_time_and_offset():
     tasks = TaskSet(JOINED, Idle)
     tasks.add_partitions(tps("a-0 b-0 c-0"))
     work = tasks.split_records(Polled(a_0=[1, 5, 3], b_0=[2, 4, 9], c_0=[7]))
@@ -89,7 +89,7 @@ def test_of_several_topics_by_time_and_within_one_by_offset():
     assert order == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
 
 
-def test_what_was_done_is_committed_of_tasks_that_can_be_trusted():
+def test_only_offsets_of_healthy_tasks_are_committed():
     tasks = TaskSet(JOINED, Idle)
     tasks.add_partitions(tps("a-0 b-0 c-0"))
     joined, other = tasks.split_records(Polled(a_0=[1, 3], c_0=[2]))
@@ -116,12 +116,12 @@ def test_what_was_done_is_committed_of_tasks_that_can_be_trusted():
         (["a", "b"], ["c", "b"], "in both joined and topics: b"),
     ],
 )
-def test_topics_that_cannot_be_meant(joined, topics, why):
+def test_invalid_topics_raise(joined, topics, why):
     with pytest.raises(ValueError, match=why):
         validate_topics(joined, topics)
 
 
-def test_topics_that_cannot_be_joined():
+def test_different_partition_counts_raise():
     check_partition_counts({"a": 4, "b": 4})
     with pytest.raises(CoPartitioningError, match="a has 4, b has 6"):
         check_partition_counts({"a": 4, "b": 6})
@@ -138,7 +138,7 @@ class TestJoining:
         said = ProcessorAssignor(*joined).user_data((), {}, -1)
         return [Member(member_id=name, topics=("a", "b", "c"), user_data=said) for name in names]
 
-    def test_joined_together_and_the_others_dealt_in_turn(self):
+    def test_joined_topics_together_others_round_robin(self):
         members = self.members("m1", "m2")
         given_out = ProcessorAssignor(*JOINED).assign(members, self.topics)
         check_assignment(members, self.topics, given_out)
@@ -148,7 +148,7 @@ class TestJoining:
         }
 
     @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
-    def test_the_others_are_as_even_as_can_be(self, count):
+    def test_other_topics_are_balanced(self, count):
         members = self.members(*(f"m{number}" for number in range(count)))
         for _ in range(3):
             given_out = ProcessorAssignor(*JOINED).assign(members, self.topics)
@@ -157,7 +157,7 @@ class TestJoining:
             assert max(shares) - min(shares) <= 1
             assert all(its.get("a") == its.get("b") for its in given_out.values())
 
-    def test_members_that_join_other_topics(self):
+    def test_different_joined_topics_raise(self):
         members = self.members("m1") + self.members("m2", joined=("a", "c"))
         with pytest.raises(CoPartitioningError, match="m2 joins a, c, other members join a, b"):
             ProcessorAssignor(*JOINED).assign(members, self.topics)

@@ -50,14 +50,14 @@ class Pool:
         return sorted(len(its) for its in self.owned.values())
 
 
-def test_one_has_all():
+def test_single_worker_has_all_units():
     pool = Pool()
     pool.join("one")
     pool.settle()
     assert pool.owned == {"one": set(UNITS)}
 
 
-def test_a_newcomer_gets_its_share_and_nothing_else_stops():
+def test_new_worker_gets_share_and_others_continue():
     pool = Pool()
     pool.join("one")
     pool.settle()
@@ -67,7 +67,7 @@ def test_a_newcomer_gets_its_share_and_nothing_else_stops():
     assert [len(stops) for stops in pool.stops] == [0, 3, 0]
 
 
-def test_what_a_lost_worker_had_waits():
+def test_lost_workers_units_wait():
     pool = Pool()
     pool.join("one", "two")
     pool.settle()
@@ -83,7 +83,7 @@ def test_what_a_lost_worker_had_waits():
     assert pool.plan.again_ms is None
 
 
-def test_a_worker_that_comes_back_has_its_units_and_nothing_stops():
+def test_returning_worker_gets_units_back():
     pool = Pool()
     pool.join("one", "two")
     pool.settle()
@@ -96,7 +96,7 @@ def test_a_worker_that_comes_back_has_its_units_and_nothing_stops():
     assert not any(pool.stops)
 
 
-def test_another_worker_has_its_share_once_the_lost_one_is_given_up():
+def test_lost_units_move_after_delay():
     pool = Pool()
     pool.join("one", "two")
     pool.settle()
@@ -111,7 +111,7 @@ def test_another_worker_has_its_share_once_the_lost_one_is_given_up():
     assert not any(pool.stops)
 
 
-def test_units_that_come_and_go():
+def test_added_and_removed_units():
     pool = Pool()
     pool.join("one", "two")
     pool.settle()
@@ -120,7 +120,7 @@ def test_units_that_come_and_go():
     assert set().union(*pool.owned.values()) == set(pool.units)
 
 
-def test_without_a_delay_lost_units_move_at_once():
+def test_no_delay_moves_lost_units_at_once():
     workers = [
         PoolWorker(
             "one", "one", frozenset("ab"), PoolSnapshot(1, {"a": "one", "b": "one", "c": "x"})
@@ -129,14 +129,14 @@ def test_without_a_delay_lost_units_move_at_once():
     assert assign_units("abc", workers, 0).units == {"one": ["a", "b", "c"]}
 
 
-def test_two_that_claim_a_unit():
+def test_two_workers_claim_one_unit():
     workers = [PoolWorker(name, name, frozenset("a")) for name in ("one", "two")]
     assert assign_units("a", workers, 0).units == {"one": ["a"], "two": []}
 
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("vwxyz")), max_size=25))
-def test_workers_come_and_go_and_in_the_end_all_is_done_and_level(steps):
+def test_worker_changes_end_balanced(steps):
     pool = Pool()
     pool.join("v")
     for comes, name in steps:

@@ -38,7 +38,7 @@ def polled(consumer, count):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec(servers, consumer_of, codec, request):
+def test_poll_reads_every_codec(servers, consumer_of, codec, request):
     topic = request.node.callspec.id
     create_topic(servers, topic, 2)
     fill(servers, topic, 2000, **{"compression.type": codec})
@@ -56,7 +56,7 @@ def test_every_codec(servers, consumer_of, codec, request):
     assert int(next(loop).value) == 1900
 
 
-def test_only_what_is_committed(servers, consumer_of, request):
+def test_read_committed_skips_aborted_records(servers, consumer_of, request):
     topic = request.node.callspec.id + "-committed"
     create_topic(servers, topic)
     producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
@@ -81,7 +81,7 @@ def test_only_what_is_committed(servers, consumer_of, request):
     assert len(everything.to_arrow()) == 150
 
 
-def test_what_is_gone(servers, consumer_of, request):
+def test_poll_offset_out_of_range_follows_reset(servers, consumer_of, request):
     topic = request.node.callspec.id + "-gone"
     create_topic(servers, topic)
     fill(servers, topic, 20)
@@ -97,7 +97,7 @@ def test_what_is_gone(servers, consumer_of, request):
         strict.poll(PATIENT)
 
 
-def test_a_topic_that_vanishes_and_is_made_anew(servers, consumer_of, request):
+def test_poll_recreated_topic_restarts(servers, consumer_of, request):
     topic = request.node.callspec.id + "-anew"
     partition = TopicPartition(topic, 0)
     create_topic(servers, topic)

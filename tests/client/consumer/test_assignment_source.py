@@ -27,17 +27,17 @@ class Held:
     def __init__(self):
         self.owned, self.seen = set(), []
 
-    def own(self, partitions):
+    def add_partitions(self, partitions):
         self.owned |= set(partitions)
 
-    def disown(self, partitions):
-        self.seen += [(self.owner.is_out, self.owner.may_deliver(p)) for p in partitions]
+    def remove_partitions(self, partitions):
+        self.seen += [(self.owner.has_left, self.owner.may_deliver(p)) for p in partitions]
         self.owned -= set(partitions)
 
     def assignment(self):
         return sorted(self.owned)
 
-    def is_idle(self):
+    def is_empty(self):
         return not self.owned
 
     def positions(self):
@@ -65,7 +65,7 @@ class Scripted:
                 | outcome.ReportFatalError,
             ):
                 self.owner._perform(action)
-        self.owner._settled()
+        self.owner._on_event_handled()
 
     def hear(self, event, to=None, **fields):
         serial = {} if to is None else {"serial": self.asked.pop(to)}
@@ -91,8 +91,8 @@ class Scripted:
 
     async def tended(self):
         """Run due callbacks, as the user's thread does."""
-        while (call := self.owner.due) is not None:
-            self.owner.called(call)
+        while (call := self.owner.due_callback) is not None:
+            self.owner.callback_done(call)
         await asyncio.sleep(0)
 
 
@@ -135,7 +135,7 @@ class Late:
         return self._call.serial
 
 
-def test_a_call_that_overtakes_the_one_under_way_is_not_lost():
+def test_callback_replacing_running_one_is_not_lost():
     async def play():
         script, owner, _ = await member()
         script.hear(events.RejoinRequested, reason="for fun")
@@ -151,14 +151,14 @@ def test_a_call_that_overtakes_the_one_under_way_is_not_lost():
     asyncio.run(play())
 
 
-def test_nothing_is_held_any_more_when_a_member_is_out():
+def test_partitions_are_removed_when_member_has_left():
     """The leave completes at once if there is no coordinator to notify."""
 
     async def play():
         script, owner, held = await member()
         await drained(owner)
         script.joins(2, MINE)
-        script.hear(events.CoordinatorLost, serial=script.core.membership.link.coordinator)
+        script.hear(events.CoordinatorLost, serial=script.core.membership.link.coordinator_serial)
         await script.tended()
         assert owner.has_left
         assert held.seen == [(False, False)]
@@ -167,7 +167,7 @@ def test_nothing_is_held_any_more_when_a_member_is_out():
 
 
 @pytest.mark.parametrize("pattern", [None, re.compile("t.*")])
-def test_who_subscribes_while_it_leaves_is_a_member_again(pattern):
+def test_subscribe_during_leave_rejoins(pattern):
     async def play():
         script, owner, _ = await member()
         await drained(owner)
@@ -191,7 +191,7 @@ def test_who_subscribes_while_it_leaves_is_a_member_again(pattern):
 
 
 @pytest.mark.parametrize("is_first", [False, True])
-def test_topics_that_a_pattern_matches_meanwhile_end_no_drain(is_first):
+def test_pattern_match_during_drain_does_not_end_it(is_first):
     """Neither changed matches nor the first matches end a drain."""
 
     async def play():

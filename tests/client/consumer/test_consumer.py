@@ -59,7 +59,7 @@ def looped(consumer, count):
 
 
 class TestPolling:
-    def test_what_there_is_comes_in_order(self, servers, consumer_of):
+    def test_poll_returns_records_in_order(self, servers, consumer_of):
         fill(servers, 1200)
         consumer = consumer_of(servers)
         consumer.assign([("t", 0)])
@@ -72,7 +72,7 @@ class TestPolling:
         assert [int(r.value) for r in [*records, *more]] == list(range(1200))
         assert not consumer.poll(0)
 
-    def test_a_record_has_all_its_fields(self, servers, consumer_of):
+    def test_record_has_all_fields(self, servers, consumer_of):
         headers = [("h", b"1"), ("h", None)]
         produce(servers, "t", [{"value": None, "partition": 1, "headers": headers}])
         fill(servers, 1, partition=1, first=7)
@@ -88,7 +88,7 @@ class TestPolling:
         assert (record.timestamp, record.timestamp_type) == (1007, 0)
         assert (record.key, record.value, record.headers) == (b"k", b"7", ())
 
-    def test_the_brokers_time(self, servers, consumer_of):
+    def test_record_log_append_time_is_reported(self, servers, consumer_of):
         create_topic(servers, "stamped", **{"message.timestamp.type": "LogAppendTime"})
         fill(servers, 1, topic="stamped")
         consumer = consumer_of(servers)
@@ -98,7 +98,7 @@ class TestPolling:
         assert record.timestamp > 1_000_000
 
     @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-    def test_every_codec_as_records_and_as_columns(self, servers, consumer_of, codec):
+    def test_every_codec_decodes_to_records_and_columns(self, servers, consumer_of, codec):
         fill(servers, 2000, **{"compression.type": codec, "batch.num.messages": 300})
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -108,7 +108,7 @@ class TestPolling:
         assert table["offset"].to_pylist() == list(range(350, 2000))
         assert table["value"].to_pylist() == [b"%d" % n for n in range(350, 2000)]
 
-    def test_new_records_wake_a_poll(self, servers, consumer_of):
+    def test_new_records_wake_waiting_poll(self, servers, consumer_of):
         consumer = consumer_of(servers)
         consumer.assign([T0])
         assert consumer.position(T0) == 0
@@ -116,14 +116,14 @@ class TestPolling:
         fill(servers, 3)
         assert polled(consumer, 3) == [0, 1, 2]
 
-    def test_many_small_answers(self, servers, consumer_of):
+    def test_poll_many_small_responses(self, servers, consumer_of):
         fill(servers, 500, **{"batch.num.messages": 10})
         fill(servers, 500, partition=1, **{"batch.num.messages": 10})
         consumer = consumer_of(servers, max_partition_fetch_bytes=100, buffer_bytes_max=1000)
         consumer.assign([T0, T1])
         assert sorted(polled(consumer, 1000)) == sorted([*range(500)] * 2)
 
-    def test_fetching_goes_on_while_the_users_loop_is_held(self, servers):
+    def test_fetching_continues_while_user_loop_is_blocked(self, servers):
         async def main():
             async with partage.Consumer(servers, auto_offset_reset="earliest") as consumer:
                 consumer.assign([T0])
@@ -138,7 +138,7 @@ class TestPolling:
 
 
 class TestLooping:
-    def test_the_position_is_behind_the_last_record_seen(self, servers, consumer_of):
+    def test_position_follows_last_iterated_record(self, servers, consumer_of):
         fill(servers, 1000)
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -148,7 +148,7 @@ class TestLooping:
         assert [int(r.value) for r in consumer.poll(PATIENT, max_records=2)] == [702, 703]
         assert consumer.position(T0) == 704
 
-    def test_a_seek_between_two_records(self, servers, consumer_of):
+    def test_seek_between_records_takes_effect(self, servers, consumer_of):
         fill(servers, 100)
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -156,7 +156,7 @@ class TestLooping:
         consumer.seek(T0, 50)
         assert looped(consumer, 2) == [50, 51]
 
-    def test_a_pause_between_two_records(self, servers, consumer_of):
+    def test_pause_between_records_takes_effect(self, servers, consumer_of):
         fill(servers, 100)
         fill(servers, 100, partition=1, first=100)
         consumer = consumer_of(servers)
@@ -170,7 +170,7 @@ class TestLooping:
         consumer.resume(mine)
         assert looped(consumer, 1) == [first + 1]
 
-    def test_losing_the_partition_between_two_records(self, servers, consumer_of):
+    def test_unassign_between_records_stops_delivery(self, servers, consumer_of):
         fill(servers, 100)
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -179,7 +179,7 @@ class TestLooping:
         with pytest.raises(NothingAssignedError, match="assign"):
             looped(consumer, 1)
 
-    def test_fairly(self, servers, consumer_of):
+    def test_busy_partition_does_not_starve_another(self, servers, consumer_of):
         """A partition that always has records does not delay the other one."""
         fill(servers, 20_000, **{"batch.num.messages": 100})
         fill(servers, 10, partition=1, first=-10)
@@ -189,7 +189,7 @@ class TestLooping:
 
 
 class TestPositions:
-    def test_seeking(self, servers, consumer_of):
+    def test_seek_methods_set_position(self, servers, consumer_of):
         fill(servers, 100)
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -206,7 +206,7 @@ class TestPositions:
         consumer.seek(T0, 7)
         assert looped(consumer, 1) == [7]
 
-    def test_asking_for_offsets(self, servers, consumer_of):
+    def test_offset_queries_return_offsets(self, servers, consumer_of):
         fill(servers, 100)
         delete_records(servers, "t", 10)
         consumer = consumer_of(servers)
@@ -220,7 +220,7 @@ class TestPositions:
         looped(consumer, 30)
         assert consumer.lag() == {T0: 60, T1: 0}
 
-    def test_who_is_assigned(self, servers, consumer_of):
+    def test_assign_keeps_positions_and_rejects_others(self, servers, consumer_of):
         fill(servers, 10)
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -242,14 +242,14 @@ class TestPositions:
         ("reset", "first"),
         [("earliest", 5), ("latest", 20), ("by_duration:PT1H", 20), ("by_duration:P40000D", 5)],
     )
-    def test_where_to_begin(self, servers, consumer_of, reset, first):
+    def test_auto_offset_reset_sets_start_position(self, servers, consumer_of, reset, first):
         fill(servers, 20)
         delete_records(servers, "t", 5)
         consumer = consumer_of(servers, auto_offset_reset=reset)
         consumer.assign([T0])
         assert consumer.position(T0) == first
 
-    def test_where_to_go_on_when_the_offset_is_gone(self, servers, consumer_of):
+    def test_offset_out_of_range_resets_position(self, servers, consumer_of):
         fill(servers, 20)
         delete_records(servers, "t", 5)
         consumer = consumer_of(servers)
@@ -258,7 +258,7 @@ class TestPositions:
             consumer.seek(T0, gone)
             assert polled(consumer, 15) == list(range(5, 20))
 
-    def test_without_a_reset_it_is_an_error_each_time(self, servers, consumer_of):
+    def test_reset_none_raises_on_every_poll(self, servers, consumer_of):
         fill(servers, 20)
         consumer = consumer_of(servers, auto_offset_reset="none")
         consumer.assign([T0])
@@ -274,7 +274,7 @@ class TestPositions:
 
 
 class TestArrow:
-    def test_a_poll_as_a_table(self, servers, consumer_of):
+    def test_poll_result_to_arrow(self, servers, consumer_of):
         produce(servers, "t", [{"value": b"v", "partition": 0, "headers": [("a", b"b")]}])
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -290,7 +290,7 @@ class TestArrow:
         with pytest.raises(KeyError):
             batch.to_arrow(["valve"])
 
-    def test_stretches_of_one_answer(self, servers, consumer_of):
+    def test_ranges_of_one_response_to_arrow(self, servers, consumer_of):
         fill(servers, 100, **{"compression.type": "lz4"})
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -301,7 +301,7 @@ class TestArrow:
             found += table["offset"].to_pylist()
         assert found == list(range(100))
 
-    def test_everything_up_to_the_end(self, servers, consumer_of):
+    def test_to_arrow_reads_to_end_offsets(self, servers, consumer_of):
         fill(servers, 1500)
         fill(servers, 1000, partition=1)
         consumer = consumer_of(servers)
@@ -312,7 +312,7 @@ class TestArrow:
         assert len(consumer.to_arrow()) == 0
         assert consumer.lag() == {T0: 0, T1: 0}
 
-    def test_an_end_that_is_not_reached_changes_nothing(self, servers, consumer_of):
+    def test_to_arrow_timeout_keeps_positions(self, servers, consumer_of):
         fill(servers, 100)
         consumer = consumer_of(servers)
         consumer.assign([T0, T1])
@@ -325,14 +325,14 @@ class TestArrow:
 
 
 class TestTrouble:
-    def test_a_topic_that_does_not_exist_yet(self, servers, consumer_of):
+    def test_topic_created_later_is_read(self, servers, consumer_of):
         consumer = consumer_of(servers)
         consumer.assign([("late", 0)])
         assert not consumer.poll(50)
         fill(servers, 3, topic="late")
         assert polled(consumer, 3) == [0, 1, 2]
 
-    def test_a_topic_that_does_not_exist(self, servers, consumer_of):
+    def test_unknown_topic_raises(self, servers, consumer_of):
         fill(servers, 3)
         consumer = consumer_of(servers, unknown_topic_wait_ms=100)
         consumer.assign([("tt", 0), T0])
@@ -341,7 +341,7 @@ class TestTrouble:
             with pytest.raises(UnknownTopicError, match="no topic 'tt'; did you mean 't'"):
                 consumer.poll(PATIENT)
 
-    def test_a_partition_that_does_not_exist(self, servers, consumer_of):
+    def test_unknown_partition_raises(self, servers, consumer_of):
         fill(servers, 3)
         consumer = consumer_of(servers, unknown_topic_wait_ms=100)
         consumer.assign([("t", 2), T0])
@@ -349,7 +349,7 @@ class TestTrouble:
         with pytest.raises(UnknownPartitionError, match="no partition t-2: topic 't' has 2"):
             consumer.poll(PATIENT)
 
-    def test_a_topic_that_is_made_anew(self, servers, consumer_of):
+    def test_recreated_topic_is_read_from_start(self, servers, consumer_of):
         fill(servers, 10)
         consumer = consumer_of(servers)
         consumer.assign([T0])
@@ -359,7 +359,7 @@ class TestTrouble:
         fill(servers, 30, first=100)
         assert polled(consumer, 30) == list(range(100, 130))
 
-    def test_a_broker_that_comes_back(self, partage_broker_process, consumer_of):
+    def test_broker_restart_continues_reading(self, partage_broker_process, consumer_of):
         broker = partage_broker_process
         fill(broker.bootstrap_servers, 10)
         consumer = consumer_of(broker.bootstrap_servers)
@@ -371,17 +371,17 @@ class TestTrouble:
         fill(broker.bootstrap_servers, 10, first=10)
         assert polled(consumer, 10) == list(range(10, 20))
 
-    def test_nobody_there(self, consumer_of):
+    def test_unreachable_brokers_raise(self, consumer_of):
         consumer = consumer_of("127.0.0.1:1")
         consumer.assign([T0])
         with pytest.raises(BrokersUnreachableError, match="Is one running there"):
             consumer.poll(PATIENT)
 
-    def test_nothing_assigned(self, servers, consumer_of):
+    def test_poll_without_assignment_raises(self, servers, consumer_of):
         with pytest.raises(NothingAssignedError, match="assign"):
             consumer_of(servers).poll(PATIENT)
 
-    def test_closed(self, servers, consumer_of):
+    def test_closed_consumer_raises(self, servers, consumer_of):
         consumer = consumer_of(servers)
         consumer.assign([T0])
         consumer.close()

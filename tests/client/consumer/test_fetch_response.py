@@ -86,7 +86,7 @@ class TestErrors:
             ErrorCode.OFFSET_NOT_AVAILABLE,
         ],
     )
-    def test_what_passes_is_tried_again_after_a_look_at_the_metadata(self, trouble):
+    def test_transient_error_refreshes_metadata_and_retries(self, trouble):
         async def work(consumer, broker):
             assert await polled(consumer, 2) == [0, 1]
             return broker.names()
@@ -94,14 +94,14 @@ class TestErrors:
         names = scripted(Script(error(trouble), records(batch(0, 2))), work)
         assert names.count("Metadata") >= 2
 
-    def test_a_connection_that_breaks(self):
+    def test_connection_loss_is_retried(self):
         async def work(consumer, broker):
             assert await polled(consumer, 4) == [0, 1, 2, 3]
             assert broker.connections >= 2
 
         scripted(Script(records(batch(0, 2)), CLOSE, records(batch(2, 2))), work)
 
-    def test_what_does_not_pass_is_raised_and_tried_again(self):
+    def test_permanent_error_is_raised_and_retried(self):
         async def work(consumer, broker):
             with pytest.raises(
                 BrokerResponseError, match="fetching t-0: TOPIC_AUTHORIZATION_FAILED"
@@ -112,7 +112,7 @@ class TestErrors:
         refused = error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         scripted(Script(refused, records(batch(0, 2))), work)
 
-    def test_a_leader_that_moves(self):
+    def test_leader_change_is_followed(self):
         async def main():
             script = Script(records(batch(0, 2)), error(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             async with (
@@ -132,7 +132,7 @@ class TestErrors:
 
         asyncio.run(main())
 
-    def test_nobody_leads_for_a_while(self):
+    def test_missing_leader_is_waited_for(self):
         async def work(consumer, broker):
             broker.leader_id = -1
             assert not await consumer.poll(50)
@@ -143,7 +143,7 @@ class TestErrors:
 
 
 class TestRecords:
-    def test_damage_is_raised_after_what_is_sound(self):
+    def test_corrupt_batch_is_raised_after_valid_records(self):
         damaged = bytearray(batch(2, 2))
         damaged[-1] ^= 1
 
@@ -170,7 +170,7 @@ class TestRecords:
 
         scripted(script, work)
 
-    def test_damage_is_read_where_checksums_are_not_checked(self):
+    def test_check_crcs_false_reads_wrong_checksum(self):
         damaged = bytearray(batch(0, 2))
         damaged[17] ^= 1  # the checksum itself
 
@@ -179,7 +179,7 @@ class TestRecords:
 
         scripted(Script(records(bytes(damaged))), work, check_crcs=False)
 
-    def test_an_old_format_is_refused_by_name(self):
+    def test_old_record_format_is_refused(self):
         old = bytearray(batch(0, 2))
         old[16] = 1
 
@@ -189,7 +189,7 @@ class TestRecords:
 
         scripted(Script(records(bytes(old))), work)
 
-    def test_a_batch_that_begins_before_the_position(self):
+    def test_batch_before_position_is_trimmed(self):
         async def work(consumer, broker):
             consumer.seek(T0, 3)
             found = await consumer.poll(PATIENT)
@@ -198,7 +198,7 @@ class TestRecords:
 
         scripted(Script(records(batch(0, 5)), records(batch(0, 5))), work)
 
-    def test_the_brokers_time_and_the_producers_in_one_answer(self):
+    def test_both_timestamp_types_in_one_response(self):
         both = batch(0, 2) + batch(2, 2, append_time_ms=5)
 
         async def work(consumer, broker):
@@ -207,7 +207,7 @@ class TestRecords:
 
         scripted(Script(records(both)), work)
 
-    def test_aborted_transactions(self):
+    def test_aborted_transactions_are_skipped(self):
         blob = batch(0, 2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
 
         def aborted(asked):
@@ -224,7 +224,7 @@ class TestRecords:
 
 
 class TestUser:
-    def test_a_poll_that_is_cancelled_loses_nothing(self):
+    def test_cancelled_poll_loses_no_records(self):
         async def work(consumer, broker):
             waiting = asyncio.create_task(consumer.poll(PATIENT))
             await asyncio.sleep(0)
@@ -235,7 +235,7 @@ class TestUser:
 
         scripted(Script(records(batch(0, 2))), work)
 
-    def test_closing_while_a_request_is_out(self):
+    def test_close_during_fetch_returns(self):
         async def work(consumer, broker):
             await consumer.position(T0)
             await consumer.close()

@@ -30,7 +30,7 @@ from .fetch_fixtures import EVERYWHERE, HERE, THERE, A, B, C, made, yes
 
 
 def asked(fetches):
-    return {f.leader_id: [(w.lease.partition, w.offset) for w in f.wanted] for f in fetches}
+    return {f.leader_id: [(w.permit.partition, w.offset) for w in f.partitions] for f in fetches}
 
 
 def part(first, count, size=10):
@@ -40,9 +40,9 @@ def part(first, count, size=10):
 
 
 def answer(positions, fetch, *answers):
-    for wanted, said in zip(fetch.wanted, answers, strict=True):
-        positions.answered(wanted, said)
-    positions.done(fetch)
+    for wanted, said in zip(fetch.partitions, answers, strict=True):
+        positions.partition_answered(wanted, said)
+    positions.fetch_done(fetch)
 
 
 def fetch(positions, *answers, now_ms=0):
@@ -52,11 +52,11 @@ def fetch(positions, *answers, now_ms=0):
 
 
 def stretches(taken):
-    return [(t.lease.partition, t.from_offset, t.to_offset) for t in taken]
+    return [(t.permit.partition, t.from_offset, t.to_offset) for t in taken]
 
 
 class TestBeginning:
-    def test_a_committed_offset_is_asked_for_first(self):
+    def test_new_partition_looks_up_committed_offset_first(self):
         positions = made(A, at=None)
         (lookup,) = positions.lookups({}, 0)
         assert lookup.reset is None
@@ -66,7 +66,7 @@ class TestBeginning:
         assert positions.position(A) == 7
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 7)]}
 
-    def test_without_one_the_policy_says_where(self):
+    def test_no_committed_offset_uses_reset_policy(self):
         positions = made(A, at=None, policy=ResetTarget(back_ms=1000))
         positions.lookup_succeeded(*positions.lookups({}, 0), None)
         assert positions.lookups({}, 0) == []  # the topic's leaders are unknown
@@ -75,7 +75,7 @@ class TestBeginning:
         positions.lookup_succeeded(lookup, 3)
         assert positions.position(A) == 3
 
-    def test_without_a_policy_the_user_is_told_each_time(self):
+    def test_no_committed_offset_without_policy_raises(self):
         positions = made(A, at=None, policy=None)
         for _ in range(2):
             positions.lookup_succeeded(*positions.lookups(EVERYWHERE, 0), None)
@@ -83,7 +83,7 @@ class TestBeginning:
             assert isinstance(positions.pop_error(), NoOffsetForPartitionError)
             assert positions.pop_error() is None
 
-    def test_a_lookup_that_fails_for_now_is_made_again(self):
+    def test_lookup_transient_failure_is_retried(self):
         positions = made(A, at=None)
         (lookup,) = positions.lookups(EVERYWHERE, 0)
         positions.lookup_failed(lookup, RetryLater(50))
@@ -92,7 +92,7 @@ class TestBeginning:
         assert positions.retry_at_ms(50) is None
         assert len(positions.lookups(EVERYWHERE, 50)) == 1
 
-    def test_a_lookup_that_fails_is_told_and_made_again(self):
+    def test_lookup_permanent_failure_is_raised_and_retried(self):
         positions = made(A, at=None)
         error = OSError("no")
         positions.lookup_failed(*positions.lookups(EVERYWHERE, 0), PermanentFailure(error))
@@ -100,7 +100,7 @@ class TestBeginning:
         assert positions.pop_error() is error
         assert len(positions.lookups(EVERYWHERE, 0)) == 1
 
-    def test_a_seek_makes_a_lookup_stale(self):
+    def test_seek_makes_pending_lookup_stale(self):
         positions = made(A, at=None)
         (lookup,) = positions.lookups(EVERYWHERE, 0)
         positions.seek(A, 5)
@@ -111,7 +111,7 @@ class TestBeginning:
 
 
 class TestFetching:
-    def test_one_request_a_leader(self):
+    def test_fetches_at_most_one_per_leader(self):
         positions = made(A, B, C)
         first, second = positions.fetches(EVERYWHERE, 0)
         assert asked([first, second]) == {1: [(A, 0), (B, 0)], 2: [(C, 0)]}
@@ -119,7 +119,7 @@ class TestFetching:
         answer(positions, second, FetchedData())
         assert asked(positions.fetches(EVERYWHERE, 0)) == {2: [(C, 0)]}
 
-    def test_the_next_request_does_not_wait_for_the_user(self):
+    def test_next_fetch_does_not_wait_for_delivery(self):
         positions = made(A)
         fetch(positions, part(0, 5, size=99))
         fetch(positions, part(5, 5, size=99))
@@ -127,7 +127,7 @@ class TestFetching:
         positions.collect(None, yes)
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 10)]}
 
-    def test_a_leader_of_one_that_has_enough_is_left_alone(self):
+    def test_leader_with_full_partition_gets_no_fetch(self):
         positions = made(A, B, C)
         one, two = positions.fetches(EVERYWHERE, 0)
         answer(positions, one, part(0, 5, size=100), FetchedData())
@@ -136,20 +136,20 @@ class TestFetching:
         positions.pause([A])
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(B, 0)]}
 
-    def test_who_was_served_is_asked_for_last(self):
+    def test_served_partition_is_fetched_last(self):
         positions = made(A, B)
         fetch(positions, part(0, 5), FetchedData())
         positions.collect(None, yes)
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(B, 0), (A, 5)]}
 
-    def test_what_waits_and_what_is_asked_for_is_bounded(self):
+    def test_buffered_and_requested_bytes_are_bounded(self):
         positions = made(A, B, C, buffer_bytes=250)
         one, two = positions.fetches(EVERYWHERE, 0)
         assert (one.bytes_max, two.bytes_max) == (200, 50)
         answer(positions, one, part(0, 5, size=90), part(0, 5, size=90))
         assert [f.bytes_max for f in positions.fetches(EVERYWHERE, 0)] == [20]
 
-    def test_paused_partitions_give_up_their_room(self):
+    def test_paused_partition_gives_up_buffer(self):
         positions = made(A, C, buffer_bytes=100)
         one, _ = (*positions.fetches({A: HERE}, 0), None)
         answer(positions, one, part(0, 5, size=100))
@@ -161,20 +161,20 @@ class TestFetching:
         assert positions.position(A) == 0
         assert positions.collect(None, yes) == []
 
-    def test_what_cannot_be_answered_now_is_asked_again_later(self):
+    def test_fetch_retry_later_waits_until_time(self):
         positions = made(A)
         fetch(positions, RetryLater(30))
         assert positions.fetches(EVERYWHERE, 29) == []
         assert asked(positions.fetches(EVERYWHERE, 30)) == {1: [(A, 0)]}
 
-    def test_a_leader_that_moves(self):
+    def test_leader_change_moves_fetch(self):
         positions = made(A)
         (old,) = positions.fetches({A: HERE}, 0)
         answer(positions, old, RetryLater(0))
         assert asked(positions.fetches({A: THERE}, 0)) == {2: [(A, 0)]}
 
     @pytest.mark.parametrize("change", ["seek", "reset", "disown", "own again"])
-    def test_what_is_on_its_way_when_the_user_goes_elsewhere_is_dropped(self, change):
+    def test_data_of_revoked_permit_is_dropped(self, change):
         positions = made(A)
         (one,) = positions.fetches(EVERYWHERE, 0)
         if change == "seek":
@@ -192,7 +192,7 @@ class TestFetching:
         if change == "seek":
             assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 50)]}
 
-    def test_a_seek_need_not_wait_for_the_request_that_is_out(self):
+    def test_seek_keeps_one_fetch_per_leader(self):
         positions = made(A, C)
         positions.fetches(EVERYWHERE, 0)
         positions.seek(A, 9)
@@ -200,14 +200,14 @@ class TestFetching:
 
 
 class TestHandingOut:
-    def test_positions_move_with_what_is_taken(self):
+    def test_collect_advances_position(self):
         positions = made(A)
         fetch(positions, part(0, 5))
         assert positions.position(A) == 0
         assert stretches(positions.collect(None, yes)) == [(A, 0, 5)]
         assert positions.position(A) == 5
 
-    def test_at_most_so_many_one_partition_after_the_other(self):
+    def test_collect_limits_records_and_rotates_partitions(self):
         positions = made(A, B)
         fetch(positions, part(0, 5), part(0, 5))
         assert stretches(positions.collect(3, yes)) == [(A, 0, 3)]
@@ -215,7 +215,7 @@ class TestHandingOut:
         assert stretches(positions.collect(3, yes)) == [(A, 3, 5), (B, 3, 4)]
         assert stretches(positions.collect(3, yes)) == [(B, 4, 5)]
 
-    def test_nothing_of_what_is_paused(self):
+    def test_collect_skips_paused_partition(self):
         positions = made(A, B)
         fetch(positions, part(0, 5), part(0, 5))
         positions.pause([A])
@@ -225,14 +225,14 @@ class TestHandingOut:
         positions.pause([A], paused=False)
         assert stretches(positions.collect(None, yes)) == [(A, 0, 5)]
 
-    def test_nothing_that_the_owner_may_not(self):
+    def test_collect_skips_undeliverable_partition(self):
         positions = made(A, B)
         fetch(positions, part(0, 5), part(0, 5))
         assert stretches(positions.collect(None, lambda p: p == B)) == [(B, 0, 5)]
         assert not positions.is_ready(lambda p: p == B)
         assert positions.is_ready(yes)
 
-    def test_nothing_of_what_is_lost(self):
+    def test_collect_skips_removed_partition(self):
         positions = made(A)
         fetch(positions, part(0, 5))
         positions.remove_partitions([A, B])
@@ -240,7 +240,7 @@ class TestHandingOut:
         with pytest.raises(NotAssignedError, match="t-0 is not assigned"):
             positions.position(A)
 
-    def test_a_part_without_records_moves_the_position(self):
+    def test_chunk_without_records_advances_position(self):
         positions = made(A)
         fetch(positions, part(0, 5))
         fetch(positions, FetchedData(FetchedChunk(5, 7, 0, None)))
@@ -250,7 +250,7 @@ class TestHandingOut:
         assert positions.position(A) == 10
         assert not positions.is_ready(yes)
 
-    def test_what_a_loop_did_not_get_to_comes_again(self):
+    def test_put_back_range_is_collected_again(self):
         positions = made(A)
         fetch(positions, part(0, 5))
         (one,) = positions.collect(None, yes)
@@ -261,7 +261,7 @@ class TestHandingOut:
         assert stretches(positions.collect(None, yes)) == [(A, 3, 5)]
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 5)]}
 
-    def test_what_is_given_back_after_a_seek_is_dropped(self):
+    def test_put_back_after_seek_is_dropped(self):
         positions = made(A)
         fetch(positions, part(0, 5))
         (one,) = positions.collect(None, yes)
@@ -270,7 +270,7 @@ class TestHandingOut:
         assert positions.position(A) == 2
         assert positions.collect(None, yes) == []
 
-    def test_what_is_given_back_after_its_rest_was_given_up(self):
+    def test_put_back_after_buffer_drop_keeps_range(self):
         positions = made(A, C, buffer_bytes=100)
         (one,) = positions.fetches({A: HERE}, 0)
         answer(positions, one, part(0, 9, size=100))
@@ -283,7 +283,7 @@ class TestHandingOut:
         fetches = positions.fetches({A: HERE}, 0)
         assert asked(fetches) == {1: [(A, 4)]}
 
-    def test_a_loop_sees_that_its_records_are_no_longer_its_own(self):
+    def test_permit_shows_pause_and_revocation(self):
         positions = made(A)
         lease = positions.state(A).permit
         positions.pause([A])
@@ -294,7 +294,7 @@ class TestHandingOut:
 
 
 class TestOutOfRange:
-    def test_the_policy_says_where_to_go_on(self, caplog):
+    def test_out_of_range_uses_reset_policy(self, caplog):
         positions = made(A)
         fetch(positions, OutOfRange())
         assert positions.pop_error() is None
@@ -305,7 +305,7 @@ class TestOutOfRange:
         assert "t-0: position is out of range" in caplog.text
         assert lookup.reset.timestamp_at(0) == EARLIEST
 
-    def test_what_was_fetched_before_is_handed_out_first(self):
+    def test_out_of_range_delivers_earlier_chunks_first(self):
         positions = made(A)
         fetch(positions, part(0, 5))
         fetch(positions, OutOfRange())
@@ -316,7 +316,7 @@ class TestOutOfRange:
         one.permit.delivered_offset = None
         assert len(positions.lookups(EVERYWHERE, 0)) == 1
 
-    def test_without_a_policy_the_user_is_told(self):
+    def test_out_of_range_without_policy_raises(self):
         positions = made(A, policy=None)
         fetch(positions, part(0, 5))
         fetch(positions, OutOfRange())
@@ -328,7 +328,7 @@ class TestOutOfRange:
         assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 5)]}
 
     @pytest.mark.parametrize("policy", [TO_EARLIEST, None])
-    def test_a_topic_that_is_made_anew(self, policy):
+    def test_recreated_topic_resets_or_raises(self, policy):
         positions = made(A, policy=policy)
         fetch(positions, part(0, 5))
         anew = {A: Placement(1, 0, b"u" * 16)}

@@ -11,7 +11,7 @@ from .fetch_fixtures import EVERYWHERE, A, B, C, made, yes
 
 
 def is_empty(offset):
-    """Return a chunk; some of its offsets have no records."""
+    """True if an offset has no record, as after compaction."""
     return offset // 10 % 4 == 3
 
 
@@ -42,7 +42,7 @@ class Reading(RuleBasedStateMachine):
     def answer(self, data):
         one = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
         left = one.bytes_max
-        for wanted in one.wanted:
+        for wanted in one.partitions:
             kind = data.draw(st.sampled_from(["something", "nothing", "later"]))
             if kind == "nothing" or left <= 0:
                 said = FetchedData()
@@ -92,10 +92,10 @@ class Reading(RuleBasedStateMachine):
             self.positions.put_back(loan, upto)
 
     def handed_out(self, one, upto):
-        partition = one.lease.partition
+        partition = one.permit.partition
         assert partition in self.due
         assert partition not in self.paused
-        assert one.part.content == "records"
+        assert one.chunk.content == "records"
         # No duplicates, and gaps only at offsets without records.
         assert one.from_offset >= self.due[partition]
         assert all(map(is_empty, range(self.due[partition], one.from_offset)))

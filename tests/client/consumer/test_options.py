@@ -12,7 +12,7 @@ from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST
 from partage.sync import Consumer
 
 
-def test_defaults_are_kafkas():
+def test_defaults_match_kafka():
     ours, client = parse_options({})
     assert (ours.auto_offset_reset, ours.isolation_level) == ("latest", "read_uncommitted")
     assert (ours.max_poll_records, ours.fetch_max_wait_ms, ours.fetch_min_bytes) == (500, 500, 1)
@@ -21,7 +21,7 @@ def test_defaults_are_kafkas():
     assert (client.request_timeout_ms, client.metadata_max_age_ms) == (30_000, 300_000)
 
 
-def test_those_of_every_client_go_there():
+def test_client_options_are_passed_on():
     _, client = parse_options(
         {
             "client_id": "me",
@@ -45,7 +45,7 @@ def test_those_of_every_client_go_there():
         ("qqqq", None),
     ],
 )
-def test_an_unknown_one_is_refused_with_the_nearest(name, nearest):
+def test_unknown_option_names_nearest(name, nearest):
     with pytest.raises(UnknownOptionError) as caught:
         Consumer("localhost:9092", **{name: 1})
     hint = f"; did you mean {nearest!r}?" if nearest else ""
@@ -66,12 +66,12 @@ def test_an_unknown_one_is_refused_with_the_nearest(name, nearest):
         ({"auto_offset_reset": "by_duration:1h"}, "ISO 8601 duration such as PT1H"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(option, said):
+def test_invalid_value_raises(option, said):
     with pytest.raises(InvalidOptionError, match=said):
         Consumer("localhost:9092", **option)
 
 
-def test_servers_that_are_no_addresses():
+def test_invalid_bootstrap_servers_raise():
     with pytest.raises(InvalidAddressError):
         Consumer("localhost:port")
 
@@ -86,7 +86,7 @@ def test_servers_that_are_no_addresses():
         ("PT90M", 5_400_000),
     ],
 )
-def test_durations(written, back_ms):
+def test_parse_reset_by_duration(written, back_ms):
     reset = parse_reset(f"by_duration:{written}")
     assert reset.back_ms == back_ms
     assert reset.timestamp_at(10**12) == 10**12 - back_ms
@@ -94,25 +94,25 @@ def test_durations(written, back_ms):
 
 
 @pytest.mark.parametrize("written", ["", "P", "PT", "P1DT", "-PT1H", "PT1H2", "P1M", "PT1,S"])
-def test_what_is_no_duration(written):
+def test_parse_reset_invalid_duration_raises(written):
     with pytest.raises(InvalidOptionError):
         parse_reset(f"by_duration:{written}")
 
 
-def test_the_ends():
+def test_parse_reset_earliest_latest_none():
     assert parse_reset("earliest") is TO_EARLIEST
     assert parse_reset("latest") is TO_LATEST
     assert parse_reset("none") is None
 
 
-def test_the_page_names_every_option():
+def test_docs_page_names_every_option():
     """The options of TLS and SASL are on another page."""
     page = (Path(__file__).parents[3] / "docs" / "consumer.md").read_text()
     ours = [name for name in option_names() if not name.startswith(("ssl_", "sasl_", "security_"))]
     assert [name for name in ours if f"`{name}`" not in page] == []
 
 
-def test_the_package_has_the_consumer_and_nothing_else():
+def test_package_exports_consumer_lazily():
     assert partage.Consumer.__module__ == "partage.client.consumer.consumer"
     with pytest.raises(AttributeError, match="no attribute 'Konsumer'"):
         partage.Konsumer  # noqa: B018

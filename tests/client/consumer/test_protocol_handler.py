@@ -25,7 +25,7 @@ def share(embedding, written):
 
 
 @pytest.mark.parametrize("leader", ["eager", "cooperative"])
-def test_whoever_leads_in_the_second_bounce_holds_back_what_is_owned(leader):
+def test_leader_in_second_bounce_holds_back_owned(leader):
     """Eager and cooperative members in one group during a migration (KIP-429)."""
     eager, cooperative = (
         ConsumerProtocol([CooperativeSticky(), Range()]),
@@ -48,14 +48,14 @@ class Careless(Assignor):
         return {members[0].member_id: {"t": [0, 1, 2]}}
 
 
-def test_who_assigns_eagerly_leaves_nothing_out():
+def test_eager_leader_assigns_all_partitions():
     embedding = ConsumerProtocol([Careless()])
     members = [member("a", embedding, "careless", EVERYTHING)]
     with pytest.raises(InvalidAssignmentError, match="t-3 is given to 0 members"):
         embedding.assign(embedding.decode_members("careless", members), TOPICS)
 
 
-def test_a_leader_that_failed_tells_its_own_kind_why_and_gives_others_nothing():
+def test_failed_leader_reports_reason_to_its_members():
     embedding = ConsumerProtocol([CooperativeSticky()])
     members = [member(name, embedding, "cooperative-sticky") for name in "ab"]
     given = embedding.encode_failure(members, "KeyError: 'é'")
@@ -108,13 +108,13 @@ class TestVersions:
         again = embedding.negotiate_version("mine", written)
         return again, len(embedding.apply_assignment("mine", written, 2))
 
-    def test_the_newest_is_stated(self):
+    def test_newest_version_is_written(self):
         (offer,) = ConsumerProtocol([Newer()]).build_protocols(["t"], (), 1)
         assert (offer.name, offer.version) == ("mine", 1)
         (offer,) = ConsumerProtocol([CooperativeSticky()]).build_protocols(["t"], (), 1)
         assert offer.version == -1
 
-    def test_who_is_newer_reads_what_the_older_wrote(self):
+    def test_newer_leader_reads_older_user_data(self):
         old, new, assignor = (
             ConsumerProtocol([Probing()]),
             ConsumerProtocol([leads := Newer()]),
@@ -125,7 +125,7 @@ class TestVersions:
         assert self.taken(old, given["a"]) == (None, 2)
         assert self.taken(new, given["b"]) == (None, 0)
 
-    def test_who_never_heard_of_versions_is_of_version_0(self):
+    def test_member_without_versions_has_version_0(self):
         class Unaware(Probing):
             has_version_probing = False
 
@@ -133,7 +133,7 @@ class TestVersions:
         self.led(new, a=ConsumerProtocol([Unaware()]), b=new)
         assert leads.read == [{"a": (0, b"of 0"), "b": (1, b"of 1")}]
 
-    def test_an_older_leader_has_the_newer_ones_write_what_it_reads(self):
+    def test_older_leader_makes_newer_members_downgrade(self):
         old, new = ConsumerProtocol([leads := Probing()]), ConsumerProtocol([Newer()])
         given = self.led(old, a=old, b=new)
         assert leads.read == [], "it does not try"
@@ -147,7 +147,7 @@ class TestVersions:
         (offer,) = new.build_protocols(["t"], (), 1)
         assert offer.version == 1, "it can still read more"
 
-    def test_a_newer_leader_has_it_write_the_newest_again(self):
+    def test_newer_leader_makes_member_upgrade_again(self):
         old, new, leader = (
             ConsumerProtocol([Probing()]),
             ConsumerProtocol([Newer()]),
@@ -159,7 +159,7 @@ class TestVersions:
         assert self.taken(new, self.led(leader, b=new)["b"])[0] is None
 
     @pytest.mark.parametrize(("leads", "other"), [(Probing, Newest), (Newest, Probing)])
-    def test_without_a_version_in_common_one_is_left_out_and_told(self, leads, other):
+    def test_member_without_common_version_is_excluded(self, leads, other):
         leader, apart = ConsumerProtocol([leads()]), ConsumerProtocol([other()])
         given = self.led(leader, a=apart, b=leader)
         assert self.taken(leader, given["b"])[1] == 4

@@ -26,7 +26,7 @@ def offsets(batch):
     return batch.column("offset").to_pylist()
 
 
-def test_stretches_that_follow_share_what_was_decoded(stored):
+def test_consecutive_ranges_share_decoded_data(stored):
     first = stored.arrow(0, 4, COLUMNS)
     second = stored.arrow(4, 7, COLUMNS)
     last = stored.arrow(7, 10, COLUMNS)
@@ -34,7 +34,7 @@ def test_stretches_that_follow_share_what_was_decoded(stored):
     assert address(first) == address(second) == address(last)
 
 
-def test_what_nothing_follows_is_kept_by_the_user_alone(stored):
+def test_last_range_is_not_cached(stored):
     batch = stored.arrow(0, 10, COLUMNS)
     kept = weakref.ref(batch)
     assert offsets(batch) == list(range(10))
@@ -42,6 +42,6 @@ def test_what_nothing_follows_is_kept_by_the_user_alone(stored):
     assert kept() is None
 
 
-def test_a_stretch_may_be_asked_for_again(stored):
+def test_range_can_be_decoded_again(stored):
     for start, end in [(0, 10), (0, 10), (0, 3), (3, 10), (0, 3), (2, 5)]:
         assert offsets(stored.arrow(start, end, COLUMNS)) == list(range(start, end))

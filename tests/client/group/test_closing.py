@@ -11,7 +11,7 @@ from .test_group_members import read
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_a_rebalance_under_way_is_waited_for(partage_broker, topic, member_of):
+def test_close_waits_for_rebalance_to_commit(partage_broker, topic, member_of):
     """A cooperative member keeps reading while it rejoins, when commits are refused."""
     patient = {"heartbeat_interval_ms": 20_000, "session_timeout_ms": 60_000}
     member = member_of(enable_auto_commit=True, auto_commit_interval_ms=600_000, **patient)

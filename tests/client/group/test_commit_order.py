@@ -28,22 +28,22 @@ class User:
 
     def act(self):
         self.has_to_look = False
-        if self.commit.left:
-            if due := self.world.order.due(self.commit):
+        if self.commit.undecided:
+            if due := self.world.order.sendable(self.commit):
                 self.world.send(self, due)
         else:
             self.end()
 
     def end(self):
-        """True if all partitions are decided or the user stopped waiting."""
-        self.given_up |= self.commit.left
-        self.world.order.ended(self.commit)
+        """End the commit: all partitions are decided, or the user stopped waiting."""
+        self.given_up |= self.commit.undecided
+        self.world.order.close(self.commit)
         self.is_over = True
 
     @property
     def told(self):
         """The partitions of which this or a later commit is known to be stored."""
-        return self.wanted - self.commit.left - self.given_up
+        return self.wanted - self.commit.undecided - self.given_up
 
 
 class World:
@@ -71,7 +71,7 @@ class World:
         """Handle the response, or the loss of the connection; the rest is retried."""
         due = self.on_the_way.pop(user)
         self.served_and_told(user, due & stored)
-        user.given_up |= due & final & user.commit.left
+        user.given_up |= due & final & user.commit.undecided
         self.order.mark_failed(user.commit, due & final)
         user.look()
 
@@ -126,7 +126,7 @@ def step(world, random):
 
 @given(st.randoms(use_true_random=False), st.integers(1, 60))
 @settings(deadline=None, max_examples=300)
-def test_what_was_told_stored_is_never_undone(random, steps):
+def test_stored_commit_is_never_overwritten(random, steps):
     """Once requests no longer fail, all commits end: each one is woken when it may be sent."""
     world = World()
     for _ in range(steps):
@@ -145,7 +145,7 @@ def test_what_was_told_stored_is_never_undone(random, steps):
         assert stored >= max(told, default=-1)
 
 
-def test_the_newest_is_sent_and_stands_for_all_before_it():
+def test_newest_commit_completes_earlier_ones():
     world = World()
     first = world.issue({A})
     first.act()
@@ -161,7 +161,7 @@ def test_the_newest_is_sent_and_stands_for_all_before_it():
     assert world.order.sendable(world.issue({A}).commit) == {A}
 
 
-def test_each_partition_for_itself():
+def test_partitions_are_ordered_independently():
     world = World()
     first, second = world.issue({A, B}), world.issue({B, C})
     assert world.order.sendable(first.commit) == {A}
@@ -172,7 +172,7 @@ def test_each_partition_for_itself():
 
 
 @pytest.mark.parametrize("count", [2000])
-def test_many_are_no_trouble(count):
+def test_many_commits_have_bounded_wakeups(count):
     """Each commit is woken a bounded number of times, regardless of how many wait."""
     world, looks = World(), Counter()
     commits = [world.order.issue({A}, lambda n=n: looks.update([n])) for n in range(count)]

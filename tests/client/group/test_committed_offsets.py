@@ -29,7 +29,7 @@ NOT_COORDINATOR = 16
 GROUP_AUTHORIZATION_FAILED = 30
 
 
-def test_all_that_groups_have_committed(partage_broker):
+def test_committed_offsets_of_several_groups(partage_broker):
     servers = partage_broker.bootstrap_servers
     create_topic(servers, "t", 2)
     wanted = {f"g{n}": {A: OffsetAndMetadata(n, f"of {n}", 3)} for n in range(5)}
@@ -143,54 +143,54 @@ def _topic(*errors):
 FOUND = {A: OffsetAndMetadata(5)}
 
 
-def test_a_coordinator_is_asked_for_all_its_groups_at_once():
+def test_coordinator_gets_one_request_for_its_groups():
     assert Peers().read(["a", "b"]) == ({"a": FOUND, "b": FOUND}, [["a", "b"]])
 
 
-def test_a_request_asks_for_a_hundred_groups_at_most():
+def test_request_has_at_most_100_groups():
     groups = [f"g{n}" for n in range(250)]
     found, asked = Peers().read(groups)
     assert found == dict.fromkeys(groups, FOUND)
     assert [len(some) for some in asked] == [100, 100, 50]
 
 
-def test_a_broker_from_before_several_groups_is_asked_for_each():
+def test_old_broker_gets_one_request_per_group():
     """KIP-699 and KIP-709 came in different versions of Kafka."""
     for find_max, fetch_max in ((3, 7), (6, 7)):
         peers = Peers(find_max=find_max, fetch_max=fetch_max)
         assert peers.read(["a", "b"]) == ({"a": FOUND, "b": FOUND}, ["a", "b"])
 
 
-def test_who_no_longer_coordinates_a_group_is_asked_once_it_was_looked_for_anew():
+def test_not_coordinator_looks_up_again_and_retries():
     peers = Peers(answers=[{"b": NOT_COORDINATOR}])
     assert peers.read(["a", "b"]) == ({"a": FOUND, "b": FOUND}, [["a", "b"], ["b"]])
 
 
-def test_a_connection_that_ends_is_made_anew():
+def test_closed_connection_reconnects():
     peers = Peers(answers=[{"a": NOT_COORDINATOR}, CLOSE])
     assert peers.read(["a"]) == ({"a": FOUND}, [["a"], ["a"], ["a"]])
 
 
-def test_what_will_not_pass_is_said_at_once():
+def test_permanent_error_is_raised_at_once():
     peers = Peers(answers=[{"a": NOT_COORDINATOR, "b": GROUP_AUTHORIZATION_FAILED}])
     said = "reading the offsets of group 'b': GROUP_AUTHORIZATION_FAILED"
     assert peers.read(["a", "b"]) == (said, [["a", "b"]])
 
 
-def test_a_group_that_the_answers_leave_out_is_asked_for_again_and_not_for_ever():
+def test_group_missing_in_responses_is_retried_then_raised():
     peers = Peers()
     peers.left_out = ("b",)
     said = "reading the offsets of group 'b': COORDINATOR_NOT_AVAILABLE"
     assert peers.read(["a", "b"]) == (said, [["a", "b"], ["b"], ["b"]])
 
 
-def test_a_group_whose_coordinator_nobody_told_is_asked_for_again():
+def test_unknown_coordinator_is_retried():
     peers = Peers()
     peers.unknown = [("b",)]
     assert peers.read(["a", "b"]) == ({"a": FOUND, "b": FOUND}, [["a"], ["b"]])
 
 
-def test_a_coordinator_that_cannot_be_reached_is_named_with_its_groups():
+def test_unreachable_coordinator_error_names_group():
     """Groups that were answered are not requested again."""
     peers = Peers()
     peers.at_nobody = ("b", "c")
@@ -199,7 +199,7 @@ def test_a_coordinator_that_cannot_be_reached_is_named_with_its_groups():
     assert asked == [["a"]]
 
 
-def test_a_partition_that_cannot_be_told_is_an_error_of_its_group():
+def test_partition_error_fails_its_group():
     peers = Peers()
     told = [OffsetFetchGroupResult(group_id="a", topics=[_topic(0, 29)])]
     peers.OffsetFetch = lambda asked: OffsetFetchResponse(groups=told)
@@ -207,7 +207,7 @@ def test_a_partition_that_cannot_be_told_is_an_error_of_its_group():
     assert peers.read(["a"]) == (said, [["a"]])
 
 
-def test_a_broker_from_before_all_partitions_could_be_asked_for():
+def test_offset_fetch_v1_broker_is_unsupported():
     said, asked = Peers(fetch_max=1).read(["a"])
     assert said.endswith("supports OffsetFetch v1; this client supports v2 and newer")
     assert asked == []

@@ -15,7 +15,7 @@ from .test_group_members import PARTITIONS, Told, read, shared, until
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_it_reads_on_while_the_group_rebalances(partage_broker, topic, member_of):
+def test_drain_keeps_reading_during_rebalance(partage_broker, topic, member_of):
     """The other member's JoinGroup is delayed: nothing is revoked before it has joined."""
     going, staying, heard = member_of(), member_of(), Told()
     going.subscribe([topic], heard)
@@ -40,7 +40,7 @@ def test_it_reads_on_while_the_group_rebalances(partage_broker, topic, member_of
     assert staying.committed(owned)[owned[0]].offset == 11, "it has committed what it read"
 
 
-def test_a_loop_ends_by_itself(topic, member_of):
+def test_drain_ends_record_loop(topic, member_of):
     going, staying = member_of(), member_of()
     going.subscribe([topic])
     staying.subscribe([topic])
@@ -63,7 +63,7 @@ def test_a_loop_ends_by_itself(topic, member_of):
     until(lambda: shared(staying), staying)
 
 
-def test_nobody_else_is_there(topic, member_of):
+def test_drain_of_only_member_leaves(topic, member_of):
     alone, heard = member_of(), Told()
     alone.subscribe([topic], heard)
     assert len(read(60, alone)) == 60
@@ -75,7 +75,7 @@ def test_nobody_else_is_there(topic, member_of):
     }
 
 
-def test_an_eager_member_leaves(topic, member_of):
+def test_drain_of_eager_member_leaves(topic, member_of):
     alone, heard = member_of(partition_assignment_strategy=["range"]), Told()
     alone.subscribe([topic], heard)
     assert len(read(60, alone)) == 60
@@ -84,7 +84,7 @@ def test_an_eager_member_leaves(topic, member_of):
     assert heard.calls[-1] == ("revoked", set(range(6)))
 
 
-def test_who_is_in_no_group_yet_has_nothing_to_hand_over(topic, member_of):
+def test_drain_before_subscribe_is_complete(topic, member_of):
     member = member_of()
     member.drain()
     assert member.is_drained
@@ -99,7 +99,7 @@ def test_who_is_in_no_group_yet_has_nothing_to_hand_over(topic, member_of):
     assert len(read(10, member)) == 10
 
 
-def test_who_has_drained_may_come_back(topic, member_of):
+def test_subscribe_after_drain_rejoins(topic, member_of):
     member = member_of()
     member.subscribe([topic])
     assert len(read(60, member)) == 60
@@ -109,12 +109,12 @@ def test_who_has_drained_may_come_back(topic, member_of):
     until(lambda: shared(member), member)
 
 
-def test_without_a_group_there_is_nothing_to_drain(servers, member_of):
+def test_drain_without_group_raises(servers, member_of):
     with pytest.raises(MissingGroupIdError, match="drain"):
         member_of(group_id=None).drain()
 
 
-def test_a_signal_ends_a_loop(topic, member_of):
+def test_drain_in_signal_handler_ends_loop(topic, member_of):
     """The signal handler may interrupt code that holds a lock, so drain must not take one."""
     member, seen = member_of(), []
     member.subscribe([topic])

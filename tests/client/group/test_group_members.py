@@ -88,7 +88,7 @@ def shared(*members):
     return sorted(held) == sorted(EVERYTHING) and is_level
 
 
-def test_one_reads_everything_and_commits(member_of, topic):
+def test_single_member_reads_all_and_commits(member_of, topic):
     one = member_of()
     one.subscribe([topic])
     seen = read(60, one)
@@ -98,7 +98,7 @@ def test_one_reads_everything_and_commits(member_of, topic):
     assert one.subscription() == {topic}
 
 
-def test_only_what_moves_is_revoked(member_of, topic):
+def test_cooperative_join_revokes_only_moving_partitions(member_of, topic):
     first, second, heard = member_of(), member_of(), Told()
     first.subscribe([topic], heard)
     until(lambda: shared(first), first)
@@ -111,7 +111,7 @@ def test_only_what_moves_is_revoked(member_of, topic):
     assert not any(name == "lost" for name, _ in heard.calls + other.calls)
 
 
-def test_an_eager_group_gives_everything_up_first(member_of, topic):
+def test_eager_join_revokes_all_partitions(member_of, topic):
     options = {"partition_assignment_strategy": [Range()]}
     first, second, heard = member_of(**options), member_of(**options), Told()
     first.subscribe([topic], heard)
@@ -125,7 +125,7 @@ def test_an_eager_group_gives_everything_up_first(member_of, topic):
     assert heard.calls[-1] == ("assigned", {p.partition for p in first.assignment()})
 
 
-def test_nothing_is_read_twice_when_partitions_move_in_order(member_of, topic):
+def test_orderly_moves_read_no_record_twice(member_of, topic):
     first, second = member_of(), member_of()
     first.subscribe([topic])
     records = until(lambda: shared(first), first)
@@ -136,7 +136,7 @@ def test_nothing_is_read_twice_when_partitions_move_in_order(member_of, topic):
     assert len(places) == len(set(places)) == 60
 
 
-def test_who_leaves_hands_over_where_it_came_to(member_of, topic):
+def test_leave_commits_position(member_of, topic):
     first = member_of()
     first.subscribe([topic])
     read(60, first)
@@ -148,7 +148,7 @@ def test_who_leaves_hands_over_where_it_came_to(member_of, topic):
     assert {second.position(p) for p in EVERYTHING} == {10}
 
 
-def test_unsubscribe_leaves_and_subscribe_comes_back(member_of, topic):
+def test_subscribe_after_unsubscribe_rejoins(member_of, topic):
     one, heard = member_of(), Told()
     one.subscribe([topic], heard)
     until(lambda: shared(one), one)
@@ -159,7 +159,7 @@ def test_unsubscribe_leaves_and_subscribe_comes_back(member_of, topic):
     until(lambda: shared(one), one)
 
 
-def test_a_static_member_comes_back_to_its_partitions(member_of, topic):
+def test_static_member_restart_keeps_partitions(member_of, topic):
     first, second = member_of(group_instance_id="a"), member_of(group_instance_id="b")
     first.subscribe([topic])
     second.subscribe([topic], heard := Told())
@@ -173,7 +173,7 @@ def test_a_static_member_comes_back_to_its_partitions(member_of, topic):
     assert heard.calls[calls:] == []
 
 
-def test_patterns_take_in_new_topics(member_of, servers, topic):
+def test_pattern_includes_new_topics(member_of, servers, topic):
     from client.confluent_admin import create_topic
 
     one = member_of()
@@ -186,7 +186,7 @@ def test_patterns_take_in_new_topics(member_of, servers, topic):
 
 
 @pytest.mark.parametrize("delay_ms", [0, 300])
-def test_new_partitions_are_shared(member_of, servers, topic, delay_ms):
+def test_new_partitions_are_assigned(member_of, servers, topic, delay_ms):
     from confluent_kafka.admin import AdminClient, NewPartitions
 
     one = member_of(metadata_rebalance_delay_ms=delay_ms)
@@ -197,7 +197,7 @@ def test_new_partitions_are_shared(member_of, servers, topic, delay_ms):
     until(lambda: len(one.assignment()) == 8, one)
 
 
-def test_a_topic_that_is_made_later(member_of, servers):
+def test_topic_created_after_subscribe_is_read(member_of, servers):
     from client.confluent_admin import create_topic
 
     one = member_of()
@@ -220,7 +220,7 @@ class Seen(Range):
 
 
 @pytest.mark.partage_broker({"broker.rack": "here"})
-def test_what_a_leader_knows(member_of, topic):
+def test_leader_assignor_gets_metadata(member_of, topic):
     before = member_of()
     before.commit({("t", 0): 4, ("t", 1): 10})
     one = member_of(partition_assignment_strategy=[Seen()])
@@ -235,7 +235,7 @@ def test_what_a_leader_knows(member_of, topic):
 # Listeners.
 
 
-def test_what_a_listener_raises_comes_out_of_poll_and_changes_nothing(member_of, topic):
+def test_listener_error_is_raised_by_poll(member_of, topic):
     def fail(name, partitions):
         raise ValueError(name)
 
@@ -251,7 +251,7 @@ def test_what_a_listener_raises_comes_out_of_poll_and_changes_nothing(member_of,
     assert one.assignment() == set()
 
 
-def test_a_listener_may_seek(member_of, topic):
+def test_listener_can_seek(member_of, topic):
     one = member_of()
 
     def skip(name, partitions):
@@ -271,14 +271,14 @@ def one_of(member):
 # User errors.
 
 
-def test_what_takes_a_group(servers, member_of, topic):
+def test_group_methods_without_group_id_raise(servers, member_of, topic):
     one = member_of(group_id=None)
     for call in (lambda: one.subscribe([topic]), one.commit, lambda: one.committed([("t", 0)])):
         with pytest.raises(MissingGroupIdError, match="set group_id"):
             call()
 
 
-def test_who_says_what_is_read(member_of, topic):
+def test_subscribe_and_assign_exclude_each_other(member_of, topic):
     one = member_of()
     one.assign([("t", 0)])
     with pytest.raises(AlreadyAssignedError, match="unassign"):
@@ -292,12 +292,12 @@ def test_who_says_what_is_read(member_of, topic):
 
 
 @pytest.mark.parametrize("strategy", ["range-ish", [], [3]])
-def test_assignors_that_there_are_not(member_of, strategy):
+def test_unknown_assignor_raises(member_of, strategy):
     with pytest.raises(InvalidOptionError, match="partition_assignment_strategy"):
         member_of(partition_assignment_strategy=strategy)
 
 
-def test_no_assignor_in_common(member_of, topic):
+def test_no_common_assignor_is_fatal(member_of, topic):
     one = member_of()
     one.subscribe([topic])
     until(lambda: shared(one), one)
@@ -340,7 +340,7 @@ class Wrong(Assignor):
         ("left out", "is given to 0 members"),
     ],
 )
-def test_an_assignor_that_fails_is_told_and_can_be_mended(member_of, topic, kind, why):
+def test_failed_assignor_is_reported_and_recovers(member_of, topic, kind, why):
     kinds = [kind]
     one = member_of(partition_assignment_strategy=[Wrong(kinds)])
     one.subscribe([topic])
@@ -357,7 +357,7 @@ def test_an_assignor_that_fails_is_told_and_can_be_mended(member_of, topic, kind
             continue
 
 
-def test_too_slow(member_of, topic):
+def test_poll_interval_exceeded_raises(member_of, topic):
     one = member_of(max_poll_interval_ms=150, session_timeout_ms=1000)
     one.subscribe([topic], heard := Told())
     until(lambda: shared(one), one)
@@ -374,7 +374,7 @@ def test_too_slow(member_of, topic):
     assert not any(name == "revoked" for name, _ in heard.calls[: -len(lost) - 1])
 
 
-def test_a_second_of_the_same_name_fences_the_first(member_of, topic):
+def test_duplicate_instance_id_fences_first_member(member_of, topic):
     one = member_of(group_instance_id="same")
     one.subscribe([topic], heard := Told())
     until(lambda: shared(one), one)
@@ -388,7 +388,7 @@ def test_a_second_of_the_same_name_fences_the_first(member_of, topic):
     assert list(one_of(one).assignment()) == [] or heard.calls
 
 
-def test_offsets_do_not_wait_behind_a_rebalance(member_of, topic):
+def test_offset_requests_do_not_wait_for_join(member_of, topic):
     """A JoinGroup is parked: later requests on the same connection are not answered until it is."""
     options = {"partition_assignment_strategy": "range", "default_api_timeout_ms": 1000}
     one, two = member_of(**options), member_of(**options)
@@ -404,7 +404,7 @@ def test_offsets_do_not_wait_behind_a_rebalance(member_of, topic):
 # Coordinator failures.
 
 
-def test_a_coordinator_that_is_killed(member_of, topic, partage_broker):
+def test_coordinator_restart_keeps_group(member_of, topic, partage_broker):
     one, two = member_of(), member_of()
     one.subscribe([topic], heard := Told())
     two.subscribe([topic])

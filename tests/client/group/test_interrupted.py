@@ -14,7 +14,7 @@ from .test_group_members import Told
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_a_poll_that_is_cancelled_while_it_commits_has_revoked_nothing(partage_broker, topic):
+def test_poll_cancelled_during_commit_revokes_nothing(partage_broker, topic):
     """No callback has run yet: the next poll repeats the commit and runs it."""
 
     async def work():

@@ -60,11 +60,11 @@ def beat(lease, at_ms):
     return beat.serial
 
 
-def test_it_begins_when_the_sync_was_sent():
+def test_lease_starts_at_sync_send_time():
     assert stable(synced_ms=900).expires_ms == 1010
 
 
-def test_a_heartbeat_counts_from_when_it_was_sent():
+def test_heartbeat_extends_lease_from_send_time():
     lease = stable()
     serial = beat(lease, 500)
     assert lease.expires_ms == 1010
@@ -72,7 +72,7 @@ def test_a_heartbeat_counts_from_when_it_was_sent():
     assert lease.expires_ms == 1500
 
 
-def test_an_answer_after_a_freeze_proves_nothing_new():
+def test_late_heartbeat_response_keeps_send_time():
     lease = stable()
     serial = beat(lease, 500)
     lease.handle(HeartbeatResponseReceived(at_ms=90_000, serial=serial))
@@ -80,7 +80,7 @@ def test_an_answer_after_a_freeze_proves_nothing_new():
 
 
 @pytest.mark.parametrize(("rebalance_timeout_ms", "ends_ms"), [(60_000, 1500), (1_100, 1110)])
-def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(rebalance_timeout_ms, ends_ms):
+def test_rebalance_in_progress_extends_session_only(rebalance_timeout_ms, ends_ms):
     """The rebalance may end without this member after the time for which the group waits."""
     lease = stable(
         MemberSettings(
@@ -96,7 +96,7 @@ def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(rebalance_timeou
     assert lease.expires_ms == ends_ms
 
 
-def test_a_coordinator_that_may_know_no_rebalance_timeout_prolongs_nothing():
+def test_join_v0_rebalance_extends_nothing():
     """JoinGroup v0: the group waits for one session, so another leader is possible at 1010."""
     lease = stable(protocol_type=None)
     serial = beat(lease, 500)
@@ -105,7 +105,7 @@ def test_a_coordinator_that_may_know_no_rebalance_timeout_prolongs_nothing():
     assert lease.expires_ms == 1010
 
 
-def test_it_ends_with_the_generation():
+def test_lease_ends_with_generation():
     lease = stable()
     serial = beat(lease, 500)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -113,7 +113,7 @@ def test_it_ends_with_the_generation():
     assert lease.expires_ms is None
 
 
-def test_a_group_that_waits_less_for_a_join_counts_that():
+def test_short_rebalance_timeout_limits_lease():
     short = MemberSettings(
         group_id="g", protocol_type="t", session_timeout_ms=1000, rebalance_timeout_ms=400
     )

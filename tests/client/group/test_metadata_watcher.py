@@ -11,7 +11,7 @@ from .test_group_members import Told, until
 
 
 @pytest.mark.parametrize("topics", [["late"], ["t", "late"]])
-def test_a_topic_that_comes_after_the_join_is_assigned_soon(topics, topic, servers, member_of):
+def test_topic_created_after_join_is_assigned_soon(topics, topic, servers, member_of):
     """The test does not depend on the refresh interval: the first refresh was before the
     assignment.
     """

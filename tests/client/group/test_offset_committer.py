@@ -45,14 +45,14 @@ def stored(consumer, *partitions):
 
 @pytest.mark.parametrize("error", PASSING)
 class TestOrder:
-    def test_one_that_is_tried_again_does_not_undo_a_later_one(self, faults, consumer, error):
+    def test_retried_commit_does_not_overwrite_later_one(self, faults, consumer, error):
         faults.fail("OffsetCommit", error)
         first, second = consumer.commit_async({T0: 5}), consumer.commit_async({T0: 8})
         first.result(30)
         second.result(30)
         assert stored(consumer, T0) == [8]
 
-    def test_the_later_one_may_go_back(self, faults, consumer, error):
+    def test_later_commit_may_have_lower_offset(self, faults, consumer, error):
         """The order of the calls counts, not the offsets."""
         faults.fail("OffsetCommit", error, times=3)
         commits = [consumer.commit_async({T0: offset}) for offset in (8, 9, 2, 5)]
@@ -60,14 +60,14 @@ class TestOrder:
             commit.result(30)
         assert stored(consumer, T0) == [5]
 
-    def test_what_the_later_one_is_not_about_is_sent(self, faults, consumer, error):
+    def test_partitions_not_in_later_commit_are_sent(self, faults, consumer, error):
         faults.fail("OffsetCommit", error)
         first, second = consumer.commit_async({T0: 5, T1: 5}), consumer.commit_async({T0: 8, T2: 8})
         first.result(30)
         second.result(30)
         assert stored(consumer, T0, T1, T2) == [8, 5, 8]
 
-    def test_after_a_later_one_that_failed_for_good_it_is_sent(self, faults, consumer, error):
+    def test_commit_is_sent_after_later_one_failed(self, faults, consumer, error):
         faults.fail("OffsetCommit", error)
         first = consumer.commit_async({T0: 5})
         second = consumer.commit_async({T0: OffsetAndMetadata(8, "x" * 10_000), T1: 8})
@@ -76,7 +76,7 @@ class TestOrder:
         first.result(30)
         assert stored(consumer, T0, T1) == [5, 8], "each partition for itself"
 
-    def test_one_that_waits_for_its_answer_is_waited_for(self, faults, consumer, error):
+    def test_commit_waits_for_one_in_flight(self, faults, consumer, error):
         """It is stored but not answered: the earlier one must not be sent meanwhile."""
         faults.fail("OffsetCommit", error)
         with faults.hold("OffsetCommit") as held:
@@ -89,7 +89,7 @@ class TestOrder:
             commit.result(30)
         assert stored(consumer, T0, T1) == [8, 1]
 
-    def test_one_that_is_cancelled_holds_nobody_up(self, faults, consumer, error):
+    def test_cancelled_commit_does_not_block_others(self, faults, consumer, error):
         with faults.hold("OffsetCommit") as held:
             first = consumer.commit_async({T0: 5})
             held.wait()
@@ -100,7 +100,7 @@ class TestOrder:
         second.result(30)
         assert stored(consumer, T0) == [8]
 
-    def test_those_of_the_asyncio_face_too(self, faults, servers, topic, error):
+    def test_asyncio_commits_keep_order(self, faults, servers, topic, error):
         async def work():
             async with partage.Consumer(servers, group_id="g", retry_backoff_ms=5) as consumer:
                 consumer.assign([T0])
@@ -111,17 +111,17 @@ class TestOrder:
         (found,) = asyncio.run(work()).values()
         assert found.offset == 8
 
-    def test_those_that_a_consumer_makes_by_itself_too(self, faults, consumer, error):
+    def test_auto_commit_keeps_order(self, faults, consumer, error):
         faults.fail("OffsetCommit", error)
-        owner = consumer._place.owner
+        owner = consumer._group.assignment
         offsets = {TopicPartition(*T0): OffsetAndMetadata(5)}
-        by_itself = consumer._engine.ask(owner.commit_quietly(offsets))  # as a poll does
+        by_itself = consumer._engine.submit(owner.auto_commit(offsets))  # as a poll does
         consumer.commit({T0: 8})
         by_itself.result(30)
         assert stored(consumer, T0) == [8]
 
 
-def test_one_that_waits_for_another_waits_no_longer_than_it_would_try(faults, servers, topic):
+def test_commit_waiting_for_another_times_out(faults, servers, topic):
     with Consumer(servers, group_id="g", default_api_timeout_ms=200) as consumer:
         consumer.assign([T0])
         with faults.hold("OffsetCommit") as held:
@@ -170,7 +170,7 @@ def refused_later(faults, error, client_id):
 class TestRebalances:
     """A commit fails in one generation and is retried in a later one."""
 
-    def test_what_went_to_others_is_left_alone(self, faults, member):
+    def test_commit_after_rebalance_skips_moved_partitions(self, faults, member):
         one = member("one")
         until(lambda: shared(one), one)
         with refused_later(faults, "COORDINATOR_LOAD_IN_PROGRESS", "one") as held:
@@ -189,14 +189,14 @@ class TestRebalances:
         kept = sorted(one.assignment())
         assert stored(one, *kept) == [5] * len(kept), "in the name of the present generation"
 
-    def test_one_that_is_of_one_generation_alone_ends_with_it(self, faults, member):
+    def test_commit_bound_to_generation_ends_with_it(self, faults, member):
         """As the commits of a Spark query, which stores its offsets and commits them again."""
         one = member("one")
         until(lambda: shared(one), one)
-        owner, offset = one._place.owner, OffsetAndMetadata(5)
+        owner, offset = one._group.assignment, OffsetAndMetadata(5)
         with refused_later(faults, "NOT_COORDINATOR", "one") as held:
             of_then = owner.commit(dict.fromkeys(EVERYTHING, offset), only_as=owner.identity)
-            commit = one._engine.ask(of_then)
+            commit = one._engine.submit(of_then)
             held.wait()
             two = member("two")
             until(lambda: shared(one, two), one, two)
@@ -204,7 +204,7 @@ class TestRebalances:
             commit.result(30)
         assert stored(one, *EVERYTHING) == [None] * PARTITIONS
 
-    def test_what_came_back_was_not_kept(self, faults, member):
+    def test_commit_skips_partition_that_returned(self, faults, member):
         """Another member owned it in between and has advanced."""
         one = member("one", partition_assignment_strategy=["range"])
         until(lambda: shared(one), one)
@@ -218,7 +218,7 @@ class TestRebalances:
             commit.result(30)
         assert stored(one, T0) == [None]
 
-    def test_what_a_connection_lost_is_not_sent_for_others(self, faults, member):
+    def test_commit_lost_with_connection_skips_moved(self, faults, member):
         """It is unknown whether it was stored, and another member has committed a later offset
         since.
         """
@@ -235,7 +235,7 @@ class TestRebalances:
             commit.result(30)
         assert stored(two, *two.assignment()) == [9] * (PARTITIONS // 2)
 
-    def test_who_has_left_commits_nothing_more(self, faults, member):
+    def test_commit_after_leave_is_refused(self, faults, member):
         """Without members, the group would accept a commit of any client."""
         one = member("one")
         until(lambda: shared(one), one)
@@ -248,7 +248,7 @@ class TestRebalances:
             commit.result(30)
         assert stored(one, T0) == [None]
 
-    def test_offsets_of_what_it_does_not_own_are_the_coordinators_to_judge(self, member):
+    def test_commit_of_unowned_partitions_is_sent(self, member):
         one, two = member("one"), member("two")
         until(lambda: shared(one, two), one, two)
         of_two = sorted(two.assignment())

@@ -51,7 +51,7 @@ def joined(member_of, topic, used):
     return make
 
 
-def test_a_rolling_upgrade(joined, used):
+def test_rolling_upgrade_keeps_equal_shares(joined, used):
     """With any leader, all members have equal shares, and no record is lost or read twice."""
     heard = Told()
     first, second = joined(0, listener=heard), joined(0)
@@ -71,7 +71,7 @@ def test_a_rolling_upgrade(joined, used):
     assert len(places) == len(set(places)), "nothing is read twice"
 
 
-def test_the_newest_leads(joined, used, partage_broker):
+def test_newest_version_leads(joined, used, partage_broker):
     """It leads at once and never writes an older version."""
     old = joined(0)
     until(lambda: shared(old), old)
@@ -83,7 +83,7 @@ def test_the_newest_leads(joined, used, partage_broker):
     assert used[-1] == (2, (0, 1, 2))
 
 
-def test_without_a_version_in_common_one_is_told(joined, used):
+def test_no_common_version_raises(joined, used):
     from partage.client.consumer import AssignmentFailedError
 
     old = joined(0)

@@ -48,7 +48,7 @@ def new(used):
     return New
 
 
-def test_four_phases(member_of, topic, used, old, new):
+def test_four_phase_upgrade_never_stops(member_of, topic, used, old, new):
     """All old; some new with the old version; all new; the old version removed."""
 
     class Newest(new):
@@ -84,7 +84,7 @@ def test_four_phases(member_of, topic, used, old, new):
     assert len(places) == len(set(places)), "nothing is read twice"
 
 
-def test_a_downgrade_takes_the_group_back(member_of, topic, used, old, new):
+def test_downgrade_restores_old_assignor(member_of, topic, used, old, new):
     first = member_of(partition_assignment_strategy=[new()])
     first.subscribe([topic])
     until(lambda: shared(first), first)
@@ -95,7 +95,7 @@ def test_a_downgrade_takes_the_group_back(member_of, topic, used, old, new):
     assert used[-1] == "mine"
 
 
-def test_from_eager_to_cooperative_by_two_bounces(member_of, topic):
+def test_two_bounces_migrate_eager_to_cooperative(member_of, topic):
     """KIP-429: first all members offer both protocols, then no member offers the eager one."""
     both = ["cooperative-sticky", "range"]
 
@@ -113,7 +113,7 @@ def test_from_eager_to_cooperative_by_two_bounces(member_of, topic):
         until(lambda: shared(*members), *members)
 
 
-def test_one_that_skips_the_first_bounce_is_told(member_of, topic):
+def test_skipped_first_bounce_raises(member_of, topic):
     from partage.client.consumer import MemberFailedError
 
     first = member_of(partition_assignment_strategy=[Range()])

@@ -86,7 +86,7 @@ def bounced(partage_broker):
         yield Bounced(partage_broker.bootstrap_servers, team)
 
 
-def test_four_phases_and_back(bounced):
+def test_four_phase_upgrade_and_downgrade(bounced):
     """Each version of an assignor is a protocol; the group uses the newest common one."""
     bounced.begin("mine@0")
     assert bounced.protocol == "mine"
@@ -95,7 +95,7 @@ def test_four_phases_and_back(bounced):
     bounced.end()
 
 
-def test_back_from_cooperative(bounced):
+def test_downgrade_from_cooperative_to_eager(bounced):
     """KIP-429: a downgraded member leaves and joins again as a new, eager one."""
     bounced.begin("cooperative-sticky")
     stray = bounced.join("range", "stray")

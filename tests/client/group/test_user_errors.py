@@ -21,7 +21,7 @@ def nobody():
         yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
-def test_an_address_where_nobody_is(nobody):
+def test_closed_port_raises_each_poll(nobody):
     from partage.sync import Consumer
 
     with Consumer(nobody, group_id="g", retry_backoff_ms=5) as one:
@@ -31,7 +31,7 @@ def test_an_address_where_nobody_is(nobody):
                 until(lambda: False, one)
 
 
-def test_an_address_where_nobody_is_in_a_group_for_other_things(nobody):
+def test_membership_closed_port_raises(nobody):
     with (
         Membership(nobody, "g", "crew", {}, retry_backoff_ms=5) as member,
         pytest.raises(BrokersUnreachableError, match=nobody),
@@ -39,7 +39,7 @@ def test_an_address_where_nobody_is_in_a_group_for_other_things(nobody):
         member.assignment(timeout_ms=30_000)
 
 
-def test_one_that_is_no_consumer(member_of, servers, topic):
+def test_member_with_foreign_metadata_is_named(member_of, servers, topic):
     """Its metadata cannot be decoded: the leader names the member and continues without it."""
     one = member_of()
     one.subscribe([topic])
@@ -66,7 +66,7 @@ def test_one_that_is_no_consumer(member_of, servers, topic):
             pass
 
 
-def test_a_group_of_another_type(member_of, servers, topic):
+def test_other_protocol_type_is_fatal(member_of, servers, topic):
     one = member_of()
     group = one._engine.options.group_id
     with Membership(servers, group, "crew", {}) as other:

@@ -27,9 +27,8 @@ class CoordinatorLink:
         # The serial of the FindCoordinator action that found it
         self.coordinator_serial: int | None = None
         self.lookup_serial: int | None = None
-        self.heartbeat_in_flight: tuple[int, int] | None = (
-            None  # Serial and time of the heartbeat in flight
-        )
+        # Serial and time of the heartbeat in flight.
+        self.heartbeat_in_flight: tuple[int, int] | None = None
         self._heartbeat_delay_ms = settings.heartbeat_interval_ms  # Delay until the next heartbeat
         self.session_deadline_ms: int | None = None  # None while the session is not timed
         # True after a whole session without a response that confirms membership

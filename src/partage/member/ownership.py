@@ -106,12 +106,10 @@ class Ownership:
         # True if the owned partitions are lost and the listener is still to be called
         self.has_lost_partitions = False
         self.step: OwnershipStep | None = None
-        self.drain_request: DrainRequested | None = (
-            None  # Leave once other members can take the partitions
-        )
-        self._is_drain_rebalance = (
-            False  # True if the current rebalance is the one that the drain started
-        )
+        # Leave once other members can take the partitions.
+        self.drain_request: DrainRequested | None = None
+        # True if the current rebalance is the one that the drain started.
+        self._is_drain_rebalance = False
 
     # Queries of the shell
 

@@ -53,7 +53,7 @@ def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
         _workers(psutil.Process(process.pid))[0].kill()
         _, said = process.communicate()
     assert process.returncode == 1
-    assert said.startswith("error: a process that ran worlds was killed (out of memory?); under ")
+    assert said.startswith("error: a worker process was killed (out of memory?) while it ran ")
     assert "partage lab run --seed-from " in said
     assert " --jobs 1\n" in said
     assert "Traceback" not in said

@@ -106,7 +106,7 @@ class HistoryBuilder:
         )
 
     def send_response(self, asked: told.RequestReceived, message: Any) -> None:
-        self.append(told.ResponseSent, asked=asked, message=message)
+        self.append(told.ResponseSent, request=asked, message=message)
 
     def generation(self, number: int, *members: MemberRecord, awaits: bool = False) -> None:
         """Members join, and their leader assigns what they have in the end, unless it waits."""

@@ -19,7 +19,8 @@ def _parse_mutant_name() -> str:
     names = [mutant.name for mutant in MUTANTS]
     if len(sys.argv) < 3:
         sys.exit(
-            'usage: python -m lab.run_mutant BUG lab run|story|shrink ..., such as "a zombie delivers"'
+            "usage: python -m lab.run_mutant MUTANT lab run|story|shrink ..., "
+            'for example MUTANT = "a zombie delivers"'
         )
     name = sys.argv.pop(1)
     if name not in names:

@@ -146,7 +146,7 @@ def an_offset_goes_before_its_time(story: HistoryBuilder) -> None:
 
 def what_was_durable_is_not_loaded(story: HistoryBuilder) -> None:
     story.generation(1, A)
-    story.append(told.BrokerDied, how="killed")
+    story.append(told.BrokerDied, cause="killed")
     story.append(told.ShardLoaded, state={})
 
 
@@ -193,7 +193,7 @@ def a_member_is_not_waited_for_after_a_standstill(story: HistoryBuilder) -> None
 def stand_still(story: HistoryBuilder, for_ms: int) -> None:
     since_ms = story.at_ms
     story.at_ms += for_ms
-    story.append(told.StallEnded, since_ms=since_ms)
+    story.append(told.StallEnded, began_ms=since_ms)
 
 
 def a_broker_answers_for_what_another_has_loaded(story: HistoryBuilder) -> None:
@@ -230,7 +230,7 @@ def a_request_is_answered_twice(story: HistoryBuilder) -> None:
     story.history._listeners[told.ResponseSent][:] = [
         listener
         for listener in story.history._listeners[told.ResponseSent]
-        if "Answers" in listener.__qualname__
+        if "ResponsesChecker" in listener.__qualname__
     ]
     story.send_response(asked, HeartbeatResponse(error_code=16))
 

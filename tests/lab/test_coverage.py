@@ -36,8 +36,8 @@ TICKET = Ticket(object())
 def test_an_event_is_met_by_the_group_that_it_is_about() -> None:
     shard = Shard(GroupSettings(), lambda subscription: frozenset())
     described = DescribeGroup(at_ms=0, reply_to=TICKET, group_id="g")
-    assert list(group_coverage_keys(shard, LOADING, described)) == ["none Describe"]
-    assert list(group_coverage_keys(None, ELSEWHERE, described)) == ["elsewhere Describe"]
+    assert list(group_coverage_keys(shard, LOADING, described)) == ["none DescribeGroup"]
+    assert list(group_coverage_keys(None, ELSEWHERE, described)) == ["elsewhere DescribeGroup"]
     fired = TimerFired(at_ms=0, key=JoinTimer("g"))
     assert list(group_coverage_keys(shard, LOADING, fired)) == ["none JoinTimer"]
 

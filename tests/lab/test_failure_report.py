@@ -59,15 +59,15 @@ def found() -> CommandOutput:
 @pytest.fixture(scope="module")
 def small(found: CommandOutput) -> CommandOutput:
     """What is printed when that one is made small, by the command that was printed."""
-    return partage(found.after("  make it small: "))
+    return partage(found.after("  shrink: "))
 
 
 def test_a_failure_says_what_there_is_to_know(found: CommandOutput) -> None:
     assert found.code == 1
     assert any(line.endswith("; 1 broke a rule") for line in found.lines)
-    assert found.after("  again: ") == f"partage lab run --seed-from {SEED} --seeds 1"
-    assert found.after("  its story: ") == f"partage lab story {SEED}"
-    assert found.after("  make it small: ") == f"partage lab shrink {SEED}"
+    assert found.after("  run again: ") == f"partage lab run --seed-from {SEED} --seeds 1"
+    assert found.after("  story: ") == f"partage lab story {SEED}"
+    assert found.after("  shrink: ") == f"partage lab shrink {SEED}"
 
 
 def test_it_says_what_the_world_is_like_and_how_it_ends(found: CommandOutput) -> None:
@@ -78,15 +78,15 @@ def test_it_says_what_the_world_is_like_and_how_it_ends(found: CommandOutput) ->
     texts = dict(each.split("=") for each in shown)
     assert texts == scenario.option_texts()
     assert draw_scenario(SEED, None, texts).plan == scenario.plan
-    story = partage(found.after("  its story: ")).lines
+    story = partage(found.after("  story: ")).lines
     end = next(at for at, line in enumerate(story) if line.startswith(BREAKS))
     assert found.lines[-25:] == story[end - 25 : end]
 
 
 def test_the_command_that_is_printed_fails_the_same(found: CommandOutput) -> None:
-    again = partage(found.after("  again: "))
+    again = partage(found.after("  run again: "))
     assert (again.code, again.broken) == (1, found.broken)
-    for words in ("  again: ", "  its story: ", "  make it small: "):
+    for words in ("  run again: ", "  story: ", "  shrink: "):
         assert again.after(words) == found.after(words)
 
 
@@ -95,27 +95,27 @@ def test_what_is_made_small_fails_the_same(small: CommandOutput) -> None:
     assert "m1 -> 1: JoinGroup" in small.lines[0], "it begins with the story"
     steps = small.after("steps: ").split(", ")
     assert len(steps) < len(draw_scenario(SEED).plan) // 4
-    command = small.after("  again: ")
+    command = small.after("  run again: ")
     assert " --set brokers=1 " in command
     again = partage(command)
     assert (again.code, again.broken) == (1, small.broken)
-    assert again.after("  again: ") == command
+    assert again.after("  run again: ") == command
 
 
 def test_what_was_left_out_and_set_is_in_all_commands(small: CommandOutput) -> None:
-    given = small.after("  again: ").partition(" --seeds 1 ")[2]
-    again = partage(small.after("  again: "))
-    assert again.after("  its story: ") == f"partage lab story {SEED} {given}"
-    assert again.after("  make it small: ") == f"partage lab shrink {SEED} {given}"
-    assert partage(again.after("  make it small: ")).after("  again: ") == small.after("  again: ")
+    given = small.after("  run again: ").partition(" --seeds 1 ")[2]
+    again = partage(small.after("  run again: "))
+    assert again.after("  story: ") == f"partage lab story {SEED} {given}"
+    assert again.after("  shrink: ") == f"partage lab shrink {SEED} {given}"
+    assert partage(again.after("  shrink: ")).after("  run again: ") == small.after("  run again: ")
 
 
 def test_json_has_it_too(found: CommandOutput) -> None:
-    printed = partage(found.after("  again: ") + " --json")
+    printed = partage(found.after("  run again: ") + " --json")
     (failure,) = json.loads("\n".join(printed.lines))["failures"]
     assert (printed.code, failure["seed"], failure["rule"]) == (1, SEED, "invariant")
     assert f"{BREAKS}{failure['story']}" == found.broken
-    assert failure["command"] == found.after("  again: ")
+    assert failure["command"] == found.after("  run again: ")
 
 
 def test_each_of_several_processes_has_the_bug() -> None:

@@ -33,7 +33,7 @@ SHARDS = 3
 TIMEOUT_MS = 6_000
 
 
-class StaleReadError(AssertionError):  # noqa: N818 - as in the laboratory
+class StaleReadError(AssertionError):
     """Somebody was shown less than somebody before."""
 
 
@@ -297,7 +297,7 @@ def a_lease_that_takes_what_was_sent_for_what_has_come(patch: pytest.MonkeyPatch
 
 
 def a_lease_that_nobody_looks_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lease, "holds", lambda lease, now_ms: lease._until_ms is not None)
+    patch.setattr(Lease, "is_valid", lambda lease, now_ms: lease._until_ms is not None)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_an_owner_may_learn_late_what_its_successor_has_found() -> None:
     assert story.stored == [1]
     story.confirm(1)
     with pytest.raises(
-        RuleViolationError, match="broker 1 is told that records are durable that are not"
+        RuleViolationError, match="broker 1 got a confirmation for records that are not durable"
     ):
         story.confirm(1)
 
@@ -62,7 +62,7 @@ def test_what_a_former_owner_writes_counts_for_nothing() -> None:
     story.load(2)
     story.write_from(1, 7)
     assert story.written == []
-    with pytest.raises(RuleViolationError, match="broker 1 is told"):
+    with pytest.raises(RuleViolationError, match="broker 1 got a confirmation"):
         story.confirm(1)
 
 

@@ -63,7 +63,7 @@ def test_a_broker_that_is_killed_has_them_until_its_session_is_over(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = coordinator_of(world)
-    monkeypatch.setattr(world, "restart_later", lambda broker: None)
+    monkeypatch.setattr(world, "schedule_restart", lambda broker: None)
     killed.die("killed")
     world.clock.run(TIMEOUT_MS // 2)
     assert world.coordinator() is None
@@ -111,7 +111,7 @@ def test_a_broker_gives_back_what_it_owns_and_does_not_hold(
 ) -> None:
     world = stable_world(shards=2)
     first, second = world.brokers
-    monkeypatch.setattr(world, "restart_later", lambda broker: None)
+    monkeypatch.setattr(world, "schedule_restart", lambda broker: None)
     second.die("killed")
     world.clock.run(2 * TIMEOUT_MS)
     place = first._membership

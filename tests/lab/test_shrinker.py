@@ -28,7 +28,7 @@ def break_where(
         rule = "no kills" if is_broken(scenario) else None
         return None, Verdict(seed=scenario.seed, rule=rule)
 
-    monkeypatch.setattr(shrinker, "live", live)
+    monkeypatch.setattr(shrinker, "run_scenario", live)
     return looked_at
 
 

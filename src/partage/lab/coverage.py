@@ -1,4 +1,4 @@
-"""Coverage of simulated worlds: each event by the state of the group or consumer that handled it."""
+"""Coverage of worlds: each event by the state of the group or consumer that handled it."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def _group_membership_problem(world: World, group_id: str, group: Group | None) 
     known = set() if group is None else set(group.members)
     believed = {process.core.membership.member_id for process in members}
     if known != believed:
-        return f"the coordinator has the members {sorted(known)}, the live members are {sorted(believed)}"
+        return f"the coordinator has {sorted(known)}, the live members are {sorted(believed)}"
     if group is not None and group.state not in _STABLE_STATES:
         return f"the group is {group.state}"
     for process in members:

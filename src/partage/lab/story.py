@@ -66,7 +66,7 @@ def _line(entry: HistoryEntry, everything: bool) -> str | None:
             topic, index = entry.partition
             return f"{entry.process} reads {topic}-{index} {first}..{last}"
         case history.RecordProduced() if everything:
-            return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is acknowledged"
+            return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is stored"
         case history.RequestReceived():
             return _request_line(entry, everything)
         case history.ResponseSent():

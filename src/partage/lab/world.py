@@ -191,7 +191,7 @@ class World:
         self.record_incident("the damaged file was repaired")
 
     def clear_damage(self) -> None:
-        """Forget the injected damage after a start, unless the damaged byte is still on the disk."""
+        """Forget the injected damage after a start, unless the byte is still damaged on disk."""
         if self.damage is not None:
             path, position, value = self.damage
             if self.broker.disk.peek(path, position, after_crash=True) != value:

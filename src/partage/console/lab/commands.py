@@ -33,7 +33,7 @@ from partage.lab.swarm import Summary, WorkerKilledError, run_seed, run_seeds
 from partage.lab.world import World
 from partage.model.groups import format_partitions
 
-app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
+app = command_app("Run simulated worlds of brokers and consumer groups, and explain failures.")
 
 _SHOWN_MAX = 5
 _END_LINES = 25
@@ -43,15 +43,16 @@ KeepOption = Annotated[
     typer.Option(
         "--keep",
         metavar="STEPS",
-        help="Of one seed's plan only these steps, by number with commas between, or none.",
+        help="Run only these steps of the plan: numbers separated by commas, or none.",
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of one seed's world."),
+    typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the world."),
 ]
 EverythingOption = Annotated[
-    bool, typer.Option("--everything", help="Tell also of what went as it does all the time.")
+    bool,
+    typer.Option("--everything", help="Include routine events, such as heartbeats."),
 ]
 
 
@@ -71,25 +72,25 @@ class RunReport(Summary, kw_only=True):
 
 @app.callback()
 def root() -> None:
-    """Simulated worlds of a broker and its groups: run them, read them, ask them."""
+    """Run simulated worlds of brokers and consumer groups, and explain failures."""
 
 
 @app.command(epilog=json_help(RunReport))
 def run(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many worlds.")] = 100,
-    seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="The first one's seed.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of worlds.")] = 100,
+    seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="First seed.")] = 0,
     jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="How many processes run them.")
+        int, typer.Option("--jobs", min=1, help="Number of processes.")
     ] = os.cpu_count() or 1,
     keep: KeepOption = None,
     changes: SetOption = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Spread the worlds over Spark.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Run the worlds on Spark.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Live through worlds, each drawn from its seed, and judge them by the rules.
+    """Run simulated worlds, each drawn from a seed, and check them against the rules.
 
-    Exit code 1 if a rule was broken. The same seed is the same world, on any machine. Ctrl-C ends
-    it with what has been found so far, and exit code 130.
+    The exit code is 1 if a rule was broken. A seed gives the same world on any machine. Ctrl-C
+    ends the run, prints the results so far and exits with code 130.
 
     \b
     Examples:
@@ -98,7 +99,7 @@ def run(
       partage lab run --seed-from 4711 --seeds 1 --keep 3,8 --set members=2
     """
     if (keep is not None or changes) and seeds != 1:
-        raise usage_error("--keep and --set are about one world: add --seeds 1 --seed-from SEED")
+        raise usage_error("--keep and --set apply to one world: add --seeds 1 --seed-from SEED")
     wanted = range(seed_from, seed_from + seeds)
     scenario = _parse_scenario(seed_from, keep, changes)
     if seeds == 1:
@@ -123,12 +124,12 @@ def run(
 
 @app.command()
 def story(
-    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The world.")],
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="Seed of the world.")],
     keep: KeepOption = None,
     changes: SetOption = None,
     everything: EverythingOption = False,
 ) -> None:
-    """Tell what happens in a world, a line an event, with the time in seconds.
+    """Print the history of a world, one line for each event, with the time in seconds.
 
     \b
     Examples:
@@ -146,13 +147,13 @@ def story(
 
 @app.command(name="shrink")
 def shrink_seed(
-    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="A world that breaks a rule.")],
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="Seed of a failing world.")],
     keep: KeepOption = None,
     changes: SetOption = None,
 ) -> None:
-    """Find the smallest part of a world that breaks the same rule, and tell its story.
+    """Find the smallest part of a world that breaks the same rule, and print its history.
 
-    With --keep no other steps are tried, and what is --set stays as it is.
+    With --keep, no other steps are tried. Options given with --set stay unchanged.
 
     \b
     Examples:
@@ -161,7 +162,7 @@ def shrink_seed(
     """
     given = _parse_scenario(seed, keep, changes)
     try:
-        with ProgressBar(f"world {seed} is made small"):
+        with ProgressBar(f"shrinking world {seed}"):
             small = shrink(seed, note, given.kept, given.changes)
     except NothingToShrinkError as error:
         raise CommandError(str(error)) from None
@@ -179,7 +180,7 @@ app.command(epilog=json_help(WhatIfReport))(whatif)
 
 def _run_with_progress(scenario: Scenario) -> tuple[World, Verdict]:
     """Run a scenario with a progress display on a terminal; a large world takes minutes."""
-    with ProgressBar(f"living through world {scenario.seed}"):
+    with ProgressBar(f"running world {scenario.seed}"):
         return run_scenario(scenario)
 
 
@@ -213,7 +214,7 @@ def _parse_steps(text: str) -> tuple[int, ...]:
         return tuple(int(word) for word in text.split(","))
     except ValueError:
         raise usage_error(
-            f"--keep takes numbers with commas between, or none, not {text!r}"
+            f"--keep takes numbers separated by commas, or none, not {text!r}"
         ) from None
 
 
@@ -247,11 +248,11 @@ def _summarize(found: Generator[Verdict], worlds: int) -> tuple[Summary, Command
 
 
 def _worker_killed_error(seeds: Sequence[int]) -> CommandError:
-    """Return the error for a killed worker. The seeds longest in progress are the likeliest cause."""
+    """Return the error for a killed worker. The longest-running seeds are the likeliest cause."""
     longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
     return CommandError(
-        f"a process that ran worlds was killed (out of memory?); under way were "
-        f"{format_partitions('seeds', seeds)}: run them in one process, or find the large one so: "
+        f"a worker process was killed (out of memory?) while it ran "
+        f"{format_partitions('seeds', seeds)}: run these seeds in a single process: "
         f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1"
     )
 
@@ -295,7 +296,7 @@ def _print_summary(summary: Summary) -> None:
     for verdict in summary.failures[:_SHOWN_MAX]:
         story = verdict.command.replace("run --seed-from", "story").replace(" --seeds 1", "")
         print(f"\n{_verdict_text(verdict)}")
-        print(f"  its story: {story}\n  make it small: {story.replace('story', 'shrink')}")
+        print(f"  story: {story}\n  shrink: {story.replace('story', 'shrink')}")
 
 
 def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -322,7 +323,8 @@ def _print_failure(scenario: Scenario) -> None:
 def _verdict_text(verdict: Verdict) -> str:
     if verdict.rule is None:
         return f"seed {verdict.seed}: no rule is broken"
-    return f"seed {verdict.seed} breaks {verdict.rule}: {verdict.story}\n  again: {verdict.command}"
+    broken = f"seed {verdict.seed} breaks {verdict.rule}: {verdict.story}"
+    return f"{broken}\n  run again: {verdict.command}"
 
 
 def _print_options(scenario: Scenario) -> None:

@@ -113,12 +113,12 @@ def _describe_stable(cluster: ClusterClient, name: str) -> GroupDescription:
     (found,) = describe_groups(cluster, [name])
     if found.type == "Consumer":
         raise CommandError(
-            f"group {name} is assigned by its coordinator (KIP-848); what if is for groups whose "
-            "members assign"
+            f"group {name} is assigned by its coordinator (KIP-848); whatif supports only groups "
+            "that their members assign"
         )
     if found.protocol_type not in (CONSUMER, None):
         raise CommandError(
-            f"group {name} is of type {found.protocol_type}; what if is for groups of consumers"
+            f"group {name} is of type {found.protocol_type}; whatif supports only consumer groups"
         )
     if found.state in ("PreparingRebalance", "CompletingRebalance"):
         raise CommandError(
@@ -140,16 +140,16 @@ def _topics(member: MemberDescription, group: str) -> list[str]:
         return member.subscription
     who = f"member {member.member_id} of group {group} (client {member.client_id}, {member.host})"
     if member.metadata_bytes is None:
-        raise CommandError(f"what {who} subscribes to is not to be had of the broker: try again")
+        raise CommandError(f"the broker did not return the subscription of {who}: try again")
     raise CommandError(
-        f"what {who} says of itself is no consumer's subscription, so that any rebalance would "
-        "fail: end that member, or give it a group of its own"
+        f"the metadata of {who} is not a consumer subscription, so any rebalance would "
+        "fail: stop that member, or use a separate group for it"
     )
 
 
 def _check_unchanged(before: GroupDescription, after: GroupDescription) -> GroupDescription:
     if _owned(before) != _owned(after):
-        raise CommandError(f"group {after.group} rebalanced while it was looked at: try again")
+        raise CommandError(f"group {after.group} rebalanced during the measurement: try again")
     return after
 
 
@@ -241,30 +241,26 @@ def _remarks(
     twice = sorted(place for place, number in owners.items() if number > 1)
     if twice:
         raise CommandError(
-            f"group {group.name} gives partitions to several members each ({_partition_list(twice)}), so "
-            "that what would move cannot be told"
+            f"group {group.name} assigns some partitions twice ({_partition_list(twice)}), so "
+            "handovers cannot be simulated"
         )
     there = {TopicPartition(p.topic, p.index) for p in group.partitions}
     known = set(group.owners)
     said = []
     if unowned := sorted(there - known):
-        said.append(f"nobody's now: {_partition_list(unowned)}")
+        said.append(f"without an owner: {_partition_list(unowned)}")
     if gone := sorted(owners.keys() - known):
-        said.append(
-            f"assigned, and not there or not subscribed to, so left out: {_partition_list(gone)}"
-        )
+        said.append(f"assigned but missing or not subscribed, so ignored: {_partition_list(gone)}")
     if missing:
-        said.append(f"subscribed to, and not there: {', '.join(sorted(missing))}")
+        said.append(f"subscribed topics that do not exist: {', '.join(sorted(missing))}")
     if leaderless:
-        said.append(
-            f"without a leader now, so that nobody can read them: {_partition_list(leaderless)}"
-        )
+        said.append(f"without a leader, so not readable: {_partition_list(leaderless)}")
     if uncommitted:
-        said.append(f"{count(uncommitted, 'partition')} with nothing committed: taken as no lag")
+        said.append(f"{count(uncommitted, 'partition')} without a committed offset: no lag assumed")
     if saved is not None:
         timeouts = {(each.session_timeout_ms, each.rebalance_timeout_ms) for each in saved.members}
         if len(timeouts) > 1:
-            said.append("members joined with different timeouts: all are given the longest of each")
+            said.append("members joined with different timeouts: the longest ones are used")
     return said
 
 

@@ -80,7 +80,7 @@ def whatif(
         typer.Option(
             "--assignor",
             metavar="NAME",
-            help="What its members would offer, one or several; else what they do and "
+            help="Assignor to simulate; repeatable. Default: the group's assignor and "
             "cooperative-sticky.",
         ),
     ] = None,
@@ -89,16 +89,16 @@ def whatif(
         typer.Option(
             "--event",
             metavar="EVENT",
-            help="What is to happen, one or several: rebalance, lost, restart, more; else all.",
+            help="Event to simulate: rebalance, lost, restart or more; repeatable. Default: all.",
         ),
     ] = None,
     more: Annotated[
-        int, typer.Option("--more", metavar="N", min=1, help="How many more members would join.")
+        int, typer.Option("--more", metavar="N", min=1, help="Number of members that join.")
     ] = 10,
     away_s: Annotated[
         float,
         typer.Option(
-            "--away-s", metavar="S", min=0, help="How long a member is away that is restarted."
+            "--away-s", metavar="S", min=0, help="Seconds for which a restarted member is down."
         ),
     ] = 5.0,
     session_timeout_ms: Annotated[
@@ -108,7 +108,7 @@ def whatif(
             metavar="MS",
             min=1_000,
             max=1_800_000,
-            help="The members', one or several; else what they joined with.",
+            help="Session timeout of the members; repeatable. Default: what they joined with.",
         ),
     ] = None,
     max_poll_interval_ms: Annotated[
@@ -117,7 +117,7 @@ def whatif(
             "--max-poll-interval-ms",
             metavar="MS",
             min=1_000,
-            help="The members'; else what they joined with.",
+            help="max.poll.interval.ms of the members. Default: what they joined with.",
         ),
     ] = None,
     speed: Annotated[
@@ -126,7 +126,7 @@ def whatif(
             "--speed",
             metavar="N",
             min=0.001,
-            help="Records a second that one member can read; else twice what the busiest has to.",
+            help="Records per second that a member can read. Default: twice the highest load.",
         ),
     ] = None,
     rate: Annotated[
@@ -135,32 +135,34 @@ def whatif(
             "--rate",
             metavar="N",
             min=0,
-            help="Records a second that are written to its topics; else what --sample-s sees.",
+            help="Records per second written to the topics. Default: measured for --sample-s.",
         ),
     ] = None,
     sample_s: Annotated[
         float,
         typer.Option(
-            "--sample-s", metavar="S", min=0.1, help="How long to look how fast topics grow."
+            "--sample-s", metavar="S", min=0.1, help="Seconds for which to measure the write rate."
         ),
     ] = 2.0,
     jobs: Annotated[
         int,
-        typer.Option(
-            "--jobs", metavar="N", min=1, help="How many processes try things on a large group."
-        ),
+        typer.Option("--jobs", metavar="N", min=1, help="Number of processes for a large group."),
     ] = os.cpu_count() or 1,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE", help="Draw lags and standstills, as PNG or SVG."),
+        typer.Option(
+            "--picture",
+            metavar="FILE",
+            help="Save a chart as PNG or SVG.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Try things on a live group, in a simulated world instead of the real one.
+    """Simulate events on a copy of a live group and compare the effects.
 
-    It begins with who owns what now. Then the group is assigned anew, or a member is lost, or all
-    are restarted one after the other, or more members join; under each assignor and session
-    timeout. The group itself is only read.
+    The simulation starts with the current assignment. The events are a rebalance, the loss of a
+    member, a rolling restart, and joining members, under each assignor and session timeout. The
+    live group is only read.
 
     \b
     Examples:
@@ -173,9 +175,7 @@ def whatif(
         check_chart_path(picture)
     for name in assignor or []:
         if name not in ASSIGNORS:
-            raise usage_error(
-                f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}"
-            )
+            raise usage_error(f"unknown assignor {name!r}; assignors are {', '.join(ASSIGNORS)}")
     with ProgressBar(f"reading group {group}", hidden=json):
         sight = observe_group(cluster, group, sample_s)
     names = list(dict.fromkeys(assignor or _default_assignors(sight.group)))
@@ -219,8 +219,8 @@ def whatif(
         else:
             _print_report(answer, basis)
     if picture is not None:
-        draw_chart(picture, f"What would become of group {group}", basis, answer.outcomes)
-        note(f"drawn: {picture}")
+        draw_chart(picture, f"Forecast for group {group}", basis, answer.outcomes)
+        note(f"chart saved: {picture}")
 
 
 # Trials
@@ -229,8 +229,8 @@ def whatif(
 def _default_assignors(live: LiveGroup) -> list[str]:
     if live.assignor not in ASSIGNORS:
         raise CommandError(
-            f"group {live.name} is assigned by {live.assignor or 'nothing'}, which is not known "
-            f"here: say with --assignor what to try instead ({', '.join(ASSIGNORS)})"
+            f"group {live.name} uses the assignor {live.assignor or 'none'!r}, which is unknown "
+            f"here: choose another with --assignor ({', '.join(ASSIGNORS)})"
         )
     return [live.assignor, "cooperative-sticky"]
 
@@ -279,7 +279,7 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
             return run_trials(trials, jobs, told)
         except BrokenProcessPool:
             raise CommandError(
-                "a process that tried something was killed (out of memory?): try with --jobs 1"
+                "a worker process was killed (out of memory?): try --jobs 1"
             ) from None
 
 
@@ -288,9 +288,9 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
 
 def _basis(answer: WhatIfReport, *, is_rate_said: bool) -> str:
     """Return the assumptions for the lags."""
-    rate = "as said" if is_rate_said else f"seen for {answer.seen_s:.1f} s"
+    rate = "set by --rate" if is_rate_said else f"measured for {answer.seen_s:.1f} s"
     return (
-        f"lag {count(answer.lag, 'record')}, by what is committed; "
+        f"lag {count(answer.lag, 'record')} by committed offsets; "
         f"{answer.records_per_second:,.1f} records/s are written ({rate}); a member reads up to "
         f"{answer.member_records_per_second:,.0f} records/s"
     )
@@ -298,7 +298,7 @@ def _basis(answer: WhatIfReport, *, is_rate_said: bool) -> str:
 
 def _print_report(answer: WhatIfReport, basis: str) -> None:
     idle = answer.idle_members
-    without = f", of whom {idle} own{'s' * (idle == 1)} none" if idle else ""
+    without = f", of which {idle} own{'s' * (idle == 1)} none" if idle else ""
     generation = "" if answer.generation is None else f", generation {answer.generation}"
     print(
         f"group {answer.group}{generation}: {count(answer.partitions, 'partition')}, assigned by "
@@ -312,7 +312,7 @@ def _print_report(answer: WhatIfReport, basis: str) -> None:
     for remark in answer.remarks:
         print(f"note: {remark}")
     if not answer.records_per_second:
-        print("note: nothing is written, so no lag grows: look longer (--sample-s), or say --rate")
+        print("note: nothing is written, so lags do not grow: increase --sample-s or set --rate")
     timeouts = {each.session_timeout_ms for each in answer.outcomes}
     for event in dict.fromkeys(each.event for each in answer.outcomes):
         here = [each for each in answer.outcomes if each.event == event]
@@ -343,22 +343,22 @@ def _seconds(amount: float | None) -> str:
     return "never" if amount is None else f"{amount:,.1f} s"
 
 
-_UNREAD: Final = "partitions that nobody reads in the end"
-_PEAK: Final = "lag in all, at most"
+_UNREAD: Final = "partitions without a reader at the end"
+_PEAK: Final = "maximum total lag"
 _MEASURES: Final[dict[str, Callable[[TrialResult], str]]] = {
-    "partitions stood still, all together": lambda of: _seconds(of.stood_still_s),
-    "one of them, at a stretch, at most": lambda of: _seconds(of.longest_still_s),
-    "partitions handed over, each time": lambda of: f"{of.handed_over:,}",
-    "of them between members that stayed": lambda of: f"{of.shuffled:,}",
-    "partitions with another owner in the end": lambda of: f"{of.moved:,}",
+    "unread time, sum of all partitions": lambda of: _seconds(of.stood_still_s),
+    "longest unread time of a partition": lambda of: _seconds(of.longest_still_s),
+    "partition handovers": lambda of: f"{of.handed_over:,}",
+    "handovers between remaining members": lambda of: f"{of.shuffled:,}",
+    "partitions with a new owner at the end": lambda of: f"{of.moved:,}",
     _UNREAD: lambda of: f"{of.unread:,}",
     "rebalances": lambda of: f"{of.rebalances:,}",
-    "until the last partition was taken": lambda of: _seconds(of.settled_s),
-    "lag added by it, at most": lambda of: count(of.lag_added, "record"),
+    "time until the last handover": lambda of: _seconds(of.settled_s),
+    "maximum added lag": lambda of: count(of.lag_added, "record"),
     _PEAK: lambda of: count(of.lag_peak, "record"),
-    "until what it added was read": lambda of: _seconds(of.caught_up_s),
+    "time until the added lag was read": lambda of: _seconds(of.caught_up_s),
 }
 _TIMEOUTS_OF: Final = {
-    "members": "as its members joined",
-    "kafka": "Kafka's defaults, for what its members joined with cannot be read",
+    "members": "as its members requested",
+    "kafka": "Kafka's defaults, because its members' timeouts cannot be read",
 }

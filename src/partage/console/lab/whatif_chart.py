@@ -16,7 +16,7 @@ _FAINT: Final = "#6b7280"
 _GRID: Final = "#e5e7eb"
 _COLOURS: Final = ("#d62839", "#4c78a8", "#f4a259", "#54a24b", "#b279a2", "#79706e")
 _STYLES: Final = ("-", "--", ":", "-.")
-_UNDISTURBED: Final = "had nothing happened"
+_UNDISTURBED: Final = "without the event"
 _PALE: Final[dict[str, Any]] = {"color": _FAINT, "linestyle": ":", "linewidth": 1.2}
 #: Title of each event.
 EVENT_TITLES: Final = {
@@ -43,12 +43,12 @@ def check_chart_path(path: Path) -> None:
             f"--picture {path} is a directory: name a file, such as {path / 'lags.png'}"
         )
     if not path.parent.is_dir():
-        raise usage_error(f"--picture {path}: there is no directory {path.parent}")
+        raise usage_error(f"--picture {path}: directory {path.parent} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise usage_error(f"--picture {path} may not be written")
+        raise usage_error(f"--picture {path} is not writable")
     if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
         raise usage_error(
-            f"--picture {path}: end its name in .png or .svg, which says what it becomes"
+            f"--picture {path}: the name must end in .png or .svg, which selects the format"
         )
 
 
@@ -87,8 +87,8 @@ def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResul
         for column, event in enumerate(events):
             here = [outcome for outcome in outcomes if outcome.event == event]
             _column(axes[0][column], axes[1][column], here, outcomes)
-        axes[0][0].set_ylabel("records behind")
-        axes[1][0].set_ylabel("partitions that nobody reads,\non average over each second")
+        axes[0][0].set_ylabel("lag in records")
+        axes[1][0].set_ylabel("partitions without a reader,\naveraged over each second")
         drawn = dict(zip(*axes[0][0].get_legend_handles_labels()[::-1], strict=True))
         drawn[_UNDISTURBED] = drawn.pop(_UNDISTURBED)  # legend order: last
         figure.legend(
@@ -103,7 +103,7 @@ def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResul
         try:
             figure.savefig(path)
         except (OSError, ValueError) as error:
-            raise CommandError(f"{path} cannot be drawn: {error}") from None
+            raise CommandError(f"the chart {path} cannot be saved: {error}") from None
 
 
 def _column(
@@ -131,7 +131,7 @@ def _column(
         counts = [*_unread_counts(each), *([each.unread] * until_s)][: until_s + 1]
         still.plot(range(len(counts)), counts, drawstyle="steps-post", **look)
     lags.set_title(EVENT_TITLES[here[0].event], loc="left", fontsize=11)
-    still.set_xlabel("seconds after it")
+    still.set_xlabel("seconds after the event")
     for axes in (lags, still):
         axes.set_ylim(0, max(axes.get_ylim()[1], 1))
         axes.yaxis.set_major_formatter("{x:,.0f}")

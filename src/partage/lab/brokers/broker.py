@@ -257,7 +257,7 @@ class Broker:
         return self._membership.owner(self.world.shard_of(group_id))
 
     def merge(self, group_id: str) -> bool:
-        """Merge the ZooKeeper log of a group's shard. Return False if this broker does not own it."""
+        """Merge the ZooKeeper log of a group's shard. Return False if not the owner."""
         log = None if self._membership is None else self._stores[self.world.shard_of(group_id)].log
         if self._membership is None or log is None or self.is_paused:
             return False

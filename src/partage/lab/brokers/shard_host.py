@@ -1,7 +1,8 @@
 """Shard host of a world: a shell on the virtual clock around the driver and its store.
 
-It corresponds to `partage.broker.coordination.shard_host` on asyncio. It hands events to the driver, records to
-the store, and replies to clients once their records are durable. Each process creates new hosts.
+It corresponds to `partage.broker.coordination.shard_host` on asyncio. It hands events to the
+driver, records to the store, and replies to clients once their records are durable. Each process
+creates new hosts.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class SimShardHost:
 
     def open_ticket_count(self) -> int:
         """Return the number of requests without a reply."""
-        return len(cast(Any, self.driver)._open)
+        return len(cast(Any, self.driver)._open_requests)
 
     # Events
 
@@ -212,7 +213,7 @@ class SimShardHost:
     # Log
 
     def _append_unsent(self, failures: int) -> None:
-        """Append the records of this moment, as the broker does at the end of an event-loop turn."""
+        """Append the records of this moment, as the broker does after an event-loop turn."""
         if failures != self._load_attempt:
             return
         self._is_flushing = False

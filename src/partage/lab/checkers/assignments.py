@@ -49,5 +49,5 @@ class AssignmentsChecker:
                 if is_new and partition[0] not in topics:
                     raise RuleViolationError(
                         "shares",
-                        f"{partition} is assigned to {member.member_id}, which does not subscribe to it",
+                        f"{member.member_id} has {partition} but does not subscribe to it",
                     )

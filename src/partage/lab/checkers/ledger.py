@@ -54,7 +54,7 @@ class _ShardLedger:
         return True
 
     def confirm(self, broker: int, count: int) -> list[_Written]:
-        """Handle a confirmation of ``count`` records to a broker. Return those that were in doubt."""
+        """Confirm ``count`` records of a broker. Return those that were in doubt."""
         decided = self._decided[broker]
         while count and decided:
             count -= 1
@@ -81,7 +81,7 @@ class _ShardLedger:
             self.is_unowned = True
 
     def is_stale_epoch(self, broker: int, epoch: int) -> bool:
-        """True if another broker loaded with a higher epoch, which this broker does not know yet."""
+        """Return True if another broker loaded with a higher epoch, unknown to this broker."""
         if epoch == self._epoch and self.owner not in (None, broker):
             story = f"brokers {self.owner} and {broker} both own the shard in epoch {epoch}"
             raise RuleViolationError("recovery", story)

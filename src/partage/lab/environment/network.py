@@ -146,7 +146,7 @@ class Network:
         end: ConnectionEnd,
         done: Callable[[SimConnection | None], None],
     ) -> None:
-        """Open a connection to a broker. ``done`` gets it, or None if the broker does not accept."""
+        """Open a connection to a broker. ``done`` gets it, or None if the broker refuses."""
 
         def arrive() -> None:
             self._count += 1

@@ -36,7 +36,7 @@ def power_fails(world: World, rng: Random) -> bool:
 
 
 def power_fails_in_a_write(world: World, rng: Random) -> bool:
-    """Cut the power before one of the next disk operations: in a group of writes or in a recovery."""
+    """Cut the power before one of the next disk operations, such as a write or a recovery."""
     world.broker.disk.crash_after = rng.randrange(12)
     if rng.random() < 0.3 and world.broker.is_up:
         world.broker.die("killed")

@@ -73,7 +73,7 @@ def listener_dawdles(world: World, rng: Random) -> bool:
     member = pick_member(world, rng)
     if member is not None:
         member.is_listener_slow = True
-        world.clock.call_later(15_000, lambda: setattr(member, "is_slow", False))
+        world.clock.call_later(15_000, lambda: setattr(member, "is_listener_slow", False))
     return member is not None
 
 

@@ -1,4 +1,4 @@
-"""Handovers of partitions in a simulation: which process read them when, and for how long none did."""
+"""Handovers of partitions in a simulation: their readers over time, and times without one."""
 
 from __future__ import annotations
 

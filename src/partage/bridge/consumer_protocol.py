@@ -25,7 +25,7 @@ from partage.assignors import (
     rebalance_protocol,
 )
 from partage.assignors import Member as Subscriber
-from partage.bridge import version_probing
+from partage.bridge import version_probe
 from partage.member.events import GroupMemberMetadata, SupportedProtocol
 from partage.model.topic_partition import TopicPartition
 from partage.wire.consumer_protocol import (
@@ -205,12 +205,12 @@ class ConsumerProtocol:
         assignor = self._assignors[protocol]
         if not assignor.has_version_probing or not assignment:
             return None
-        leader = version_probing.decode_user_data(
+        leader = version_probe.decode_user_data(
             bytes(decode_assignment(assignment).user_data or b"")
         )
         if leader is None:
             return None
-        version = version_probing.choose_version(assignor.versions, leader)
+        version = version_probe.choose_version(assignor.versions, leader)
         if version == assignor.version:
             return None
         self._assignors[protocol] = assignor.at_version(version)
@@ -243,7 +243,7 @@ def _with_version(assignor: Assignor, user_data: bytes | None) -> bytes | None:
     """Return the user data to send; assignors with version probing prefix it with the version."""
     if not assignor.has_version_probing:
         return user_data
-    return version_probing.encode_user_data(assignor.versions, assignor.version, user_data or b"")
+    return version_probe.encode_user_data(assignor.versions, assignor.version, user_data or b"")
 
 
 def _probe_versions(assignor: Assignor, subscribers: Iterable[Subscriber]) -> AssignmentInput:
@@ -251,7 +251,7 @@ def _probe_versions(assignor: Assignor, subscribers: Iterable[Subscriber]) -> As
     newest, oldest = assignor.versions[0], assignor.versions[-1]
     members, left_out, ahead = [], [], False
     for subscriber in subscribers:
-        said = version_probing.decode_user_data(subscriber.user_data)
+        said = version_probe.decode_user_data(subscriber.user_data)
         if said is None:
             members.append(subscriber)
         elif oldest <= said.version <= newest or said.oldest <= newest < said.version:

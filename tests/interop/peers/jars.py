@@ -46,8 +46,8 @@ def listed(use: str | None = None) -> list[Jar]:
 
 def class_path(use: str, *, first: Path | None = None) -> str:
     """What to give to ``java -cp`` for one use."""
-    paths = [str(first)] if first else []
-    return os.pathsep.join(paths + [str(paths.JARS / jar.path) for jar in listed(use)])
+    entries = [str(first)] if first else []
+    return os.pathsep.join(entries + [str(paths.JARS / jar.path) for jar in listed(use)])
 
 
 def quick_start(use: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Columns read back through pyarrow, which checks them on the way."""
+"""Conversion of decoded columns to pyarrow, with validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def headers(column: HeaderColumns, rows: int) -> pa.Array:
 
 
 def table(columns: RecordColumns) -> pa.Table:
-    """The columns under Arrow's full validation."""
+    """Return the columns as a table, after Arrow's full validation."""
     rows = columns.count
     fixed = {
         "offset": (pa.int64(), columns.offset),
@@ -47,7 +47,7 @@ def table(columns: RecordColumns) -> pa.Table:
 
 
 def tuples(columns: RecordColumns) -> list[RecordTuple]:
-    """The rows in the form of `decode_records`; the timestamps must be whole milliseconds."""
+    """Return the rows in the form of `decode_records`; timestamps must be whole milliseconds."""
     made = table(columns)
     stamps = made["timestamp"].cast(pa.int64()).to_pylist()
     assert all(stamp % 1000 == 0 for stamp in stamps)

@@ -1,4 +1,4 @@
-"""Records and batches to test with: arbitrary ones from a seed, and ones wrong on purpose."""
+"""Records and batches for tests: random ones from a seed, and invalid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partage.wire.records.encoder import SimpleRecord, encode_batch
 CODECS = (0, 1, 2, 3, 4)
 NOW_MS = 1_700_000_000_000
 ABORT, COMMIT = 0, 1
-#: Around every length at which a varint grows, up to three bytes.
+#: Lengths around every size at which a varint grows, up to three bytes.
 SIZES = (0, 1, 5, 63, 64, 127, 128, 300, 8191, 8192)
 HEADER_KEYS = ("", "a", "trace", "größe", "\N{SNOWMAN}", "x" * 80)
 
@@ -37,7 +37,7 @@ def record(rng: Random, timestamp_ms: int, offset_delta: int | None = None) -> S
 
 
 def records(rng: Random, count: int) -> list[SimpleRecord]:
-    """Records in order, of times that go back now and then."""
+    """Return records in order; some timestamps go back."""
     made, timestamp_ms = [], NOW_MS
     for _ in range(count):
         made.append(record(rng, timestamp_ms))
@@ -46,7 +46,7 @@ def records(rng: Random, count: int) -> list[SimpleRecord]:
 
 
 def as_tuples(written: Sequence[SimpleRecord], base_offset: int = 0) -> list[RecordTuple]:
-    """What reading these records should give."""
+    """Return the tuples that decoding these records must give."""
     tuples, delta = [], -1
     for made in written:
         delta = delta + 1 if made.offset_delta is None else made.offset_delta
@@ -56,7 +56,7 @@ def as_tuples(written: Sequence[SimpleRecord], base_offset: int = 0) -> list[Rec
 
 
 def log(rng: Random, batches: int, *, codecs: Sequence[int] = CODECS, start: int = 0) -> bytes:
-    """Batches one after the other, of few or many records."""
+    """Return concatenated batches with few or many records."""
     out, offset = [], start
     for _ in range(batches):
         written = records(rng, rng.choice((1, 2, 3, 10, 40)))
@@ -66,7 +66,7 @@ def log(rng: Random, batches: int, *, codecs: Sequence[int] = CODECS, start: int
 
 
 def marker(producer_id: int, kind: int, base_offset: int) -> bytes:
-    """The control batch that ends a producer's transaction."""
+    """Return the control batch that ends a producer's transaction."""
     end = SimpleRecord(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0), timestamp_ms=NOW_MS)
     return encode_batch(
         [end],
@@ -87,13 +87,13 @@ def raw_record(
     delta: bytes = encode_varint(0),
     length: bytes | None = None,
 ) -> bytes:
-    """A record from its encoded fields, lengths included."""
+    """Return a record made of its encoded fields, lengths included."""
     body = b"\x00" + age + delta + key + value + headers
     return (encode_varint(len(body)) if length is None else length) + body
 
 
 def raw_batch(payload: bytes, *, seal: bool = True, **changed: Any) -> bytes:
-    """A batch of one record unless fields of its header are ``changed``, its checksum right."""
+    """Return a batch of one record with ``changed`` header fields and a valid checksum."""
     fields = {
         "base_offset": 0,
         "length": HEADER_SIZE - LENGTH_OVERHEAD + len(payload),
@@ -115,13 +115,13 @@ def raw_batch(payload: bytes, *, seal: bool = True, **changed: Any) -> bytes:
 
 
 def sealed(batch: bytes | bytearray) -> bytes:
-    """The batch with the checksum it should have."""
+    """Return the batch with a valid checksum."""
     crc = crc32c(bytes(batch[CRC_FROM:]))
     return bytes(batch[:17]) + struct.pack(">I", crc) + bytes(batch[CRC_FROM:])
 
 
 def sealed_log(blob: bytes | bytearray) -> bytes:
-    """Batches with right checksums, as far as their lengths can be followed."""
+    """Return the batches with valid checksums, as far as their lengths can be followed."""
     out, pos = bytearray(blob), 0
     while len(out) - pos >= HEADER_SIZE:
         size = int.from_bytes(out[pos + 8 : pos + 12], "big", signed=True) + LENGTH_OVERHEAD

@@ -1,6 +1,6 @@
-"""Every test of the decoder's contract runs on both modules, and fails where one is missing.
+"""Fixtures that run every test of the decoder contract on both modules.
 
-Where no compiler is to be had, ``PARTAGE_TEST_DECODERS=plain`` says so.
+A missing module fails the tests. Without a compiler, set ``PARTAGE_TEST_DECODERS=plain``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Record batches damaged at random, and two decoders that have to agree on what they are."""
+"""Random damage to record batches, and a check that both decoders agree on the result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from partage.wire.primitives import MalformedError, encode_varint
 from partage.wire.records.columns import OFFSET_MAX
 
-#: What replaces a byte: ends of ranges, varint continuations, nulls.
+#: Replacements of a byte: limits of ranges, varint continuations, nulls.
 BYTES = (0x00, 0x01, 0x02, 0x03, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
-#: What is pushed in between: the varints of -1, -2, 2^31-1, -2^31, 2^63-1, and ones too wide.
+#: Insertions: the varints of -1, -2, 2^31-1, -2^31, 2^63-1, and too wide ones.
 PUSHED = (
     *(encode_varint(n) for n in (-1, -2, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))),
     b"\xff\xff\xff\xff\xff",
@@ -21,7 +21,7 @@ PUSHED = (
 
 
 def outcome(call: Any) -> Any:
-    """What the call gives, or that it was malformed; anything else is an error of the test."""
+    """Return the result of a call, or `MalformedError`; any other exception fails the test."""
     try:
         return call()
     except MalformedError:
@@ -29,7 +29,7 @@ def outcome(call: Any) -> Any:
 
 
 def agree(both: list[ModuleType], blob: bytes, *, verify_crc: bool) -> Any:
-    """Every function of the contract on both modules; what decode_columns gave."""
+    """Run every function of the contract on both modules; return the result of decode_columns."""
     columns = None
     options = {"verify_crc": verify_crc, "decompressed_max": 1 << 18}
     for with_headers, aborted in ((True, None), (False, None), (True, [(1, 0), (2, 5)])):
@@ -82,7 +82,7 @@ def damaged(rng: Random, blob: bytes) -> bytes:
             case 4:
                 del out[at : at + rng.randrange(1, 9)]
             case _:
-                # A whole field of the header of the first batch.
+                # A whole header field of the first batch.
                 start, size = rng.choice(((8, 4), (21, 2), (23, 4), (27, 8), (35, 8), (57, 4)))
                 if len(out) > 61:
                     out[start : start + size] = rng.choice((b"\x00", b"\x7f", b"\xff")) * size

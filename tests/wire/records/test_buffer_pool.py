@@ -1,4 +1,4 @@
-"""Memory for what is large and soon given back."""
+"""The pool of large, short-lived buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZES = (0, 1, 65_535, 65_536, 65_537, 1 << 20, (64 << 20) - 1, 64 << 20, (64 <<
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_it_is_as_large_as_asked_for_and_can_be_written(decoder, size):
+def test_buffer_has_requested_size_and_is_writable(decoder, size):
     buffer = decoder.pooled_buffer(size)
     assert len(buffer) == size
     assert not buffer.readonly
@@ -20,13 +20,13 @@ def test_it_is_as_large_as_asked_for_and_can_be_written(decoder, size):
     assert buffer[-3:] == b"\xff" * min(3, size)
 
 
-def test_there_is_none_of_fewer_bytes_than_none(decoder):
+def test_negative_size_is_refused(decoder):
     with pytest.raises(ValueError, match="negative"):
         decoder.pooled_buffer(-1)
 
 
-def test_nobody_writes_where_somebody_still_reads(decoder):
-    """Rooms come and go, views outlive the names of what they are of: each keeps its bytes."""
+def test_buffer_with_live_view_is_not_reused(decoder):
+    """Buffers come and go while views outlive them. Each view keeps its bytes."""
     chance = random.Random(7)
     views = []
     for number in range(2_000):
@@ -41,8 +41,8 @@ def test_nobody_writes_where_somebody_still_reads(decoder):
 
 
 @pytest.mark.parametrize("decoder", {"native"} & set(NAMES), indirect=True)
-def test_memory_is_used_again(decoder):
-    """What was given back last comes first."""
+def test_released_memory_is_reused(decoder):
+    """The last released buffer is reused first."""
     buffer = decoder.pooled_buffer(1 << 20)
     buffer[100:106] = b"before"
     del buffer

@@ -1,4 +1,4 @@
-"""Payloads of every codec, and what they may not do."""
+"""Compressed payloads of every codec, and their limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partage.wire.records.compression import compress, decompress
 
 GZIP, SNAPPY, LZ4, ZSTD = CODECS = (1, 2, 3, 4)
 ARROW_NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
-#: Around the sizes of the frames' blocks: 32 KiB for snappy, 64 KiB for lz4, 128 KiB for zstd.
+#: Sizes around those of the frames' blocks: 32 KiB for snappy, 64 KiB for lz4, 128 KiB for zstd.
 SIZES = (0, 1, 100, 32_767, 32_769, 65_537, 131_073, 400_000)
 EACH_CODEC = pytest.mark.parametrize("codec", CODECS, ids=ARROW_NAMES.get)
 
@@ -30,7 +30,7 @@ def payloads(size: int) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", [0, *CODECS])
 @pytest.mark.parametrize("size", SIZES)
-def test_unpacking_undoes_packing_and_keeps_to_its_bound(codec: int, size: int) -> None:
+def test_decompress_restores_payload_within_limit(codec: int, size: int) -> None:
     for payload in payloads(size):
         packed = compress(codec, payload)
         assert decompress(codec, packed, size) == payload
@@ -45,7 +45,7 @@ def test_unpacking_undoes_packing_and_keeps_to_its_bound(codec: int, size: int) 
 
 
 @EACH_CODEC
-def test_others_read_ours_and_we_read_theirs(codec: int) -> None:
+def test_payloads_are_compatible_with_other_clients(codec: int) -> None:
     name = ARROW_NAMES[codec]
     for payload in payloads(200_000):
         packed = compress(codec, payload)
@@ -58,7 +58,7 @@ def test_others_read_ours_and_we_read_theirs(codec: int) -> None:
         assert decompress(codec, theirs, len(payload)) == payload
 
 
-def test_snappy_is_in_javas_framing_and_lz4_in_independent_blocks() -> None:
+def test_snappy_is_xerial_and_lz4_blocks_are_independent() -> None:
     assert compress(SNAPPY, b"abc").startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
     flags = compress(LZ4, bytes(200_000))[4]
     assert flags >> 6 == 1, "version"
@@ -66,7 +66,7 @@ def test_snappy_is_in_javas_framing_and_lz4_in_independent_blocks() -> None:
 
 
 @EACH_CODEC
-def test_frames_one_after_the_other(codec: int) -> None:
+def test_concatenated_frames(codec: int) -> None:
     first, second = compress(codec, b"a" * 1000), compress(codec, b"b" * 1000)
     if codec in (LZ4, ZSTD):
         joined = first + struct.pack("<II", 0x184D2A57, 3) + b"..." + second
@@ -79,12 +79,12 @@ def test_frames_one_after_the_other(codec: int) -> None:
 
 
 @EACH_CODEC
-def test_what_is_cut_short_or_followed_by_more(codec: int) -> None:
+def test_truncated_or_extended_payload_is_malformed(codec: int) -> None:
     payload = Random(1).randbytes(3000) * 10
     packed = compress(codec, payload)
     for size in {*range(30), *range(0, len(packed), 7)}:
         if codec == SNAPPY and size == 16:
-            continue  # a header and no blocks: nothing, soundly framed
+            continue  # a valid frame with a header and no blocks
         with pytest.raises(MalformedError):
             decompress(codec, packed[:size], 100_000)
     with pytest.raises(MalformedError):
@@ -92,14 +92,14 @@ def test_what_is_cut_short_or_followed_by_more(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 7, -1])
-def test_unknown_codecs(codec: int) -> None:
+def test_unknown_codec_is_refused(codec: int) -> None:
     with pytest.raises(MalformedError, match="unknown"):
         decompress(codec, b"", 10)
     with pytest.raises(ValueError, match="unknown"):
         compress(codec, b"")
 
 
-def test_declared_sizes_that_lie() -> None:
+def test_false_declared_size_is_malformed() -> None:
     lying = bytearray(compress(ZSTD, bytes(300)))
     assert lying[4] >> 6 == 1, "a content size of two bytes"
     lying[5:7] = b"\xff\xff"
@@ -130,8 +130,8 @@ def test_random_damage_is_malformed_or_harmless() -> None:
             assert len(decompress(codec, bytes(packed), 20_000)) <= 20_000
 
 
-def test_bombs_are_stopped_before_they_take_memory() -> None:
-    """In a process with little memory to spare, payloads that unpack to a gigabyte or more."""
+def test_bombs_are_refused_before_allocation() -> None:
+    """In a process with little spare memory, payloads that decompress to a gigabyte or more."""
     script = BOMBS.format(path=repr(sys.path))
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
@@ -179,8 +179,8 @@ for name, (codec, bomb) in [*bombs.items(), ("zstd-rle", (4, rle))]:
 """
 
 
-def test_cramjam_fails_rather_than_writes_past_a_full_buffer() -> None:
-    """What the bound on lz4 and zstd rests on."""
+def test_cramjam_never_writes_past_full_buffer() -> None:
+    """The limits for lz4 and zstd depend on this."""
     for module, codec in ((cramjam.lz4, LZ4), (cramjam.zstd, ZSTD)):
         packed = compress(codec, Random(2).randbytes(5000))
         for room in (0, 1, 4999):

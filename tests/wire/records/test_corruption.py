@@ -1,4 +1,4 @@
-"""Bytes that are not what they should be: the two modules agree, and neither falls over."""
+"""Invalid batches: both decoders agree, and neither crashes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MEMORY_SPARE = 1 << 20
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_damage(both: list[ModuleType], seed: int) -> None:
-    """Mutated logs, most with their checksums made right again so that the parser sees them."""
+def test_decoders_agree_on_random_damage(both: list[ModuleType], seed: int) -> None:
+    """Damaged logs, most with repaired checksums, so that the record parser sees the damage."""
     rng = Random(seed)
     kinds: dict[bool, int] = {True: 0, False: 0}
     for _ in range(120):
@@ -43,8 +43,8 @@ def test_random_damage(both: list[ModuleType], seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_bytes_for_records(both: list[ModuleType], seed: int) -> None:
-    """Sound headers around nonsense."""
+def test_decoders_agree_on_random_records(both: list[ModuleType], seed: int) -> None:
+    """Valid headers around random bytes."""
     rng = Random(seed)
     for _ in range(150):
         parts = [
@@ -63,8 +63,10 @@ def test_random_bytes_for_records(both: list[ModuleType], seed: int) -> None:
         agree(both, batch, verify_crc=True)
 
 
-def test_every_truncation(both: list[ModuleType]) -> None:
-    """Of a log: what is whole is read. Of a payload in a sound batch: malformed."""
+def test_decoders_agree_on_every_truncation(both: list[ModuleType]) -> None:
+    """In a truncated log, complete batches are read. A truncated payload in a valid batch is
+    malformed.
+    """
     rng = Random(8)
     blob = log(rng, 3, codecs=(0,))
     for size in range(0, len(blob), 1 + len(blob) // 400):
@@ -77,8 +79,8 @@ def test_every_truncation(both: list[ModuleType]) -> None:
         assert agree(both, batch, verify_crc=True) is MalformedError
 
 
-def test_every_bit_flipped_fails_the_checksum(decoder: ModuleType) -> None:
-    """Those it covers; a flip before it shows otherwise or moves offsets."""
+def test_every_flipped_bit_fails_checksum(decoder: ModuleType) -> None:
+    """All bytes that the checksum covers. A flip before them fails elsewhere or moves offsets."""
     batch = encode_batch([SimpleRecord(b"key", b"value")], base_offset=64)
     for bit in range(21 * 8, len(batch) * 8):
         flipped = bytearray(batch)
@@ -95,8 +97,8 @@ def columns_of(decoder: ModuleType, blob: bytes, from_offset: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("codec", [0, 4])
-def test_what_stands_before_the_damage_is_not_lost(decoder: ModuleType, codec: int) -> None:
-    """The call that begins with the bad batch raises, so a reader knows where it stands."""
+def test_records_before_damage_are_returned(decoder: ModuleType, codec: int) -> None:
+    """The call that begins with the invalid batch raises, so a reader knows its position."""
     good = encode_batch(
         [SimpleRecord(b"k", None, (("h", b"v"),)), SimpleRecord(None, b"v")], compression=codec
     )
@@ -124,8 +126,8 @@ def test_what_stands_before_the_damage_is_not_lost(decoder: ModuleType, codec: i
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_counts_do_not_allocate(decoder: ModuleType, codec: int) -> None:
-    """A count of two billion, in a batch of a hundred bytes."""
+def test_declared_count_does_not_allocate(decoder: ModuleType, codec: int) -> None:
+    """A count of two billion in a batch of a hundred bytes."""
     batch = raw_batch(
         compress(codec, raw_record()),
         attributes=codec,
@@ -146,8 +148,8 @@ def test_counts_do_not_allocate(decoder: ModuleType, codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_bombs(decoder: ModuleType, codec: int) -> None:
-    """A batch that unpacks to 16 MB of records, where a quarter of one is allowed."""
+def test_decompression_bomb_is_malformed(decoder: ModuleType, codec: int) -> None:
+    """A batch that decompresses to 16 MB of records, with a limit of a quarter of one."""
     record = raw_record(value=encode_varint(1 << 20) + bytes(1 << 20))
     batch = raw_batch(
         compress(codec, record * 16), attributes=codec, record_count=16, last_offset_delta=15
@@ -172,8 +174,8 @@ def test_bombs(decoder: ModuleType, codec: int) -> None:
 
 
 @pytest.mark.parametrize("key", [b"", None, b"\x00", b"\x00\x00\x00"])
-def test_markers_that_are_none(decoder: ModuleType, key: bytes | None) -> None:
-    """They are passed over unless somebody has to know what they end."""
+def test_invalid_transaction_marker(decoder: ModuleType, key: bytes | None) -> None:
+    """They are skipped unless the reader must know which transactions they end."""
     batch = encode_batch(
         [SimpleRecord(key, b"")], is_control=True, is_transactional=True, producer_id=1
     )
@@ -184,13 +186,13 @@ def test_markers_that_are_none(decoder: ModuleType, key: bytes | None) -> None:
     assert decoder.decode_records(empty, read_committed_aborted=[]) == []
 
 
-def test_unknown_codecs(decoder: ModuleType) -> None:
+def test_unknown_codec_is_malformed(decoder: ModuleType) -> None:
     for codec in (5, 6, 7):
         with pytest.raises(MalformedError, match="codec"):
             decoder.decode_pairs(raw_batch(raw_record(), attributes=codec))
 
 
-def test_offsets_outside_their_batch(decoder: ModuleType) -> None:
+def test_offset_outside_batch_is_malformed(decoder: ModuleType) -> None:
     batch = raw_batch(raw_record(delta=encode_varint(1)))
     with pytest.raises(MalformedError):
         decoder.decode_records(batch)
@@ -198,7 +200,7 @@ def test_offsets_outside_their_batch(decoder: ModuleType) -> None:
         decoder.decode_records(raw_batch(raw_record(delta=encode_varint(-1))))
 
 
-def test_batches_that_go_back_do_not_move_the_position_back(decoder: ModuleType) -> None:
+def test_decreasing_base_offset_keeps_next_offset(decoder: ModuleType) -> None:
     blob = encode_batch([SimpleRecord(b"a", b"")], base_offset=9) + encode_batch(
         [SimpleRecord(b"b", b"")]
     )
@@ -206,7 +208,7 @@ def test_batches_that_go_back_do_not_move_the_position_back(decoder: ModuleType)
     assert (columns.count, columns.next_offset) == (2, 10)
 
 
-def test_buffers_of_wrong_kinds(decoder: ModuleType) -> None:
+def test_wrong_buffer_type_is_refused(decoder: ModuleType) -> None:
     batch = encode_batch([SimpleRecord(b"k", b"v")])
     signed = memoryview(bytearray(batch)).cast("b")
     assert decoder.decode_pairs(signed) == [(b"k", b"v")]
@@ -218,7 +220,7 @@ def test_buffers_of_wrong_kinds(decoder: ModuleType) -> None:
         decoder.decode_pairs(memoryview(bytes(2 * len(batch)))[::2])
 
 
-def test_the_sealing_of_these_tests_is_right(decoder: ModuleType) -> None:
+def test_sealed_log_has_valid_checksums(decoder: ModuleType) -> None:
     assert sealed(raw_batch(raw_record(), seal=False)) == raw_batch(raw_record())
     assert struct.unpack_from(">I", raw_batch(raw_record()), 17) != (0,)
     assert decoder.scan(raw_batch(raw_record())).reason == "end"

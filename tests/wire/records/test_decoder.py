@@ -1,4 +1,4 @@
-"""The decoder's contract on sound batches."""
+"""The decoder contract for valid batches."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def columns_of(decoder: ModuleType, blobs: Any, **changed: Any) -> RecordColumns
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_both_give_the_same(both: list[ModuleType], seed: int) -> None:
-    """Logs of all codecs, whole and cut anywhere, in ranges and sizes of all kinds."""
+def test_both_decoders_agree(both: list[ModuleType], seed: int) -> None:
+    """Logs of all codecs, complete and truncated anywhere, with various ranges and size limits."""
     rng = Random(seed)
     blob = log(rng, 12, start=rng.choice((0, 1000)))
     cut = rng.randrange(len(blob))
@@ -61,19 +61,19 @@ def test_both_give_the_same(both: list[ModuleType], seed: int) -> None:
                 "with_headers": rng.random() < 0.7,
                 "size_max": rng.choice((2**31 - 1, 0, 1000, 20_000)),
             }
-            results = [columns_of(decoder, blobs, **options) for decoder in both]
+            results = [columns_of(implementation, blobs, **options) for implementation in both]
             assert all(result == results[0] for result in results)
             arrow_tables.table(results[0])
-            for decoder in both:
+            for implementation in both:
                 if options["size_max"] == 2**31 - 1 and options["with_headers"]:
-                    ranged = decoder.decode_records(
+                    ranged = implementation.decode_records(
                         blobs, options["from_offset"], options["to_offset"]
                     )
                     assert ranged == arrow_tables.tuples(results[0])
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_fetch_in_columns(decoder: ModuleType, codec: int) -> None:
+def test_fetch_as_columns(decoder: ModuleType, codec: int) -> None:
     written = records(Random(codec), 3000)
     blobs = [
         encode_batch(written[i : i + 100], base_offset=i, compression=codec)
@@ -91,7 +91,7 @@ def test_a_fetch_in_columns(decoder: ModuleType, codec: int) -> None:
     assert (bare.key, bare.value, bare.offset) == (columns.key, columns.value, columns.offset)
 
 
-def test_buffers_are_of_the_used_size(decoder: ModuleType) -> None:
+def test_buffers_have_exact_size(decoder: ModuleType) -> None:
     written = [SimpleRecord(b"k" * 10, None if n % 2 else b"v" * 100) for n in range(1001)]
     columns = columns_of(decoder, encode_batch(written))
     assert columns.count == 1001
@@ -108,14 +108,14 @@ def test_buffers_are_of_the_used_size(decoder: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("blobs", [b"", [], [b""], encode_batch([SimpleRecord(b"k", b"v")])[:-1]])
-def test_nothing_to_read(decoder: ModuleType, blobs: Any) -> None:
+def test_empty_input_gives_no_records(decoder: ModuleType, blobs: Any) -> None:
     columns = columns_of(decoder, blobs, from_offset=17)
     assert (columns.count, columns.next_offset) == (0, 17)
     assert arrow_tables.tuples(columns) == []
     assert decoder.decode_records(blobs) == decoder.decode_pairs(blobs) == []
 
 
-def test_a_range_inside_batches(decoder: ModuleType) -> None:
+def test_offset_range_inside_batches(decoder: ModuleType) -> None:
     written = records(Random(3), 300)
     expected = as_tuples(written)
     blob = b"".join(encode_batch(written[i : i + 50], base_offset=i) for i in range(0, 300, 50))
@@ -128,8 +128,8 @@ def test_a_range_inside_batches(decoder: ModuleType) -> None:
     assert (beyond.count, beyond.next_offset) == (0, 400)
 
 
-def test_gaps_that_compaction_left(decoder: ModuleType) -> None:
-    """Records gone inside batches and at their ends, and a batch with none left."""
+def test_gaps_after_compaction(decoder: ModuleType) -> None:
+    """Records removed inside batches and at their ends, and an empty batch."""
     first = [SimpleRecord(b"a", b"1", offset_delta=2), SimpleRecord(b"b", b"2", offset_delta=5)]
     blob = encode_batch(first, base_offset=100, last_offset_delta=9)
     blob += encode_batch([], base_offset=110, last_offset_delta=9)
@@ -142,7 +142,7 @@ def test_gaps_that_compaction_left(decoder: ModuleType) -> None:
     assert columns_of(decoder, blob, from_offset=107).next_offset == 120
 
 
-def test_the_brokers_time(decoder: ModuleType) -> None:
+def test_log_append_time(decoder: ModuleType) -> None:
     written = [SimpleRecord(b"k", b"v", (), 5), SimpleRecord(b"k", b"v", (), 9)]
     blob = encode_batch(written, append_time_ms=NOW_MS) + encode_batch(written, base_offset=2)
     columns = columns_of(decoder, blob)
@@ -152,7 +152,7 @@ def test_the_brokers_time(decoder: ModuleType) -> None:
     assert [read[1] for read in decoder.decode_records(blob)] == [NOW_MS, NOW_MS, 5, 9]
 
 
-def test_no_time_at_all(decoder: ModuleType) -> None:
+def test_missing_timestamp(decoder: ModuleType) -> None:
     columns = columns_of(decoder, encode_batch([SimpleRecord(b"k", b"v")]))
     assert struct.unpack("q", columns.timestamp_us) == (-1000,)
 
@@ -171,16 +171,16 @@ def test_no_time_at_all(decoder: ModuleType) -> None:
         (1_700_000_000_000_000_000, 0, 1_700_000_000_000_000_000, INT64_MAX),
     ],
 )
-def test_times_out_of_range_are_the_nearest_in_it(
+def test_timestamps_out_of_range_are_limited(
     decoder: ModuleType, base_ms: int, age_ms: int, ms: int, us: int
 ) -> None:
-    """Producers have sent nanoseconds; that must not make a topic unreadable."""
+    """Some producers have sent nanoseconds; that must not make a topic unreadable."""
     batch = raw_batch(raw_record(age=encode_varint(age_ms)), base_timestamp_ms=base_ms)
     assert decoder.decode_records(batch)[0][1] == ms
     assert struct.unpack("q", columns_of(decoder, batch).timestamp_us) == (us,)
 
 
-def test_header_keys_that_are_no_utf8(decoder: ModuleType) -> None:
+def test_header_key_with_invalid_utf8_is_replaced(decoder: ModuleType) -> None:
     keys = [b"\xff\xfe", b"ok", "é".encode(), b"\xed\xa0\x80", b"a\xc3", b""]
     fields = b"".join(encode_varint(len(key)) + key + encode_varint(-1) for key in keys)
     one = raw_record(headers=encode_varint(len(keys)) + fields)
@@ -198,7 +198,7 @@ def test_header_keys_that_are_no_utf8(decoder: ModuleType) -> None:
     assert {read[4] for read in arrow_tables.tuples(columns_of(decoder, batch))} == {expected}
 
 
-def test_control_batches_are_passed_over(decoder: ModuleType) -> None:
+def test_control_batches_are_skipped(decoder: ModuleType) -> None:
     blob = encode_batch([SimpleRecord(b"k", b"v")]) + marker(1, COMMIT, 1)
     columns = columns_of(decoder, blob)
     assert (columns.count, columns.next_offset) == (1, 2)
@@ -219,8 +219,8 @@ def transactional(producer_id: int, base_offset: int, count: int) -> bytes:
     )
 
 
-def test_aborted_transactions_are_passed_over(decoder: ModuleType) -> None:
-    """Two producers interleaved; one aborts twice and commits in between."""
+def test_aborted_transactions_are_skipped(decoder: ModuleType) -> None:
+    """Two interleaved producers; one aborts twice and commits in between."""
     idempotent = encode_batch(
         [SimpleRecord(b"plain", b"v")],
         base_offset=8,
@@ -263,7 +263,7 @@ def test_aborted_transactions_are_passed_over(decoder: ModuleType) -> None:
     assert offsets([(7, 0)]) == [0, 1, 2, 3, 4, 6, 8, 10, 12]
 
 
-def test_a_compressed_marker_ends_a_transaction_too(decoder: ModuleType) -> None:
+def test_compressed_marker_ends_transaction(decoder: ModuleType) -> None:
     end = encode_batch(
         [SimpleRecord(struct.pack(">hh", 0, ABORT), b"")],
         base_offset=1,
@@ -278,7 +278,7 @@ def test_a_compressed_marker_ends_a_transaction_too(decoder: ModuleType) -> None
     assert [row[0] for row in read] == [2]
 
 
-def test_what_does_not_fit_is_left_for_the_next_call(decoder: ModuleType) -> None:
+def test_records_above_size_max_are_left_for_next_call(decoder: ModuleType) -> None:
     written = [SimpleRecord(None, bytes(93)) for _ in range(100)]  # 100 bytes each, and then 101
     blob = encode_batch(written[:50]) + encode_batch(written[50:], base_offset=50)
     for size_max, expected in ((0, 1), (199, 1), (250, 2), (5000, 50), (5100, 51), (10**6, 100)):
@@ -295,7 +295,7 @@ def test_what_does_not_fit_is_left_for_the_next_call(decoder: ModuleType) -> Non
     assert 6 <= calls <= 8
 
 
-def test_a_file_mapped_into_memory(decoder: ModuleType, tmp_path: Path) -> None:
+def test_memory_mapped_file(decoder: ModuleType, tmp_path: Path) -> None:
     blob = log(Random(5), 6)
     path = tmp_path / "segment.log"
     path.write_bytes(blob)
@@ -308,8 +308,8 @@ def test_a_file_mapped_into_memory(decoder: ModuleType, tmp_path: Path) -> None:
         assert decoder.decode_records([view]) == decoder.decode_records(blob)
 
 
-def test_the_door_takes_the_compiled_one_if_it_is_there() -> None:
-    """In processes of their own, since the choice is made at import."""
+def test_compiled_decoder_is_preferred() -> None:
+    """In separate processes, because the choice is made at import."""
     script = "from partage.wire.records.decoder import DECODER; print(DECODER)"
 
     def chosen(wanted: str | None) -> subprocess.CompletedProcess[str]:
@@ -332,8 +332,8 @@ def test_the_door_takes_the_compiled_one_if_it_is_there() -> None:
     assert DECODER in ("native", "plain")
 
 
-def test_room_for_what_is_received(decoder: ModuleType) -> None:
+def test_uninitialized_buffer_size(decoder: ModuleType) -> None:
     buffer = decoder.uninitialized_buffer(70_000)
     assert (type(buffer), len(buffer)) == (bytearray, 70_000)
-    with pytest.raises(ValueError):  # noqa: PT011 - Python's own words in one of them
+    with pytest.raises(ValueError):  # noqa: PT011 - the message of one decoder is Python's
         decoder.uninitialized_buffer(-1)

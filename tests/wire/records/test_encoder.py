@@ -1,4 +1,4 @@
-"""Batches built, and read again by the decoder."""
+"""Encoded batches, read by the decoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .batch_factory import CODECS, NOW_MS, as_tuples, records
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 500])
-def test_decoding_undoes_encoding(decoder: ModuleType, codec: int, count: int) -> None:
+def test_decoded_batch_equals_records(decoder: ModuleType, codec: int, count: int) -> None:
     written = records(Random(count), count)
     batch = encode_batch(written, base_offset=7, compression=codec)
     header = parse_header(batch)
@@ -30,7 +30,7 @@ def test_decoding_undoes_encoding(decoder: ModuleType, codec: int, count: int) -
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 57, 63, 64, 8180, 8191, 8192, 8193, 2_000_000])
-def test_lengths_around_every_varint(decoder: ModuleType, size: int) -> None:
+def test_lengths_around_varint_limits(decoder: ModuleType, size: int) -> None:
     written = [
         SimpleRecord(bytes(size), None),
         SimpleRecord(None, bytes(size)),
@@ -42,14 +42,14 @@ def test_lengths_around_every_varint(decoder: ModuleType, size: int) -> None:
 
 
 @pytest.mark.parametrize("age", [0, 1, -1, 63, 64, -64, -65, 8191, 8192, 2**31, -(2**40), 2**62])
-def test_timestamps_around_every_varint(decoder: ModuleType, age: int) -> None:
+def test_timestamps_around_varint_limits(decoder: ModuleType, age: int) -> None:
     written = [SimpleRecord(b"k", b"v", (), 1000), SimpleRecord(b"k", b"v", (), 1000 + age)]
     batch = encode_batch(written)
     assert decoder.decode_records(batch) == as_tuples(written)
     assert parse_header(batch).max_timestamp_ms == 1000 + max(0, age)
 
 
-def test_offsets_around_every_varint(decoder: ModuleType) -> None:
+def test_offsets_around_varint_limits(decoder: ModuleType) -> None:
     deltas = [0, 1, 63, 64, 8191, 8192, 10**6, 2**31 - 1]
     written = [SimpleRecord(b"k", b"v", offset_delta=delta) for delta in deltas]
     batch = encode_batch(written, base_offset=5)
@@ -57,14 +57,14 @@ def test_offsets_around_every_varint(decoder: ModuleType) -> None:
     assert parse_header(batch).last_offset_delta == 2**31 - 1
 
 
-def test_an_offset_left_out_follows_the_one_before() -> None:
+def test_omitted_offset_follows_previous_one() -> None:
     batch = encode_batch(
         [SimpleRecord(b"a", b""), SimpleRecord(b"b", b"", (), -1, 5), SimpleRecord(b"c", b"")]
     )
     assert parse_header(batch).last_offset_delta == 6
 
 
-def test_pairs_are_records_of_one_time() -> None:
+def test_pairs_share_one_timestamp() -> None:
     pairs = [(b"k", b"v"), (None, b""), (b"", None)] * 3000
     written = [SimpleRecord(key, value, (), NOW_MS) for key, value in pairs]
     for codec in CODECS:
@@ -72,7 +72,7 @@ def test_pairs_are_records_of_one_time() -> None:
         assert encode_pairs(pairs, NOW_MS, **options) == encode_batch(written, **options)
 
 
-def test_every_field_of_the_header() -> None:
+def test_header_fields_are_encoded() -> None:
     batch = encode_batch(
         [SimpleRecord(b"k", b"v", (), 10)],
         base_offset=2**50,
@@ -97,7 +97,7 @@ def test_every_field_of_the_header() -> None:
     assert header.next_offset == 2**50 + 5
 
 
-def test_a_batch_of_which_compaction_left_nothing(decoder: ModuleType) -> None:
+def test_batch_without_records_keeps_its_range(decoder: ModuleType) -> None:
     batch = encode_batch([], base_offset=10, producer_id=3, last_offset_delta=4)
     header = parse_header(batch)
     assert (header.record_count, header.next_offset) == (0, 15)
@@ -106,7 +106,7 @@ def test_a_batch_of_which_compaction_left_nothing(decoder: ModuleType) -> None:
     assert decoder.scan(batch).last_offset.tolist() == [14]
 
 
-def test_what_cannot_be_built() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="last offset delta"):
         encode_batch([])
     with pytest.raises(ValueError, match="needs at least one record"):

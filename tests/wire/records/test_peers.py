@@ -1,4 +1,4 @@
-"""Batches written by other clients, and ours read by them."""
+"""Batches written by other clients, and our batches read by them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with warnings.catch_warnings():
     import kafka.record.default_records as kafka_records
     from kafka.record.memory_records import MemoryRecords as KafkaMemoryRecords
 
-# kafka-python unpacks the other codecs only with packages that are not among ours.
+# kafka-python needs packages that are not installed here for the other codecs.
 BUILDERS = [
     *[("kafka-python", kafka_records, codec) for codec in (0, 1)],
     *[("aiokafka", aiokafka_records, codec) for codec in CODECS],
@@ -63,7 +63,7 @@ def read_by_peer(module: Any, blob: bytes) -> Iterator[RecordTuple]:
 
 @pytest.mark.parametrize(("module", "codec"), PEERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_we_read_theirs(decoder: ModuleType, module: Any, codec: int, seed: int) -> None:
+def test_batches_of_other_clients_are_decoded(decoder: ModuleType, module: Any, codec: int, seed: int) -> None:
     written = records(Random(seed), 200)
     batch = theirs(module, codec, written)
     expected = as_tuples(written)
@@ -80,7 +80,7 @@ def test_we_read_theirs(decoder: ModuleType, module: Any, codec: int, seed: int)
 
 @pytest.mark.parametrize(("module", "codec"), PEERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_they_read_ours(module: Any, codec: int, seed: int) -> None:
+def test_other_clients_decode_our_batches(module: Any, codec: int, seed: int) -> None:
     rng = Random(seed)
     first, second = records(rng, 100), records(rng, 1)
     blob = encode_batch(first, base_offset=BASE, compression=codec)
@@ -90,7 +90,7 @@ def test_they_read_ours(module: Any, codec: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("module", [kafka_records, aiokafka_records])
-def test_they_read_our_headers_fields(module: Any) -> None:
+def test_other_clients_decode_our_batch_headers(module: Any) -> None:
     blob = encode_batch(
         [SimpleRecord(b"k", b"v", (), 70), SimpleRecord(None, None, (), 40, 7)],
         base_offset=BASE,
@@ -114,14 +114,14 @@ def test_they_read_our_headers_fields(module: Any) -> None:
     assert read == [(BASE, 1234, 1), (BASE + 7, 1234, 1)]
 
 
-def test_they_read_our_markers() -> None:
+def test_other_clients_decode_our_transaction_markers() -> None:
     (read,) = kafka_records.DefaultRecordBatch(marker(5, 0, BASE))
     assert read.abort
     assert not read.commit
 
 
 @pytest.mark.parametrize("module", [kafka_records, aiokafka_records])
-def test_a_bit_flipped_in_theirs(decoder: ModuleType, module: Any) -> None:
+def test_flipped_bit_in_their_batch_is_malformed(decoder: ModuleType, module: Any) -> None:
     batch = bytearray(theirs(module, 0, records(Random(1), 20)))
     batch[len(batch) // 2] ^= 4
     with pytest.raises(MalformedError, match="crc"):

@@ -1,4 +1,4 @@
-"""Walking over batch headers, for recovery."""
+"""The scan of batch headers, for recovery."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOUND = raw_batch(raw_record())
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_columns_are_the_headers(decoder: ModuleType, seed: int) -> None:
+def test_scan_columns_equal_headers(decoder: ModuleType, seed: int) -> None:
     rng = Random(seed)
     blob = log(rng, 30, start=rng.choice((0, 2**50)))
     found = decoder.scan(blob)
@@ -40,7 +40,7 @@ def test_the_columns_are_the_headers(decoder: ModuleType, seed: int) -> None:
         assert column.tolist() == [getattr(header, name) for _, header in headers]
 
 
-def test_negative_and_largest_fields(decoder: ModuleType) -> None:
+def test_scan_negative_and_largest_fields(decoder: ModuleType) -> None:
     batch = raw_batch(
         raw_record(),
         attributes=-1 << 8,
@@ -60,7 +60,7 @@ def test_negative_and_largest_fields(decoder: ModuleType) -> None:
     assert found.leader_epoch.tolist() == [2**31 - 1]
 
 
-def test_from_a_position_on(decoder: ModuleType) -> None:
+def test_scan_from_position(decoder: ModuleType) -> None:
     blob = log(Random(1), 5)
     whole = decoder.scan(blob)
     third = whole.position[2]
@@ -72,7 +72,7 @@ def test_from_a_position_on(decoder: ModuleType) -> None:
             decoder.scan(blob, pos)
 
 
-def test_in_pieces(decoder: ModuleType) -> None:
+def test_scan_with_batches_max(decoder: ModuleType) -> None:
     blob = log(Random(2), 25)
     pos, due, positions, reasons = 0, 0, [], []
     while not reasons or reasons[-1] == "full":
@@ -87,8 +87,8 @@ def test_in_pieces(decoder: ModuleType) -> None:
     assert (none.count, none.stop, none.reason) == (0, 0, "full")
 
 
-def test_many_tiny_batches(decoder: ModuleType) -> None:
-    """More than any first guess of how many there are."""
+def test_scan_many_tiny_batches(decoder: ModuleType) -> None:
+    """More batches than any initial estimate of their number."""
     one = encode_batch([SimpleRecord(None, None)])
     blob = b"".join(n.to_bytes(8, "big") + one[8:] for n in range(5000))
     found = decoder.scan(blob)
@@ -129,7 +129,7 @@ def test_many_tiny_batches(decoder: ModuleType) -> None:
         (sealed(raw_batch(raw_record(), base_offset=10))[:-1] + b"\x01", "crc"),
     ],
 )
-def test_where_it_stops_and_why(decoder: ModuleType, tail: bytes, reason: str) -> None:
+def test_scan_stop_and_reason(decoder: ModuleType, tail: bytes, reason: str) -> None:
     good = encode_batch([SimpleRecord(b"k", b"v")] * 10)
     found = decoder.scan(good + tail)
     assert found.reason == reason
@@ -138,15 +138,15 @@ def test_where_it_stops_and_why(decoder: ModuleType, tail: bytes, reason: str) -
     assert found.stop == len(good + tail if sound else good)
 
 
-def test_checksums_can_be_left_out(decoder: ModuleType) -> None:
+def test_scan_without_checksums(decoder: ModuleType) -> None:
     blob = raw_batch(raw_record(), crc=1, seal=False)
     assert decoder.scan(blob).reason == "crc"
     assert decoder.scan(blob, verify_crc=False).reason == "end"
 
 
 @pytest.mark.skipif("native" not in NAMES, reason="the compiled module was not asked for")
-def test_both_ways_to_the_checksum() -> None:
-    """Machines without an instruction for it go by tables; large inputs are folded first."""
+def test_checksum_by_instruction_and_tables_agree() -> None:
+    """Machines without a CRC instruction use tables; large inputs are folded first."""
     native = importlib.import_module(MODULES["native"])
     held = memoryview(Random(1).randbytes(100_000))
     for start in range(9):

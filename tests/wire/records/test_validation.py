@@ -1,4 +1,4 @@
-"""What a broker refuses to store."""
+"""Batches that a broker refuses to store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def validate(batch: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_producers_send(codec: int) -> None:
+def test_valid_batch_is_accepted(codec: int) -> None:
     batch = encode_batch(
         records(Random(codec), 100),
         compression=codec,
@@ -49,13 +49,13 @@ def test_what_producers_send(codec: int) -> None:
         ({"producer_id": 1, "base_sequence": 0}, "epoch -1"),
     ],
 )
-def test_headers_that_are_not_a_producers(changed: dict[str, int], why: str) -> None:
+def test_invalid_header_is_malformed(changed: dict[str, int], why: str) -> None:
     with pytest.raises(MalformedError, match=why) as refusal:
         validate(raw_batch(raw_record(), **changed))
     assert not isinstance(refusal.value, CorruptBatchError)
 
 
-def test_damage_on_the_way() -> None:
+def test_damaged_batch_is_corrupt() -> None:
     batch = bytearray(encode_batch([SimpleRecord(b"k", b"v")]))
     header = parse_header(batch)
     with pytest.raises(CorruptBatchError, match="bytes"):
@@ -105,7 +105,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("payload", WRONG.values(), ids=WRONG.keys())
-def test_records_that_do_not_fit(decoder: ModuleType, payload: bytes) -> None:
+def test_malformed_records_are_refused(decoder: ModuleType, payload: bytes) -> None:
     with pytest.raises(MalformedError):
         decoder.check_records(payload, 1)
     with pytest.raises(MalformedError):
@@ -114,7 +114,7 @@ def test_records_that_do_not_fit(decoder: ModuleType, payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", WRONG.values(), ids=WRONG.keys())
-def test_nor_are_they_read(decoder: ModuleType, payload: bytes) -> None:
+def test_malformed_records_are_not_decoded(decoder: ModuleType, payload: bytes) -> None:
     for batch in (raw_batch(payload), raw_batch(compress(3, payload), attributes=3)):
         with pytest.raises(MalformedError):
             decoder.decode_records(batch)
@@ -124,8 +124,8 @@ def test_nor_are_they_read(decoder: ModuleType, payload: bytes) -> None:
             )
 
 
-def test_the_widest_varints(decoder: ModuleType) -> None:
-    """Overlong but within their bits, as Java reads them."""
+def test_widest_varints_are_accepted(decoder: ModuleType) -> None:
+    """Longer than necessary but within their bits, as Java accepts them."""
     body = b"\x00" + b"\x80" * 9 + b"\x00" + b"\x80\x80\x80\x80\x00" + b"\x82\x80\x80\x80\x00k"
     body += b"\x81\x80\x80\x80\x00" + b"\x80\x00"
     payload = encode_varint(len(body)) + body
@@ -133,7 +133,7 @@ def test_the_widest_varints(decoder: ModuleType) -> None:
     assert decoder.decode_pairs(raw_batch(payload)) == [(b"k", None)]
 
 
-def test_offsets_in_order(decoder: ModuleType) -> None:
+def test_offset_deltas_out_of_order_are_refused(decoder: ModuleType) -> None:
     def payload(*deltas: int) -> bytes:
         return b"".join(raw_record(delta=encode_varint(delta)) for delta in deltas)
 
@@ -143,14 +143,14 @@ def test_offsets_in_order(decoder: ModuleType) -> None:
             decoder.check_records(payload(*deltas), 3)
 
 
-def test_counts_that_cannot_be(decoder: ModuleType) -> None:
+def test_impossible_record_count_is_refused(decoder: ModuleType) -> None:
     decoder.check_records(b"", 0)
     for count in (2, 2**31 - 1, -1, 0):
         with pytest.raises(MalformedError):
             decoder.check_records(raw_record(), count)
 
 
-def test_a_bomb_in_a_produced_batch() -> None:
+def test_decompression_bomb_is_not_decompressed() -> None:
     packed = compress(1, bytes(1 << 20))
     batch = raw_batch(packed, attributes=1)
     assert len(batch) < HEADER_SIZE + 2000
@@ -158,8 +158,8 @@ def test_a_bomb_in_a_produced_batch() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_no_more_records_are_claimed_than_any_batch_can_hold(codec: int) -> None:
-    """Unpacked or not: each claimed record would take an offset."""
+def test_record_count_above_any_batch_is_refused(codec: int) -> None:
+    """Compressed or not: each declared record would occupy an offset."""
     count = 2**31 - 1
     fields = {"record_count": count, "last_offset_delta": count - 1, "attributes": codec}
     batch = raw_batch(compress(codec, raw_record()), **fields)

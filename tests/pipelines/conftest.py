@@ -1,4 +1,4 @@
-"""The broker and the Spark session of all tests that need no kill."""
+"""Broker and Spark session for tests that kill neither."""
 
 from spark.conftest import kafka, spark
 

@@ -1,6 +1,6 @@
-"""A consumer of a group, as a process: ``SERVERS GROUP TOPIC SESSION_TIMEOUT_MS NAME``.
+"""A group consumer as a process: ``SERVERS GROUP TOPIC SESSION_TIMEOUT_MS NAME``.
 
-It reads until its standard input ends, and leaves then.
+It reads until its standard input ends, and then leaves the group.
 """
 
 from __future__ import annotations

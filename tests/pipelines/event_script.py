@@ -1,16 +1,15 @@
-"""A group's events in few words: a script that a history is made of.
+"""A compact script language for the events of a group.
 
-A line is a time in seconds, an event and its words. Members have short names; partitions are of
-topic ``t``. After the times the words are ``NAME[OWNED]`` for who joined when in a generation, and
-``NAME[GIVEN]`` in an assignment::
+A line has a time in seconds, an event and its arguments. Partitions belong to topic ``t``. A
+generation lists its members as ``NAME@JOINED[OWNED]``, an assignment as ``NAME[ASSIGNED]``::
 
     0.0  joined a
     0.0  rebalance "member joined" a
     3.0  generation 1 a@0.0[]
     3.1  assigned 1 a[0-3]
 
-``a@-`` is a member that did not join, ``a?[0]`` one that has not asked for its assignment. What
-comes after ``broker 2 epoch 5`` is told by that one of several brokers.
+``a@-`` is a member that did not join. ``a?[0]`` is a member that has not fetched its assignment.
+Lines after ``broker 2 epoch 5`` are events of that broker in a cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FIRST = """
     3.1   assigned 1 a[0-3]
 """
 
-#: b comes; a, an eager consumer, gives all up and gets half of it back.
+#: b joins; a, an eager consumer, revokes all partitions and gets half of them back.
 EAGER = (
     FIRST
     + """
@@ -42,7 +41,7 @@ EAGER = (
 """
 )
 
-#: The same with a cooperative consumer: it keeps all until it is told what to give up.
+#: The same with cooperative consumers: a keeps all partitions until the assignment revokes some.
 COOPERATIVE = (
     FIRST
     + """
@@ -56,7 +55,7 @@ COOPERATIVE = (
 """
 )
 
-#: Broker 1 forms the group, 2 takes it over, and 1 has it again when b comes.
+#: Broker 1 forms the group, broker 2 takes it over, and broker 1 has it again when b joins.
 MOVED = (
     "broker 1 epoch 4"
     + FIRST

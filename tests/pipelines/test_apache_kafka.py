@@ -1,4 +1,4 @@
-"""Archive and join on Apache Kafka: the same tests, and the same outcome."""
+"""Archive and join on Apache Kafka: the same tests with the same results."""
 
 import pytest
 

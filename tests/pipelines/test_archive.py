@@ -1,4 +1,4 @@
-"""``partage pipeline archive``, with Spark and with kills."""
+"""``partage pipeline archive`` with Spark and with kills."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(spark, kafka, tmp_path):
 
 
 def rows(root, columns=("topic", "date", "partition", "offset")):
-    """What a reader who knows nothing of manifests finds."""
+    """Return the rows that a reader without knowledge of the manifest finds."""
     files = ds.dataset(
         root,
         format="parquet",
@@ -43,7 +43,7 @@ def rows(root, columns=("topic", "date", "partition", "offset")):
 
 
 class TestInOneSession:
-    def test_every_record_once_by_topic_and_date(self, spark, kafka, run, tmp_path):
+    def test_each_record_is_archived_once_by_topic_and_date(self, spark, kafka, run, tmp_path):
         first, second = kafka.topic(2), kafka.topic(1)
         records = [
             {"key": b"%d" % n, "value": b"v%d" % n, "partition": n % 2, "timestamp": n * DAY_MS}
@@ -62,7 +62,7 @@ class TestInOneSession:
         (row,) = frame.where(f"topic = '{first}' and date = '1970-01-02'").collect()
         assert (row.key, row.value, row.timestampType) == (b"1", b"v1", 0)
         assert [tuple(header) for header in row.headers] == [("h", b"x")]
-        # Once more, with one record more: that one is all that comes.
+        # A second run after one new record archives that record only.
         kafka.produce(first, [{"value": b"more", "partition": 0, "timestamp": DAY_MS}])
         report = run(first, second)
         assert (report.rows, report.refused) == (8, 0)
@@ -71,7 +71,7 @@ class TestInOneSession:
             1: [(0, 3)],
         }
 
-    def test_another_group_brings_nothing_that_is_there(self, kafka, run, tmp_path):
+    def test_other_group_archives_new_records_only(self, kafka, run, tmp_path):
         topic = kafka.topic(2)
         kafka.produce(topic, [{"value": b"x", "partition": n % 2} for n in range(10)])
         run(topic)
@@ -82,14 +82,14 @@ class TestInOneSession:
         assert found == Counter((p, o) for p in range(2) for o in range(7))
         assert not list((tmp_path / "archive" / "_staging").iterdir())
 
-    def test_what_fails_is_told(self, kafka, run):
+    def test_failed_query_raises_its_error(self, kafka, run):
         story = "there is no topic 'nowhere'"
         with pytest.raises(QueryFailedError, match=story):
             run("nowhere", source={"kafkaConsumer.pollTimeoutMs": "1000"})
 
 
 class Archiving:
-    """The command, as a process."""
+    """The command as a process."""
 
     def __init__(self, servers, topic, output, log, *more):
         command = [sys.executable, "-m", "partage", "pipeline", "archive", "-b", servers]
@@ -115,8 +115,8 @@ class Archiving:
         return json.loads(out)
 
 
-def test_a_driver_that_is_killed_costs_no_record_and_doubles_none(kafka, tmp_path):
-    """Two commands share a topic; one is killed with -9, and then comes as much again."""
+def test_killed_driver_loses_and_duplicates_no_record(kafka, tmp_path):
+    """Two processes archive one topic. One is killed with SIGKILL, then more records arrive."""
     topic = kafka.topic(4)
     root = tmp_path / "archive"
 
@@ -135,7 +135,7 @@ def test_a_driver_that_is_killed_costs_no_record_and_doubles_none(kafka, tmp_pat
     ]
     killed, other = running
     try:
-        # Whoever starts first has all partitions until the other one joins.
+        # The first one to start owns all partitions until the other joins.
         produced = 2000
         while not all(map(brought_by, running)):
             produce(produced, produced + 400)
@@ -144,7 +144,7 @@ def test_a_driver_that_is_killed_costs_no_record_and_doubles_none(kafka, tmp_pat
         killed.kill()
         produce(produced, produced + 2000)
         produced += 2000
-        # What the killed one owned goes to the other when its session is over.
+        # The partitions of the killed process move after its session timeout.
         until_archived(root, produced, other)
         report = other.stop()
     finally:
@@ -164,7 +164,7 @@ def until_archived(root, count, *running):
 
 
 def entries(root):
-    """The manifest, read while others write it."""
+    """Return the manifest's entries, while other processes write it."""
     return [json.loads(path.read_bytes()) for path in sorted(root.glob("_manifest/0*.json"))]
 
 

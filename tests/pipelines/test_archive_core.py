@@ -1,4 +1,4 @@
-"""What an archive takes, and what is on the disk after any number of kills, without Spark."""
+"""Deduplication and files of an archive after any number of kills, without Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def entry(number, *taken, files=(), **changed):
 
 
 class TestManifest:
-    def test_it_adds_up(self):
+    def test_report_sums_entries(self):
         manifest = Manifest(
             [
                 entry(
@@ -86,7 +86,7 @@ class TestManifest:
             (entry(1, ("t", 0, 10, 12, 2), version=2), "has version 2; this program reads 1"),
         ],
     )
-    def test_what_does_not_follow_is_refused_and_changes_nothing(self, bad, story):
+    def test_invalid_entry_is_rejected_without_change(self, bad, story):
         manifest = Manifest([entry(0, ("t", 0, 0, 10, 10, "a0"))])
         before = manifest.report("")
         with pytest.raises(ManifestError, match=story):
@@ -95,7 +95,7 @@ class TestManifest:
         manifest.apply(entry(1, ("t", 0, 10, 12, 2)))
 
 
-def test_a_batch_is_taken_as_far_as_it_is_new():
+def test_batch_with_known_offsets_archives_new_ones():
     manifest = Manifest([entry(0, ("t", 0, 5, 8, 3))])
     ranges = batch_ranges(
         [(("t", 0), OffsetSpan(0, 4)), (("t", 0), OffsetSpan(6, 10)), (("t", 1), OffsetSpan(2, 3))]
@@ -108,7 +108,7 @@ def test_a_batch_is_taken_as_far_as_it_is_new():
 
 
 def stage(place: Path, ranges: dict[int, OffsetSpan], gaps: frozenset[int]) -> None:
-    """As Spark does it: a file for each partition and date; four offsets are a day."""
+    """Stage files as Spark does: one for each partition and date, with four offsets a day."""
     for partition, span in ranges.items():
         days: dict[str, list[int]] = {}
         for offset in range(*span):
@@ -132,7 +132,7 @@ def stage(place: Path, ranges: dict[int, OffsetSpan], gaps: frozenset[int]) -> N
 
 
 def readable(root: Path) -> Counter[tuple[int, int]]:
-    """The rows that a reader of the directory sees."""
+    """Return the rows that a reader of the directory sees."""
     found: Counter[tuple[int, int]] = Counter()
     for path in root.glob("topic=*/**/*.parquet"):
         rows = pq.ParquetFile(path).read(columns=["partition", "offset"]).to_pylist()
@@ -141,11 +141,11 @@ def readable(root: Path) -> Counter[tuple[int, int]]:
 
 
 class Killed(BaseException):
-    """Not an error: nothing cleans up behind it."""
+    """A kill; derived from BaseException, so that no handler cleans up."""
 
 
 class Run:
-    """A run of the archive, which may be killed at its nth touch of the disk."""
+    """A run of the archive that can be killed at its nth disk operation."""
 
     def __init__(self, root: Path) -> None:
         self.directory = ArchiveDirectory(root)
@@ -154,7 +154,7 @@ class Run:
         self.batches = BatchArchiver(self.directory, self.staging, "test", lambda: 7)
 
     def die(self) -> None:
-        self.staging._lock.close()  # as the system does
+        self.staging._lock.close()  # as the operating system does
 
 
 RANGE = st.tuples(st.integers(0, 2), st.integers(0, 24), st.integers(1, 12))
@@ -167,7 +167,7 @@ STEP = st.tuples(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=st.lists(STEP, max_size=8), gaps=st.frozensets(st.integers(0, 36), max_size=8))
-def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, steps, gaps):
+def test_kills_and_overlaps_leave_one_row_per_record(tmp_path, steps, gaps):
     root = tmp_path / "archive"
     shutil.rmtree(root, ignore_errors=True)
     runs = [Run(root), Run(root)]
@@ -189,7 +189,7 @@ def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, step
         seen = readable(root)
         assert max(seen.values(), default=1) == 1
         assert promised <= seen.keys()
-    # Whoever opens it ends what was left undone, and leaves nothing lying about.
+    # The next run completes unfinished moves and removes all leftovers.
     for run in runs:
         run.die()
     last = Run(root)
@@ -206,7 +206,7 @@ def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, step
 
 
 def kill_at(patch: pytest.MonkeyPatch, touches: int | None) -> None:
-    """Die just before the nth of those calls of the system that change what is archived."""
+    """Raise `Killed` before the nth system call that changes the archive."""
     if touches is None:
         return
     left = [touches]
@@ -232,18 +232,18 @@ _rmtree = shutil.rmtree
 
 
 class TestDirectory:
-    def test_a_directory_of_something_else_is_left_alone(self, tmp_path):
+    def test_foreign_directory_is_rejected(self, tmp_path):
         (tmp_path / "letter.txt").touch()
         with pytest.raises(ArchiveDirectoryError, match="is not empty, and it is not an archive"):
             ArchiveDirectory(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
-    def test_only_looking_makes_nothing(self, tmp_path):
+    def test_create_false_creates_nothing(self, tmp_path):
         with pytest.raises(ArchiveDirectoryError, match="there is no archive in"):
             ArchiveDirectory(tmp_path / "a", create=False)
         assert not (tmp_path / "a").exists()
 
-    def test_a_damaged_entry_is_named(self, tmp_path):
+    def test_damaged_entry_is_named(self, tmp_path):
         ArchiveDirectory(tmp_path / "a")
         path = tmp_path / "a" / "_manifest" / "00000000.json"
         path.write_bytes(b"{")
@@ -255,7 +255,7 @@ class TestDirectory:
         ):
             ArchiveDirectory(tmp_path / "a")
 
-    def test_of_two_that_come_at_once_one_waits_for_the_other(self, tmp_path):
+    def test_concurrent_publish_succeeds_for_one_run(self, tmp_path):
         first, second = (Run(tmp_path / "a") for _ in range(2))
         taken = ("t", 0, 0, 4, 4)
         assert first.directory.publish(entry(0, taken), first.staging)
@@ -271,25 +271,25 @@ class TestDirectory:
         first.staging.close(first.directory)
         second.staging.close(second.directory)
 
-    def test_a_topic_that_was_made_anew_is_told_and_not_taken_for_doubles(self, tmp_path):
+    def test_recreated_topic_is_rejected(self, tmp_path):
         run = Run(tmp_path / "a")
         bring = run.batches.archive_batch
         assert bring("0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), {"t": "a0"})
-        for ids in ({"t": "a0"}, {"t": ""}, {}):  # the same, or nobody knows
+        for ids in ({"t": "a0"}, {"t": ""}, {}):  # same id, or unknown id
             assert not bring("1", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), ids)
         with pytest.raises(ManifestError, match="recreated since it was archived; use another"):
             bring("2", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), {"t": "b0"})
         run.staging.close(run.directory)
-        with pytest.raises(ManifestError, match="recreated"):  # whoever opens it knows, too
+        with pytest.raises(ManifestError, match="recreated"):  # a new run knows it too
             ArchiveDirectory(tmp_path / "a").manifest.check_topics({"t": "b0"})
 
-    def test_rows_of_two_kinds_do_not_come_together(self, tmp_path):
+    def test_entry_of_other_kind_is_rejected(self, tmp_path):
         def options(**changed):
             given = {"servers": "", "left": "t", "right": "u", "group": "g", "output": tmp_path}
             return JoinOptions(**given | {"window": JoinWindow(within_ms=1, late_ms=2)} | changed)
 
         run = Run(tmp_path / "a")
-        late = ArchiveDirectory(tmp_path / "a", options().kind)  # nothing is in it yet
+        late = ArchiveDirectory(tmp_path / "a", options().kind)  # still empty
         assert run.batches.archive_batch(
             "0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset())
         )
@@ -317,7 +317,7 @@ class TestDirectory:
         with pytest.raises(ArchiveDirectoryError, match="this run: archive"):
             ArchiveDirectory(tmp_path / "j")
 
-    def test_what_the_living_have_staged_stays(self, tmp_path):
+    def test_staging_of_live_run_is_kept(self, tmp_path):
         living, dead = Run(tmp_path / "a"), Run(tmp_path / "a")
         dead.die()
         ArchiveDirectory(tmp_path / "a").remove_stale_staging()
@@ -327,7 +327,7 @@ class TestDirectory:
         assert not living.staging.path.exists()
 
     @pytest.mark.parametrize("call", [(Path, "open"), (fcntl, "flock"), (Path, "rename")])
-    def test_a_kill_while_staging_is_made_leaves_nothing(self, tmp_path, call):
+    def test_kill_during_staging_creation_is_cleaned_up(self, tmp_path, call):
         ArchiveDirectory(tmp_path / "a")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(*call, killing)
@@ -338,7 +338,7 @@ class TestDirectory:
         assert not list((tmp_path / "a" / "_staging").iterdir())
 
     @pytest.mark.parametrize("call", [(Path, "open"), (fcntl, "flock")])
-    def test_who_clears_away_while_staging_is_made_does_no_harm(self, tmp_path, call):
+    def test_cleanup_during_staging_creation_is_harmless(self, tmp_path, call):
         root = tmp_path / "a"
         ArchiveDirectory(root)
         original = getattr(*call)
@@ -357,8 +357,8 @@ class TestDirectory:
         assert [staging.path] == list((root / "_staging").iterdir())
         staging.close(directory)
 
-    def test_what_is_archived_and_could_not_be_moved_is_kept(self, tmp_path):
-        """The disk fails between an entry and its moves; the error is told, and no row is lost."""
+    def test_failed_move_is_completed_later(self, tmp_path):
+        """The disk fails between the entry and its moves; the error is raised, no row is lost."""
         run = Run(tmp_path / "a")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "rename", failing)
@@ -373,7 +373,7 @@ class TestDirectory:
         assert not list((tmp_path / "a" / "_staging").iterdir())
 
     @pytest.mark.parametrize("call", [(os, "fsync"), (Path, "unlink"), (Path, "read_bytes")])
-    def test_an_error_just_after_an_entry_is_made_loses_none_of_its_rows(self, tmp_path, call):
+    def test_error_after_publish_loses_no_rows(self, tmp_path, call):
         run = Run(tmp_path / "a")
         link = os.link
         with pytest.MonkeyPatch.context() as patch:
@@ -392,7 +392,7 @@ class TestDirectory:
         assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
         assert not list((tmp_path / "a" / "_staging").iterdir())
 
-    def test_what_died_meanwhile_is_settled_before_it_is_cleared_away(self, tmp_path):
+    def test_files_of_dead_run_are_moved_before_cleanup(self, tmp_path):
         early, dying = ArchiveDirectory(tmp_path / "a"), Run(tmp_path / "a")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "rename", failing)

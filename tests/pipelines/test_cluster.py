@@ -1,4 +1,4 @@
-"""``partage pipeline archive`` on a Spark cluster whose executors are processes of their own."""
+"""``partage pipeline archive`` on a Spark cluster with executors in separate processes."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def cluster(tmp_path):
         yield running
 
 
-def test_a_cluster_archives_every_record_once(kafka, cluster, tmp_path):
+def test_cluster_archives_each_record_once(kafka, cluster, tmp_path):
     topic = kafka.topic(2)
     kafka.produce(topic, [{"value": b"%d" % n, "partition": n % 2} for n in range(2000)])
     command = [sys.executable, "-m", "partage", "pipeline", "archive", "-b", kafka.servers]

@@ -1,4 +1,4 @@
-"""The examples of docs/pipelines.md, each run as it stands there, on the tests' session."""
+"""Run the examples of docs/pipelines.md unchanged, in the tests' session."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-#: Run by the tests of their pipelines.
+#: Examples that the tests of their pipelines run.
 ELSEWHERE = re.compile(r"partage (pipeline (index|rebalances)|search)")
 
 
-def test_they_run(spark, tmp_path, monkeypatch):
+def test_examples_run(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ThreadedBroker() as broker:
         fill(Kafka(broker.bootstrap_servers))
@@ -30,11 +30,11 @@ def test_they_run(spark, tmp_path, monkeypatch):
 
 
 def run(text, language, partage, spark):
-    """How many examples there were in a block."""
+    """Run the examples of a block and return their number."""
     if ELSEWHERE.search(text):
         return 0
     if language == "python":
-        # Java does not follow where this process goes.
+        # Java does not follow a chdir of this process.
         text = re.sub(r"parquet\(\"", f'parquet("{Path.cwd()}/', text)
         exec(compile(text, "docs/pipelines.md", "exec"), {"spark": spark})
         return 1
@@ -47,7 +47,7 @@ def run(text, language, partage, spark):
 
 
 def fill(kafka):
-    """Flights and the weather of their hours, as the demo has them."""
+    """Produce flights and the weather of their hours, as in the demo."""
     for topic in ("flights", "weather"):
         kafka.create(topic, 2)
     hours = [f"EWR|2013-01-01T{hour:02}:00:00Z" for hour in range(10, 16)]

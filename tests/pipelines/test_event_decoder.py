@@ -1,4 +1,4 @@
-"""What is no event of a group does not end the analysis."""
+"""Records that are not group events do not end the analysis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .event_script import COOPERATIVE, EAGER, events
 
 
 @pytest.mark.parametrize("script", [EAGER, COOPERATIVE, "14.0 lag 0:5 1:2"])
-def test_what_a_broker_writes_is_read_as_it_is(script: str) -> None:
+def test_broker_event_round_trips(script: str) -> None:
     for event in events(script, "tower"):
         value = encode_event(event)
         assert encode_event(parse_event(value)) == value
@@ -40,7 +40,7 @@ def test_what_a_broker_writes_is_read_as_it_is(script: str) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["joined", "left", "lag", "commit refused", "assigned", "dropped"])
-def test_a_figure_that_cannot_be_makes_a_record_no_event(kind: str, changed: Any) -> None:
+def test_impossible_number_counts_as_unreadable(kind: str, changed: Any) -> None:
     event = {"version": 1, "event": kind, "at_ms": 1, "group_id": "g", "generation": 1}
     analysis = TopicAnalysis()
     analysis.add("g", json.dumps(event).encode())

@@ -1,4 +1,4 @@
-"""What an analysis finds in a group's events, worked out by hand."""
+"""Analysis of scripted group events, with expected values computed by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def owned(told: GroupAnalysis, partition: int) -> list[tuple[str, float, float |
     ]
 
 
-def test_a_first_generation_moves_nothing_and_nothing_stood_still() -> None:
+def test_first_generation_has_no_moves_or_standstills() -> None:
     told = analyse_script(FIRST)
     (row,) = told.rebalances
     assert (row.cause, row.outcome, row.took_ms, row.join_ms, row.sync_ms) == (
@@ -53,7 +53,7 @@ def test_a_first_generation_moves_nothing_and_nothing_stood_still() -> None:
     assert told.group.is_complete
 
 
-def test_an_eager_rebalance_stands_still_as_a_whole() -> None:
+def test_eager_rebalance_stops_all_partitions() -> None:
     told = analyse_script(EAGER)
     assert stills(told) == [
         (0, 12.0, 12.5, "a", "a"),
@@ -64,7 +64,7 @@ def test_an_eager_rebalance_stands_still_as_a_whole() -> None:
     assert moved(told) == [(2, "a", "b"), (3, "a", "b")]
     a, b = told.members
     assert (a.stood_still_ms, a.waited_ms) == (500, 3_600)
-    assert (b.stood_still_ms, b.waited_ms) == (0, 2_500), "it had nothing to stand still with"
+    assert (b.stood_still_ms, b.waited_ms) == (0, 2_500), "b had no partitions before"
     assert (a.held_up_ms, b.held_up_ms) == (2_000, 0), "b waited for a"
     second = told.rebalances[1]
     assert (second.last_to_join, second.moved, second.stood_still_ms) == ("a", 2, 2_000)
@@ -74,7 +74,7 @@ def test_an_eager_rebalance_stands_still_as_a_whole() -> None:
     assert a.partitions_still_ms == 2_000
 
 
-def test_a_cooperative_rebalance_stops_what_moves() -> None:
+def test_cooperative_rebalance_stops_moved_partitions() -> None:
     told = analyse_script(COOPERATIVE)
     assert stills(told) == [(2, 12.5, 13.1, "a", "b"), (3, 12.5, 13.1, "a", "b")]
     assert owned(told, 0) == [("a", 3.1, None)], "read without a gap"
@@ -89,7 +89,7 @@ def test_a_cooperative_rebalance_stops_what_moves() -> None:
     assert cause.stood_still_ms == 1_200
 
 
-def test_a_member_that_rejoins_for_a_reason_of_its_own_is_a_cause() -> None:
+def test_independent_rejoin_is_a_separate_cause() -> None:
     told = analyse_script(
         EAGER
         + """
@@ -100,10 +100,10 @@ def test_a_member_that_rejoins_for_a_reason_of_its_own_is_a_cause() -> None:
     )
     last = told.rebalances[-1]
     assert (last.cause, last.is_follow_up, last.moved) == ("member joined again", False, 0)
-    assert last.stood_still_ms == 4 * 200, "new partitions have not stood still"
+    assert last.stood_still_ms == 4 * 200, "a new partition has no standstill"
 
 
-def test_what_a_member_that_leaves_had_stands_still_from_then_on() -> None:
+def test_standstill_starts_when_member_leaves() -> None:
     told = analyse_script(
         EAGER
         + """
@@ -124,7 +124,7 @@ def test_what_a_member_that_leaves_had_stands_still_from_then_on() -> None:
     assert told.members[1].partitions_still_ms == 3_000
 
 
-def test_a_member_that_expired_was_dead_since_it_was_last_heard_of() -> None:
+def test_standstill_of_expired_member_starts_a_session_earlier() -> None:
     told = analyse_script(
         EAGER
         + """
@@ -139,7 +139,7 @@ def test_a_member_that_expired_was_dead_since_it_was_last_heard_of() -> None:
     assert told.members[1].gone_at == 40_000
 
 
-def test_a_session_that_began_after_the_assignment_stood_still_no_longer_than_that() -> None:
+def test_standstill_does_not_start_before_assignment() -> None:
     """An assignment is a sign of life too."""
     told = analyse_script(
         EAGER
@@ -153,7 +153,7 @@ def test_a_session_that_began_after_the_assignment_stood_still_no_longer_than_th
     assert stills(told)[4:] == [(2, 12.5, 15.2, "b", "a"), (3, 12.5, 15.2, "b", "a")]
 
 
-def test_who_did_not_rejoin_held_the_others_up() -> None:
+def test_absent_member_is_charged_for_the_wait() -> None:
     told = analyse_script(
         EAGER
         + """
@@ -165,7 +165,7 @@ def test_who_did_not_rejoin_held_the_others_up() -> None:
     """
     )
     a, b, c = told.members
-    assert b.held_up_ms == 59_000, "from when a had joined, until b was given up"
+    assert b.held_up_ms == 59_000, "from a's join until b was removed"
     assert a.held_up_ms == 2_000 + 1_000
     assert (c.waited_ms, c.stood_still_ms) == (60_500, 0)
     assert a.stood_still_ms == 500 + 59_500
@@ -173,7 +173,7 @@ def test_who_did_not_rejoin_held_the_others_up() -> None:
     assert (told.rebalances[-1].joined, told.rebalances[-1].expired) == (1, 1)
 
 
-def test_a_rebalance_that_is_begun_anew_is_abandoned() -> None:
+def test_restarted_rebalance_is_abandoned() -> None:
     told = analyse_script(
         FIRST
         + """
@@ -188,13 +188,13 @@ def test_a_rebalance_that_is_begun_anew_is_abandoned() -> None:
     )
     assert [row.outcome for row in told.rebalances] == ["assigned", "abandoned", "assigned"]
     assert [row.took_ms for row in told.rebalances] == [3_100, 1_500, 1_000]
-    assert stills(told)[0] == (0, 11.0, 12.5, "a", "a"), "it stood still all the while"
+    assert stills(told)[0] == (0, 11.0, 12.5, "a", "a"), "the standstill spans both rebalances"
     a, b, _ = told.members
     assert a.stood_still_ms == 1_500
     assert b.waited_ms == 2_500, "since it first asked"
 
 
-def test_an_assignment_that_is_fetched_late_begins_late() -> None:
+def test_late_sync_delays_reading() -> None:
     told = analyse_script(
         FIRST
         + """
@@ -210,7 +210,7 @@ def test_an_assignment_that_is_fetched_late_begins_late() -> None:
     assert told.rebalances[1].moved == 2
 
 
-def test_a_group_without_members_does_not_stand_still() -> None:
+def test_empty_group_has_no_standstills() -> None:
     told = analyse_script(
         EAGER
         + """
@@ -235,14 +235,14 @@ def test_a_group_without_members_does_not_stand_still() -> None:
     assert owned(told, 0)[-2:] == [("a", 12.5, 20.0), ("c", 93.1, None)]
 
 
-def test_what_stands_still_at_the_end_has_no_end() -> None:
+def test_unfinished_standstill_has_no_end() -> None:
     told = analyse_script(EAGER + '20.0 left b\n20.0 rebalance "member left" b')
     assert stills(told)[4:] == [(2, 20.0, None, "b", None), (3, 20.0, None, "b", None)]
     assert told.rebalances[-1].outcome == "under way"
     assert told.rebalances[-1].took_ms is None
 
 
-def test_a_member_that_is_fenced_in_a_rebalance_has_left() -> None:
+def test_fenced_dynamic_member_has_left() -> None:
     told = analyse_script(FIRST + '10.0 joined b\n10.0 rebalance "member joined" b')
     told.apply(
         GroupEventRecord(
@@ -253,7 +253,7 @@ def test_a_member_that_is_fenced_in_a_rebalance_has_left() -> None:
     assert (told.members[0].gone_at, told.members[0].gone_by) == (11_000, "fenced")
 
 
-def test_a_static_member_that_comes_back_is_the_same() -> None:
+def test_returning_static_member_is_the_same_member() -> None:
     script = """
     0.0   joined static_a
     0.0   rebalance "member joined" static_a
@@ -284,8 +284,8 @@ def test_a_static_member_that_comes_back_is_the_same() -> None:
     assert told.members[0].gone_at is None
 
 
-def test_several_may_read_one_partition() -> None:
-    """A redundant group: nothing stands still while one of the replicas reads."""
+def test_partition_with_other_reader_has_no_standstill() -> None:
+    """A redundant group has no standstill while one replica reads."""
     told = analyse_script(
         """
     0.0   joined a
@@ -308,29 +308,29 @@ def test_several_may_read_one_partition() -> None:
     ]
 
 
-def test_a_history_that_begins_in_the_middle_says_so() -> None:
+def test_partial_history_is_incomplete() -> None:
     told = analyse_script("12.5 assigned 2 a[0,1] b[2,3]\n20.0 lag 0:3")
     assert not told.group.is_complete
     assert told.rebalances[0].cause == "unknown"
     assert told.standstills == []
 
 
-def test_a_coordinator_that_loads_a_group_changes_nothing_in_it() -> None:
+def test_group_load_changes_nothing() -> None:
     told = analyse_script(EAGER + "30.0 loaded 2 a[0,1] b[2,3]")
     assert told.group.loads == 1
     assert told.group.is_complete
     assert [row.to_at for row in told.ownership if row.from_at == 12_500] == [None] * 4
 
 
-def test_a_generation_that_was_missed_is_taken_over_from_what_was_loaded() -> None:
+def test_missed_generation_is_taken_from_load() -> None:
     told = analyse_script(EAGER + "30.0 loaded 5 a[0] c[1-3]")
     assert not told.group.is_complete
     assert owned(told, 1)[-2:] == [("a", 12.5, 30.0), ("c", 30.0, None)]
     assert told.group.members == 2
-    assert len(told.moves) == 2, "nobody knows how it came to that"
+    assert len(told.moves) == 2, "the moves in between are unknown"
 
 
-def test_parts_of_one_generation_are_put_together() -> None:
+def test_parts_of_a_generation_are_combined() -> None:
     told = GroupAnalysis("g")
     parts = list(events(EAGER))
     last = parts.pop()
@@ -355,7 +355,7 @@ def test_parts_of_one_generation_are_put_together() -> None:
     assert told.group.is_complete
 
 
-def test_a_part_that_is_missing_makes_the_history_incomplete() -> None:
+def test_missing_part_makes_history_incomplete() -> None:
     told = analyse_script(EAGER)
     half = GroupEventRecord(
         version=1, event="assigned", at_ms=1, group_id="g", generation=3, members=[], parts=2
@@ -367,7 +367,7 @@ def test_a_part_that_is_missing_makes_the_history_incomplete() -> None:
     assert not told.group.is_complete
 
 
-def test_lag_and_refused_commits() -> None:
+def test_lag_and_rejected_commits_become_rows() -> None:
     told = analyse_script(
         EAGER + "13.0 lag 0:5 3:0\n13.5 lag 0:4 3:0\n14.0 refused b 7\n15.0 refused gone 2"
     )
@@ -385,6 +385,6 @@ def test_lag_and_refused_commits() -> None:
 
 
 @pytest.mark.parametrize("script", [EAGER, COOPERATIVE])
-def test_unknown_events_are_passed_over(script: str) -> None:
+def test_unknown_events_are_ignored(script: str) -> None:
     told = analyse_script(script + "15.0 merged")
     assert stills(told) == stills(analyse_script(script))

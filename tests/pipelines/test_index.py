@@ -1,4 +1,4 @@
-"""The indexer as processes that are killed: n whole replicas again, and each as it says it is."""
+"""Indexer processes that are killed: all replicas are restored and agree with their positions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ QUICK = {
 @pytest.fixture
 def servers(request):
     with empty_broker(request) as servers:
-        fresh_topic(servers, FLIGHTS, PARTITIONS, **{"retention.ms": "-1"})  # of 2013
+        # the records are from 2013
+        fresh_topic(servers, FLIGHTS, PARTITIONS, **{"retention.ms": "-1"})
         yield servers
 
 
@@ -66,12 +67,12 @@ class Indexer:
         self._end()
 
     def stop(self):
-        """End it as Ctrl-C does; its report."""
+        """Stop it with SIGINT, as Ctrl-C does, and return its report."""
         self.process.send_signal(signal.SIGINT)
         return self.report()
 
     def report(self, within_s=60):
-        """What it prints when it ends."""
+        """Wait until it ends, and return the printed report."""
         out, _ = self.process.communicate(timeout=within_s)
         self._error.seek(0)
         assert self.process.returncode == 0, self._error.read()
@@ -90,7 +91,7 @@ class Indexer:
             self._end()
 
     def positions(self):
-        """How far it is in what it keeps, by partition; what has moved away is left out."""
+        """Return the position of each active index, by partition."""
         found = {}
         for path in self.directory.glob("*.index"):
             row = asked(path, "SELECT partition, coalesce(position, 0), retired_at_ms FROM state")
@@ -100,7 +101,7 @@ class Indexer:
 
 
 def asked(path: Path, question: str):
-    """What an index answers; nothing while it is being made or taken away."""
+    """Query an index; return nothing while it is being created or removed."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=30)
     try:
         return connection.execute(question).fetchall()
@@ -135,7 +136,7 @@ def ends(servers):
 
 
 def truth(servers):
-    """Every record as another client reads it: texts by partition and offset."""
+    """Return all records as another client reads them: texts by partition and offset."""
     last = ends(servers)
     found = {number: {} for number in last}
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "-"})
@@ -155,7 +156,7 @@ def documents(directory, partition):
 
 
 def check_consistent(indexer, true):
-    """Whatever moment it was killed at: its documents are those up to its positions."""
+    """Check that the documents are exactly those before the positions."""
     for partition, position in indexer.positions().items():
         held = documents(indexer.directory, partition)
         assert held == {n: text for n, text in true[partition].items() if n < position}
@@ -171,7 +172,7 @@ def until(holds, *indexers, within_s=90.0):
 
 
 def replicated(last, times, *indexers):
-    """Whether each partition is with so many members, and whole with each of them."""
+    """True if each partition has ``times`` indexes, all of them complete."""
     positions = [indexer.positions() for indexer in indexers]
     count = Counter(partition for its in positions for partition in its)
     return count == dict.fromkeys(last, times) and all(
@@ -179,7 +180,7 @@ def replicated(last, times, *indexers):
     )
 
 
-def test_members_are_killed_and_replicas_are_whole_again(servers, indexer_of, tmp_path):
+def test_killed_members_are_replaced_by_full_replicas(servers, indexer_of, tmp_path):
     a, b, c = (indexer_of(name) for name in "abc")
     writing = threading.Thread(target=fill, args=(servers, 0, COUNT // 2))
     writing.start()
@@ -194,7 +195,7 @@ def test_members_are_killed_and_replicas_are_whole_again(servers, indexer_of, tm
     fill(servers, COUNT // 2, COUNT)
     last, true = ends(servers), truth(servers)
     assert sum(last.values()) == COUNT
-    c = indexer_of("c")  # with what it had
+    c = indexer_of("c")  # with its earlier indexes
     until(lambda: replicated(last, 2, a, b, c), a, b, c)
     assert sorted(len(each.positions()) for each in (a, b, c)) == [8, 8, 8]
     a.kill()
@@ -215,7 +216,7 @@ def test_members_are_killed_and_replicas_are_whole_again(servers, indexer_of, tm
         assert len(found["hits"]) == flown
 
 
-def test_killed_in_the_middle_again_and_again_it_ends_with_the_truth(servers, indexer_of):
+def test_repeated_kills_leave_a_correct_index(servers, indexer_of):
     fill(servers, 0, COUNT // 2)
     last, true = ends(servers), truth(servers)
     for _ in range(3):
@@ -243,7 +244,7 @@ class TestCommand:
         arguments = ("-t", FLIGHTS, "-o", directory, "--once", *quick, *options)
         return partage("pipeline", "index", *arguments, code=code)
 
-    def test_the_report_for_people(self, partage, servers, tmp_path):
+    def test_text_report_lists_partitions(self, partage, servers, tmp_path):
         fill(servers, 0, 100)
         ran = self.index(partage, tmp_path)
         assert ran.lines[0].split() == ["TOPIC", "PARTITION", "DOCUMENTS", "POSITION", "LAG"]
@@ -253,7 +254,7 @@ class TestCommand:
         again = self.index(partage, tmp_path, "--json").json
         assert (again["records"], again["group"], again["replicas"]) == (0, "partage-index", 2)
 
-    def test_what_is_found(self, partage, servers, tmp_path):
+    def test_search_finds_indexed_records(self, partage, servers, tmp_path):
         fill(servers, 0, 1000)
         self.index(partage, tmp_path / "a")
         ran = partage("search", tmp_path, '"dest IAH" UA', "--limit", 2)
@@ -268,7 +269,7 @@ class TestCommand:
         assert partage("search", tmp_path, "nobody").err == "found 0 records\n"
         assert partage("search", tmp_path, "iah", "-t", FLIGHTS, "--json").json["hits"]
 
-    def test_what_cannot_be(self, partage, tmp_path):
+    def test_invalid_input_is_rejected(self, partage, tmp_path):
         assert "does not exist" in partage.fails("search", tmp_path / "x", "y")
         assert "no search index in" in partage.fails("search", tmp_path, "y")
         assert "no words" in partage.fails("search", tmp_path, "-", code=2)
@@ -279,6 +280,6 @@ class TestCommand:
         ran = partage("pipeline", "index", "-t", "nope", "-o", tmp_path, "--once", code=1)
         assert ran.err == "error: no such topic: nope\n"
         ran = self.index(partage, tmp_path, "-X", "auto.offset.reset=latest", code=2)
-        assert "takes no auto_offset_reset" in ran.err
+        assert "does not accept auto_offset_reset" in ran.err
         ran = self.index(partage, tmp_path, "-X", "heartbeat.interval.ms=8000", code=2)
         assert "heartbeat_interval_ms=8000: expected less than session_timeout_ms" in ran.err

@@ -1,4 +1,4 @@
-"""``partage pipeline join``: flights and weather, stream to stream, with a kill."""
+"""``partage pipeline join`` of flights and weather, with a kill."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ HOUR_MS = 3_600_000
 
 class TestWindows:
     @given(*[st.integers(0, 10_000)] * 4, st.integers(0, 30_000))
-    def test_a_record_waits_as_long_as_a_match_may_come(self, left, within, late, early, latest):
-        """Nothing that comes later than the watermark allows can match what was put out."""
+    def test_record_waits_until_no_match_can_arrive(self, left, within, late, early, latest):
+        """No record allowed by the watermark can match a row that was already written."""
         terms = JoinWindow(within_ms=within, late_ms=late)
         is_put_out = left <= terms.last_complete_ms(latest)
-        to_come_ms = latest - late + early  # any right record that may come yet
+        to_come_ms = latest - late + early  # any right record that may still arrive
         assert not (is_put_out and abs(to_come_ms - left) <= within)
-        assert is_put_out or left + within >= latest - late  # and no longer
+        # and it does not wait longer than necessary
+        assert is_put_out or left + within >= latest - late
         assert terms.right_start_ms(left) <= max(left - within, 0)
 
-    def test_what_a_batch_says(self):
+    def test_left_end_offsets_need_both_topics(self):
         offset = {"ranges": {"f": {"0": [3, 9], "2": [1, 1]}, "w": {"0": [0, 0], "1": [5, 6]}}}
         assert left_end_offsets(offset, "f", "w") == {0: 9}
         assert left_end_offsets({"ranges": {}}, "f", "w") == {}
 
-    def test_what_is_pending(self):
+    def test_pending_spans_start_at_output_end(self):
         assert pending_spans({0: 4, 1: 7}, {0: 9, 1: 7, 2: 5}) == {
             0: OffsetSpan(4, 9),
             2: OffsetSpan(0, 5),
         }
 
 
-def test_what_holds_for_the_query_holds_for_its_range_reads():
-    """All but what only a query or a member has, and where a query begins."""
+def test_batch_source_options_drop_streaming_options():
+    """Options for streaming queries, group members and start offsets are dropped."""
     both = {
         "kafka.isolation.level": "read_committed",
         "kafka.security.protocol": "SSL",
@@ -76,7 +77,7 @@ def test_what_holds_for_the_query_holds_for_its_range_reads():
 
 
 def matches(root):
-    """Each row's partition and offset, value, and the values that match."""
+    """Return value and matching values of each row; check that no row is duplicated."""
     files = ds.dataset(root, format="parquet", partitioning="hive", exclude_invalid_files=False)
     rows = files.to_table(columns=["partition", "offset", "value", "matches"]).to_pylist()
     assert max(Counter((row["partition"], row["offset"]) for row in rows).values()) == 1
@@ -86,7 +87,7 @@ def matches(root):
 
 
 class TestRefusals:
-    """Before Spark is started."""
+    """Errors before Spark starts."""
 
     @pytest.fixture
     def partage(self, partage_broker):
@@ -105,7 +106,7 @@ class TestRefusals:
             ("archive --topic a -o j --option maxOffsetPerTrigger=1", "mean maxOffsetsPerTrigger"),
         ],
     )
-    def test_what_cannot_be_is_told(self, partage, tmp_path, monkeypatch, words, story):
+    def test_unusable_topics_or_options_fail(self, partage, tmp_path, monkeypatch, words, story):
         monkeypatch.chdir(tmp_path)
         ran = partage("pipeline", *words.split(), code=1)
         assert re.search(story, ran.err)
@@ -127,11 +128,11 @@ class TestRefusals:
             ("archive --topic a -o j --option subscribe=b", "cannot be set: the pipeline sets it"),
         ],
     )
-    def test_what_makes_no_sense_is_told(self, partage, words, story):
+    def test_invalid_usage_is_rejected(self, partage, words, story):
         assert story in partage("pipeline", *words.split(), code=2).err
 
 
-def test_where_a_topic_ends(partage_broker):
+def test_topic_end_offsets_are_returned(partage_broker):
     servers = partage_broker.bootstrap_servers
     partage_broker.create_topic("a", partitions=2)
     producer = Producer({"bootstrap.servers": servers})
@@ -163,7 +164,7 @@ class TestSmall:
 
         return go
 
-    def test_keys_and_times_match(self, kafka, topics, run, tmp_path):
+    def test_records_match_by_key_and_time(self, kafka, topics, run, tmp_path):
         left, right = topics
 
         def produce(topic, *given):
@@ -177,7 +178,7 @@ class TestSmall:
         assert matches(tmp_path / "j") == Counter(
             {(b"L1", (b"R1", b"R2")): 1, (b"L2", ()): 1, (b"L3", ()): 1}
         )
-        # Once more: nothing is put out again, and what is new is joined with what is old.
+        # A second run writes no row again, and joins new records with old ones.
         produce(left, (b"b", b"L4", 7000))
         produce(right, (b"b", b"R6", 7500))
         report = run()
@@ -186,7 +187,7 @@ class TestSmall:
 
 
 def fill(servers, topic, rows):
-    """Rows in the order of their times, placed as the demo places them."""
+    """Produce rows in timestamp order, with the demo's partitioning."""
     rows = sorted(rows, key=lambda row: row.timestamp_ms)
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
     for row in rows:
@@ -197,8 +198,8 @@ def fill(servers, topic, rows):
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_flights_find_their_weather_whoever_is_killed(spark, kafka, tmp_path):
-    """One command joins until it is killed with -9 in the middle, another one ends it."""
+def test_killed_join_is_completed_by_another_run(spark, kafka, tmp_path):
+    """One process joins until it is killed with SIGKILL; another run completes the join."""
     left, right = kafka.topic(PARTITIONS), kafka.topic(PARTITIONS)
     flights = fill(kafka.servers, left, itertools.islice(records(FLIGHTS), 3000))
     last_ms = flights[-1].timestamp_ms

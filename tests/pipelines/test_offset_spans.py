@@ -1,4 +1,4 @@
-"""Sets of offsets, against Python's own sets."""
+"""Sets of offsets, compared with Python's sets."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ def offsets(spans):
 
 
 @given(st.lists(SPAN, max_size=30), SPAN)
-def test_it_is_a_set(given, asked):
+def test_spans_equal_a_set_of_offsets(given, asked):
     spans, truth = OffsetSpans(), set()
     for span in given:
         new = offsets([span])
@@ -30,7 +30,7 @@ def test_it_is_a_set(given, asked):
         assert len(spans) == len(truth)
         assert spans.end == max(truth, default=-1) + 1
     kept = list(spans)
-    # In order, and as few as can be: what touches is one.
+    # Sorted, and adjacent spans are merged.
     assert all(before.end < after.first for before, after in pairwise(kept))
     missing = spans.missing(asked)
     assert offsets(missing) == offsets([asked]) - truth
@@ -38,7 +38,7 @@ def test_it_is_a_set(given, asked):
     assert missing == sorted(missing)
 
 
-def test_what_overlaps_changes_nothing():
+def test_overlapping_span_is_rejected_without_change():
     spans = OffsetSpans([OffsetSpan(0, 10), OffsetSpan(20, 30)])
     for span in (
         OffsetSpan(9, 11),

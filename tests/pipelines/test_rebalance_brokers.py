@@ -1,4 +1,4 @@
-"""What an analysis finds in what several brokers told of a group, one after the other."""
+"""Analysis of a group whose events come from several brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def had(told: GroupAnalysis) -> list[tuple[int | None, int | None, float, str | 
     ]
 
 
-def test_another_coordinator_changes_nothing_and_is_told() -> None:
+def test_coordinator_change_is_recorded_only() -> None:
     told, same = analyse_script(MOVED), analyse_script(EAGER)
     assert had(told) == [
         (1, 4, 0.0, None, None),
@@ -31,8 +31,8 @@ def test_another_coordinator_changes_nothing_and_is_told() -> None:
     assert (told.standstills, told.ownership) == (same.standstills, same.ownership)
 
 
-def test_who_joined_and_was_in_no_generation_that_was_stored_is_forgotten() -> None:
-    """It joins anew, under another id."""
+def test_member_of_unstored_generation_is_forgotten() -> None:
+    """The member rejoins with another member id."""
     told = analyse_script(
         f"""
     broker 1 epoch 4{FIRST}
@@ -56,7 +56,7 @@ def test_who_joined_and_was_in_no_generation_that_was_stored_is_forgotten() -> N
     assert told.group.is_complete
 
 
-def test_a_rebalance_that_awaits_its_sync_goes_on_under_another_coordinator() -> None:
+def test_sync_phase_continues_under_other_coordinator() -> None:
     script = f"""
     broker 1 epoch 4{FIRST}
     10.0  joined b
@@ -77,8 +77,8 @@ def test_a_rebalance_that_awaits_its_sync_goes_on_under_another_coordinator() ->
     assert told.group.is_complete
 
 
-def test_a_broker_whose_events_are_missing_makes_a_history_incomplete() -> None:
-    """It is down: there were generations, or all were gone, while it had the group."""
+def test_missing_broker_makes_history_incomplete() -> None:
+    """The broker is down, so the generations of its epoch are unknown."""
     told = analyse_script(f"broker 1 epoch 4{FIRST}\nbroker 3 epoch 6\n20.0 loaded 5 a[0,1] b[2,3]")
     assert not told.group.is_complete
     assert told.group.members == 2
@@ -98,14 +98,14 @@ def test_a_broker_whose_events_are_missing_makes_a_history_incomplete() -> None:
     assert told.group.members == 1
 
 
-def test_a_broker_that_is_alone_and_started_again_is_told_too() -> None:
+def test_restart_of_single_broker_is_recorded() -> None:
     told = analyse_script(f"{FIRST}\n6.0 loaded 1 a[0-3]\n7.0 left a\n7.0 emptied")
     assert had(told) == [(None, None, 0.0, None, None), (None, None, 6.0, "Stable", 1)]
     assert [row.events for row in told.coordinators] == [4, 3]
     assert told.group.is_complete
 
 
-#: The next broker's clock is behind; it finds a rebalance under way.
+#: The clock of the next broker is behind; it loads a group in a rebalance.
 BEHIND = (
     EAGER[: EAGER.index("12.5")]
     + """
@@ -124,8 +124,8 @@ BEHIND = (
         (f"{BEHIND}5.5 emptied", 10_000),
     ],
 )
-def test_clocks_that_disagree_make_no_time_run_backwards(script: str, ended_at: int) -> None:
-    """Between two coordinators nobody knows how long it was; it was no less than nothing."""
+def test_clock_skew_gives_no_negative_durations(script: str, ended_at: int) -> None:
+    """The duration between two coordinators is unknown, but never negative."""
     told = GroupAnalysis("g")
     for one in events(f"broker 1 epoch 4{script}"):
         awaits = {"reason": "CompletingRebalance"} if one.event == "loaded" else {}

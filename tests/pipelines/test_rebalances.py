@@ -1,4 +1,4 @@
-"""``partage pipeline rebalances``: on scripts, on a real group, here and on Spark."""
+"""``partage pipeline rebalances`` on scripted events, in this process and on Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PNG = b"\x89PNG\r\n"
 
 
 def records() -> list[tuple[str, bytes]]:
-    """Two groups in turns, some lag, a loss and something that is no event."""
+    """Return events of two interleaved groups, lag, a loss, and records that are not events."""
     eager = [("eager", encode_event(each)) for each in events(EAGER, "eager")]
     cooperative = [("coop", encode_event(each)) for each in events(COOPERATIVE, "coop")]
     mixed = [each for pair in zip(eager, cooperative, strict=False) for each in pair]
@@ -66,7 +66,7 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 # Tables.
 
 
-def test_a_record_that_is_no_event_is_counted_once_under_its_key(told: LocalResults) -> None:
+def test_unreadable_record_is_counted_under_its_key(told: LocalResults) -> None:
     groups = {row["group_id"]: row for row in told.table("groups").to_pylist()}
     assert {name: row["unreadable"] for name, row in groups.items()} == {
         "eager": 1,
@@ -85,7 +85,7 @@ def test_a_record_that_is_no_event_is_counted_once_under_its_key(told: LocalResu
     assert [row["group_id"] for row in stray["groups"] + astray["groups"]] == ["stray", "astray"]
 
 
-def test_tables_have_times_and_durations(told: LocalResults) -> None:
+def test_tables_have_timestamps_and_durations(told: LocalResults) -> None:
     (still, *_) = told.table("standstills", ["eager"]).to_pylist()
     assert still["from_at"] == datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
     assert (still["still_ms"], still["partition"]) == (500, 0)
@@ -94,12 +94,12 @@ def test_tables_have_times_and_durations(told: LocalResults) -> None:
         assert schema.names[0] == "group_id"
 
 
-def test_a_table_without_rows_has_its_columns() -> None:
+def test_empty_table_has_its_columns() -> None:
     for name in TABLES:
         assert make_table(name, []).schema == SCHEMAS[name]
 
 
-def test_what_belongs_to_no_group_is_told_apart(told: LocalResults) -> None:
+def test_records_without_group_are_separate(told: LocalResults) -> None:
     groups = {row["group_id"]: row for row in told.table("groups").to_pylist()}
     assert set(groups) == {"eager", "coop", "stray", "astray", ""}
     assert groups[""]["lost_events"] == 3
@@ -109,7 +109,9 @@ def test_what_belongs_to_no_group_is_told_apart(told: LocalResults) -> None:
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_tables_are_written(told: LocalResults, kind: TableFormat, tmp_path: Path) -> None:
+def test_tables_are_written_in_each_format(
+    told: LocalResults, kind: TableFormat, tmp_path: Path
+) -> None:
     counts = told.write(tmp_path, kind)
     for name in TABLES:
         (file,) = (tmp_path / name).iterdir()
@@ -119,7 +121,7 @@ def test_tables_are_written(told: LocalResults, kind: TableFormat, tmp_path: Pat
     assert counts["standstills"] == 6
 
 
-def test_an_output_is_not_overwritten_unasked(tmp_path: Path) -> None:
+def test_output_is_overwritten_only_on_request(tmp_path: Path) -> None:
     check_output(tmp_path / "new", may_overwrite=False)
     (tmp_path / "new" / "tables").mkdir()
     with pytest.raises(OutputExistsError, match="--overwrite"):
@@ -133,9 +135,7 @@ def test_an_output_is_not_overwritten_unasked(tmp_path: Path) -> None:
 # Pictures.
 
 
-def test_pictures_are_drawn_of_those_that_stood_still_longest(
-    told: LocalResults, tmp_path: Path
-) -> None:
+def test_pictures_show_longest_standstills_first(told: LocalResults, tmp_path: Path) -> None:
     paths = draw(told, tmp_path, 1)
     assert [path.name for path in paths] == ["all-groups.png", "group-eager.png"]
     for path in paths:
@@ -147,13 +147,13 @@ def test_pictures_are_drawn_of_those_that_stood_still_longest(
     [
         "0.0 lag 0:1",
         "0.0 joined a\n0.0 rebalance 'member joined' a",
-        FIRST.replace("[0-3]", "").replace("[]", ""),  # a group for something else
+        FIRST.replace("[0-3]", "").replace("[]", ""),  # a group without partitions
         FIRST.replace("[0-3]", "[0-99]"),
         EAGER + "20.0 left b\n20.0 left a\n20.0 emptied",
         EAGER.replace(" a", " _a"),
     ],
 )
-def test_any_history_can_be_drawn(script: str, tmp_path: Path) -> None:
+def test_every_history_can_be_drawn(script: str, tmp_path: Path) -> None:
     analysis = TopicAnalysis()
     for event in events(script, "_a/group with 'odd' name $\\frac$"):
         analysis.add(event.group_id, encode_event(event))
@@ -161,15 +161,15 @@ def test_any_history_can_be_drawn(script: str, tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(PNG) for path in paths)
 
 
-def test_groups_never_share_a_file() -> None:
+def test_groups_have_distinct_file_names() -> None:
     names = ["tower", "a/b", "a:b", "a b", "x" * 300, "x" * 299]
     assert file_name("tower") == "tower"
     assert len({file_name(name) for name in names}) == len(names)
     assert all(re.fullmatch(r"[\w.-]{1,100}", file_name(name)) for name in names)
 
 
-def test_records_of_several_brokers_are_put_in_order() -> None:
-    """They come partition by partition: first those of the broker that had the group in between."""
+def test_records_of_several_brokers_are_ordered() -> None:
+    """Records arrive by partition; those of the second coordinator come first."""
     parts: dict[int, list[bytes]] = {2: [], 1: []}
     for event in events(MOVED, "moved"):
         parts[event.broker_id or 0].append(encode_event(event))
@@ -180,7 +180,7 @@ def test_records_of_several_brokers_are_put_in_order() -> None:
     assert tables["groups"][0]["is_complete"]
 
 
-def test_a_group_that_changed_hands_is_drawn(tmp_path: Path) -> None:
+def test_group_with_coordinator_change_is_drawn(tmp_path: Path) -> None:
     analysis = TopicAnalysis()
     for event in events(MOVED, "moved"):
         analysis.add(event.group_id, encode_event(event))
@@ -192,9 +192,7 @@ def test_a_group_that_changed_hands_is_drawn(tmp_path: Path) -> None:
 
 
 def fill_in_parts(servers: str, topic: str) -> None:
-    """A group that changed hands, each broker's events in a partition of its own; the broker that
-    had it in between comes first.
-    """
+    """Produce the events of each broker to a separate partition, the second coordinator's first."""
     producer = Producer({"bootstrap.servers": servers})
     for event in events(MOVED, "moved"):
         partition = 2 - (event.broker_id or 0)
@@ -216,7 +214,7 @@ def here_table(output: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_spark_comes_to_the_same(kafka: Any, spark: Any, tmp_path: Path) -> None:
+def test_spark_result_equals_local_result(kafka: Any, spark: Any, tmp_path: Path) -> None:
     topic = kafka.topic(2)
     fill(kafka.servers, topic)
     fill_in_parts(kafka.servers, topic)
@@ -241,7 +239,7 @@ def test_spark_comes_to_the_same(kafka: Any, spark: Any, tmp_path: Path) -> None
         )
     alone = analyse_on_spark(spark, options("alone").source_options(), ["coop"])
     assert {row["group_id"] for row in alone.table("groups").to_pylist()} == {"coop", ""}
-    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true", "as it was before"
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true", "the setting was restored"
 
 
 # The command.
@@ -256,7 +254,7 @@ def run(partage: Commands, *args: object, code: int = 0) -> Any:
     return partage("pipeline", "rebalances", "--local", *args, code=code)
 
 
-def test_the_command_tells_and_writes(
+def test_command_prints_report_and_writes_tables(
     partage: Commands, partage_broker: ThreadedBroker, tmp_path: Path
 ) -> None:
     partage_broker.create_topic("events")
@@ -292,7 +290,7 @@ def test_the_command_tells_and_writes(
         (["--topic", "events", "--since", "2100-01-01T00:00:00"], "there are no events"),
     ],
 )
-def test_bad_input_is_told(
+def test_bad_input_fails_with_reason(
     partage: Commands,
     partage_broker: ThreadedBroker,
     tmp_path: Path,
@@ -310,6 +308,6 @@ def test_bad_input_is_told(
     assert not (tmp_path / "out" / "tables").exists()
 
 
-def test_a_time_that_is_none_is_refused(partage: Commands, tmp_path: Path) -> None:
+def test_invalid_since_is_rejected(partage: Commands, tmp_path: Path) -> None:
     ran = run(partage, "-o", tmp_path, "--since", "yesterday", code=2)
     assert "invalid --since 'yesterday'; use YYYY-MM-DD" in ran.err

@@ -1,4 +1,4 @@
-"""``partage pipeline rebalances`` on a real group that is joined, left and killed."""
+"""``partage pipeline rebalances`` on a real group with joins, a leave and a kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE_S = 120
 
 
 class Member:
-    """A consumer, a process of its own."""
+    """A consumer in a separate process."""
 
     def __init__(self, servers: str, name: str) -> None:
         script = Path(__file__).with_name("consumer_process.py")
@@ -59,14 +59,14 @@ def broker() -> Iterator[BrokerProcess]:
 
 
 def once(servers: str, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool]) -> None:
-    """Return when the group's own events say so."""
+    """Wait until an analysis of the group's events satisfies ``is_so``."""
     source = {"kafka.bootstrap.servers": servers, "subscribe": "__group_events"}
     deadline = time.monotonic() + DEADLINE_S
     found: dict[str, list[dict[str, Any]]] = {}
     while time.monotonic() < deadline:
         try:
             results = analyse_locally(source, ["tower"])
-        except QueryFailedError:  # nothing has happened yet
+        except QueryFailedError:  # no event yet
             pass
         else:
             found = {name: results.table(name).to_pylist() for name in TABLES}
@@ -77,7 +77,7 @@ def once(servers: str, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool])
 
 
 def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:
-    """So many members read all partitions."""
+    """Return a condition: ``count`` members read all partitions."""
 
     def is_so(found: dict[str, list[dict[str, Any]]]) -> bool:
         readers = {
@@ -90,7 +90,7 @@ def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:
 
 
 @pytest.mark.timeout(300)
-def test_a_group_that_is_joined_left_and_killed(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_real_group_with_join_leave_and_kill(broker: BrokerProcess, tmp_path: Path) -> None:
     servers = broker.bootstrap_servers
     partage = Commands(servers)
     partage("topics", "create", "--topic", "flights", "--partitions", 6)
@@ -112,7 +112,7 @@ def test_a_group_that_is_joined_left_and_killed(broker: BrokerProcess, tmp_path:
         once(servers, shared_by(1))
         report = partage("pipeline", "rebalances", "--local", "-o", tmp_path / "out", "--json").json
     causes = {each["cause"]: each for each in report["causes"]}
-    # At least: on a machine that stands still for ten seconds a member may be taken for gone.
+    # At least, because a member may expire on a machine that stalls for ten seconds.
     assert causes["member joined"]["episodes"] >= 3
     assert causes["member left"]["episodes"] >= 1
     assert causes["session expired"]["episodes"] >= 1
@@ -120,7 +120,7 @@ def test_a_group_that_is_joined_left_and_killed(broker: BrokerProcess, tmp_path:
     assert report["incomplete_groups"] == 0
     gone = {(row["client_id"], row["gone_by"]) for row in report["most_still_members"]}
     assert {("ada", None), ("ben", "expired"), ("cleo", "left")} <= gone
-    # Two members had shared six partitions: three stood still until ben was given up.
+    # Two members shared six partitions, so three had a standstill until ben expired.
     tables = {name: parquet.read_table(tmp_path / "out" / "tables" / name) for name in TABLES}
     names = {row["member"]: row["client_id"] for row in tables["members"].to_pylist()}
     expired = [

@@ -1,8 +1,8 @@
-"""A Spark application with one streaming query, to be killed: ``application.py JSON``.
+"""A Spark application with one streaming query, for kill tests: ``application.py JSON``.
 
-It writes each batch to a file of its own, named after its number, so that a batch that is run
-again replaces what it wrote before, and takes its time over it. If its tasks are to take their
-time, each leaves a file with the number of its process in ``tasks`` meanwhile.
+It writes each batch to a file named after the batch number, so a repeated batch overwrites its
+earlier output. ``batch_s`` and ``task_s`` slow down batches and tasks. A running slow task has a
+file in ``tasks``, named after its process id.
 """
 
 import json
@@ -57,7 +57,7 @@ while True:
     try:
         writer.start().awaitTermination()
     except Exception as error:
-        # Spark gives a Python process ten seconds to begin, which a busy machine may not have.
+        # Spark allows a Python process ten seconds to start, which is too short on a busy machine.
         if "failed to connect back" not in str(error):
             raise
     else:

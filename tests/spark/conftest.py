@@ -1,4 +1,4 @@
-"""One broker and one Spark session for all tests here: a session takes half a minute to warm up."""
+"""One broker and one Spark session for all tests here: a session needs half a minute to start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .reader_driver import ReaderDriver
 
 
 class Kafka:
-    """A broker, and another client's way of filling it."""
+    """A broker, with helpers that use another Kafka client."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -25,12 +25,12 @@ class Kafka:
         self._made = 0
 
     def topic(self, partitions: int = 1, **config: str) -> str:
-        """A new topic's name; its records may be of any time."""
+        """Create a topic without a retention limit and return its name."""
         self._made += 1
         return self.create(f"topic{self._made}", partitions, **config)
 
     def create(self, name: str, partitions: int = 1, **config: str) -> str:
-        """A topic of this name."""
+        """Create a topic with this name."""
         made = self._admin.create_topics(
             [NewTopic(name, partitions, 1, config={"retention.ms": "-1"} | config)]
         )
@@ -38,7 +38,7 @@ class Kafka:
         return name
 
     def widen(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions."""
+        """Add partitions to a topic."""
         self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
     def delete(self, topic: str) -> None:
@@ -46,7 +46,7 @@ class Kafka:
         self._admin.delete_topics([topic])[topic].result(30)
 
     def produce(self, topic: str, records: list[dict], **config: object) -> None:
-        """Records as ``Producer.produce`` takes them; all are acknowledged."""
+        """Produce records, given as arguments of ``Producer.produce``, and wait for all of them."""
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20, **config})
         failures: list[object] = []
 
@@ -60,13 +60,13 @@ class Kafka:
         assert failures == []
 
     def protocol(self, group: str) -> str:
-        """The assignor that a group has agreed on."""
+        """Return the assignor that a group has selected."""
         found = self._admin.describe_consumer_groups([group])[group].result(30)
         return found.partition_assignor
 
     @contextmanager
     def standing_still(self, loop: LoopThread) -> Iterator[None]:
-        """A client's loop does nothing meanwhile, as if its process were stopped."""
+        """Block a client's event loop, as if its process were stopped."""
         goes_on = threading.Event()
 
         async def stand_still() -> None:
@@ -118,7 +118,7 @@ def spark():
 
 @pytest.fixture
 def query(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ReaderDriver]]:
-    """Makes driven queries, of this broker unless another is given; they end with the test."""
+    """Create query drivers that stop at the end of the test."""
     monkeypatch.setattr("partage.spark.stream.reader._on_sigterm", lambda stop: None)
     made: list[ReaderDriver] = []
 

@@ -1,4 +1,4 @@
-"""What tests of streaming queries see of a group and its topics, through another client."""
+"""Helpers that read the state of a group and its topics with another Kafka client."""
 
 import time
 
@@ -9,7 +9,7 @@ PATIENCE_S = 120
 
 
 def wait_until(true, what="", patience_s=PATIENCE_S):
-    """Wait until something is so; what it was in the end."""
+    """Wait until ``true()`` is truthy, and return its value."""
     deadline = time.monotonic() + patience_s
     while not (found := true()):
         assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
@@ -18,14 +18,14 @@ def wait_until(true, what="", patience_s=PATIENCE_S):
 
 
 def filled_topic(kafka, partitions=4, count=100):
-    """A topic with records spread evenly, and what a query should get of it."""
+    """Create a topic with evenly spread records; return it and the rows to expect."""
     topic = kafka.topic(partitions)
     kafka.produce(topic, [{"value": b"%d" % n, "partition": n % partitions} for n in range(count)])
     return topic, sorted((n % partitions, n // partitions) for n in range(count))
 
 
 def committed(kafka, group, topic, partitions):
-    """What a group has committed, as another client sees it; None where nothing is."""
+    """Return a group's committed offset of each partition, or None."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
     wanted = [TopicPartition(topic, n) for n in range(partitions)]
     asked = [ConsumerGroupTopicPartitions(group, wanted)]
@@ -34,9 +34,10 @@ def committed(kafka, group, topic, partitions):
 
 
 def ends(kafka, topic):
-    """Where each partition of a topic ends, as another client sees it; empty without the topic."""
+    """Return the end offset of each partition; an empty list if the topic does not exist."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
-    found = admin.list_topics(timeout=30).topics  # of all: nothing is created by asking
+    # request all topics, because a request for a missing topic can create it
+    found = admin.list_topics(timeout=30).topics
     if topic not in found:
         return []
     wanted = {TopicPartition(topic, n): OffsetSpec.latest() for n in found[topic].partitions}
@@ -45,7 +46,7 @@ def ends(kafka, topic):
 
 
 def member_partitions(kafka, group):
-    """The group as another client sees it: its members' partitions, by member id."""
+    """Return the partitions of each member of a group, by member id."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
     found = admin.describe_consumer_groups([group])[group].result(30)
     return {
@@ -55,6 +56,6 @@ def member_partitions(kafka, group):
 
 
 def produce(kafka, topic, partitions, count=1):
-    """The same number of new records in each partition."""
+    """Produce the same number of records to each partition."""
     records = [{"value": b"x", "partition": n} for n in range(partitions) for _ in range(count)]
     kafka.produce(topic, records)

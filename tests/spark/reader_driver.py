@@ -1,4 +1,4 @@
-"""A streaming reader driven as Spark drives it, in this process and without Spark."""
+"""A driver that calls a streaming reader as Spark does, in this process and without Spark."""
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -7,9 +7,9 @@ from partage.spark.stream.reader import StreamReader
 
 
 class ReaderDriver:
-    """One query: its checkpoint, and a reader at a time.
+    """One query: its checkpoint and its current reader.
 
-    ``checkpoint`` is the one of another query, which is gone on with.
+    ``checkpoint`` continues another query's checkpoint.
     """
 
     def __init__(self, servers, checkpoint=None, **options):
@@ -20,7 +20,7 @@ class ReaderDriver:
         self.start()
 
     def start(self):
-        """A new source process, so to speak."""
+        """Create a reader, as a new source process would."""
         options = parse_options(self._given)
         check_stream_options(options)
         self.reader = StreamReader(options)
@@ -31,7 +31,7 @@ class ReaderDriver:
         return self.checkpoint[-1] if self.checkpoint else self.reader.initialOffset()
 
     def plan(self, limit=None):
-        """Begin a batch, and with that end the one before; its end, None if there is none."""
+        """Plan the next batch, which finishes the one before. Return its end, or None."""
         kept = self.last_offset
         end = self.reader.latestOffset(kept, limit or self.limit)
         if end == kept:
@@ -41,7 +41,7 @@ class ReaderDriver:
         return end
 
     def read(self):
-        """The rows of the last batch, of another copy of the reader, as executors have it."""
+        """Return the rows of the last batch."""
         start = self.checkpoint[-2] if len(self.checkpoint) > 1 else self.reader.initialOffset()
         rows = []
         for partition in self.reader.partitions(start, self.checkpoint[-1]):
@@ -51,18 +51,18 @@ class ReaderDriver:
         return sorted(rows)
 
     def batch(self, limit=None):
-        """The rows of the next batch; empty if there is none for now."""
+        """Return the rows of the next batch; an empty list if there is no batch."""
         return [] if self.plan(limit) is None else self.read()
 
     def all(self):
-        """Everything, batch by batch, until there is nothing more."""
+        """Read batches until there is no further one; return all rows."""
         rows = []
         while batch := self.batch():
             rows += batch
         return rows
 
     def available_now(self):
-        """What a query with that trigger reads."""
+        """Return the rows that a query with the trigger AvailableNow reads."""
         self.reader.prepareForTriggerAvailableNow()
         rows = self.all()
         self.stop()
@@ -72,7 +72,7 @@ class ReaderDriver:
         self.reader.stop()
 
     def kill(self):
-        """The process is gone, without a word to anybody."""
+        """End the reader like a killed process: it does not leave the group."""
         running, self.reader._runtime = self.reader._runtime, None
         if running is not None:
             running.loop.call(running.close(leaves=False))
@@ -84,5 +84,5 @@ class ReaderDriver:
 
 
 def group_query_options(topic, **options):
-    """Options of a query in a group named after its topic, which reads it from its beginning."""
+    """Return the options of a query in a group named after its topic, from the earliest offset."""
     return {"subscribe": topic, "kafka__group__id": topic, "startingOffsets": "earliest"} | options

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on loopback: a master and workers, each a process of its own."""
+"""A Spark standalone cluster on loopback: a master and workers in separate processes."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 class Standalone:
-    """The cluster; ``conf`` is what an application needs to have an executor on each worker."""
+    """The cluster; ``conf`` gives an application one executor on each worker."""
 
     conf = {
         "spark.cores.max": "2",
@@ -60,11 +60,11 @@ class Standalone:
             process.wait(60)
 
     def executors(self):
-        """The executors' processes."""
+        """Return the executor processes."""
         found = []
         for process in self._processes:
             for child in psutil.Process(process.pid).children():
-                with contextlib.suppress(psutil.NoSuchProcess):  # or a zombie
+                with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile, or is a zombie
                     if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
                         found.append(child)
         return found

@@ -1,4 +1,4 @@
-"""Spark reads from Apache Kafka as it does from our broker."""
+"""Spark reads from and writes to Apache Kafka."""
 
 import pytest
 from pyspark.sql import functions as f
@@ -38,7 +38,7 @@ def apache(broker):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_record_comes_once(spark, apache, codec):
+def test_batch_read_returns_each_record_once(spark, apache, codec):
     topic = apache.topic(3)
     apache.produce(
         topic,
@@ -54,7 +54,7 @@ def test_every_record_comes_once(spark, apache, codec):
     assert {tuple(row) for row in ends} == {(0, 999), (1, 999), (2, 999)}
 
 
-def test_what_spark_writes_is_there_once(spark, apache):
+def test_batch_write_stores_each_row_once(spark, apache):
     topic = apache.topic(3)
     frame = spark.range(1000).selectExpr(
         "cast(id as string) as key",
@@ -74,7 +74,7 @@ def test_what_spark_writes_is_there_once(spark, apache):
         large.options(**options | {"topic": strict}).mode("append").save()
 
 
-def test_over_tls_with_a_password(spark, apache, broker, authority):
+def test_batch_read_over_tls_with_password(spark, apache, broker, authority):
     topic = apache.topic(2)
     apache.produce(topic, [{"value": b"x", "partition": n % 2} for n in range(100)])
     reader = spark.read.format("partage").options(

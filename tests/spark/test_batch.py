@@ -1,4 +1,4 @@
-"""``spark.read.format("partage")``, in Spark."""
+"""Batch reads in Spark: ``spark.read.format("partage")``."""
 
 import pytest
 from pyspark.errors import PySparkException
@@ -20,7 +20,7 @@ def read(spark, kafka):
 
 @pytest.fixture(scope="module")
 def mixed(kafka):
-    """A topic of two partitions with all there is in records."""
+    """A topic of two partitions whose records use all fields."""
     topic = kafka.topic(2)
     records = [
         {"key": b"k", "value": b"v", "headers": [("a", b"1"), ("a", None)], "timestamp": NOW_MS},
@@ -33,7 +33,7 @@ def mixed(kafka):
     return topic
 
 
-def test_rows_are_as_the_connector_has_them(read, mixed):
+def test_rows_equal_those_of_the_connector(read, mixed):
     frame = read(subscribe=mixed, includeHeaders="true")
     assert frame.schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
@@ -49,7 +49,7 @@ def test_rows_are_as_the_connector_has_them(read, mixed):
     ]
 
 
-def test_every_record_comes_once_whatever_the_parts(read, mixed):
+def test_split_read_returns_each_record_once(read, mixed):
     for options in ({}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "10"}):
         frame = read(subscribe=mixed, columns="partition,offset", **options)
         assert frame.schema.names == ["partition", "offset"]
@@ -58,7 +58,7 @@ def test_every_record_comes_once_whatever_the_parts(read, mixed):
     assert frame.rdd.getNumPartitions() == 11
 
 
-def test_a_range(read, mixed):
+def test_offset_range_is_read(read, mixed):
     ending = f'{{"{mixed}": {{"0": 2, "1": 50}}}}'
     starting = f'{{"{mixed}": {{"0": -2, "1": 40}}}}'
     frame = read(subscribe=mixed, startingOffsets=starting, endingOffsets=ending)
@@ -66,8 +66,8 @@ def test_a_range(read, mixed):
     assert sorted(tuple(row) for row in rows) == [(0, 0, 1, 2), (1, 40, 49, 10)]
 
 
-def test_the_end_is_looked_for_at_the_first_action_of_each_frame(read, kafka):
-    """Spark keeps what a Python source has planned as long as the frame it loaded."""
+def test_end_offsets_are_fixed_at_first_action(read, kafka):
+    """Spark caches the plan of a Python source with the DataFrame."""
     topic = kafka.topic()
     frame = read(subscribe=topic)
     kafka.produce(topic, [{"value": b"x"}] * 3)
@@ -78,11 +78,11 @@ def test_the_end_is_looked_for_at_the_first_action_of_each_frame(read, kafka):
     assert read(subscribe=topic).count() == 5
 
 
-def test_a_topic_without_records(read, kafka):
+def test_empty_topic_returns_no_rows(read, kafka):
     assert read(subscribe=kafka.topic()).count() == 0
 
 
-def test_many_records_in_batches_of_every_codec(read, kafka):
+def test_every_codec_returns_all_records(read, kafka):
     topics = []
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         topics.append(topic := kafka.topic())
@@ -104,7 +104,7 @@ def test_many_records_in_batches_of_every_codec(read, kafka):
     ]
 
 
-def test_the_brokers_own_time(read, kafka):
+def test_log_append_time_sets_timestamp_type(read, kafka):
     topic = kafka.topic(**{"message.timestamp.type": "LogAppendTime"})
     kafka.produce(topic, [{"value": b"x", "timestamp": 1}])
     (row,) = read(subscribe=topic).select("timestampType", f.unix_millis("timestamp")).collect()
@@ -113,34 +113,34 @@ def test_the_brokers_own_time(read, kafka):
 
 
 class TestRefusals:
-    """The message is in the error, under the name that it has here."""
+    """Spark's error contains our message and the name of our exception."""
 
     def story(self, act):
         with pytest.raises(PySparkException) as raised:
             act()
         return str(raised.value)
 
-    def test_an_option_at_load(self, read):
+    def test_unknown_option_fails_at_load(self, read):
         story = self.story(lambda: read(subscribe="t", startingOffset="earliest"))
         assert (
             "SparkOptionError: there is no option 'startingoffset'; did you mean startingOffsets"
             in story
         )
 
-    def test_an_option_that_only_a_batch_read_minds(self, read):
+    def test_starting_at_latest_fails(self, read):
         story = self.story(read(subscribe="t", startingOffsets="latest").count)
         assert "startingOffsets=latest leaves a batch read nothing to read" in story
 
-    def test_a_topic_that_is_not_there(self, read, mixed):
+    def test_unknown_topic_fails_with_suggestion(self, read, mixed):
         story = self.story(read(subscribe=mixed + "x").count)
         assert f"UnknownTopicError: there is no topic '{mixed}x'; did you mean" in story
 
-    def test_brokers_that_are_not_there(self, spark):
+    def test_unreachable_broker_fails(self, spark):
         reader = spark.read.format("partage").option("kafka.bootstrap.servers", "127.0.0.1:1")
         story = self.story(reader.option("subscribe", "t").load().count)
         assert "no broker can be reached (127.0.0.1:1: Connection refused)" in story
 
-    def test_records_that_are_gone(self, read, kafka):
+    def test_deleted_records_fail_unless_data_loss_is_allowed(self, read, kafka):
         topic = kafka.topic()
         kafka.produce(topic, [{"value": b"x"}] * 10)
         kafka.cut(topic, 4)
@@ -148,7 +148,7 @@ class TestRefusals:
         assert f"offset 1 of {topic}-0 was deleted" in self.story(read(**options).count)
         assert read(**options, failOnDataLoss="false").count() == 6
 
-    def test_a_schema_of_ones_own(self, spark, kafka):
+    def test_user_schema_is_rejected(self, spark, kafka):
         reader = spark.read.format("partage").option("kafka.bootstrap.servers", kafka.servers)
         frame = reader.option("subscribe", "t").schema("a int").load()
         assert "remove .schema(...)" in self.story(frame.count)

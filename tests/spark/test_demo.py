@@ -1,4 +1,4 @@
-"""Spark's part of the demo, on a handful of flights."""
+"""The Spark job of the demo, on a few flights."""
 
 import json
 
@@ -20,7 +20,7 @@ def weather(hour, visibility, wind):
     return {"origin": "EWR", "time_hour": hour, "visib": visibility, "wind_speed": wind}
 
 
-def test_flights_are_joined_with_the_weather_of_their_hour(spark, tmp_path):
+def test_flights_are_joined_with_weather_of_their_hour(spark, tmp_path):
     topics = {
         FLIGHTS: [
             flight("1", 10),

@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md, and Spark's in README.md, each run as it stands there."""
+"""Run the examples of docs/spark.md and the Spark examples of README.md unchanged."""
 
 import re
 from pathlib import Path
@@ -18,20 +18,20 @@ def examples(page: str) -> list[str]:
 
 EXAMPLES = examples("docs/spark.md")
 READMES = [code for code in examples("README.md") if "spark.read" in code]
-#: The rows that each of them shows, the README's being the last; the stream there shows them in
-#: Spark's own process.
+#: Number of rows that each example shows; the README's is the last one. A stream prints its rows in
+#: Spark's process, so they do not count.
 ROWS = (10, 1, 2 + 10, 6, 10, 0, 0, 24, 10, 0)
-#: Examples that need another one of their page to have been run.
+#: Examples that need another example of the page to run first.
 BUILDS_ON = {7: 6}
-#: What has come into a topic after an example, whatever Spark says.
+#: Topic and number of records that an example writes.
 WRITES = {6: ("hours", 24)}
 FIRST_MS = 1357020000000
 
 
 class Pages:
-    """What the examples are run with, and which of them have been.
+    """The namespace of the examples, and the set of examples already run.
 
-    A session is there already, with the tests' settings; getOrCreate finds it.
+    A session with the tests' settings is active, so getOrCreate returns it.
     """
 
     def __init__(self, spark, kafka):
@@ -40,7 +40,7 @@ class Pages:
         self._were_run = set()
 
     def run(self, number):
-        """Run an example, and first what it builds on."""
+        """Run an example after the one that it builds on."""
         before = BUILDS_ON.get(number)
         if before is not None and before not in self._were_run:
             self.run(before)
@@ -65,11 +65,11 @@ def pages(spark, kafka):
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)))
-def test_it_runs(pages, number, capsys):
+def test_example_shows_expected_row_count(pages, number, capsys):
     pages.run(number)
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert max(len(shown) - 1, 0) == ROWS[number]
 
 
-def test_all_are_run():
+def test_all_examples_have_a_row_count():
     assert len(EXAMPLES) + len(READMES) == len(ROWS)

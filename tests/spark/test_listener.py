@@ -1,4 +1,4 @@
-"""The driver's listener, without Spark."""
+"""The driver's commit listener, without Spark."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from .group_state import wait_until
         (RuntimeError("a bug"), ["ERROR"]),
     ],
 )
-def test_a_commit_that_fails_is_not_the_last_one(monkeypatch, caplog, error, levels):
+def test_listener_continues_after_failed_commit(monkeypatch, caplog, error, levels):
     listener, seen = CommitListener({}), []
 
     async def commit(end):

@@ -1,4 +1,4 @@
-"""Options in, what they mean or what is wrong with them out; no Spark, no broker."""
+"""Parsing of read options, without Spark and without a broker."""
 
 import pickle
 import re
@@ -37,7 +37,7 @@ def refusal(given):
     return str(raised.value)
 
 
-def test_defaults():
+def test_options_have_documented_defaults():
     options = parse()
     assert options.strategy == SubscribeStrategy(("t",))
     assert (options.starting, options.ending) == (None, None)
@@ -49,7 +49,7 @@ def test_defaults():
     assert not options.kafka.fetch.read_committed
 
 
-def test_names_are_taken_in_any_case():
+def test_option_names_are_case_insensitive():
     options = parse_options(
         {"KAFKA.bootstrap.SERVERS": "a:1", "SUBSCRIBE": " t , u,t ", "startingoffsets": "EARLIEST"}
     )
@@ -57,7 +57,7 @@ def test_names_are_taken_in_any_case():
     assert options.starting == Earliest()
 
 
-def test_what_is_read():
+def test_consumer_strategies_are_parsed():
     pattern = {**SERVERS, "subscribePattern": "a.*"}
     assert parse_options(pattern).strategy == SubscribePatternStrategy("a.*")
     assign = {**SERVERS, "assign": '{"t": [1, 0], "s": [7]}'}
@@ -65,7 +65,7 @@ def test_what_is_read():
 
 
 @pytest.mark.parametrize("end", ["starting", "ending"])
-def test_where_it_begins_and_ends(end):
+def test_bounds_follow_connector_precedence(end):
     def bound(**given):
         return getattr(parse(**{f"{end}{name}": text for name, text in given.items()}), end)
 
@@ -79,13 +79,13 @@ def test_where_it_begins_and_ends(end):
     assert bound(Offsets=offsets, OffsetsByTimestamp=times, Timestamp="9") == AtTimestamp(9)
 
 
-def test_columns():
+def test_columns_are_selected():
     assert parse(includeHeaders="true").columns[-1] == "headers"
     assert parse(columns="Value, timestamptype").columns == ("value", "timestampType")
     assert parse(columns="headers").columns == ("headers",)
 
 
-def test_kafkas_settings():
+def test_kafka_settings_reach_the_client():
     kafka = parse(
         **{
             "kafka.isolation.level": "READ_COMMITTED",
@@ -105,18 +105,18 @@ def test_kafkas_settings():
     assert kafka.client.request_timeout_ms == 5000
     assert kafka.client.retries.backoff_ms == 7
     assert kafka.client.client_id == "me"
-    # An answer of that size must be taken.
+    # A response of that size must be accepted.
     assert kafka.client.response_bytes_max > 150_000_000
 
 
-def test_settings_without_effect_are_named(caplog):
+def test_settings_without_effect_are_logged(caplog):
     parse(**{"kafka.max.poll.records": "1", "kafka.group.id": "g", "groupIdPrefix": "p"})
     assert [record.getMessage() for record in caplog.records] == [
         "kafka.max.poll.records has no effect on a partage source"
     ]
 
 
-def test_options_can_be_sent_to_executors():
+def test_options_can_be_pickled():
     options = parse(startingOffsets='{"t": {"0": 5}}')
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -183,11 +183,11 @@ def test_options_can_be_sent_to_executors():
         ),
     ],
 )
-def test_what_is_wrong_is_said(given, story):
+def test_invalid_option_is_rejected_with_reason(given, story):
     assert re.search(story, refusal(given))
 
 
-def test_what_is_missing_is_said():
+def test_missing_option_is_rejected():
     with pytest.raises(SparkOptionError, match=r"exactly one of subscribe, .*; none is set"):
         parse_options(SERVERS)
     with pytest.raises(SparkOptionError, match=r"kafka\.bootstrap\.servers is missing"):
@@ -207,18 +207,18 @@ def test_what_is_missing_is_said():
         ('{"t": [0, 0]}', "names a partition twice"),
     ],
 )
-def test_assign_takes_partitions(text, story):
+def test_invalid_assign_is_rejected(text, story):
     with pytest.raises(SparkOptionError, match=story):
         parse_options({**SERVERS, "assign": text})
 
 
 @pytest.mark.parametrize("text", ["", "a(", "*"])
-def test_a_pattern_is_a_regular_expression(text):
+def test_invalid_pattern_is_rejected(text):
     with pytest.raises(SparkOptionError, match="subscribePattern"):
         parse_options({**SERVERS, "subscribePattern": text})
 
 
-def test_offsets_name_what_is_assigned():
+def test_offsets_must_name_assigned_partitions():
     given = {**SERVERS, "assign": '{"t": [0, 1]}', "startingOffsets": '{"t": {"1": 5, "2": 5}}'}
     with pytest.raises(SparkOptionError, match="missing: t-0; not read: t-2"):
         parse_options(given)

@@ -1,4 +1,4 @@
-"""What an executor does: ranges into Arrow batches; against a broker, without Spark."""
+"""The executor's part of a read: ranges to Arrow batches, with a broker and without Spark."""
 
 import logging
 
@@ -18,7 +18,7 @@ def read(kafka, topic, first, last, **given):
     return list(read_range(of, options))
 
 
-def test_batches_are_of_bounded_size_and_in_order(kafka):
+def test_batches_are_bounded_and_ordered(kafka):
     topic = kafka.topic()
     kafka.produce(topic, [{"value": b"%d" % n} for n in range(45_000)])
     batches = read(kafka, topic, 100, 44_900)
@@ -27,7 +27,7 @@ def test_batches_are_of_bounded_size_and_in_order(kafka):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec(kafka, codec):
+def test_every_codec_returns_equal_rows(kafka, codec):
     topic = kafka.topic()
     records = [{"key": b"%d" % (n % 7), "value": b"value %d" % n} for n in range(5000)]
     kafka.produce(topic, records, **{"compression.type": codec})
@@ -35,7 +35,7 @@ def test_every_codec(kafka, codec):
     assert rows == records
 
 
-def test_large_fetches_and_small_ones_give_the_same(kafka):
+def test_fetch_size_does_not_change_rows(kafka):
     topic = kafka.topic()
     kafka.produce(topic, [{"value": b"x" * 5000}] * 400, **{"batch.size": 20_000})
     small = {"kafka.max.partition.fetch.bytes": "30000"}
@@ -44,7 +44,7 @@ def test_large_fetches_and_small_ones_give_the_same(kafka):
     assert pa.Table.from_batches(many).equals(pa.Table.from_batches(read(kafka, topic, 0, 400)))
 
 
-def test_what_was_compacted_is_no_loss(kafka):
+def test_compacted_offsets_are_not_data_loss(kafka):
     topic = kafka.topic(
         **{
             "cleanup.policy": "compact",
@@ -53,7 +53,7 @@ def test_what_was_compacted_is_no_loss(kafka):
         }
     )
     kafka.produce(topic, [{"key": b"%d" % (n % 10), "value": b"x" * 1000} for n in range(3000)])
-    for _ in range(1000):  # the broker compacts when it comes round to it
+    for _ in range(1000):  # until the broker's cleaner has compacted the log
         offsets = pa.Table.from_batches(read(kafka, topic, 0, 3000))["offset"].to_pylist()
         if len(offsets) < 3000:
             break
@@ -63,7 +63,7 @@ def test_what_was_compacted_is_no_loss(kafka):
     assert read(kafka, topic, 0, offsets[0]) == []
 
 
-def test_what_was_deleted_after_planning(kafka, caplog):
+def test_records_deleted_after_planning_fail_or_are_skipped(kafka, caplog):
     topic = kafka.topic()
     kafka.produce(topic, [{"value": b""}] * 10)
     kafka.cut(topic, 6)
@@ -75,7 +75,7 @@ def test_what_was_deleted_after_planning(kafka, caplog):
     assert "continued at offset 6" in caplog.text
 
 
-def test_connections_outlive_a_read(kafka):
+def test_client_is_cached_by_settings(kafka):
     options = parse_options({"kafka.bootstrap.servers": kafka.servers, "subscribe": "t"})
     first = get_client(options.kafka, is_known_to_answer=True)
     assert get_client(options.kafka, is_known_to_answer=True) is first

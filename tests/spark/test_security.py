@@ -1,4 +1,4 @@
-"""Kafka's settings of TLS and SASL, as far as they lead to the client's options."""
+"""Mapping of Kafka's TLS and SASL settings to the client's options."""
 
 import pickle
 
@@ -25,7 +25,7 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def test_stores_in_pem(authority):
+def test_pem_stores_are_mapped(authority):
     own = authority.issue("client", password="open sesame").in_one_file()
     given = {
         "security.protocol": "SSL",
@@ -45,7 +45,7 @@ def test_stores_in_pem(authority):
     )
 
 
-def test_files_in_the_words_of_librdkafka(authority):
+def test_librdkafka_file_names_are_mapped(authority):
     own = authority.issue("client")
     given = {
         "security.protocol": "SSL",
@@ -62,14 +62,14 @@ def test_files_in_the_words_of_librdkafka(authority):
     )
 
 
-def test_an_authority_as_text(authority):
+def test_inline_ca_certificates_are_mapped(authority):
     text = authority.certificate.read_text()
     given = {"security.protocol": "SSL", "ssl.truststore.certificates": text}
     assert parsed(given).ssl_cadata == text
 
 
 @pytest.mark.parametrize("login", [LOGIN, {"sasl.username": "alice", "sasl.password": SECRET}])
-def test_a_password(login):
+def test_password_login_is_mapped(login):
     assert parsed({**SASL, **login}) == SecurityOptions(
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
@@ -79,7 +79,7 @@ def test_a_password(login):
 
 
 @pytest.mark.parametrize("in_jaas", [True, False])
-def test_a_token_endpoint(in_jaas):
+def test_token_endpoint_is_mapped(in_jaas):
     given = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
@@ -122,12 +122,12 @@ def test_a_token_endpoint(in_jaas):
         ({"sasl.login.callback.handler.class": "x"}, "Java classes cannot be run here"),
     ],
 )
-def test_what_cannot_be_used(given, why):
+def test_unusable_setting_is_rejected(given, why):
     with pytest.raises(SparkOptionError, match=why):
         parsed(given)
 
 
-def test_they_travel_to_executors_and_are_told_apart_there():
+def test_credentials_are_pickled_and_separate_clients():
     given = parse_kafka_options({"bootstrap.servers": "a:1", **SASL, **LOGIN})
     travelled = pickle.loads(pickle.dumps(given))
     assert travelled == given

@@ -1,4 +1,4 @@
-"""``df.write.format("partage")`` and ``df.writeStream.format("partage")``, in Spark."""
+"""Writes in Spark: ``df.write.format("partage")`` and ``df.writeStream.format("partage")``."""
 
 import pytest
 from aiokafka.partitioner import murmur2
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def consumed(servers, topic, count):
-    """So many records of a topic, as another client reads them."""
+    """Read ``count`` records of a topic with another client."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -54,7 +54,7 @@ def read(spark, kafka):
 
 
 class TestBatch:
-    def test_rows_arrive_as_they_are(self, spark, kafka, write):
+    def test_rows_are_written_unchanged(self, spark, kafka, write):
         topic = kafka.topic(3)
         rows = [
             ("k", b"v", [("a", b"1"), ("a", None)], topic, 2),
@@ -77,24 +77,24 @@ class TestBatch:
             (0, 1): (b"", b"", [("größe", b"")]),
         }
 
-    def test_keys_are_placed_as_java_places_them(self, spark, kafka, write):
+    def test_keys_map_to_the_partitions_of_the_java_client(self, spark, kafka, write):
         topic = kafka.topic(5)
         frame = spark.range(2000).selectExpr("cast(id as string) as key", "'x' as value", "id")
         write(frame, topic=topic, kafka__compression__type="lz4")
         for message in consumed(kafka.servers, topic, 2000):
             assert message.partition() == (murmur2(message.key()) & 0x7FFFFFFF) % 5
 
-    def test_the_option_comes_before_the_column(self, spark, kafka, write):
+    def test_topic_option_overrides_topic_column(self, spark, kafka, write):
         topic = kafka.topic()
         write(spark.sql("SELECT 'x' AS value, 'elsewhere' AS topic"), topic=topic)
         assert len(consumed(kafka.servers, topic, 1)) == 1
 
-    def test_a_frame_without_rows(self, spark, kafka, write, read):
+    def test_empty_frame_writes_nothing(self, spark, kafka, write, read):
         topic = kafka.topic()
         write(spark.range(0).selectExpr("cast(id as string) as value"), topic=topic)
         assert read(topic).count() == 0
 
-    def test_what_was_read_can_be_written(self, spark, kafka, write, read):
+    def test_read_rows_can_be_written(self, spark, kafka, write, read):
         first, second = kafka.topic(2), kafka.topic(2)
         rows = [{"key": b"%d" % n, "value": b"v"} for n in range(50)]
         kafka.produce(first, rows, partitioner="murmur2_random")
@@ -104,7 +104,7 @@ class TestBatch:
 
 
 class TestRefusals:
-    """The message is in Spark's error, and what failed is told, never dropped."""
+    """Spark's error contains our message; no failed record is dropped silently."""
 
     @pytest.mark.parametrize(
         ("rows", "options", "story"),
@@ -118,24 +118,24 @@ class TestRefusals:
             ("'x' AS value", {"topic": "no topic"}, "cannot write to 'no topic': "),
         ],
     )
-    def test_before_anything_is_written(self, spark, write, rows, options, story):
+    def test_invalid_write_fails_before_any_record(self, spark, write, rows, options, story):
         with pytest.raises(PySparkException, match=story):
             write(spark.sql(f"SELECT {rows}"), **options)
 
-    def test_a_topic_that_is_not_there(self, spark, write):
+    def test_unknown_topic_fails(self, spark, write):
         with BrokerProcess(overrides={"auto.create.topics.enable": "false"}) as broker:
             write_to = {"servers": broker.bootstrap_servers, "kafka__max__block__ms": "1000"}
             with pytest.raises(PySparkException, match="there is no topic 'nowhere' at 127"):
                 write(spark.sql("SELECT 'x' AS value"), topic="nowhere", **write_to)
 
-    def test_a_partition_that_is_not_there(self, spark, kafka, write):
+    def test_unknown_partition_fails_until_it_is_created(self, spark, kafka, write):
         topic = kafka.topic(2)
         with pytest.raises(PySparkException, match=f"partition 2 of '{topic}', which has 2"):
             write(spark.sql("SELECT 'x' AS value, 2 AS partition"), topic=topic)
         kafka.widen(topic, 3)
         write(spark.sql("SELECT 'x' AS value, 2 AS partition"), topic=topic)
 
-    def test_brokers_that_are_not_there(self, spark, write):
+    def test_unreachable_broker_fails_after_max_block(self, spark, write):
         story = r"no broker of 127.0.0.1:1 answered within 500 ms .*Connection refused"
         with pytest.raises(PySparkException, match=story):
             write(
@@ -145,11 +145,11 @@ class TestRefusals:
                 kafka__max__block__ms="500",
             )
 
-    def test_a_record_that_is_too_large(self, spark, kafka, write):
+    def test_too_large_record_fails(self, spark, kafka, write):
         large = spark.sql("SELECT repeat('x', 2000) AS value")
         with pytest.raises(PySparkException, match=r"2,000 bytes .* kafka.max.request.size \(1500"):
             write(large, topic=kafka.topic(), kafka__max__request__size="1500")
-        # Here it is the broker that refuses.
+        # Here the broker rejects the record.
         strict = kafka.topic(**{"max.message.bytes": "1000"})
         with pytest.raises(
             PySparkException, match=r"records were not acknowledged; .* larger than kafka"
@@ -160,7 +160,7 @@ class TestRefusals:
 class TestStream:
     @pytest.fixture
     def numbers(self, spark, tmp_path):
-        """A stream of numbers, in files that a test adds."""
+        """A stream of numbers from text files that the test adds."""
         source = tmp_path / "numbers"
         source.mkdir()
 
@@ -179,7 +179,7 @@ class TestStream:
         assert query.awaitTermination(120)
         return query
 
-    def test_batches_arrive_marked(self, kafka, numbers, read, tmp_path):
+    def test_stream_rows_have_marks(self, kafka, numbers, read, tmp_path):
         topic = kafka.topic()
         frame, add = numbers
         add(0, 10)
@@ -192,14 +192,14 @@ class TestStream:
         }
         assert marks == {n: f"{query.id}/{n // 10}/0/{n % 10}" for n in range(15)}
 
-    def test_a_batch_that_is_run_again_is_known_again(self, kafka, numbers, read, tmp_path):
+    def test_repeated_batch_is_deduplicated_by_marks(self, kafka, numbers, read, tmp_path):
         topic = kafka.topic()
         frame, add = numbers
         checkpoint = tmp_path / "checkpoint"
         for first in (0, 10):
             add(first, first + 10)
             self.run(frame, kafka, topic, checkpoint)
-        # As if Spark had been killed after the write and before it noted the batch as done.
+        # As if Spark was killed after the write, before it recorded the batch as done.
         for name in ("1", ".1.crc"):
             (checkpoint / "commits" / name).unlink(missing_ok=True)
         self.run(frame, kafka, topic, checkpoint)
@@ -209,7 +209,7 @@ class TestStream:
         once = [row.value.decode() for row in drop_duplicates(found).collect()]
         assert sorted(once) == sorted([*map(str, range(20)), "x", "x"])
 
-    def test_marks_can_be_left_out(self, kafka, numbers, tmp_path):
+    def test_mark_rows_false_writes_no_headers(self, kafka, numbers, tmp_path):
         topic = kafka.topic()
         frame, add = numbers
         add(0, 3)

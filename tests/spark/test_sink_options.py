@@ -1,4 +1,4 @@
-"""The options and columns of a write, and the sending, without Spark."""
+"""Options, columns and the producer of a write, without Spark."""
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -20,7 +20,7 @@ def parse(is_stream=False, **given):
     )
 
 
-def test_names_are_taken_in_any_case():
+def test_option_names_are_case_insensitive():
     options = parse_write_options(
         {"KAFKA.bootstrap.Servers": "h:1", "TOPIC": " t ", "kafka.Linger.MS": "0"}, is_stream=False
     )
@@ -32,13 +32,13 @@ def test_names_are_taken_in_any_case():
     assert producer["partitioner"] == "murmur2_random"
 
 
-def test_only_streams_are_marked_unless_one_says_so():
+def test_mark_rows_defaults_to_streams_only():
     assert [parse().mark_rows, parse(is_stream=True).mark_rows] == [False, True]
     assert parse(markRows="true").mark_rows
     assert not parse(is_stream=True, markRows="false").mark_rows
 
 
-def test_sparks_own_options_are_let_through():
+def test_spark_options_are_accepted():
     assert parse(is_stream=True, checkpointLocation="/tmp/c", path="/p").topic is None
 
 
@@ -64,17 +64,17 @@ def test_sparks_own_options_are_let_through():
         ({"includeHeaders": "maybe"}, "includeHeaders takes true or false"),
     ],
 )
-def test_what_is_wrong_is_said(given, story):
+def test_invalid_option_is_rejected_with_reason(given, story):
     with pytest.raises(SparkOptionError, match=story):
         parse(**given)
 
 
-def test_servers_are_needed():
+def test_missing_servers_are_rejected():
     with pytest.raises(SparkOptionError, match=r"kafka\.bootstrap.servers is missing"):
         parse_write_options({}, is_stream=False)
 
 
-def test_settings_of_javas_alone_are_warned_of(caplog):
+def test_java_only_setting_is_logged(caplog):
     parse(kafka__buffer__memory="1")
     assert "kafka.buffer.memory has no effect on a partage sink" in caplog.text
 
@@ -86,7 +86,7 @@ def test_every_option_is_documented():
     assert [name for name in KNOWN_WRITE_OPTIONS if f"`{name}`" not in page] == []
 
 
-def test_tls_and_sasl_in_librdkafkas_words():
+def test_security_options_map_to_librdkafka():
     security = SecurityOptions(
         security_protocol="SASL_SSL",
         ssl_cafile="/ca.pem",
@@ -109,7 +109,7 @@ def test_tls_and_sasl_in_librdkafkas_words():
     assert to_librdkafka(SecurityOptions()) == {"security.protocol": "plaintext"}
 
 
-def test_librdkafka_takes_what_it_is_given():
+def test_librdkafka_accepts_all_mapped_settings():
     names = (
         "batch.size",
         "connections.max.idle.ms",
@@ -168,7 +168,7 @@ def schema(text):
 
 
 class TestColumns:
-    def test_they_are_found_wherever_they_are(self):
+    def test_columns_are_found_in_any_order(self):
         assert shape("x int, key string, value binary, topic string, headers h") == (
             2,
             1,
@@ -178,7 +178,7 @@ class TestColumns:
         )
         assert shape("value string, partition int", "t") == (0, None, None, 1, None)
 
-    def test_the_topic_of_the_option_comes_first(self):
+    def test_topic_option_overrides_topic_column(self):
         assert shape("value string, topic int", "t").topic is None
 
     @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ class TestColumns:
             ("value string, headers string", "t", "must be array<struct<key:string,value:binary>>"),
         ],
     )
-    def test_what_cannot_be_written_is_said(self, ddl, topic, story):
+    def test_invalid_column_is_rejected(self, ddl, topic, story):
         with pytest.raises(SparkOptionError, match=story):
             shape(ddl, topic)
 
@@ -204,7 +204,7 @@ class TestRows:
 
         return pa.RecordBatch.from_pydict(columns)
 
-    def test_they_become_records(self):
+    def test_rows_become_records(self):
         batch = self.batch(
             value=["a", None],
             key=[b"k", None],
@@ -220,20 +220,20 @@ class TestRows:
             SinkRecord("u", None, None, 3, []),
         ]
 
-    def test_a_null_topic(self):
+    def test_null_topic_is_rejected(self):
         batch = self.batch(value=["a", "b"], topic=["t", None])
         found = to_records(batch, shape("value string, topic string"), None)
         assert next(found).topic == "t"
         with pytest.raises(NullTopicError, match="set the option topic"):
             next(found)
 
-    def test_a_negative_partition(self):
+    def test_negative_partition_is_rejected(self):
         batch = self.batch(value=["a"], partition=[-1])
         with pytest.raises(SparkOptionError, match="a row's partition is -1"):
             list(to_records(batch, shape("value string, partition int", "t"), "t"))
 
     @pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
-    def test_a_header_without_a_key(self, header):
+    def test_header_without_key_is_rejected(self, header):
         import pyarrow as pa
 
         kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -251,7 +251,7 @@ class TestSending:
         records = (SinkRecord("t", None, value, None, []) for value in values)
         return write_all(records, options)
 
-    def test_what_is_not_acknowledged_is_told(self):
+    def test_unacknowledged_records_raise_write_error(self):
         with BrokerProcess() as broker:
             servers = broker.bootstrap_servers
             admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
@@ -266,10 +266,10 @@ class TestSending:
             with pytest.raises(WriteError, match="records were not acknowledged; the first was"):
                 self.write(servers, values(), **limits)
             broker.start()
-            # Another producer, with nothing of the failed write in it.
+            # A new producer, without records of the failed write.
             assert self.write(servers, [b"x"] * 5, **limits) == 5
 
-    def test_an_error_among_the_rows_leaves_nothing_behind(self):
+    def test_failed_iterator_discards_pending_records(self):
         with BrokerProcess() as broker:
             servers = broker.bootstrap_servers
 

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("partage")``, in Spark: a query as a member of a group."""
+"""Streaming queries in Spark as group members: ``spark.readStream.format("partage")``."""
 
 import json
 import os
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 class Query:
-    """A streaming query that collects its rows, batch by batch."""
+    """A streaming query that collects its rows batch by batch."""
 
     def __init__(self, frame, checkpoint, **trigger):
         self.batches = []
@@ -35,7 +35,7 @@ class Query:
         self._start(writer.trigger(**trigger) if trigger else writer)
 
     def _start(self, writer):
-        """Spark gives a source process ten seconds to begin, which a busy machine may not have."""
+        """Start the query again if its source process misses Spark's limit of ten seconds."""
         for _ in range(5):
             self.query = writer.start()
             wait_until(lambda: not self.query.isActive or not self._is_beginning())
@@ -58,7 +58,7 @@ class Query:
         return [row for batch in self.batches for row in batch]
 
     def has(self, count):
-        """Wait for so many rows; all of them, in order."""
+        """Wait for ``count`` rows, and return all rows in order."""
 
         def come():
             if self.query.exception() is not None:
@@ -69,7 +69,7 @@ class Query:
         return sorted(self.rows)
 
     def done(self):
-        """Wait for the query to end by itself."""
+        """Wait until the query ends by itself."""
         assert self.query.awaitTermination(PATIENCE_S)
         return self
 
@@ -94,7 +94,7 @@ def stream(spark, kafka, tmp_path):
 
 
 def sources(spark):
-    """The source processes of a session's queries."""
+    """Return the source processes of the session's queries."""
     jvm = spark.sparkContext._gateway.jvm.java.lang.ProcessHandle.current().pid()
     found = []
     for entry in os.listdir("/proc"):
@@ -108,17 +108,17 @@ def sources(spark):
 
 
 def grouped(topic, **options):
-    """Options of a query in a group named after its topic, which reads it from its beginning."""
+    """Return the options of a query in a group named after its topic, from the earliest offset."""
     return {"subscribe": topic, "kafka__group__id": topic, "startingOffsets": "earliest"} | options
 
 
 NOW = {"availableNow": True}
-#: When something is killed.
+#: Moments of a kill.
 WAITING, IN_A_BATCH, AT_ONCE = "while it waits", "in a batch", "as records come"
 PARTAGE = (sys.executable, "-m", "partage")
 
 
-def test_a_query_reads_as_a_member_and_commits_what_is_done(stream, kafka):
+def test_query_joins_group_and_commits_finished_batches(stream, kafka):
     topic, truth = filled_topic(kafka)
     query = stream(**grouped(topic))
     assert query.has(100) == truth
@@ -135,7 +135,7 @@ def test_a_query_reads_as_a_member_and_commits_what_is_done(stream, kafka):
     assert end["lag"] == {topic: dict.fromkeys("0123", 0)}
     query.may_go_on.clear()
     produce(kafka, topic, 4, 7)
-    query.has(131)  # in a batch that is under way, so that the group lags
+    query.has(131)  # a batch is in progress, so the group lags
     lags = subprocess.run(
         [*PARTAGE, "groups", "describe", "--group", topic, "--bootstrap-server", kafka.servers],
         capture_output=True,
@@ -148,8 +148,8 @@ def test_a_query_reads_as_a_member_and_commits_what_is_done(stream, kafka):
     query.may_go_on.set()
 
 
-def test_queries_share_and_take_over_while_the_others_run_on(stream, kafka):
-    """Cooperative: who stays keeps what stays; nothing is left out, nothing comes twice."""
+def test_queries_share_partitions_and_take_over(stream, kafka):
+    """With a cooperative assignor, no record is lost or duplicated."""
     topic, truth = filled_topic(kafka, 4)
     one = stream("one", **grouped(topic))
     assert one.has(100) == truth
@@ -164,14 +164,15 @@ def test_queries_share_and_take_over_while_the_others_run_on(stream, kafka):
     assert {p for p, _ in two.rows}.isdisjoint(p for p, _ in one.rows[100:])
     assert len({p for p, _ in two.rows}) == 2
     two.query.processAllAvailable()
-    two.query.stop()  # which is a SIGTERM to its source: no session has to expire
+    # sends SIGTERM to the source, which leaves the group without a session timeout
+    two.query.stop()
     wait_until(lambda: list(map(len, member_partitions(kafka, topic).values())) == [4])
     produce(kafka, topic, 4, 5)
     wait_until(lambda: len(one.rows) + len(two.rows) == 140)
     assert sorted(one.rows + two.rows) == [(p, o) for p in range(4) for o in range(35)]
 
 
-def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, kafka, spark):
+def test_killed_source_repeats_batch_unchanged(stream, kafka, spark):
     topic, _ = filled_topic(kafka)
     options = grouped(topic, kafka__group__instance__id="i")
     query = stream(**options)
@@ -185,7 +186,7 @@ def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, k
     os.kill(pid, signal.SIGKILL)
     query.may_go_on.set()
     wait_until(lambda: query.query.exception() is not None)
-    again = stream(**options)  # from the same checkpoint, as the same static member
+    again = stream(**options)  # same checkpoint, same static member
     again.has(40)
     assert again.batches[0] == query.batches[1]
     assert sorted(query.batches[0] + again.rows) == [(p, o) for p in range(4) for o in range(35)]
@@ -193,8 +194,8 @@ def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, k
 
 
 @pytest.mark.soak
-def test_sources_are_killed_one_after_the_other(stream, kafka, spark):
-    """Each time the query fails, and another goes on from the same checkpoint."""
+def test_repeated_source_kills_lose_no_records(stream, kafka, spark):
+    """Each kill fails the query; the next query continues with the same checkpoint."""
     topic, _ = filled_topic(kafka)
     options = grouped(topic, kafka__group__instance__id="i")
     table, count = {}, 25
@@ -224,18 +225,18 @@ def test_sources_are_killed_one_after_the_other(stream, kafka, spark):
 
 
 def again_as_it_was(table, batches):
-    """Put a query's batches in the table; those that were there already are the same."""
+    """Add a query's batches to the table, and check that repeated batches are equal."""
     assert all(table.get(number, rows) == rows for number, rows in batches.items())
     table |= batches
 
 
-def test_what_stays_is_read_while_a_rebalance_is_under_way(stream):
-    """The one that was there has rejoined, and its answer does not come; it reads on."""
+def test_kept_partitions_are_read_during_rebalance(stream):
+    """The first query has rejoined and reads on while its SyncGroup response is delayed."""
     with ThreadedBroker() as broker:
         there = Kafka(broker.bootstrap_servers)
         topic, _ = filled_topic(there)
         options = grouped(topic, kafka__bootstrap__servers=there.servers)
-        options["kafka__session__timeout__ms"] = "600000"  # it cannot be heard of meanwhile
+        options["kafka__session__timeout__ms"] = "600000"  # it sends no heartbeats in the meantime
         stays = stream("a", kafka__client__id="stays", **options)
         stays.has(100)
         with broker.faults.hold("SyncGroup", client_id="stays") as answer:
@@ -259,8 +260,8 @@ def test_what_stays_is_read_while_a_rebalance_is_under_way(stream):
         pytest.param([WAITING, IN_A_BATCH, AT_ONCE, IN_A_BATCH, AT_ONCE], marks=pytest.mark.soak),
     ],
 )
-def test_a_broker_that_is_killed_and_comes_back_costs_nothing(stream, moments):
-    """While the query waits for records, while a batch is under way, and as records come."""
+def test_broker_restart_loses_no_records(stream, moments):
+    """Kill the broker while the query waits, during a batch, and while records arrive."""
     with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
         there = Kafka(broker.bootstrap_servers)
         topic, _ = filled_topic(there)
@@ -285,7 +286,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(stream, moments):
         query.query.stop()
 
 
-def test_available_now_reads_what_there_is_in_batches_ends_and_leaves(stream, kafka):
+def test_available_now_reads_in_batches_and_leaves(stream, kafka):
     topic, truth = filled_topic(kafka)
     options = grouped(topic, maxOffsetsPerTrigger="40")
     first = stream(trigger=NOW, **options).done()
@@ -297,8 +298,8 @@ def test_available_now_reads_what_there_is_in_batches_ends_and_leaves(stream, ka
     assert sorted(stream(trigger=NOW, **options).done().rows) == [(p, 25) for p in range(4)]
 
 
-def test_a_listener_commits_when_a_batch_ends(stream, kafka, spark):
-    """With a trigger once in an hour: the group knows at once, and nobody waits for the hour."""
+def test_listener_commits_at_end_of_batch(stream, kafka, spark):
+    """With a trigger once an hour, the group sees the commit and the revocation at once."""
     topic, truth = filled_topic(kafka, 2)
     listener = install(spark)
     try:
@@ -312,7 +313,7 @@ def test_a_listener_commits_when_a_batch_ends(stream, kafka, spark):
         spark.streams.removeListener(listener)
 
 
-def test_what_is_wrong_ends_the_query_and_says_why(stream, kafka):
+def test_unknown_topic_fails_the_query(stream, kafka):
     query = stream(subscribe="nowhere", kafka__group__id="g")
     story = str(wait_until(query.query.exception))
     assert "there is no topic 'nowhere'" in story

@@ -1,4 +1,4 @@
-"""The streaming source on Apache Kafka: the same tests, and the same outcome."""
+"""The streaming source on Apache Kafka: the same tests with the same results."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Applications that are killed in the middle of a batch: driver, JVM, executor."""
+"""Applications killed in the middle of a batch: driver, JVM and executors."""
 
 import contextlib
 import json
@@ -15,21 +15,21 @@ import pytest
 from .group_state import committed, member_partitions, produce, wait_until
 from .standalone import Standalone
 
-# Beside other people's programs, and not with the quick tests: each application takes its time.
+# Marked interop because each application is slow.
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 APPLICATION = Path(__file__).parent / "application.py"
 PARTITIONS = 2
-#: In each partition, for each kill.
+#: Records in each partition for each kill.
 RECORDS = 40
-#: A JVM or six, on two cores and beside other tests.
+#: Timeout for several JVMs on two cores, next to other tests.
 SLOWLY_S = 600
-#: When an executor is killed.
+#: Moments to kill an executor.
 IN_A_TASK, AFTER_A_BATCH = "in a task", "after a batch"
 
 
 class Application:
-    """One query in applications of its own, one after the other."""
+    """One query, run by several applications one after another."""
 
     def __init__(self, servers, topic, at, master="local[2,4]", **conf):
         self._master, self._conf, self._at = master, conf, at
@@ -67,7 +67,7 @@ class Application:
         return {int(file.stem): file for file in self._out.glob("*.json")}
 
     def goes_on(self, count=2):
-        """Wait for so many batches more."""
+        """Wait for ``count`` more batches."""
         goal = len(self.batches()) + count
         wait_until(
             lambda: len(self.batches()) >= goal or self._check(), f"{goal} batches", SLOWLY_S
@@ -77,11 +77,11 @@ class Application:
         assert self._process.poll() is None, (self._at / "log").read_text()[-4000:]
 
     def done(self):
-        """Wait for it to end by itself."""
+        """Wait until the application ends by itself."""
         assert self._process.wait(SLOWLY_S) == 0, (self._at / "log").read_text()[-4000:]
 
     def kill_executor(self, cluster, *, in_a_task):
-        """SIGKILL for one that has read the records of a task that is under way, or for any."""
+        """Kill an executor; if ``in_a_task``, one that runs a task that has read its records."""
 
         def found():
             self._check()
@@ -98,7 +98,7 @@ class Application:
         psutil.wait_procs([executor], 60)
 
     def kill(self, which):
-        """SIGKILL for the driver or its JVM; the other one ends by itself."""
+        """Kill the driver or its JVM; the other process then ends by itself."""
         (jvm,) = [p for p in psutil.Process(self._process.pid).children() if "java" in p.name()]
         pid = self._process.pid if which == "driver" else jvm.pid
         os.kill(pid, signal.SIGKILL)
@@ -116,7 +116,7 @@ class Application:
         self._process.wait(60)
 
     def rows(self):
-        """How often each record was written."""
+        """Return how often each record was written."""
         files = self.batches().values()
         return Counter(tuple(row) for file in files for row in json.loads(file.read_text()))
 
@@ -135,7 +135,7 @@ def application(kafka, tmp_path):
 
 
 def killed(application, kafka, kills):
-    """Kill one after the other, and see that the end is as if nothing had happened."""
+    """Kill applications one after another; check that the result is as without kills."""
     topic = kafka.topic(PARTITIONS)
     one = application(topic)
     for which in kills:
@@ -143,7 +143,7 @@ def killed(application, kafka, kills):
         one.start()
         one.goes_on()
         one.kill(which)
-        wait_until(lambda: member_partitions(kafka, topic) == {}, "that the member is gone")
+        wait_until(lambda: member_partitions(kafka, topic) == {}, "the member to be removed")
     one.start(ends=True, batch_s=0)
     one.done()
     count = RECORDS * len(kills)
@@ -152,7 +152,7 @@ def killed(application, kafka, kills):
     assert committed(kafka, topic, topic, PARTITIONS) == [count] * PARTITIONS
 
 
-def test_a_killed_driver_and_a_killed_jvm(application, kafka):
+def test_killed_driver_and_jvm_lose_no_records(application, kafka):
     killed(application, kafka, ["driver", "jvm"])
 
 
@@ -170,8 +170,8 @@ def cluster(request, tmp_path):
     ],
     indirect=["cluster"],
 )
-def test_a_cluster_loses_executors(application, kafka, cluster, moments):
-    """Master and workers as processes of their own; what a killed executor did is done again."""
+def test_killed_executors_lose_no_records(application, kafka, cluster, moments):
+    """The work of a killed executor is repeated; master and workers are separate processes."""
     topic = kafka.topic(PARTITIONS)
     count = len(moments) * RECORDS
     produce(kafka, topic, PARTITIONS, count)
@@ -187,5 +187,5 @@ def test_a_cluster_loses_executors(application, kafka, cluster, moments):
 
 
 @pytest.mark.soak
-def test_many_of_them(application, kafka):
+def test_many_kills_lose_no_records(application, kafka):
     killed(application, kafka, ["driver", "jvm"] * 5)

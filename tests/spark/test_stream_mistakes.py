@@ -1,4 +1,4 @@
-"""What the streaming source says of options, checkpoints and topics that cannot be."""
+"""Errors of the streaming source for invalid options, checkpoints and topics."""
 
 import logging
 
@@ -36,11 +36,11 @@ class TestBadInput:
             ({"kafka__group__id": " "}, "kafka.group.id is empty"),
         ],
     )
-    def test_options(self, query, options, story):
+    def test_invalid_options_are_rejected(self, query, options, story):
         with pytest.raises(SparkOptionError, match=story):
             query("h:1", subscribe="t", **options)
 
-    def test_a_checkpoint_of_another_group_topic_or_cluster(self, query, kafka):
+    def test_foreign_checkpoint_is_rejected(self, query, kafka):
         topic, truth = filled_topic(kafka, 1, 3)
         one = query(**group_query_options(topic))
         assert one.all() == truth
@@ -56,7 +56,7 @@ class TestBadInput:
         with pytest.raises(CheckpointError, match="belongs to another cluster"):
             query(checkpoint=[{}, *moved], **group_query_options(topic)).read()
 
-    def test_a_topic_less_is_said_and_borne(self, query, kafka, caplog):
+    def test_topic_removed_from_options_is_logged(self, query, kafka, caplog):
         topic, _ = filled_topic(kafka, 1, 3)
         other, _ = filled_topic(kafka, 1, 3)
         one = query(**group_query_options(topic, subscribe=f"{topic},{other}"))
@@ -68,7 +68,7 @@ class TestBadInput:
             assert again.all() == [(0, 3)]
         assert f"the checkpoint has topics that the query does not read: ['{other}']" in caplog.text
 
-    def test_a_group_of_another_kind(self, query, kafka):
+    def test_group_with_other_protocol_type_fails(self, query, kafka):
         topic, _ = filled_topic(kafka, 1, 3)
         with (
             Membership(kafka.servers, topic, "crew", {}),
@@ -76,7 +76,7 @@ class TestBadInput:
         ):
             query(**group_query_options(topic)).all()
 
-    def test_a_member_of_the_same_name(self, query, kafka):
+    def test_replaced_static_member_is_fenced(self, query, kafka):
         topic, _ = filled_topic(kafka, 1, 3)
         options = group_query_options(
             topic, kafka__group__instance__id="i", kafka__heartbeat__interval__ms="100"
@@ -92,17 +92,17 @@ class TestBadInput:
 
         assert is_told()
 
-    def test_no_broker_and_no_topic(self, query):
+    def test_unreachable_broker_fails(self, query):
         with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:1: Connection refused"):
             query("127.0.0.1:1", subscribe="t", kafka__group__id="g").all()
 
-    def test_no_topic(self, query, kafka):
+    def test_unknown_topic_fails(self, query, kafka):
         for options in ({}, {"kafka__group__id": "g"}):
             with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
                 query(subscribe="nowhere", **options).all()
 
     @pytest.mark.parametrize("in_group", [True, False])
-    def test_records_that_are_gone(self, query, kafka, caplog, in_group):
+    def test_deleted_records_fail_or_are_skipped(self, query, kafka, caplog, in_group):
         topic, truth = filled_topic(kafka, 1, 10)
         options = group_query_options(topic)
         if not in_group:
@@ -119,7 +119,7 @@ class TestBadInput:
             assert again.all() == [(0, o) for o in range(15, 20)]
         assert "skipped because failOnDataLoss=false" in caplog.text
 
-    def test_records_that_go_between_plan_and_replay(self, query, kafka):
+    def test_records_deleted_after_plan_fail_or_are_skipped(self, query, kafka):
         topic, _ = filled_topic(kafka, 1, 10)
         one = query(**group_query_options(topic))
         one.plan()
@@ -132,7 +132,7 @@ class TestBadInput:
         assert again.read() == [(0, o) for o in range(4, 10)]
 
     @pytest.mark.parametrize("in_group", [True, False])
-    def test_a_topic_that_is_deleted(self, query, kafka, caplog, in_group):
+    def test_deleted_topic_fails_or_is_skipped(self, query, kafka, caplog, in_group):
         topic, truth = filled_topic(kafka, 1, 3)
         stays, _ = filled_topic(kafka, 1, 3)
         options = group_query_options(topic, subscribe=f"{topic},{stays}")
@@ -155,7 +155,7 @@ class TestBadInput:
         assert "Continuing without it" in caplog.text
 
     @pytest.mark.parametrize("in_group", [True, False])
-    def test_a_topic_that_is_made_anew(self, query, kafka, in_group):
+    def test_recreated_topic_fails_or_restarts(self, query, kafka, in_group):
         topic, truth = filled_topic(kafka, 1, 10)
         options = group_query_options(topic)
         if not in_group:

@@ -1,7 +1,7 @@
-"""Queries that share a group, as a model: whatever happens, nothing is left out.
+"""A model of queries that share a group: no record is lost in any order of events.
 
-Queries are planners with a checkpoint each; the group is who owns what, its generation, and what
-is committed. Queries plan, finish, lose what they have, crash and come back, in any order.
+A query is a planner with a checkpoint. The group consists of owners, a generation and committed
+offsets. Queries plan, finish, lose their partitions, crash and restart in any order.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ queries = st.integers(0, 1)
 
 
 class Query:
-    """One query: its checkpoint outlives its process."""
+    """A query; its checkpoint survives its process."""
 
     def __init__(self):
-        self.kept = encode_offset(INITIAL_OFFSET)  # the end of the last batch that is written
-        self.logged = None  # the end of a batch that is under way
+        self.kept = encode_offset(INITIAL_OFFSET)  # end of the last written batch
+        self.logged = None  # end of the batch in progress
         self.start_anew()
 
     def start_anew(self):
         self.planner = Planner()
-        self.owned = {}  # by partition: its tenure
+        self.owned = {}  # ownership id by partition
         self.to_give_up = set()
         self.knows_generation = False
 
 
 class Sharing(RuleBasedStateMachine):
-    """Partitions move as cooperative members move them, and nobody comes to harm."""
+    """Partitions move as between cooperative members; no record is lost or duplicated."""
 
     is_harmless = True
 
@@ -52,7 +52,7 @@ class Sharing(RuleBasedStateMachine):
         self.ends = dict.fromkeys(PARTITIONS, 0)
         self.committed = {}
         self.queries = [Query() for _ in range(2)]
-        self.rows = Counter()  # how often each record was written
+        self.rows = Counter()  # write count of each record
         self.tenure = 0
 
     @initialize()
@@ -67,7 +67,7 @@ class Sharing(RuleBasedStateMachine):
         self.tenure += 1
         self.queries[to].owned[partition] = self.tenure
 
-    # The world.
+    # Environment.
 
     @rule(partition=st.sampled_from(PARTITIONS), count=st.integers(1, 3))
     def records_come(self, partition, count):
@@ -75,7 +75,7 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS), to=queries)
     def a_rebalance_wants_to_move(self, partition, to):
-        """Cooperative: the owner keeps it until it gives it up between two batches."""
+        """Cooperative rebalance: the owner keeps the partition until the end of its batch."""
         owner = self.owner(partition)
         if owner is None:
             self.give(partition, to)
@@ -84,7 +84,7 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS), to=queries)
     def a_partition_moves(self, partition, to):
-        """The whole of it: wanted, given up when the owner's batch is over, given."""
+        """Request a revocation, let the owner finish its batch, and reassign the partition."""
         self.a_rebalance_wants_to_move(partition, to)
         for which, query in enumerate(self.queries):
             if partition in query.to_give_up:
@@ -95,13 +95,13 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(which=queries)
     def a_query_reads_on(self, which):
-        """One batch, to its end."""
+        """Run one batch to its end."""
         self.a_query_plans(which, None)
         self.a_query_plans(which, None)
 
     @rule(which=queries, limit=st.none() | st.integers(1, 4))
     def a_query_plans(self, which, limit):
-        """latestOffset: what was under way is written."""
+        """Call latestOffset: the batch in progress is written."""
         query = self.queries[which]
         if query.logged is not None:
             self.a_batch_is_written(query)
@@ -136,7 +136,7 @@ class Sharing(RuleBasedStateMachine):
             self.rows.update((partition, offset) for offset in range(first, last))
         query.kept, query.logged = query.logged, None
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def what_is_committed_is_written(self):
@@ -151,7 +151,7 @@ class Sharing(RuleBasedStateMachine):
             assert all(times == 1 for times in self.rows.values())
 
     def teardown(self):
-        """Left alone, whoever owns a partition reads it to its end."""
+        """Let the owner of each partition read to its end, and check the result."""
         for which in [0, 1, 0, 1]:
             self.a_query_plans(which, None)
         for partition in PARTITIONS:
@@ -161,13 +161,13 @@ class Sharing(RuleBasedStateMachine):
 
 
 class Suffering(Sharing):
-    """The same with members that are thrown out, killed, or leave in the middle of a batch."""
+    """The same model with members that expire, are killed, or leave in the middle of a batch."""
 
     is_harmless = False
 
     @rule(partition=st.sampled_from(PARTITIONS), to=queries)
     def a_member_is_thrown_out(self, partition, to):
-        """It stood still for a session: others have what it had, and it may come back."""
+        """The member expires: others get its partitions, and it may rejoin."""
         owner = self.owner(partition)
         if owner is not None:
             for each in list(owner.owned):
@@ -177,7 +177,7 @@ class Suffering(Sharing):
 
     @rule(which=queries)
     def a_batch_fails_halfway(self, which):
-        """Its rows are written, in part or all; Spark does not know, and runs it again."""
+        """The rows are written, but Spark does not record it and repeats the batch."""
         query = self.queries[which]
         if query.logged is not None:
             for partition, first, last in decode_offset(query.logged).ranges_to_read:
@@ -193,7 +193,7 @@ class Suffering(Sharing):
 
     @rule(which=queries, to=queries)
     def a_query_leaves(self, which, to):
-        """Its checkpoint stays; a batch under way is run again when it comes back."""
+        """The checkpoint stays; a batch in progress is repeated after the restart."""
         query = self.queries[which]
         owned = list(query.owned)
         query.start_anew()
@@ -207,8 +207,8 @@ TestSharing = Sharing.TestCase
 TestSuffering = Suffering.TestCase
 
 
-def test_who_comes_back_moves_nothing_back():
-    """A batch under way, the partition with another query and back: nobody told the first one."""
+def test_returning_owner_never_decreases_commits():
+    """The partition moves away and back while the first query's batch is in progress."""
     world, partition = Suffering(), PARTITIONS[0]
     world.begin()
     world.records_come(partition, 3)

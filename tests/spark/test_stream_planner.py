@@ -1,4 +1,4 @@
-"""What a streaming query decides: offsets, shares, plans. No Spark, no broker."""
+"""Decisions of a streaming query: offsets, limits and plans. No Spark, no broker."""
 
 import json
 
@@ -39,34 +39,34 @@ class TestOffsets:
             lag=st.dictionaries(partitions, st.integers(0, 9)),
         )
     )
-    def test_what_is_kept_comes_back_and_is_always_written_alike(self, offset):
+    def test_offset_round_trip_is_deterministic(self, offset):
         text = json.dumps(encode_offset(offset))
         kept = decode_offset(json.loads(text))
         assert kept == offset
         assert json.dumps(encode_offset(kept)) == text
         assert list(json.loads(text)) == sorted(json.loads(text))
 
-    def test_the_first_is_a_constant(self):
+    def test_initial_offset_is_constant(self):
         assert encode_offset(INITIAL_OFFSET) == {"ranges": {}, "seq": 0, "v": 1}
         assert decode_offset(encode_offset(INITIAL_OFFSET)) == INITIAL_OFFSET
         assert INITIAL_OFFSET.is_initial
         assert INITIAL_OFFSET.ranges_to_read == []
 
-    def test_only_what_is_not_empty_is_read_in_order(self):
+    def test_ranges_to_read_are_sorted_and_nonempty(self):
         offset = StreamOffset(seq=1, ranges={B: (5, 9), A: (3, 3), C: (0, 1)})
         assert offset.ranges_to_read == [(B, 5, 9), (C, 0, 1)]
 
     @pytest.mark.parametrize(
         "kept", [{}, {"z": 10}, {"v": 2}, {"v": 1}, {"v": 1, "seq": 1, "ranges": {"t": {"0": 3}}}]
     )
-    def test_what_another_source_has_kept_is_refused(self, kept):
+    def test_foreign_offset_is_rejected(self, kept):
         with pytest.raises(CheckpointError, match="the checkpoint's offsets"):
             decode_offset(kept)
 
-    def test_a_checkpoint_is_of_one_cluster_and_one_group(self):
+    def test_offset_of_other_cluster_or_group_is_rejected(self):
         offset = StreamOffset(seq=3, identity=WHOSE)
         check_identity(offset, "c", "g")
-        check_identity(offset, None, "g")  # a broker that tells no id
+        check_identity(offset, None, "g")  # a broker without a cluster id
         check_identity(INITIAL_OFFSET, "other", None)
         with pytest.raises(CheckpointError, match="another cluster"):
             check_identity(offset, "other", "g")
@@ -78,7 +78,7 @@ class TestOffsets:
 
 class TestShares:
     @given(st.dictionaries(partitions, st.integers(0, 10_000)), st.integers(1, 20_000) | st.none())
-    def test_as_much_as_may_be_taken_in_proportion(self, sizes, limit):
+    def test_limit_is_shared_in_proportion(self, sizes, limit):
         found = share_limit(sizes, limit)
         total = sum(sizes.values())
         assert sum(found.values()) == (total if limit is None else min(limit, total))
@@ -88,13 +88,13 @@ class TestShares:
             if limit is not None and limit < total:
                 assert abs(found[partition] - size * limit / total) < 1
 
-    def test_the_rest_goes_to_who_came_off_worst(self):
+    def test_remainder_goes_to_largest_fractions(self):
         assert share_limit({A: 10, B: 10, C: 1}, 10) == {A: 5, B: 5, C: 0}
         assert share_limit({A: 2, B: 2, C: 2}, 2) == {A: 1, B: 1, C: 0}
 
-    def test_a_trigger_waits_for_enough_or_for_long_enough(self):
+    def test_batch_waits_for_minimum_or_maximum_delay(self):
         pace = TriggerLimits(records_min=10, delay_max_ms=1000)
-        assert pace.is_batch_due(1, None)  # the first one waits for nothing
+        assert pace.is_batch_due(1, None)  # the first batch does not wait
         assert not pace.is_batch_due(9, 999)
         assert pace.is_batch_due(10, 0)
         assert pace.is_batch_due(1, 1000)
@@ -114,18 +114,18 @@ def holding(*held, start=INITIAL_OFFSET, committed=None):
 
 
 class TestPlans:
-    def test_a_batch_reads_from_the_positions_to_the_ends(self):
+    def test_plan_reads_from_positions_to_ends(self):
         planner = holding(A, B, committed={A: 5})
         end = plan(planner, {A: 8, B: 2})
         assert end.ranges == {A: (5, 8), B: (0, 2)}
         assert end.lag == {A: 0, B: 0}
         assert (end.seq, end.identity, end.topics) == (1, WHOSE, MARKS)
 
-    def test_a_plan_that_was_dropped_is_made_again(self):
+    def test_repeated_plan_is_equal(self):
         planner = holding(A)
         assert plan(planner, {A: 8}).ranges == plan(planner, {A: 8}).ranges == {A: (0, 8)}
 
-    def test_what_is_done_is_due_and_what_is_under_way_is_not(self):
+    def test_only_finished_batches_are_committed(self):
         planner = holding(A, committed={A: 0})
         end = plan(planner, {A: 8}, records_max=5)
         assert planner.offsets_to_commit() == {}
@@ -136,20 +136,20 @@ class TestPlans:
         assert plan(planner, {A: 8}).ranges == {A: (5, 8)}
         assert end.lag == {A: 3}
 
-    def test_a_first_position_is_due_at_once(self):
-        """Were it looked for again by the next owner, what came in between would be left out."""
+    def test_first_position_is_committed_at_once(self):
+        """Otherwise the next owner would look it up again and skip the records in between."""
         planner = Planner()
         planner.update_owned({A: 1})
         planner.set_first_position(A, None, 7)
         assert planner.offsets_to_commit() == {A: 7}
 
-    def test_the_checkpoint_and_the_group_the_later_one_counts(self):
+    def test_first_position_is_later_of_checkpoint_and_commit(self):
         start = StreamOffset(seq=4, ranges={A: (0, 10), B: (0, 10)})
         planner = holding(A, B, C, start=start, committed={A: 4, B: 40})
         assert planner.positions == {A: 10, B: 40, C: 0}
         assert planner.offsets_to_commit() == {A: 10, C: 0}
 
-    def test_what_is_not_held_is_no_part_of_a_plan(self):
+    def test_unowned_partition_is_not_planned(self):
         planner = holding(A, B)
         end = plan(planner, {A: 3, B: 3})
         planner.update_owned({A: 1})
@@ -157,32 +157,33 @@ class TestPlans:
         assert planner.offsets_to_commit() == {A: 3}
         assert plan(planner, {A: 4, B: 4}).ranges == {A: (3, 4)}
 
-    def test_what_was_away_begins_where_the_group_is(self):
+    def test_reacquired_partition_starts_at_committed_offset(self):
         planner = holding(A, committed={A: 0})
         planner.complete_batch(plan(planner, {A: 8}))
-        planner.update_owned({A: 2})  # given up and taken again between two calls
+        planner.update_owned({A: 2})  # revoked and assigned again between two calls
         assert planner.without_position == [A]
         assert planner.offsets_to_commit() == {}
         planner.set_first_position(A, 20, 0)
         assert planner.positions == {A: 20}
 
-    def test_a_place_that_comes_too_late_is_of_no_use(self):
+    def test_first_position_of_unowned_partition_is_ignored(self):
         planner = Planner()
         planner.update_owned({A: 1})
         planner.update_owned({})
         planner.set_first_position(A, 3, 0)
         assert planner.positions == {}
 
-    def test_records_that_have_gone_are_passed_over(self):
+    def test_reset_position_skips_deleted_records(self):
         planner = holding(A)
         planner.reset_position(A, 6)
         assert plan(planner, {A: 9}).ranges == {A: (6, 9)}
 
-    def test_a_partition_that_was_cut_goes_on_at_its_end(self):
+    def test_truncated_partition_continues_at_its_end(self):
         start = StreamOffset(seq=4, ranges={A: (0, 10)})
         planner = holding(A, start=start, committed={A: 10})
         planner.reset_position(A, 2)
-        assert planner.is_batch_due({A: 2}, TriggerLimits(), 0)  # so that Spark keeps it
+        # so that Spark stores the new position
+        assert planner.is_batch_due({A: 2}, TriggerLimits(), 0)
         end = plan(planner, {A: 2})
         assert end.ranges == {A: (2, 2)}
         assert not planner.is_batch_due({A: 2}, TriggerLimits(), 0)
@@ -190,12 +191,12 @@ class TestPlans:
         assert planner.offsets_to_commit() == {A: 2}
         assert plan(planner, {A: 3}).ranges == {A: (2, 3)}
 
-    def test_nothing_new_is_no_batch(self):
+    def test_no_new_records_plan_no_batch(self):
         planner = holding(A, committed={A: 3})
         assert not planner.is_batch_due({A: 3}, TriggerLimits(), 0)
         assert not planner.is_batch_due({}, TriggerLimits(), 0)
         assert planner.is_batch_due({A: 4}, TriggerLimits(), 0)
 
-    def test_partitions_of_unknown_end_keep_their_place(self):
+    def test_partition_with_unknown_end_keeps_position(self):
         planner = holding(A, B, committed={B: 2})
         assert plan(planner, {A: 1}).ranges == {A: (0, 1), B: (2, 2)}

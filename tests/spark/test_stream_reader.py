@@ -1,4 +1,4 @@
-"""The streaming source on a real broker, driven as Spark drives it; no Spark."""
+"""The streaming source on a real broker, called as Spark calls it; no Spark."""
 
 import time
 
@@ -13,8 +13,8 @@ from .group_state import committed, filled_topic, member_partitions, produce, wa
 from .reader_driver import group_query_options
 
 
-class Wanted(PartitionSource):
-    """A partition, and others that wait for a batch to be over, which it is."""
+class StubSource(PartitionSource):
+    """A source with one partition, and revoked partitions whose batch is committed."""
 
     def __init__(self, done, partition):
         super().__init__()
@@ -46,7 +46,7 @@ class Wanted(PartitionSource):
 
 
 class TestGroups:
-    def test_a_batch_is_committed_by_the_next_call_and_not_before(self, query, kafka):
+    def test_batch_is_committed_at_next_call(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         one = query(**group_query_options(topic))
         assert one.batch() == truth
@@ -54,14 +54,14 @@ class TestGroups:
         assert one.batch() == []
         assert committed(kafka, topic, topic, 2) == [5, 5]
 
-    def test_partitions_are_given_up_between_batches_only(self, query, kafka):
+    def test_partitions_are_revoked_between_batches_only(self, query, kafka):
         topic, truth = filled_topic(kafka, 4, 40)
         one, two = query(**group_query_options(topic)), query(**group_query_options(topic))
         assert one.batch() == truth
         wait_until(lambda: two.batch() == [] and len(member_partitions(kafka, topic)) == 2)
         assert sorted(map(len, member_partitions(kafka, topic).values())) == [0, 2]
-        assert two.plan() is None  # what it is to get is still at work
-        one.plan()  # the batch is over
+        assert two.plan() is None  # the first query still has its partitions in a batch
+        one.plan()  # finishes the batch
         wait_until(
             lambda: (
                 (two.plan(), sorted(map(len, member_partitions(kafka, topic).values())))[1]
@@ -73,8 +73,10 @@ class TestGroups:
         wait_until(lambda: len(rows.extend(one.batch() + two.batch()) or rows) >= 4)
         assert sorted(rows) == [(p, 10) for p in range(4)]
 
-    def test_an_idle_query_lets_go_without_being_asked(self, query, kafka):
-        """With a trigger once in an hour, and no batch under way, nobody waits for the hour."""
+    def test_idle_query_releases_revoked_partitions(self, query, kafka):
+        """With a trigger once an hour and no batch in progress, members do not wait for the
+        trigger.
+        """
         topic, truth = filled_topic(kafka, 2, 10)
         one = query(**group_query_options(topic))
         assert one.all() == truth
@@ -86,16 +88,16 @@ class TestGroups:
             )
         )
 
-    def test_a_query_that_begins_again_places_what_is_new_where_the_options_say(
-        self, query, kafka, monkeypatch
-    ):
-        """Its last batch is asked for first; between that and the next call others may wait."""
+    def test_restarted_query_starts_new_partitions_by_options(self, query, kafka, monkeypatch):
+        """After a restart, Spark first repeats the last batch; a revocation can arrive before the
+        next call.
+        """
         topic, _ = filled_topic(kafka, 2, 10)
         before = query(subscribe=topic, startingOffsets="earliest")
         before.plan()
-        before.last_offset["ranges"][topic].pop("1")  # another member's then
+        before.last_offset["ranges"][topic].pop("1")  # then owned by another member
         before.stop()
-        holding = Wanted({TopicPartition(topic, 0): 5}, TopicPartition(topic, 1))
+        holding = StubSource({TopicPartition(topic, 0): 5}, TopicPartition(topic, 1))
         monkeypatch.setattr(
             "partage.spark.stream.stream_source.AllPartitions", lambda look: holding
         )
@@ -105,7 +107,7 @@ class TestGroups:
         wait_until(lambda: holding.told)
         assert holding.told[0] == {TopicPartition(topic, 1): 5}
 
-    def test_who_leaves_is_not_waited_for(self, query, kafka):
+    def test_stopped_query_leaves_the_group(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         one = query(**group_query_options(topic))
         assert one.all() == truth
@@ -114,7 +116,7 @@ class TestGroups:
         produce(kafka, topic, 2)
         assert query(**group_query_options(topic)).all() == [(0, 5), (1, 5)]
 
-    def test_who_is_killed_is_found_out_and_runs_its_batch_again(self, query, kafka):
+    def test_killed_query_expires_and_repeats_its_batch(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
         one = query(**group_query_options(topic, **hasty))
@@ -124,15 +126,16 @@ class TestGroups:
         two = query(**group_query_options(topic, **hasty))
         rows = []
         wait_until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
-        assert sorted(rows) == sorted([*truth, (0, 5), (1, 5)])  # it was never committed
+        assert sorted(rows) == sorted([*truth, (0, 5), (1, 5)])  # the batch was never committed
         one.start()
-        assert one.read() == truth  # what was under way, whoever has its partitions now
+        # the batch in progress is unchanged, although its partitions have another owner
+        assert one.read() == truth
         assert two.all() == []
         assert committed(kafka, topic, topic, 2) == [6, 6]
         wait_until(lambda: one.plan() is None and len(member_partitions(kafka, topic)) == 2)
-        assert committed(kafka, topic, topic, 2) == [6, 6]  # and not back to 5
+        assert committed(kafka, topic, topic, 2) == [6, 6]  # not back to 5
 
-    def test_a_member_that_was_thrown_out_goes_on_and_moves_nothing_back(self, query, kafka):
+    def test_expired_member_rejoins_without_decreasing_commits(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
         one = query(**group_query_options(topic, **hasty))
@@ -158,7 +161,7 @@ class TestGroups:
         wait_until(lambda: rows.extend(one.batch() + two.batch()) or len(rows) >= 2)
         assert sorted(rows) == [(0, 6), (1, 6)]
 
-    def test_what_is_committed_comes_before_starting_offsets(self, query, kafka):
+    def test_committed_offsets_override_starting_offsets(self, query, kafka):
         topic, _ = filled_topic(kafka, 2, 10)
         with Consumer(kafka.servers, group_id=topic) as consumer:
             consumer.assign([(topic, 0), (topic, 1)])
@@ -169,8 +172,8 @@ class TestGroups:
             *((1, n) for n in range(5)),
         ]
 
-    def test_what_nobody_has_begun_is_begun_once(self, query, kafka):
-        """With ``latest``: records that come while a partition changes hands are not left out."""
+    def test_latest_start_is_committed_for_the_next_owner(self, query, kafka):
+        """With ``latest``, records that arrive during a handover are not skipped."""
         topic, _ = filled_topic(kafka, 1, 5)
         options = {"subscribe": topic, "kafka__group__id": topic}
         one = query(**options)
@@ -180,7 +183,7 @@ class TestGroups:
         produce(kafka, topic, 1)
         assert query(**options).all() == [(0, 5)]
 
-    def test_new_partitions_are_read_from_their_beginning(self, query, kafka):
+    def test_new_partitions_are_read_from_earliest(self, query, kafka):
         topic, _ = filled_topic(kafka, 1, 5)
         options = {"subscribe": topic, "kafka__group__id": topic}
         one = query(kafka__metadata__max__age__ms="100", **options)
@@ -191,7 +194,7 @@ class TestGroups:
         wait_until(lambda: rows.extend(one.batch()) or len(rows) >= 2)
         assert sorted(rows) == [(0, 5), (1, 0)]
 
-    def test_a_pattern_takes_in_new_topics(self, query, kafka):
+    def test_pattern_includes_new_topics(self, query, kafka):
         topic, truth = filled_topic(kafka, 1, 5)
         options = {"subscribePattern": f"{topic}(x.*)?", "startingOffsets": "earliest"}
         one = query(kafka__metadata__max__age__ms="100", kafka__group__id=topic, **options)
@@ -200,7 +203,7 @@ class TestGroups:
         produce(kafka, f"{topic}x", 1)
         assert wait_until(one.batch) == [(0, 0)]
 
-    def test_assigned_partitions_are_committed_without_a_membership(self, query, kafka):
+    def test_assigned_partitions_are_committed_without_joining(self, query, kafka):
         topic, truth = filled_topic(kafka)
         options = group_query_options(topic, assign=f'{{"{topic}": [1, 3]}}')
         del options["subscribe"]
@@ -218,7 +221,7 @@ class TestGroups:
             ("partage.assignors:ConsistentHashing", "consistent-hashing"),
         ],
     )
-    def test_any_assignor(self, query, kafka, strategy, protocol):
+    def test_configured_assignor_is_used(self, query, kafka, strategy, protocol):
         topic, truth = filled_topic(kafka, 12, 24)
         options = group_query_options(topic, kafka__partition__assignment__strategy=strategy)
         one, two = query(**options), query(**options)
@@ -232,22 +235,23 @@ class TestGroups:
         )
         assert kafka.protocol(topic) == protocol
 
-    def test_a_static_member_comes_back_to_what_it_had(self, query, kafka):
+    def test_static_member_keeps_its_assignment(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         options = group_query_options(topic, kafka__group__instance__id="i")
         one = query(**options)
         assert one.all() == truth
         (before,) = member_partitions(kafka, topic).items()
         one.stop()
-        assert member_partitions(kafka, topic) == dict([before])  # it left without a word (KIP-345)
+        # a static member does not send LeaveGroup (KIP-345)
+        assert member_partitions(kafka, topic) == dict([before])
         two = query(**options)
         assert two.all() == []
         generation = one.checkpoint[-1]["generation"]
         produce(kafka, topic, 2)
         assert two.all() == [(0, 5), (1, 5)]
-        assert two.checkpoint[-1]["generation"] == generation  # nobody had to rebalance
+        assert two.checkpoint[-1]["generation"] == generation  # no rebalance happened
 
-    def test_the_broker_may_be_away_for_a_while(self, query):
+    def test_query_survives_broker_restart(self, query):
         from partage.testing import BrokerProcess
 
         with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
@@ -265,7 +269,7 @@ class TestGroups:
 
 
 class TestTriggers:
-    def test_no_more_than_may_be(self, query, kafka):
+    def test_max_offsets_per_trigger_is_respected(self, query, kafka):
         topic, _ = filled_topic(kafka, 4, 100)
         kafka.produce(topic, [{"value": b"x", "partition": 0}] * 100)
         one = query(**group_query_options(topic, maxOffsetsPerTrigger="40"))
@@ -274,11 +278,11 @@ class TestTriggers:
         assert one.checkpoint[-1]["lag"] == {topic: {"0": 100, "1": 20, "2": 20, "3": 20}}
         assert len(one.batch(one.everything())) == 160
 
-    def test_not_before_there_is_enough(self, query, kafka):
+    def test_min_offsets_per_trigger_delays_batch(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         options = group_query_options(topic, minOffsetsPerTrigger="4", maxTriggerDelay="1h")
         one = query(**options)
-        assert one.batch() == truth  # the first batch waits for nothing
+        assert one.batch() == truth  # the first batch does not wait
         produce(kafka, topic, 1, 3)
         assert one.batch() == []
         assert committed(kafka, topic, topic, 2) == [5, 5]
@@ -287,16 +291,16 @@ class TestTriggers:
         produce(kafka, topic, 1)
         one.stop()
         again = query(checkpoint=one.checkpoint, **options)
-        assert again.available_now() == [(0, 9)]  # there will be no more
+        assert again.available_now() == [(0, 9)]  # no further records will come
 
-    def test_no_longer_than_it_may_take(self, query, kafka):
+    def test_max_trigger_delay_limits_the_wait(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         one = query(**group_query_options(topic, minOffsetsPerTrigger="4", maxTriggerDelay="300ms"))
         assert one.batch() == truth
         produce(kafka, topic, 1)
         assert wait_until(one.batch) == [(0, 5)]
 
-    def test_available_now_ends_where_the_topics_ended(self, query, kafka):
+    def test_available_now_ends_at_initial_end_offsets(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         one = query(**group_query_options(topic, maxOffsetsPerTrigger="4"))
         one.reader.prepareForTriggerAvailableNow()
@@ -304,7 +308,7 @@ class TestTriggers:
         assert sorted(one.all()) == truth
         assert committed(kafka, topic, topic, 2) == [5, 5]
 
-    def test_an_idle_call_waits_and_can_be_interrupted(self, query, kafka):
+    def test_idle_call_waits_for_fetch_max_wait(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         one = query(**group_query_options(topic, kafka__fetch__max__wait__ms="300"))
         assert one.all() == truth
@@ -314,7 +318,7 @@ class TestTriggers:
 
 
 class TestOutsideAnyGroup:
-    def test_everything_is_read_by_everybody(self, query, kafka):
+    def test_each_query_reads_all_partitions(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         options = {"subscribe": topic, "startingOffsets": "earliest", "minPartitions": "6"}
         one, two = query(**options), query(**options)
@@ -328,7 +332,7 @@ class TestOutsideAnyGroup:
         wait_until(lambda: rows.extend(again.batch()) or len(rows) >= 3)
         assert sorted(rows) == [(0, 6), (1, 6), (2, 0)]
 
-    def test_where_a_query_begins(self, query, kafka):
+    def test_starting_options_are_applied(self, query, kafka):
         topic = kafka.topic(2)
         records = [{"value": b"x", "partition": n % 2, "timestamp": 1000 + n} for n in range(10)]
         kafka.produce(topic, records)

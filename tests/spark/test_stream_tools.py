@@ -1,7 +1,7 @@
-"""What other people's tools tell of a streaming query while it runs.
+"""Progress of a running streaming query as shown by other tools.
 
-kcat knows no groups from outside: it reads the records of their offsets. (``-o stored`` with a
-group.id ends in an assertion of librdkafka's.) Kafka's own tool shows the lag.
+kcat cannot query a group, so it reads the topic of the committed offsets. (``-o stored`` with a
+group.id fails an assertion in librdkafka.) Kafka's consumer-groups tool shows the lag.
 """
 
 import re
@@ -22,7 +22,7 @@ __all__ = ["stream"]
 
 
 def lags(servers, group):
-    """Committed offset and lag of each partition, and whose it is, by Kafka's tool."""
+    """Return committed offset, lag and client id of each partition, from Kafka's tool."""
     said = tool("consumer-groups", servers, "--describe", "--group", group)
     row = rf"^{group}\s+{group}\s+(\d+)\s+(\d+)\s+\d+\s+(\d+)\s+\S+\s+\S+\s+(\S+)"
     found = re.findall(row, said, re.MULTILINE)
@@ -30,9 +30,9 @@ def lags(servers, group):
 
 
 def last_commits(servers, group, topic):
-    """What a group has committed of each partition, by kcat from the topic of the offsets."""
+    """Return a group's last commits of each partition, read by kcat from the offsets topic."""
     command = [*debs.command(), "-b", servers, "-C", "-t", "__consumer_offsets", "-e", "-q"]
-    # A value is a version of one digit, the offset, and more, which kcat leaves out.
+    # A value is a one-digit version, the offset, and fields that kcat skips.
     command += ["-o", "beginning", "-s", "value=>hq", "-f", r"%k\x01%s\x02"]
     ran = subprocess.run(command, env=debs.environment(), capture_output=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
@@ -42,12 +42,12 @@ def last_commits(servers, group, topic):
     return {int.from_bytes(partition): int(offset) for partition, offset in found}
 
 
-def test_kafkas_tool_and_kcat_see_how_far_a_query_is(stream, kafka):
+def test_kafka_tool_and_kcat_show_query_progress(stream, kafka):
     topic, _ = filled_topic(kafka, 2)
     query = stream(kafka__client__id="archivist", **grouped(topic))
     query.has(100)
     wait_until(lambda: committed(kafka, topic, topic, 2) == [50, 50])
-    query.may_go_on.clear()  # from here on a batch is under way
+    query.may_go_on.clear()  # from here on a batch is in progress
     produce(kafka, topic, 2, 10)
     wait_until(lambda: len(query.rows) > 100)
     shown = wait_until(lambda: lags(kafka.servers, topic))

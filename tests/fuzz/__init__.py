@@ -1,1 +1,1 @@
-"""Damaged frames, messages, record batches and stored state, as many as there is time for."""
+"""Fuzzer for frames, messages, record batches and stored state."""

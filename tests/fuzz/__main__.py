@@ -1,8 +1,7 @@
 """Fuzz until interrupted, or for some seconds: ``make fuzz SECONDS=60``.
 
-Every case has a number, and comes out of the seed, its target's name and that number alone: what
-was found is told with the command that tries it again. What is counted are the tries, several a
-case.
+Each case has a number and depends only on the seed, the name of its target and that number. A
+finding is printed with the command that repeats it. The report counts tries; a case has several.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SHOWN_EVERY_S = 0.5
 
 
 def opened(name: str, stack: ExitStack) -> Target:
-    """A target, ready; what it needs ends with the stack."""
+    """Open a target; its resources are released with the stack."""
     if name == "frames":
         return stack.enter_context(Frames.running())
     if name == "requests":
@@ -37,7 +36,7 @@ def opened(name: str, stack: ExitStack) -> Target:
 
 
 def dice(seed: int, name: str, number: int) -> Random:
-    """What decides a case."""
+    """Return the random generator of a case."""
     return Random(f"{seed} {name} {number}")
 
 
@@ -54,13 +53,18 @@ def _table(tried: dict[str, Counter[str]]) -> Table:
 
 
 def main() -> int:
-    """1 if something was found."""
+    """Run the fuzzer; return 1 after a finding."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**9))
-    parser.add_argument("--target", choices=NAMES, help="this one only")
-    parser.add_argument("--tries", type=float, default=float("inf"), help="so many, all together")
-    parser.add_argument("--case", type=int, help="this number only")
+    parser.add_argument("--target", choices=NAMES, help="run only this target")
+    parser.add_argument(
+        "--tries",
+        type=float,
+        default=float("inf"),
+        help="stop after this many tries of all targets",
+    )
+    parser.add_argument("--case", type=int, help="run only the case with this number")
     chosen = parser.parse_args()
     names = [chosen.target] if chosen.target else NAMES
     numbers = count() if chosen.case is None else iter([chosen.case])
@@ -82,7 +86,7 @@ def main() -> int:
                     live.update(_table(tried), refresh=True)
                     traceback.print_exc()
                     again = f"--seed {chosen.seed} --target {name} --case {number}"
-                    print(f"found; again with: python -m fuzz {again}", file=sys.stderr)
+                    print(f"finding; repeat it with: python -m fuzz {again}", file=sys.stderr)
                     return 1
             if time.monotonic() >= show_at:
                 live.update(_table(tried), refresh=True)
@@ -91,7 +95,9 @@ def main() -> int:
                 break
         live.update(_table(tried), refresh=True)
     tries, took_s = _total(tried), time.monotonic() - begin
-    console.print(f"{tries:,} tries in {took_s:,.0f} s ({tries / took_s:,.0f} a second): all fine")
+    console.print(
+        f"{tries:,} tries in {took_s:,.0f} s ({tries / took_s:,.0f} per second): no findings"
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Requests to a broker in the same thread: its own connections, without sockets between."""
+"""Requests to a broker in the same thread, through its connections but without sockets."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from partage.log.memory_disk import MemoryDisk
 from partage.model.settings import BrokerSettings
 from partage.testing.broker import TEST_OVERRIDES
 
-#: What the requests of so many cases leave behind is what they asked for; then comes a new broker.
+#: Cases after which a new broker starts. Successful requests leave topics and groups in the old
+#: one.
 _CASES_A_BROKER: Final = 2_000
 _GROWTH_MAX_BYTES: Final = 512 << 20
-_TURNS: Final = 4  # of the loop, until what is not answered waits for something
+# event loop turns after which a request without response must be waiting for something
+_TURNS: Final = 4
 _HANGS_AFTER_S: Final = 5.0
 
 
 class BrokerRequests:
-    """Each case a connection of its own, in a broker that must stay as it was."""
+    """A broker that receives each case on a separate connection and must not change."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, faults: list[str]) -> None:
         self._loop = loop
@@ -41,7 +43,7 @@ class BrokerRequests:
     @classmethod
     @contextmanager
     def running(cls) -> Iterator[BrokerRequests]:
-        """With a loop of its own."""
+        """Open a target with a separate event loop."""
         faults: list[str] = []
         watch, logger = Faults(faults), logging.getLogger("partage")
         logger.addHandler(watch)
@@ -55,7 +57,7 @@ class BrokerRequests:
                 logger.removeHandler(watch)
 
     def fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something went wrong that nobody waits for."""
+        """Record an exception that no task handles."""
         self._faults.append(repr(context))
 
     def try_one(self, rng: Random) -> list[str]:
@@ -64,7 +66,7 @@ class BrokerRequests:
             self._broker = self._loop.run_until_complete(_started())
             self._room = self._broker.server.memory_pool.available_bytes
         self._cases += 1
-        begin = time.process_time()  # this process may have to wait, or be stopped
+        begin = time.process_time()  # CPU time, because the process may be suspended
         outcomes = self._loop.run_until_complete(self._all_exchanged(frames(rng)))
         took_s = time.process_time() - begin
         assert took_s < _HANGS_AFTER_S, f"it took {took_s:.1f} s"
@@ -96,20 +98,21 @@ class BrokerRequests:
         return outcome
 
     def stop(self) -> None:
-        """End the broker: nothing is left of any connection, and not much memory."""
+        """Stop the broker; check that all connections and most memory were released."""
         if self._broker is None:
             return
         server = self._broker.server
-        assert not server.connections, f"{len(server.connections)} connections are left"
+        assert not server.connections, f"{len(server.connections)} connections are still open"
         assert not server.unsent_bytes
         self._loop.run_until_complete(self._broker.stop())
         assert server.memory_pool.available_bytes == self._room, (
-            "a request's room was not given back"
+            "the memory budget of a request was not released"
         )
         self._broker = None
         grown_to = psutil.Process().memory_info().rss
         if self._begin_bytes is None:
-            self._begin_bytes = grown_to  # with all codecs compiled, and memory that will be reused
+            # after all codecs are compiled and memory pools are filled
+            self._begin_bytes = grown_to
         growth = grown_to - self._begin_bytes
         assert growth < _GROWTH_MAX_BYTES, f"the process has grown by {growth >> 20} MB"
 
@@ -122,7 +125,7 @@ async def _started() -> Broker:
 
 
 class _Transport(asyncio.Transport):
-    """Takes answers, and forgets them."""
+    """Discards responses."""
 
     def __init__(self, lost: Callable[[Exception | None], None]) -> None:
         super().__init__()
@@ -153,6 +156,6 @@ class _Transport(asyncio.Transport):
         self.close()
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """Report the connection as lost."""
         self.is_open = False
         self._lost(None)

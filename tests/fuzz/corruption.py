@@ -1,4 +1,4 @@
-"""Bytes made wrong at random, mostly where parsers decide: lengths, counts, varints, ends."""
+"""Random damage to bytes, mostly where parsers decide: lengths, counts, varints, ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _INTEGERS = (
     b"\x80" + b"\x00" * 7,
     b"\xff\xff\xff\xff\x07",  # the largest length of a compact field
     b"\xff\xff\xff\xff\x0f",
-    b"\xff" * 10,  # varints without an end
+    b"\xff" * 10,  # varints without end
     b"\x80" * 12,
 )
 
 
 def damaged(rng: Random, content: bytes) -> bytes:
-    """The bytes with one to five things wrong; now and then with none."""
+    """Return the bytes with up to five faults, sometimes none."""
     out = bytearray(content)
     for _ in range(rng.choice((0, 1, 1, 1, 2, 5))):
         at = rng.randrange(len(out) + 1)
@@ -49,7 +49,7 @@ def damaged(rng: Random, content: bytes) -> bytes:
 
 
 def reframed(rng: Random, request: bytes) -> bytes:
-    """A request behind its length, which is wrong now and then."""
+    """Return a request frame, sometimes with a wrong length."""
     size = len(request)
     if rng.random() < 0.05:
         size = rng.choice((-1, 0, size - 1, size + 1, 2 * size, 2**31 - 1, -(2**31)))

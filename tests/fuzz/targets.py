@@ -1,5 +1,7 @@
-"""What is fuzzed: in each case a target makes something sound, damages it in several ways, and says
-what came of each.
+"""Targets of the fuzzer.
+
+In each case a target creates valid input, damages it in several ways, and reports the result of
+each try.
 """
 
 from __future__ import annotations
@@ -42,20 +44,20 @@ from wire.random_messages import CASES, random_message
 from wire.records import corruption as batches
 from wire.records.batch_factory import log, marker, sealed_log
 
-#: In how many ways something is damaged: making it takes longer than trying it.
+#: Tries per case. Creating the input takes longer than trying it.
 WAYS: Final = 10
 
 
 class Target(Protocol):
-    """Something that takes bytes from others."""
+    """A parser of untrusted bytes."""
 
     def try_one(self, rng: Random) -> list[str]:
-        """Try a case; what came of each damage, in a word. Anything raised is a finding."""
+        """Run a case; return the result of each try as a word. Any exception is a finding."""
         ...
 
 
 class Messages:
-    """Requests and responses of all APIs in all versions: read, or `Malformed`."""
+    """Requests and responses of all APIs and versions: decoded, or `MalformedError`."""
 
     def try_one(self, rng: Random) -> list[str]:
         case = rng.choice(CASES)
@@ -64,7 +66,7 @@ class Messages:
 
 
 class Batches:
-    """Logs of record batches: the compiled and the plain decoder say the same of them."""
+    """Logs of record batches: the compiled and the plain decoder must agree."""
 
     def __init__(self) -> None:
         from partage.wire.records import _native
@@ -162,7 +164,7 @@ _GROWTH_MAX_BYTES = 512 << 20
 
 
 class Frames:
-    """Requests to a broker that runs: it stays, loses nothing, runs into no fault of its own."""
+    """Requests to a running broker: it must stay up, lose nothing and report no internal error."""
 
     def __init__(self, broker: ThreadedBroker) -> None:
         self._servers = broker.bootstrap_servers
@@ -178,7 +180,7 @@ class Frames:
     @classmethod
     @contextmanager
     def running(cls) -> Iterator[Frames]:
-        """With a broker of its own."""
+        """Open a target with a separate broker."""
         with ThreadedBroker() as broker:
             target = cls(broker)
             watch = Faults(target._faults)
@@ -200,7 +202,7 @@ class Frames:
     def _exchanged(self, content: bytes) -> str:
         host, _, port = self._servers.rpartition(":")
         with socket.create_connection((host, int(port))) as client:
-            client.settimeout(0.01)  # some requests wait, and that is right
+            client.settimeout(0.01)  # some requests wait, which is correct
             try:
                 client.sendall(content)
                 return "answered" if client.recv(1 << 16) else "closed"
@@ -218,7 +220,7 @@ class Frames:
 
 
 class Faults(logging.Handler):
-    """Gathers exceptions that the broker had to log."""
+    """Collects exceptions that the broker logged."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -233,14 +235,14 @@ _REQUESTS = [case for case in CASES if case.side == "request"]
 
 
 def frames(rng: Random) -> Iterator[bytes]:
-    """What connections send, one each: a request, damaged, and now and then more behind it."""
+    """Return the bytes of several connections: a damaged request, sometimes with more after it."""
     sound = [request(rng) for _ in range(rng.choice((1, 1, 3)))]
     for _ in range(WAYS):
         yield b"".join(reframed(rng, damaged(rng, one)) for one in sound)
 
 
 def request(rng: Random) -> bytes:
-    """A sound request without its length; a quarter of them bring records."""
+    """Return a valid request without its length; a quarter of them contain records."""
     if rng.random() < 0.25:
         case = rng.choice([c for c in _REQUESTS if c.api is PRODUCE])
         blob = sealed_log(batches.damaged(rng, log(rng, rng.choice((1, 1, 2)))))

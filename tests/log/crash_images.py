@@ -1,7 +1,7 @@
-"""Disks as power failures leave them, as many as one likes: ``make images IMAGES=100000``.
+"""Disk images after power failures, in any number: ``make images IMAGES=100000``.
 
-Each story of `crash_stories` runs with the power going out before each of its operations, and half
-of what is left sees another failure during the start. What survives is drawn from the seed.
+Each scenario of `crash_scenarios` runs with a power failure before each of its operations. Half of
+the resulting images see another failure during recovery. The seed decides which bytes survive.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from partage.lab.environment.disk import CrashDisk, PowerLossError
 from .crash_scenarios import SCENARIOS, check_recovery, crashes
 from .partition_host import Host
 
-_AGAIN_MAX = 40  # operations of a start, about
+_AGAIN_MAX = 40  # approximate number of operations of a start
 
 
 def crashes_again(host: Host, rng: Random) -> bool:
-    """The power goes out while it starts, unless the start takes fewer operations."""
+    """Fail during the start; return False if the start takes fewer operations."""
     assert isinstance(host.disk, CrashDisk)
     host.disk.crash_after = rng.randrange(_AGAIN_MAX)
     try:
@@ -36,7 +36,7 @@ def crashes_again(host: Host, rng: Random) -> bool:
 
 
 def main() -> int:
-    """1 if an image was not recovered as it should be."""
+    """Run the scenarios; return 1 if an image was not recovered correctly."""
     parser = argparse.ArgumentParser(prog="python -m log.crash_images", description=__doc__)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**9))
@@ -51,14 +51,14 @@ def main() -> int:
                     if rng.random() < 0.5:
                         images += crashes_again(host, rng)
                     check_recovery(name, host, ended)
-                except Exception:  # whatever it is, an image that is not recovered is told
+                except Exception:  # any exception is a finding and is reported
                     traceback.print_exc()
                     print(f"{name}, seed {seed}, operation {operation}", file=sys.stderr)
                     return 1
         if images >= chosen.images:
             break
     took_s = time.monotonic() - begin
-    print(f"{images:,} images in {took_s:,.0f} s, from seed {chosen.seed}: all recovered right")
+    print(f"{images:,} images in {took_s:,.0f} s, from seed {chosen.seed}: all recovered correctly")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What is done to a log when the power goes out, and what a start must find afterwards."""
+"""Scenarios of power failures, and checks of the state after recovery."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PRODUCER = 7
 
 
 class CrashScenario(NamedTuple):
-    """What is there before, what is done when the power goes out, and what must hold after."""
+    """An initial state, an action during which the power fails, and the expected result."""
 
     prepare: Callable[[], Host]
     action: Callable[[Host], object]
-    start: range  # where the log may start
-    end: range  # and end
+    start: range  # possible log start offsets
+    end: range  # possible log end offsets
 
 
 class State(NamedTuple):
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 def sequenced(count: int, start: int = 0) -> list[bytes]:
-    """Batches of one record each from an idempotent producer; keys come again and again."""
+    """Return batches of one record each from an idempotent producer; keys repeat."""
     return [
         batch((b"key%d" % (n % 3), b"%d" % n * 30), at_ms=NOW_MS + n, producer=(PRODUCER, 0, n))
         for n in range(start, start + count)
@@ -109,7 +109,7 @@ SCENARIOS = {
 
 
 def crashed_at(story: CrashScenario, operation: int, rng: Random) -> tuple[Host, bool]:
-    """The story with the power going out before an operation, or not at all if it has fewer."""
+    """Run the scenario with a power failure before an operation, or without one if it has fewer."""
     host = story.prepare()
     assert isinstance(host.disk, CrashDisk)
     host.disk.crash_after = operation
@@ -127,7 +127,7 @@ def state_of(host: Host) -> State:
 
 
 def crashes(story: CrashScenario, seed: int) -> Iterator[tuple[Host, bool]]:
-    """The story with the power going out before each of its operations, and after all of them."""
+    """Yield the scenario with a power failure before each operation, and after all of them."""
     operation, ended = 0, False
     while not ended:
         host, ended = crashed_at(story, operation, Random(seed * 1000 + operation))
@@ -136,7 +136,7 @@ def crashes(story: CrashScenario, seed: int) -> Iterator[tuple[Host, bool]]:
 
 
 def check_recovery(name: str, host: Host, ended: bool) -> None:
-    """Start on what a power failure has left of a story, and look at it."""
+    """Start after the power failure of a scenario and check the state."""
     host.open()
     state = state_of(host)
     check(SCENARIOS[name], state, ended)
@@ -168,7 +168,7 @@ def check_times(host: Host, state: State) -> None:
 
 
 def append_and_check(host: Host, end: int) -> None:
-    """The producer sends again what it does not know to have arrived, and goes on."""
+    """Let the producer repeat batches without a known result, and continue."""
     for payload, offset in zip(sequenced(3, end - 1), range(end - 1, end + 2), strict=True):
         if offset >= 0:
             assert host.append(payload).base_offset == offset

@@ -1,4 +1,4 @@
-"""A directory as a disk, the shortest way."""
+"""A minimal `Disk` on a real directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shell for one partition, as small as can be, and batches to append."""
+"""A minimal shell for one partition, and batches to append."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     compression: int = 0,
 ) -> bytes:
-    """A batch of these values, or keys and values; ``producer`` is id, epoch, sequence."""
+    """Return a batch of values, or of keys and values; ``producer`` is id, epoch, sequence."""
     pairs = [value if isinstance(value, tuple) else (None, value) for value in values]
     producer_id, epoch, sequence = producer
     return encode_batch(
@@ -50,7 +50,7 @@ def batch(
 
 
 def unreadable(made: bytes) -> bytes:
-    """The same batch with a right checksum over something that cannot be unpacked."""
+    """Return the same batch with a valid checksum, but content that cannot be decompressed."""
     content = bytearray(made)
     content[HEADER_SIZE : HEADER_SIZE + 4] = b"????"
     content[17:21] = checksum(content, 0, len(content)).to_bytes(4, "big")
@@ -58,7 +58,7 @@ def unreadable(made: bytes) -> bytes:
 
 
 class Host:
-    """Holds a partition: performs what its log asks for."""
+    """A partition with a shell that performs the I/O of its log."""
 
     def __init__(self, disk: Disk | None = None, **configs: object) -> None:
         self.disk: Disk = disk if disk is not None else MemoryDisk()
@@ -68,7 +68,7 @@ class Host:
         self.opened = self.open()
 
     def open(self, *, cuts_nothing: bool = False) -> OpenedPartition:
-        """Open the partition, first or again; what was not flushed is forgotten."""
+        """Open or reopen the partition. Writes that were not flushed are lost."""
         self.writes = []
         markers = CheckpointFile.load(self.disk, [(TOPIC_ID, 0)])
         self.opened = open_partition(
@@ -84,14 +84,14 @@ class Host:
         return self.opened
 
     def append(self, payload: Buffer, **options: bool) -> AppendResult:
-        """Append and let the writes wait for `flush`."""
+        """Append; the writes wait for `flush`."""
         appended = self.log.append(payload, at_ms=self.now_ms, **options)
         assert isinstance(appended, AppendResult), appended
         self.writes += appended.writes
         return appended
 
     def refused(self, payload: Buffer) -> Refusal:
-        """Append what has to be refused."""
+        """Append a payload that must be refused."""
         end_offset = self.log.end_offset
         refusal = self.log.append(payload, at_ms=self.now_ms)
         assert isinstance(refusal, Refusal), refusal
@@ -99,7 +99,7 @@ class Host:
         return refusal
 
     def flush(self, *, sync: bool = True, sync_marker: bool = False) -> None:
-        """Write what was appended, durably or as the operating system likes."""
+        """Perform the pending writes, synced or not."""
         end_offset, writes, self.writes = self.log.end_offset, self.writes, []
         perform_writes(self.disk, writes, sync=sync)
         perform_writes(self.disk, [self.log.mark_durable(end_offset, synced=sync)], sync=False)
@@ -107,13 +107,13 @@ class Host:
             self.disk.sync(CHECKPOINT_FILE)
 
     def write(self, *payloads: Buffer) -> None:
-        """Append and flush each."""
+        """Append and flush each payload."""
         for payload in payloads:
             self.append(payload)
             self.flush()
 
     def perform(self, step: DurableStep | Refusal | None) -> None:
-        """Do a step and its removals."""
+        """Perform a step and its removals."""
         assert isinstance(step, DurableStep), step
         perform_step(self.disk, step)
         for path in step.removals:
@@ -123,7 +123,7 @@ class Host:
         self.perform(self.log.close())
 
     def compact(self, **options: int) -> CompactionResult | None:
-        """Compact if it is time."""
+        """Compact if a compaction is due."""
         plan = self.log.plan_compaction(self.now_ms)
         if plan is None:
             return None
@@ -133,13 +133,13 @@ class Host:
         return compacted
 
     def fetch(self, offset: int, bytes_max: int = 1 << 20) -> bytes:
-        """What a consumer gets."""
+        """Return the bytes that a consumer receives."""
         slices = self.log.locate(offset, bytes_max)
         assert not isinstance(slices, Refusal), slices
         return b"".join(self.disk.read(one.path, one.position, one.length) for one in slices)
 
     def records(self) -> list[RecordTuple]:
-        """All records that can be read, fetch by fetch."""
+        """Return all readable records, one fetch after the other."""
         records, offset = list[RecordTuple](), self.log.log_start_offset
         while content := self.fetch(offset, 700):
             found = decode_records(content, offset)

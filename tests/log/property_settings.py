@@ -1,5 +1,7 @@
-"""How many examples the property tests try: a few, always the same, or with
-``PARTAGE_PROPERTIES=long`` many (``PARTAGE_EXAMPLES``), others each time.
+"""Settings of the property tests.
+
+By default they try a few fixed examples. With ``PARTAGE_PROPERTIES=long`` they try
+``PARTAGE_EXAMPLES`` random ones.
 """
 
 from __future__ import annotations

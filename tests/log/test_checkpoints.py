@@ -1,4 +1,4 @@
-"""The file of markers."""
+"""The checkpoint file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKER = Checkpoint(base_offset=5, position=77, end_offset=9, log_start_offset=6
 CLEAN = Checkpoint(base_offset=2**62, position=2**31 - 1, end_offset=2**62 + 1, is_clean=True)
 
 
-def test_markers_are_found_again_in_their_slots() -> None:
+def test_checkpoints_after_reload_are_in_their_slots() -> None:
     disk = MemoryDisk()
     markers = CheckpointFile.load(disk, [])
     assert disk.size(CHECKPOINT_FILE) == 0
@@ -28,7 +28,7 @@ def test_markers_are_found_again_in_their_slots() -> None:
     assert markers.damaged_count == 0
 
 
-def test_the_latest_marker_is_the_one_that_counts() -> None:
+def test_checkpoint_latest_write_wins() -> None:
     markers = CheckpointFile.load(MemoryDisk(), [])
     slot = markers.slot(A, 0)
     slot.prepare_write(MARKER)
@@ -36,7 +36,7 @@ def test_the_latest_marker_is_the_one_that_counts() -> None:
     assert markers.slot(A, 0) is slot
 
 
-def test_slots_of_topics_that_are_gone_are_used_again() -> None:
+def test_slot_of_deleted_topic_is_reused() -> None:
     disk = MemoryDisk()
     markers = CheckpointFile.load(disk, [])
     for topic_id in (A, B):
@@ -47,7 +47,7 @@ def test_slots_of_topics_that_are_gone_are_used_again() -> None:
     assert CheckpointFile.load(disk, [(B, 0)]).slot(A, 0).number == 0
 
 
-def test_a_slot_lies_within_a_sector() -> None:
+def test_slot_fits_one_sector() -> None:
     assert 512 % SLOT_SIZE == 0
 
 
@@ -63,5 +63,5 @@ def test_damaged_slots_are_counted() -> None:
     assert markers.get(A, 1) is markers.get(A, 2) is None
 
 
-def test_a_missing_file_is_damage_where_there_are_partitions() -> None:
+def test_missing_file_with_partitions_counts_as_damage() -> None:
     assert CheckpointFile.load(MemoryDisk(), [(A, 0)]).damaged_count == 1

@@ -1,4 +1,4 @@
-"""Compaction: of each key the last record stays."""
+"""Log compaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUE = b"v" * 40
 
 
 def host_of(*pairs: Pair, **configs: object) -> Host:
-    """A host with a batch a pair, three to a segment or so, and one to close the last of them."""
+    """Return a host with one batch per pair, about three per segment, and all of them closed."""
     host = Host(**{"segment_bytes": 400, "cleanup_policy": "compact", **configs})
     host.write(*map(batch, pairs))
     return host
@@ -51,7 +51,7 @@ def kept(host: Host) -> list[tuple[int, bytes | None]]:
     return [(record[0], record[2]) for record in host.records() if record[2] != b"filler"]
 
 
-def test_the_last_record_of_each_key_stays_where_it_was() -> None:
+def test_compaction_keeps_last_record_of_each_key() -> None:
     keys = [b"a", b"b", b"a", b"c", b"b", b"a", b"d"]
     host = closed_by(host_of(*((key, VALUE) for key in keys)))
     before = {record[0]: record for record in host.records()}
@@ -64,7 +64,7 @@ def test_the_last_record_of_each_key_stays_where_it_was() -> None:
         assert kept(host) == [(3, b"c"), (4, b"b"), (5, b"a"), (6, b"d")]
 
 
-def test_a_batch_is_rewritten_with_what_stays_of_it() -> None:
+def test_batch_is_rewritten_with_retained_records() -> None:
     records = [
         SimpleRecord(b"a", b"1" * 99, [("h", b"x"), ("n", None)], NOW_MS),
         SimpleRecord(b"b", b"2" * 99, (), NOW_MS + 7),
@@ -87,7 +87,7 @@ def test_a_batch_is_rewritten_with_what_stays_of_it() -> None:
     assert second.max_timestamp_ms == NOW_MS + 7
 
 
-def test_a_fetch_in_a_gap_goes_on_after_it() -> None:
+def test_fetch_in_gap_continues_after_it() -> None:
     host = closed_by(host_of(*((b"a", VALUE) for _ in range(9)), (b"b", VALUE)))
     host.compact()
     for offset in range(10):
@@ -97,7 +97,7 @@ def test_a_fetch_in_a_gap_goes_on_after_it() -> None:
     assert host.log.timestamp_lookup(0)() == (8, NOW_MS)
 
 
-def test_small_segments_are_joined() -> None:
+def test_small_segments_are_merged() -> None:
     host = closed_by(host_of(*((b"a", VALUE) for _ in range(20)), segment_bytes=1000))
     for _ in range(3):
         closed_by(host)
@@ -108,7 +108,7 @@ def test_small_segments_are_joined() -> None:
     assert kept(host) == [(19, b"a")]
 
 
-def test_a_tombstone_stays_as_long_as_it_should() -> None:
+def test_tombstone_is_kept_for_delete_retention_ms() -> None:
     host = closed_by(
         host_of((b"a", VALUE), (b"b", VALUE), (b"a", None), delete_retention_ms=DAY_MS)
     )
@@ -123,14 +123,14 @@ def test_a_tombstone_stays_as_long_as_it_should() -> None:
     assert kept(host) == [(1, b"b")]
 
 
-def test_an_old_tombstone_counts_from_its_first_compaction() -> None:
+def test_old_tombstone_is_kept_from_its_first_compaction() -> None:
     host = host_of((b"a", VALUE), (b"a", None), delete_retention_ms=DAY_MS)
     host.now_ms += 10 * DAY_MS
     closed_by(host).compact()
     assert kept(host) == [(1, b"a")]
 
 
-def test_no_more_keys_are_held_than_allowed() -> None:
+def test_compaction_holds_at_most_keys_max() -> None:
     pairs = [(b"%d" % (n % 7), b"%d" % n * 20) for n in range(21)]
     host = closed_by(host_of(*pairs, min_cleanable_dirty_ratio=0))
     rounds = 0
@@ -143,18 +143,18 @@ def test_no_more_keys_are_held_than_allowed() -> None:
     assert kept(host) == [(n, b"%d" % (n % 7)) for n in range(14, 21)]
 
 
-def test_it_is_done_when_it_is_worth_while() -> None:
+def test_compaction_starts_at_dirty_ratio() -> None:
     host = host_of(*((b"%d" % n, VALUE) for n in range(12)), min_cleanable_dirty_ratio=0.5)
     closed_by(host)
     assert host.compact() is not None
     assert host.compact() is None
     host.write(*[batch((b"x", VALUE))] * 6)
-    assert host.compact() is None  # less than half is new
+    assert host.compact() is None  # less than half is dirty
     host.write(*[batch((b"x", VALUE))] * 12)
     assert host.compact() is not None
 
 
-def test_records_are_safe_while_they_are_young_and_due_when_they_are_old() -> None:
+def test_compaction_honors_min_and_max_lag() -> None:
     host = host_of(*((b"a", VALUE) for _ in range(9)), min_compaction_lag_ms=1000)
     assert host.compact() is None
     host.now_ms += 1000
@@ -171,15 +171,15 @@ def test_records_are_safe_while_they_are_young_and_due_when_they_are_old() -> No
     assert host.compact() is not None
 
 
-def test_topics_that_are_not_compacted_are_left_alone() -> None:
+def test_uncompacted_topic_is_unchanged() -> None:
     assert host_of(*((b"a", VALUE) for _ in range(9)), cleanup_policy="delete").compact() is None
 
 
-def test_appends_and_reads_go_on_meanwhile() -> None:
+def test_appends_and_reads_continue_during_compaction() -> None:
     host = closed_by(host_of(*((b"a", VALUE) for _ in range(9))))
     plan = host.log.plan_compaction(NOW_MS)
     assert plan is not None
-    assert host.log.plan_compaction(NOW_MS) is None  # one at a time
+    assert host.log.plan_compaction(NOW_MS) is None  # one compaction at a time
     slices = host.log.locate(4, 10_000)
     host.write(*[batch((b"b", VALUE))] * 6)
     compacted = compact(host.disk, plan)
@@ -199,7 +199,7 @@ def test_appends_and_reads_go_on_meanwhile() -> None:
 
 
 class KeepingDisk(MemoryDisk):
-    """Fails to remove a segment, once."""
+    """Fails once to remove a segment."""
 
     has_failed = False
 
@@ -210,14 +210,14 @@ class KeepingDisk(MemoryDisk):
         super().remove(path)
 
 
-def test_a_removal_that_failed_is_made_up_for_by_the_next_compaction() -> None:
+def test_failed_removal_is_repeated_by_next_compaction() -> None:
     small = LogConfig.from_configs({"segment.bytes": "400", "cleanup.policy": "compact"})
     large = LogConfig.from_configs({"segment.bytes": "700", "cleanup.policy": "compact"})
     host = Host(KeepingDisk())
     for value in (b"0", b"1"):
         host.log.config = small
         host.write(*[batch((b"a", VALUE + value))] * 9)
-        host.log.config = large  # so that segments are joined
+        host.log.config = large  # so that segments are merged
         if value == b"0":
             with pytest.raises(OSError, match="it stays"):
                 host.compact()
@@ -229,8 +229,8 @@ def test_a_removal_that_failed_is_made_up_for_by_the_next_compaction() -> None:
 
 
 @pytest.mark.parametrize("position", [100, 3, 7])
-def test_a_damaged_segment_is_not_compacted(position: int) -> None:
-    """Damaged anywhere: the batch's checksum does not cover its offset, the first eight bytes."""
+def test_damaged_segment_is_not_compacted(position: int) -> None:
+    """Damage several bytes; the checksum does not cover the first eight, the base offset."""
     disk = CrashDisk()
     host = Host(disk, segment_bytes=400, cleanup_policy="compact")
     host.write(*[batch((b"a", VALUE))] * 9)
@@ -243,8 +243,8 @@ def test_a_damaged_segment_is_not_compacted(position: int) -> None:
     assert host.log.plan_compaction(NOW_MS) is not None
 
 
-def test_a_batch_that_cannot_be_unpacked_stays() -> None:
-    """Of a time when the topic was not compacted, and nobody looked into it."""
+def test_unreadable_batch_is_kept() -> None:
+    """The batch dates from before the topic was compacted, and was never decompressed."""
     host = Host(segment_bytes=400)
     host.write(batch((b"a", VALUE)), unreadable(batch((b"a", VALUE), compression=1)))
     host.log.config = LogConfig.from_configs({"segment.bytes": "400", "cleanup.policy": "compact"})
@@ -255,7 +255,7 @@ def test_a_batch_that_cannot_be_unpacked_stays() -> None:
     assert others
 
 
-def test_control_batches_stay() -> None:
+def test_control_batches_are_kept() -> None:
     host = Host(segment_bytes=400, cleanup_policy="compact")
     host.append(encode_batch([SimpleRecord(b"k", b"x")], is_control=True), from_client=False)
     host.write(*[batch((b"a", VALUE))] * 12)

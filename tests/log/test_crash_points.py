@@ -1,4 +1,4 @@
-"""The power going out at each single operation of something, and of the start that follows."""
+"""Power failures at every single operation of an action, and of the start that follows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SEEDS = 4
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_what_was_durable_is_there_and_the_rest_ends_somewhere(name: str) -> None:
+def test_crash_at_any_operation_keeps_durable_records(name: str) -> None:
     for seed in range(SEEDS):
         for host, ended in crashes(SCENARIOS[name], seed):
             check_recovery(name, host, ended)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_crash_while_starting_changes_nothing(name: str) -> None:
+def test_crash_during_recovery_changes_nothing(name: str) -> None:
     for host, _ in crashes(SCENARIOS[name], 0):
         assert isinstance(host.disk, CrashDisk)
         disk = host.disk.copy()
@@ -50,7 +50,7 @@ def changes_of(topics: TopicCatalogue) -> Iterator[CatalogueChange | Refusal]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_the_catalogue_is_the_old_one_or_the_new_one(seed: int) -> None:
+def test_crash_leaves_old_or_new_catalogue(seed: int) -> None:
     for operation in range(60):
         disk = CrashDisk()
         topics = TopicCatalogue.load(disk)
@@ -75,7 +75,9 @@ def test_the_catalogue_is_the_old_one_or_the_new_one(seed: int) -> None:
         assert not [name for name in directories if name.endswith(".deleted")]
 
 
-def test_a_few_images(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_crash_images_are_recovered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["crash_images", "--images", "150", "--seed", "7"])
     assert crash_images.main() == 0
-    assert "all recovered right" in capsys.readouterr().out
+    assert "all recovered correctly" in capsys.readouterr().out

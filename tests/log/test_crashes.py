@@ -1,7 +1,7 @@
-"""Any sequence of actions, with the power going out anywhere: nothing acknowledged is lost.
+"""Random sequences of actions with power failures: no acknowledged record is lost.
 
-The model is a list of records. After a crash the log must hold all that were acknowledged, in
-their places, and of those that were not the first so-and-so many.
+The model is a list of records. After a crash the log must hold all acknowledged records at their
+offsets. Of the others it must hold a prefix.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Expected(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A batch of the idempotent producer."""
+    """Return a batch of the idempotent producer."""
 
     payload: bytes
     base_offset: int
@@ -38,7 +38,7 @@ class Sent(NamedTuple):
 
 
 class CrashingLog(RuleBasedStateMachine):
-    """One partition; ``appended`` is every record that got an offset, by offset."""
+    """A model of one partition. ``appended`` maps offsets to all records that received one."""
 
     configs: dict[str, object] = {
         "segment_bytes": 600,
@@ -143,8 +143,9 @@ class CrashingLog(RuleBasedStateMachine):
         again=st.lists(st.integers(0, 12), max_size=3),
     )
     def crash(self, action: str, after: int, killed: bool, again: list[int]) -> None:
-        """The power goes out during something, and then perhaps while starting; or only the
-        process dies at first, so that nothing is lost yet.
+        """Fail during an action, and optionally during recovery.
+
+        Optionally the process alone dies first, which loses no written bytes.
         """
         start = self.host.log.log_start_offset
         self.disk.crash_after = after
@@ -204,7 +205,9 @@ class CrashingLog(RuleBasedStateMachine):
 
 
 class CompactedLog(CrashingLog):
-    """The same of a compacted topic: each key's last record stays, and nothing is made up."""
+    """The same model for a compacted topic: the last record of each key stays, and none is
+    invented.
+    """
 
     configs = {
         "segment_bytes": 600,
@@ -228,7 +231,7 @@ class CompactedLog(CrashingLog):
 
 
 class UnsyncedLog(CrashingLog):
-    """The same where the operating system syncs when it likes: checkpoints count."""
+    """The same model with ``--sync os``: only checkpoints are durable."""
 
     syncs = False
 

@@ -1,4 +1,4 @@
-"""The disk in memory does what a directory does."""
+"""The disk in memory behaves like a directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def outcome(disk: Disk, name: str, *arguments: Any) -> object:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_they_do_the_same(seed: int, tmp_path: Path) -> None:
+def test_both_disks_behave_alike(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     disks: list[Disk] = [DirectoryDisk(tmp_path), MemoryDisk(), CrashDisk()]
     paths = ["a", "b", "x/a", "x/b", "y/a"]
@@ -49,7 +49,7 @@ def test_they_do_the_same(seed: int, tmp_path: Path) -> None:
         assert outcomes[0] == outcomes[1] == outcomes[2], (name, arguments)
 
 
-def test_a_directory_moves_with_all_that_is_in_it() -> None:
+def test_directory_is_renamed_with_its_content() -> None:
     disk = MemoryDisk()
     disk.make_directory("a/b")
     disk.write("a/b/c", 0, [b"x"])
@@ -61,7 +61,7 @@ def test_a_directory_moves_with_all_that_is_in_it() -> None:
     assert (disk.names(""), disk.names("z/b")) == ([], [])
 
 
-def test_a_directory_is_no_file() -> None:
+def test_directory_is_not_a_file() -> None:
     disk = MemoryDisk()
     disk.make_directory("a")
     with pytest.raises(IsADirectoryError):
@@ -86,7 +86,7 @@ class CountingDisk(MemoryDisk):
         self.calls.append(("sync_directory", path))
 
 
-def test_a_group_takes_as_few_calls_as_can_be() -> None:
+def test_group_of_writes_takes_few_calls() -> None:
     disk = CountingDisk()
     writes = [
         Write("a", 0, [b"12"]),
@@ -109,7 +109,7 @@ def test_a_group_takes_as_few_calls_as_can_be() -> None:
     perform_writes(disk, [])
 
 
-def test_a_file_is_replaced_as_a_whole() -> None:
+def test_replace_file_is_atomic() -> None:
     disk = MemoryDisk()
     assert read_file(disk, "a") is None
     replace_file(disk, "a", b"long content")

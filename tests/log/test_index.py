@@ -1,4 +1,4 @@
-"""The index files, and the entries in them."""
+"""The index files and their entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rising(numbers: list[int]) -> list[int]:
 
 @PROPERTY_SETTINGS
 @given(entries)
-def test_an_offset_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
+def test_offset_index_has_kafka_format(given_entries: list[tuple[int, int]]) -> None:
     offsets = rising([offset for offset, _ in given_entries])
     positions = rising([position for _, position in given_entries])
     pairs = list(zip(offsets, positions, strict=False))
@@ -42,7 +42,7 @@ def test_an_offset_index_has_kafkas_format(given_entries: list[tuple[int, int]])
 
 @PROPERTY_SETTINGS
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1)), max_size=30))
-def test_a_time_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
+def test_time_index_has_kafka_format(given_entries: list[tuple[int, int]]) -> None:
     times = rising([time for time, _ in given_entries])
     offsets = rising([offset for _, offset in given_entries])
     pairs = list(zip(times, offsets, strict=False))
@@ -72,7 +72,7 @@ def test_a_time_index_has_kafkas_format(given_entries: list[tuple[int, int]]) ->
         struct.pack(">4i", 1, 10, 0, 0),
     ],
 )
-def test_an_offset_index_that_cannot_be_right_is_not_believed(content: bytes) -> None:
+def test_implausible_offset_index_is_rejected(content: bytes) -> None:
     assert OffsetIndex.decode(content, 100) is None
 
 
@@ -80,7 +80,7 @@ def test_an_offset_index_that_cannot_be_right_is_not_believed(content: bytes) ->
     "content",
     [b"x" * 11, struct.pack(">qiqi", 5, 1, 5, 2), struct.pack(">qiqi", 5, 1, 6, 1), bytes(24)],
 )
-def test_a_time_index_that_cannot_be_right_is_not_believed(content: bytes) -> None:
+def test_implausible_time_index_is_rejected(content: bytes) -> None:
     assert TimeIndex.decode(content) is None
 
 
@@ -90,7 +90,7 @@ def test_a_time_index_that_cannot_be_right_is_not_believed(content: bytes) -> No
     st.integers(0, 1000),
     st.integers(1, 7),
 )
-def test_batches_added_one_by_one_or_many_at_once_make_the_same_indexes(
+def test_indexes_do_not_depend_on_grouping_of_batches(
     batches: list[tuple[int, int, int]], interval_bytes: int, group: int
 ) -> None:
     positions, last_offsets, position, offset = list[int](), list[int](), 0, 99
@@ -120,7 +120,7 @@ def test_batches_added_one_by_one_or_many_at_once_make_the_same_indexes(
 def _entries(
     positions: list[int], last_offsets: list[int], interval_bytes: int
 ) -> list[tuple[int, int]]:
-    """Kafka's rule, batch by batch: an entry where more bytes than the interval have passed."""
+    """Compute entries by Kafka's rule: one when more bytes than the interval have passed."""
     found, latest = [], 0
     for position, last_offset in zip(positions, last_offsets, strict=True):
         if position - latest > interval_bytes:
@@ -129,7 +129,7 @@ def _entries(
     return found
 
 
-def test_indexes_are_read_as_they_were_written() -> None:
+def test_indexes_written_and_loaded_are_equal() -> None:
     disk = MemoryDisk()
     disk.make_directory("d")
     indexes = SegmentIndexes(7, 10)

@@ -1,4 +1,4 @@
-"""Appending to a partition and reading it."""
+"""Appends to a partition, and reads from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .partition_host import DIRECTORY, NOW_MS, Host, batch, offsets
 from .property_settings import PROPERTY_SETTINGS
 
 
-def test_batches_get_offsets_one_after_the_other() -> None:
+def test_batches_get_consecutive_offsets() -> None:
     host = Host()
     first = host.append(batch(b"a", b"b"))
     second = host.append(batch(b"c") + batch(b"d", b"e"))
@@ -27,7 +27,7 @@ def test_batches_get_offsets_one_after_the_other() -> None:
     assert host.log.end_offset == 5
 
 
-def test_nothing_is_shown_before_it_is_durable() -> None:
+def test_records_are_readable_only_when_durable() -> None:
     host = Host()
     host.write(batch(b"a"))
     host.append(batch(b"b"))
@@ -49,7 +49,7 @@ def test_appends_become_durable_in_groups() -> None:
     assert host.values() == [b"a", b"b", b"c"]
 
 
-def test_records_are_stored_as_they_came_but_for_the_brokers_fields() -> None:
+def test_batch_is_stored_with_only_broker_fields_changed() -> None:
     host = Host()
     payload = batch(b"a", b"b", compression=Compression.ZSTD)
     host.write(batch(b"first"))
@@ -63,7 +63,7 @@ def test_records_are_stored_as_they_came_but_for_the_brokers_fields() -> None:
     assert write.chunks[1].obj is payload  # a view, not a copy
 
 
-def test_the_brokers_time_is_stamped_where_the_topic_says_so() -> None:
+def test_log_append_time_is_stamped() -> None:
     host = Host(message_timestamp_type="LogAppendTime")
     appended = host.append(batch(b"a", b"b", at_ms=5))
     host.flush()
@@ -74,7 +74,7 @@ def test_the_brokers_time_is_stamped_where_the_topic_says_so() -> None:
 
 @pytest.mark.parametrize("segment_bytes", [200, 1000, 1 << 30])
 @pytest.mark.parametrize("index_interval_bytes", [0, 150, 4096])
-def test_every_offset_is_found(segment_bytes: int, index_interval_bytes: int) -> None:
+def test_locate_finds_every_offset(segment_bytes: int, index_interval_bytes: int) -> None:
     host = Host(segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
     host.write(*(batch(*[b"%d" % n] * (n % 3 + 1)) for n in range(40)))
     for _ in range(2):
@@ -82,11 +82,11 @@ def test_every_offset_is_found(segment_bytes: int, index_interval_bytes: int) ->
             header = parse_header(host.fetch(offset))
             assert header.base_offset <= offset <= header.last_offset
         host.close()
-        host.open()  # now nothing is remembered of the latest batches
+        host.open()  # recent batches are not known after a start
 
 
 @pytest.mark.parametrize("payload_batches", [1, 3, 20])
-def test_batches_are_found_however_few_are_remembered(
+def test_locate_works_with_few_recent_batches(
     payload_batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment, "RECENT_BATCHES_MAX", 4)
@@ -100,7 +100,7 @@ def test_batches_are_found_however_few_are_remembered(
         assert parse_header(host.fetch(offset)).base_offset == offset // 2 * 2
 
 
-def test_offsets_out_of_range_are_refused() -> None:
+def test_offset_out_of_range_is_refused() -> None:
     host = Host()
     host.write(batch(b"a", b"b"))
     for offset in (-1, 3):
@@ -110,7 +110,7 @@ def test_offsets_out_of_range_are_refused() -> None:
     assert host.log.locate(2, 100) == []
 
 
-def test_the_first_batch_comes_whole_or_not_at_all() -> None:
+def test_first_batch_is_complete_or_absent() -> None:
     host = Host()
     host.write(batch(b"a" * 500), batch(b"b"))
     assert host.log.locate(0, 100, whole_first=False) == []
@@ -120,7 +120,7 @@ def test_the_first_batch_comes_whole_or_not_at_all() -> None:
     assert host.log.locate(0, 0, whole_first=False) == []
 
 
-def test_a_fetch_is_cut_at_the_limit_and_goes_on_in_the_next_segment() -> None:
+def test_fetch_stops_at_limit_and_spans_segments() -> None:
     host = Host(segment_bytes=200)
     payload = batch(b"x" * 20)
     host.write(*[payload] * 10)
@@ -130,7 +130,7 @@ def test_a_fetch_is_cut_at_the_limit_and_goes_on_in_the_next_segment() -> None:
     assert offsets(decode_records(host.fetch(3, 5 * len(payload) + 7))) == [3, 4, 5, 6, 7]
 
 
-def test_a_slice_is_checked_by_its_first_batch() -> None:
+def test_slice_is_checked_by_its_first_batch() -> None:
     host = Host(segment_bytes=200)
     host.write(*(batch(b"%d" % n * 10) for n in range(9)))
     for part in host.log.locate(1, 10_000):
@@ -142,7 +142,7 @@ def test_a_slice_is_checked_by_its_first_batch() -> None:
         assert check_slice(part, b"") is not None
 
 
-def test_segments_are_named_after_their_first_offset() -> None:
+def test_segments_are_named_after_base_offset() -> None:
     host = Host(segment_bytes=200)
     host.write(*[batch(b"x" * 50, b"y" * 50)] * 3)
     assert [name for name in host.files() if name.endswith(".log")] == [
@@ -152,7 +152,7 @@ def test_segments_are_named_after_their_first_offset() -> None:
     ]
 
 
-def test_a_segment_is_closed_when_it_is_old() -> None:
+def test_segment_rolls_at_segment_ms() -> None:
     host = Host(segment_ms=1000)
     host.write(batch(b"a"), batch(b"b", at_ms=NOW_MS + 1000))
     assert len([name for name in host.files() if name.endswith(".log")]) == 1
@@ -160,7 +160,7 @@ def test_a_segment_is_closed_when_it_is_old() -> None:
     assert len([name for name in host.files() if name.endswith(".log")]) == 2
 
 
-def test_a_segment_without_times_is_as_old_as_its_first_append() -> None:
+def test_segment_without_timestamps_ages_from_creation() -> None:
     host = Host(segment_ms=1000)
     host.write(batch(b"a", at_ms=-1))
     host.now_ms += 1001
@@ -168,26 +168,26 @@ def test_a_segment_without_times_is_as_old_as_its_first_append() -> None:
     assert len([name for name in host.files() if name.endswith(".log")]) == 2
 
 
-def test_a_segment_is_closed_when_its_index_is_full() -> None:
+def test_segment_rolls_when_index_is_full() -> None:
     host = Host(segment_index_bytes=16, index_interval_bytes=0)
     host.write(*[batch(b"x")] * 4)
     assert len([name for name in host.files() if name.endswith(".log")]) == 2
 
 
-def test_indexes_of_old_segments_are_let_go_of_and_read_again() -> None:
+def test_indexes_of_old_segments_are_unloaded_and_reloaded() -> None:
     host = Host(segment_bytes=200, index_interval_bytes=0)
     host.write(*(batch(b"%d" % n * 10) for n in range(9)))
     assert host.log.apply_retention(NOW_MS) is None
     disk = host.disk
     assert isinstance(disk, MemoryDisk)
-    disk.truncate(f"{DIRECTORY}/00000000000000000000.index", 3)  # and made anew where damaged
+    disk.truncate(f"{DIRECTORY}/00000000000000000000.index", 3)  # rebuilt if damaged
     for offset in range(9):
         assert parse_header(host.fetch(offset)).base_offset == offset
 
 
 @PROPERTY_SETTINGS
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(1, 400))
-def test_reading_on_and_on_gives_everything_once(counts: list[int], bytes_max: int) -> None:
+def test_consecutive_fetches_return_every_record_once(counts: list[int], bytes_max: int) -> None:
     host = Host(segment_bytes=500, index_interval_bytes=100)
     for count in counts:
         host.write(batch(*[b"v" * count] * count))
@@ -200,7 +200,7 @@ def test_reading_on_and_on_gives_everything_once(counts: list[int], bytes_max: i
     assert len(seen) == len(counts)
 
 
-def test_leader_epochs_are_found_in_the_batches() -> None:
+def test_epoch_end_is_found_in_batches() -> None:
     host = Host(segment_bytes=250)
     for epoch, count in ((0, 5), (2, 1), (3, 6)):
         for _ in range(count):
@@ -218,7 +218,7 @@ def test_leader_epochs_are_found_in_the_batches() -> None:
     assert ask(-1, current=3) == (-1, -1)
 
 
-def test_an_epoch_before_the_first_ends_where_the_log_starts() -> None:
+def test_epoch_before_first_ends_at_log_start() -> None:
     host = Host()
     appended = host.log.append(batch(b"x"), at_ms=NOW_MS, leader_epoch=7)
     assert not isinstance(appended, Refusal)

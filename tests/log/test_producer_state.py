@@ -24,7 +24,7 @@ def sent(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 1) ->
     return batch(*[b"%d" % sequence] * count, producer=(producer_id, epoch, sequence))
 
 
-def test_batches_follow_each_other() -> None:
+def test_sequences_must_be_consecutive() -> None:
     host = Host()
     host.write(sent(0, 3), sent(3, 2))
     assert host.refused(sent(6)).code is OUT_OF_ORDER
@@ -32,17 +32,18 @@ def test_batches_follow_each_other() -> None:
     assert host.append(sent(5)).base_offset == 5
 
 
-def test_the_last_five_batches_are_known_again() -> None:
+def test_last_five_batches_are_recognized_as_duplicates() -> None:
     host = Host()
     host.write(*(sent(n) for n in range(7)))
     for n in range(7 - BATCHES_KEPT, 7):
         again = host.append(sent(n))
         assert (again.base_offset, again.last_offset, again.writes) == (n, n, [])
     assert host.refused(sent(1)).code is OUT_OF_ORDER
-    assert host.refused(sent(3, 2)).code is OUT_OF_ORDER  # the same start, another end
+    # same first sequence, different last sequence
+    assert host.refused(sent(3, 2)).code is OUT_OF_ORDER
 
 
-def test_a_duplicate_of_what_is_not_durable_yet_is_one_too() -> None:
+def test_duplicate_of_pending_batch_is_recognized() -> None:
     host = Host()
     host.append(sent(0))
     again = host.append(sent(0))
@@ -51,7 +52,7 @@ def test_a_duplicate_of_what_is_not_durable_yet_is_one_too() -> None:
     assert again.last_offset < host.log.high_watermark
 
 
-def test_a_new_epoch_begins_at_zero_and_ends_the_old_one() -> None:
+def test_new_epoch_starts_at_zero_and_fences_old_one() -> None:
     host = Host()
     host.write(sent(0), sent(1))
     assert host.refused(sent(1, epoch=1)).code is OUT_OF_ORDER
@@ -60,14 +61,14 @@ def test_a_new_epoch_begins_at_zero_and_ends_the_old_one() -> None:
     assert host.append(sent(1, epoch=1)).base_offset == 3
 
 
-def test_an_unknown_producer_begins_anywhere() -> None:
+def test_unknown_producer_may_start_with_any_sequence() -> None:
     host = Host()
     assert host.append(sent(17)).base_offset == 0
     assert host.refused(sent(20)).code is OUT_OF_ORDER
     assert host.append(sent(5, producer_id=2, epoch=4)).base_offset == 1
 
 
-def test_sequences_go_round() -> None:
+def test_sequence_wraps_around() -> None:
     host = Host()
     host.write(sent(SEQUENCE_MAX - 1, 2))
     assert host.refused(sent(1)).code is OUT_OF_ORDER
@@ -86,14 +87,14 @@ def test_batches_of_one_request_are_checked_in_order() -> None:
     assert host.append(sent(3)).base_offset == 3
 
 
-def test_what_is_refused_leaves_no_trace() -> None:
+def test_refused_batch_does_not_change_state() -> None:
     host = Host()
     host.write(sent(0))
     host.refused(sent(1) + sent(5))
     assert host.append(sent(1)).base_offset == 1
 
 
-def test_a_producer_that_has_been_silent_for_a_day_is_forgotten() -> None:
+def test_producer_idle_for_a_day_is_removed() -> None:
     host = Host()
     host.write(sent(0), sent(4, producer_id=2))
     host.now_ms += PRODUCER_EXPIRATION_MS - 1
@@ -105,7 +106,7 @@ def test_a_producer_that_has_been_silent_for_a_day_is_forgotten() -> None:
     assert host.append(sent(7)).base_offset == 3
 
 
-def test_the_coordinator_is_not_held_to_sequences() -> None:
+def test_broker_batches_are_not_checked_for_sequences() -> None:
     host = Host()
     host.append(sent(3), from_client=False)
     host.append(sent(9), from_client=False)
@@ -123,7 +124,7 @@ def test_the_coordinator_is_not_held_to_sequences() -> None:
     ),
     st.binary(max_size=20),
 )
-def test_a_snapshot_holds_everything(
+def test_snapshot_restores_all_producers(
     told: dict[int, tuple[int, list[tuple[int, int]]]], after: bytes
 ) -> None:
     producers = ProducerStateManager()
@@ -142,7 +143,7 @@ def test_a_snapshot_holds_everything(
 
 
 @pytest.mark.parametrize("at", range(0, 60, 7))
-def test_a_damaged_snapshot_is_not_believed(at: int) -> None:
+def test_damaged_snapshot_is_rejected(at: int) -> None:
     producers = ProducerStateManager()
     producers.record_batch(1, 0, 0, 0, 4, is_control=False, seen_ms=5)
     snapshot = bytearray(producers.snapshot())

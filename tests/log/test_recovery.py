@@ -1,4 +1,4 @@
-"""What start-up does with files that are not as they should be."""
+"""Recovery from torn, damaged, missing and leftover files."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def values(count: int) -> list[bytes]:
 
 
 def host_of(disk: Disk, count: int, **configs: object) -> Host:
-    """A host with so many batches of one record, three to a segment."""
+    """Return a host with ``count`` batches of one record, three per segment."""
     host = Host(disk, segment_bytes=3 * SIZE, **configs)
     host.write(*map(batch, values(count)))
     return host
 
 
-def test_a_log_that_was_closed_is_not_scanned(disk: Disk) -> None:
+def test_clean_shutdown_needs_no_scan(disk: Disk) -> None:
     host = host_of(disk, 5)
     host.close()
     opened = host.open()
@@ -47,7 +47,7 @@ def test_a_log_that_was_closed_is_not_scanned(disk: Disk) -> None:
     assert host.log.timestamp_lookup(None)() == (0, NOW_MS)
 
 
-def test_closing_what_was_not_touched_writes_nothing() -> None:
+def test_close_of_unchanged_log_writes_nothing() -> None:
     disk = CrashDisk()
     host = Host(disk)
     assert not host.log.close().writes
@@ -57,7 +57,7 @@ def test_closing_what_was_not_touched_writes_nothing() -> None:
     assert not host.log.close().writes
 
 
-def test_a_log_that_was_not_closed_is_scanned_from_the_marked_segment_on(disk: Disk) -> None:
+def test_unclean_shutdown_scans_from_checkpoint_segment(disk: Disk) -> None:
     host = host_of(disk, 5)
     opened = host.open()
     assert opened.scanned_bytes == 2 * SIZE
@@ -67,7 +67,7 @@ def test_a_log_that_was_not_closed_is_scanned_from_the_marked_segment_on(disk: D
     assert host.values() == [*values(5), b"more"]
 
 
-def test_without_a_marker_everything_is_scanned(disk: Disk) -> None:
+def test_missing_checkpoint_scans_everything(disk: Disk) -> None:
     host = host_of(disk, 5)
     disk.truncate(CHECKPOINT_FILE, 0)
     assert host.open().scanned_bytes == 5 * SIZE
@@ -75,7 +75,7 @@ def test_without_a_marker_everything_is_scanned(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 1000, b"\0" * 5])
-def test_a_tail_of_zeros_is_cut_and_not_kept(disk: Disk, tail: bytes) -> None:
+def test_tail_of_zeros_is_truncated_and_not_kept(disk: Disk, tail: bytes) -> None:
     host = host_of(disk, 2)
     disk.write(FIRST, 2 * SIZE, [tail])
     (cut,) = host.open().truncations
@@ -86,7 +86,7 @@ def test_a_tail_of_zeros_is_cut_and_not_kept(disk: Disk, tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 60, 61, SIZE - 1])
-def test_a_torn_batch_is_cut_and_kept(disk: Disk, length: int) -> None:
+def test_torn_batch_is_truncated_and_kept(disk: Disk, length: int) -> None:
     host = host_of(disk, 2)
     torn = batch(b"2" * 40)[:length]
     torn = b"\0\0\0\0\0\0\0\2" + torn[8:] if length > 8 else b"\1"
@@ -100,7 +100,7 @@ def test_a_torn_batch_is_cut_and_kept(disk: Disk, length: int) -> None:
     assert host.open().truncations == []
 
 
-def test_a_batch_that_was_written_but_not_acknowledged_stays(disk: Disk) -> None:
+def test_valid_unacknowledged_batch_is_kept(disk: Disk) -> None:
     host = host_of(disk, 1)
     (write,) = host.append(batch(values(2)[1])).writes
     disk.write(write.path, write.position, write.chunks)
@@ -109,8 +109,8 @@ def test_a_batch_that_was_written_but_not_acknowledged_stays(disk: Disk) -> None
     assert host.log.high_watermark == 2
 
 
-def test_what_a_failed_sync_left_in_memory_only_is_written_again() -> None:
-    """Linux takes it for clean after that, and shows it to whoever opens the log again."""
+def test_tail_is_rewritten_after_failed_sync() -> None:
+    """After a failed fsync, Linux marks the pages clean and shows them to the next reader."""
     disk = CrashDisk()
     host = host_of(disk, 1)
     host.append(batch(b"in doubt"))
@@ -125,7 +125,7 @@ def test_what_a_failed_sync_left_in_memory_only_is_written_again() -> None:
     assert host.values() == [*values(1), b"in doubt", b"acknowledged"]
 
 
-def test_what_comes_after_a_hole_is_cut_even_if_it_is_sound(disk: Disk) -> None:
+def test_valid_batches_after_hole_are_truncated(disk: Disk) -> None:
     host = host_of(disk, 1)
     (lost,) = host.append(batch(b"lost")).writes
     (write,) = host.append(batch(b"after")).writes
@@ -137,7 +137,7 @@ def test_what_comes_after_a_hole_is_cut_even_if_it_is_sound(disk: Disk) -> None:
     assert host.values() == values(1)
 
 
-def test_segments_after_a_torn_one_are_set_aside(disk: Disk) -> None:
+def test_segments_after_torn_one_are_set_aside(disk: Disk) -> None:
     host = host_of(disk, 2)
     for value in (b"2" * 40, b"3" * 40, b"4" * 40):
         for write in host.append(batch(value)).writes:
@@ -150,7 +150,7 @@ def test_segments_after_a_torn_one_are_set_aside(disk: Disk) -> None:
     assert host.values() == values(5)
 
 
-def test_damage_to_what_was_acknowledged_is_refused() -> None:
+def test_damage_to_acknowledged_bytes_is_refused() -> None:
     disk = CrashDisk()
     host = host_of(disk, 2)
     disk.damage(FIRST, SIZE + 70)
@@ -162,7 +162,7 @@ def test_damage_to_what_was_acknowledged_is_refused() -> None:
     assert disk.size(FIRST) == 2 * SIZE
 
 
-def test_a_file_that_is_too_short_or_missing_is_refused(disk: Disk) -> None:
+def test_short_or_missing_file_is_refused(disk: Disk) -> None:
     host = host_of(disk, 2)
     disk.truncate(FIRST, SIZE)
     with pytest.raises(DamagedLogError, match="the file ends here"):
@@ -175,14 +175,14 @@ def test_a_file_that_is_too_short_or_missing_is_refused(disk: Disk) -> None:
         host.open()
 
 
-def test_a_missing_last_segment_is_refused(disk: Disk) -> None:
+def test_missing_last_segment_is_refused(disk: Disk) -> None:
     host = host_of(disk, 5)
     disk.remove(SECOND)
     with pytest.raises(DamagedLogError, match="missing"):
         host.open()
 
 
-def test_nothing_is_cut_when_the_marker_cannot_be_read(disk: Disk) -> None:
+def test_unreadable_checkpoint_forbids_truncation(disk: Disk) -> None:
     host = host_of(disk, 2)
     disk.write(FIRST, 2 * SIZE, [b"torn"])
     with pytest.raises(DamagedLogError):
@@ -192,7 +192,7 @@ def test_nothing_is_cut_when_the_marker_cannot_be_read(disk: Disk) -> None:
     assert host.values() == values(2)
 
 
-def test_older_damage_is_found_when_it_is_read() -> None:
+def test_damage_in_old_segment_is_found_by_reads() -> None:
     disk = CrashDisk()
     host = host_of(disk, 7, index_interval_bytes=0)
     disk.damage(FIRST, SIZE + 16)  # the format version
@@ -204,9 +204,7 @@ def test_older_damage_is_found_when_it_is_read() -> None:
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("length", [0, 3, None])
-def test_an_index_that_is_not_right_is_made_anew(
-    disk: Disk, suffix: str, length: int | None
-) -> None:
+def test_wrong_index_is_rebuilt(disk: Disk, suffix: str, length: int | None) -> None:
     host = host_of(disk, 7, index_interval_bytes=0)
     path = FIRST.replace("log", suffix)
     content = disk.read(path, 0, 1000)
@@ -222,7 +220,7 @@ def test_an_index_that_is_not_right_is_made_anew(
         assert disk.read(path, 0, 1000) == content
 
 
-def test_an_index_with_nonsense_in_it_is_made_anew(disk: Disk) -> None:
+def test_index_with_random_bytes_is_rebuilt(disk: Disk) -> None:
     host = host_of(disk, 7, index_interval_bytes=0)
     disk.write(FIRST.replace("log", "index"), 4, [b"\x7f\xff\xff\xff"])
     host.open()
@@ -230,7 +228,7 @@ def test_an_index_with_nonsense_in_it_is_made_anew(disk: Disk) -> None:
         assert host.values()[offset] == values(7)[offset]
 
 
-def test_leftovers_are_removed(disk: Disk) -> None:
+def test_leftover_files_are_removed(disk: Disk) -> None:
     host = host_of(disk, 5)
     stray = ["00000000000000000007.index", "x.tmp", "00000000000000000000.log.cleaned"]
     for name in [*stray, "00000000000000000004.snapshot"]:
@@ -241,7 +239,7 @@ def test_leftovers_are_removed(disk: Disk) -> None:
     assert host.values() == values(5)
 
 
-def test_an_index_of_a_segment_that_was_lost_does_not_mix_with_the_next_one(disk: Disk) -> None:
+def test_index_of_lost_segment_is_not_reused(disk: Disk) -> None:
     host = host_of(disk, 3, index_interval_bytes=0)
     for suffix in ("index", "timeindex"):
         disk.write(SECOND.replace("log", suffix), 0, [b"\1" * 240])
@@ -254,7 +252,7 @@ def test_an_index_of_a_segment_that_was_lost_does_not_mix_with_the_next_one(disk
     assert disk.size(SECOND.replace("log", "index")) == 2 * 8
 
 
-def test_producers_are_known_again_after_a_crash(disk: Disk) -> None:
+def test_producer_state_is_recovered_after_crash(disk: Disk) -> None:
     host = host_of(disk, 0)
     payloads = [batch(b"%d" % n * 40, producer=(9, 0, n)) for n in range(8)]
     host.write(*payloads)
@@ -267,7 +265,7 @@ def test_producers_are_known_again_after_a_crash(disk: Disk) -> None:
     assert host.append(batch(b"next", producer=(9, 0, 8))).base_offset == 8
 
 
-def test_what_expired_segments_tell_of_producers_is_kept() -> None:
+def test_producer_state_of_expired_segments_is_kept() -> None:
     disk = CrashDisk()
     host = host_of(disk, 0, retention_ms=1000)
     host.write(*(batch(b"%d" % n * 40, producer=(9, 0, n)) for n in range(8)))
@@ -275,7 +273,7 @@ def test_what_expired_segments_tell_of_producers_is_kept() -> None:
     assert step is not None
     disk.write(
         step.checkpoint.path, step.checkpoint.position, step.checkpoint.chunks
-    )  # and nothing else
+    )  # and no other record
     for _ in range(2):
         host.open()
         assert (host.log.log_start_offset, host.log.end_offset) == (8, 8)
@@ -283,7 +281,7 @@ def test_what_expired_segments_tell_of_producers_is_kept() -> None:
         assert not [name for name in host.files() if name.endswith(".log")]
 
 
-def test_a_snapshot_spares_the_walk_over_older_segments() -> None:
+def test_snapshot_avoids_reading_older_segments() -> None:
     disk = CrashDisk()
     host = host_of(disk, 0)
     host.write(*(batch(b"%d" % n * 40, producer=(9, 0, n)) for n in range(8)))
@@ -292,7 +290,7 @@ def test_a_snapshot_spares_the_walk_over_older_segments() -> None:
     assert host.append(batch(b"next", producer=(9, 0, 8))).base_offset == 8
 
 
-def test_batches_larger_than_a_chunk_are_scanned() -> None:
+def test_batch_larger_than_chunk_is_scanned() -> None:
     host = Host(max_message_bytes=1 << 30, index_interval_bytes=0)
     large = bytes(CHUNK_BYTES + 1000)
     host.write(batch(b"small"), batch(large), batch(b"small"), batch(large))
@@ -306,9 +304,11 @@ def test_batches_larger_than_a_chunk_are_scanned() -> None:
     assert cut.length > CHUNK_BYTES
 
 
-def test_where_no_marker_is_known_a_sync_that_failed_is_made_up_for_too() -> None:
-    """The file of markers is damaged, the last sync failed, the program ended: what it wrote is in
-    the system's memory alone, and must be on the disk before anybody is told of it.
+def test_tail_is_rewritten_without_checkpoint_too() -> None:
+    """The checkpoint file is damaged, the last fsync failed, and the process ended.
+
+    Its last writes are only in the page cache. Recovery must put them on disk before any client
+    sees them.
     """
     disk = CrashDisk()
     host = Host(disk)

@@ -14,7 +14,7 @@ SIZE = len(batch(b"0" * 40))
 
 
 def host_of(count: int, **configs: object) -> Host:
-    """Batches of one record a second, two to a segment."""
+    """Return a host with batches of one record per second, two per segment."""
     host = Host(segment_bytes=2 * SIZE, **configs)
     host.write(*(batch(b"%d" % n * 40, at_ms=NOW_MS + 1000 * n) for n in range(count)))
     return host
@@ -24,7 +24,7 @@ def logs(host: Host) -> list[int]:
     return [int(name.split(".")[0]) for name in host.files() if name.endswith(".log")]
 
 
-def test_old_segments_go() -> None:
+def test_old_segments_are_removed() -> None:
     host = host_of(6, retention_ms=10_000)
     assert host.log.apply_retention(NOW_MS + 11_000) is None
     host.perform(host.log.apply_retention(NOW_MS + 11_001))
@@ -36,13 +36,13 @@ def test_old_segments_go() -> None:
     assert len(host.records()) == 4
 
 
-def test_a_young_segment_keeps_the_older_ones_behind_it() -> None:
+def test_young_segment_keeps_later_old_ones() -> None:
     host = Host(segment_bytes=SIZE, retention_ms=10_000)
     host.write(batch(b"0" * 40, at_ms=NOW_MS + 5000), batch(b"1" * 40, at_ms=NOW_MS))
     assert host.log.apply_retention(NOW_MS + 12_000) is None
 
 
-def test_when_all_is_old_an_empty_segment_stays() -> None:
+def test_empty_segment_remains_when_all_expired() -> None:
     host = host_of(5, retention_ms=10_000)
     host.perform(host.log.apply_retention(NOW_MS + 100_000))
     assert (host.log.log_start_offset, host.log.end_offset, host.fetch(5)) == (5, 5, b"")
@@ -54,7 +54,7 @@ def test_when_all_is_old_an_empty_segment_stays() -> None:
     assert [record[0] for record in host.records()] == [5]
 
 
-def test_what_is_not_durable_stays() -> None:
+def test_segments_above_high_watermark_are_kept() -> None:
     host = host_of(2, retention_ms=10_000)
     host.append(batch(b"2" * 40, at_ms=NOW_MS))
     assert host.log.apply_retention(NOW_MS + 100_000) is not None
@@ -63,14 +63,14 @@ def test_what_is_not_durable_stays() -> None:
     assert len(host.records()) == 1
 
 
-def test_the_oldest_segments_go_when_there_are_too_many() -> None:
+def test_oldest_segments_are_removed_above_retention_bytes() -> None:
     host = host_of(8, retention_ms=-1, retention_bytes=4 * SIZE)
     host.perform(host.log.apply_retention(NOW_MS))
     assert logs(host) == [4, 6]
     assert host.log.apply_retention(NOW_MS) is None
 
 
-def test_without_limits_nothing_goes() -> None:
+def test_without_limits_nothing_is_removed() -> None:
     assert host_of(8, retention_ms=-1).log.apply_retention(NOW_MS * 2) is None
     host = host_of(8)
     limits = {"retention.ms": "1", "retention.bytes": "1", "cleanup.policy": "compact"}
@@ -78,7 +78,7 @@ def test_without_limits_nothing_goes() -> None:
     assert host.log.apply_retention(NOW_MS * 2) is None
 
 
-def test_records_without_times_are_as_old_as_the_last_append() -> None:
+def test_records_without_timestamps_age_from_last_append() -> None:
     host = Host(retention_ms=1000)
     host.write(batch(b"a", at_ms=-1))
     assert host.log.apply_retention(NOW_MS + 1000) is None
@@ -86,7 +86,7 @@ def test_records_without_times_are_as_old_as_the_last_append() -> None:
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_deleted_records_are_gone_and_their_segments_follow(reopened: bool) -> None:
+def test_delete_records_removes_records_then_segments(reopened: bool) -> None:
     host = host_of(6)
     host.perform(host.log.delete_records(3))
     if reopened:
@@ -100,7 +100,7 @@ def test_deleted_records_are_gone_and_their_segments_follow(reopened: bool) -> N
     assert host.log.log_start_offset == 3
 
 
-def test_everything_can_be_deleted() -> None:
+def test_delete_records_can_delete_everything() -> None:
     host = host_of(3)
     host.append(batch(b"more"))
     host.perform(host.log.delete_records(-1))
@@ -110,21 +110,21 @@ def test_everything_can_be_deleted() -> None:
 
 
 @pytest.mark.parametrize("before", [-2, 4])
-def test_only_what_is_there_can_be_deleted(before: int) -> None:
+def test_delete_records_out_of_range_is_refused(before: int) -> None:
     host = host_of(3)
     refusal = host.log.delete_records(before)
     assert isinstance(refusal, Refusal)
     assert refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_records_of_compacted_topics_cannot_be_deleted() -> None:
+def test_delete_records_of_compacted_topic_is_refused() -> None:
     refusal = Host(cleanup_policy="compact").log.delete_records(0)
     assert isinstance(refusal, Refusal)
     assert refusal.code is ErrorCode.POLICY_VIOLATION
     assert not isinstance(Host(cleanup_policy="compact,delete").log.delete_records(0), Refusal)
 
 
-def test_the_producers_are_known_when_all_their_records_are_gone() -> None:
+def test_producer_state_outlives_deleted_records() -> None:
     host = Host(retention_ms=1000)
     host.write(batch(b"a", producer=(1, 0, 0)), batch(b"b", producer=(1, 0, 1)))
     host.perform(host.log.apply_retention(NOW_MS + 5000))

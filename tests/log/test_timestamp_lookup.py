@@ -1,4 +1,4 @@
-"""Finding offsets by time."""
+"""Look-up of offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def timed(*ages: int, compression: int = 0) -> bytes:
     st.integers(0, 30),
     st.booleans(),
 )
-def test_the_first_record_late_enough_is_found(
+def test_lookup_finds_first_record_at_or_after_timestamp(
     ages: list[list[int]], compression: int, deleted: int, reopened: bool
 ) -> None:
     host = Host(segment_bytes=500, index_interval_bytes=200, segment_ms=10**9)
@@ -54,8 +54,10 @@ def test_the_first_record_late_enough_is_found(
     st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=30),
     st.integers(0, 40),
 )
-def test_the_first_of_the_latest_records_is_found(ages: list[list[int]], deleted: int) -> None:
-    """Where later ones were deleted too, though their segment is still there."""
+def test_lookup_of_max_timestamp_finds_first_such_record(
+    ages: list[list[int]], deleted: int
+) -> None:
+    """Also if later records were deleted while their segment still exists."""
     host = Host(segment_bytes=400, index_interval_bytes=100)
     for group in ages:
         host.write(timed(*group))
@@ -67,8 +69,8 @@ def test_the_first_of_the_latest_records_is_found(ages: list[list[int]], deleted
     assert host.log.timestamp_lookup(None)() == expected
 
 
-def test_a_batch_that_cannot_be_unpacked_has_the_place_and_time_that_it_states() -> None:
-    """It was stored unseen, as its producer sent it; the disk is not to blame."""
+def test_unreadable_batch_is_found_by_its_header() -> None:
+    """The batch was stored unread, as its producer sent it. The disk is not at fault."""
     host = Host()
     host.write(timed(0), unreadable(timed(1, 2, compression=1)), timed(3))
     assert host.log.timestamp_lookup(NOW_MS + 1)() == (1, NOW_MS + 2)
@@ -79,7 +81,7 @@ def test_a_batch_that_cannot_be_unpacked_has_the_place_and_time_that_it_states()
     assert host.log.timestamp_lookup(0)() == (2, NOW_MS + 2)
 
 
-def test_there_may_be_no_such_record() -> None:
+def test_lookup_without_match_returns_none() -> None:
     host = Host()
     assert host.log.timestamp_lookup(0)() is None
     assert host.log.timestamp_lookup(None)() is None
@@ -88,7 +90,7 @@ def test_there_may_be_no_such_record() -> None:
     assert host.log.timestamp_lookup(0)() is None
 
 
-def test_the_latest_that_is_not_durable_does_not_count() -> None:
+def test_lookup_ignores_records_above_high_watermark() -> None:
     host = Host()
     host.write(timed(5))
     host.append(timed(9))
@@ -97,7 +99,7 @@ def test_the_latest_that_is_not_durable_does_not_count() -> None:
     assert host.log.timestamp_lookup(None)() == (1, NOW_MS + 9)
 
 
-def test_the_brokers_time_is_that_of_every_record() -> None:
+def test_log_append_time_applies_to_every_record() -> None:
     host = Host(message_timestamp_type="LogAppendTime")
     host.write(timed(0, 1))
     host.now_ms += 10

@@ -20,7 +20,7 @@ A, B, C = (bytes([n]) * 16 for n in (1, 2, 3))
 
 
 class Catalogue:
-    """Topics on a disk, each change made durable."""
+    """A catalogue on a disk that makes each change durable."""
 
     def __init__(self) -> None:
         self.disk = MemoryDisk()
@@ -43,7 +43,7 @@ def code(result: CatalogueChange | Refusal | None) -> ErrorCode | None:
     return result.code if isinstance(result, Refusal) else None
 
 
-def test_topics_are_there_after_a_restart(catalogue: Catalogue) -> None:
+def test_topics_survive_restart(catalogue: Catalogue) -> None:
     catalogue.apply(catalogue.topics.create("flights", A, 3, {"retention.ms": "5"}))
     catalogue.apply(catalogue.topics.create("weather", B, 1, {}))
     catalogue.apply(catalogue.topics.add_partitions("weather", 2))
@@ -67,7 +67,7 @@ def test_topics_are_there_after_a_restart(catalogue: Catalogue) -> None:
     ]
 
 
-def test_a_deleted_topic_is_gone_and_its_name_is_free(catalogue: Catalogue) -> None:
+def test_deleted_topic_frees_its_name(catalogue: Catalogue) -> None:
     catalogue.apply(catalogue.topics.create("flights", A, 2, {}))
     catalogue.disk.write("flights-1/x", 0, [b"x"])
     change = catalogue.topics.delete("flights")
@@ -82,7 +82,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(catalogue: Catalogue) -> N
     assert catalogue.disk.names("") == ["flights-0", CATALOGUE_FILE]
 
 
-def test_a_deletion_that_was_interrupted_is_finished(catalogue: Catalogue) -> None:
+def test_interrupted_deletion_is_completed(catalogue: Catalogue) -> None:
     catalogue.apply(catalogue.topics.create("flights", A, 2, {}))
     change = catalogue.topics.delete("flights")
     assert isinstance(change, CatalogueChange)
@@ -95,13 +95,13 @@ def test_a_deletion_that_was_interrupted_is_finished(catalogue: Catalogue) -> No
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a" * 250, "with space", "slash/", "ümlaut", "a\n", "a\0"]
 )
-def test_bad_names_are_refused(catalogue: Catalogue, name: str) -> None:
+def test_illegal_name_is_refused(catalogue: Catalogue, name: str) -> None:
     refused = catalogue.topics.create(name, A, 1, {})
     assert code(refused) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 249, "A.b_c-9", "...", "-"])
-def test_good_names_are_taken(catalogue: Catalogue, name: str) -> None:
+def test_legal_name_is_accepted(catalogue: Catalogue, name: str) -> None:
     catalogue.apply(catalogue.topics.create(name, A, 1, {}))
     change = catalogue.topics.delete(name)
     catalogue.apply(change)
@@ -109,14 +109,14 @@ def test_good_names_are_taken(catalogue: Catalogue, name: str) -> None:
     assert all(len(path) <= 255 for path in change.removals)
 
 
-def test_dots_and_underscores_collide(catalogue: Catalogue) -> None:
+def test_dot_and_underscore_collide(catalogue: Catalogue) -> None:
     catalogue.apply(catalogue.topics.create("a.b", A, 1, {}))
     refused = catalogue.topics.create("a_b", B, 1, {})
     assert code(refused) is ErrorCode.INVALID_TOPIC_EXCEPTION
     catalogue.apply(catalogue.topics.create("a-b", B, 1, {}))
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing(catalogue: Catalogue) -> None:
+def test_refused_change_leaves_catalogue_unchanged(catalogue: Catalogue) -> None:
     topics = catalogue.topics
     catalogue.apply(topics.create("a", A, 2, {}))
     for result, expected in (
@@ -137,13 +137,13 @@ def test_what_cannot_be_is_refused_and_changes_nothing(catalogue: Catalogue) -> 
     assert (only.partition_count, only.configs) == (2, {})
 
 
-def test_the_coordinators_topics_are_internal(catalogue: Catalogue) -> None:
+def test_coordinator_topics_are_internal(catalogue: Catalogue) -> None:
     catalogue.apply(catalogue.topics.create("__consumer_offsets", A, 1, {}))
     catalogue.apply(catalogue.topics.create("mine", B, 1, {}))
     assert [topic.is_internal for topic in catalogue.topics] == [True, False]
 
 
-def test_a_damaged_catalogue_is_refused(catalogue: Catalogue) -> None:
+def test_damaged_catalogue_is_refused(catalogue: Catalogue) -> None:
     catalogue.apply(catalogue.topics.create("flights", A, 2, {}))
     content = catalogue.disk.read(CATALOGUE_FILE, 0, 10_000)
     for bad, why in (
@@ -158,7 +158,7 @@ def test_a_damaged_catalogue_is_refused(catalogue: Catalogue) -> None:
             catalogue.again()
 
 
-def test_a_missing_catalogue_is_refused_where_there_are_logs(catalogue: Catalogue) -> None:
+def test_missing_catalogue_with_logs_is_refused(catalogue: Catalogue) -> None:
     catalogue.disk.write(CHECKPOINT_FILE, 0, [bytes(64)])
     assert len(catalogue.again()) == 0
     catalogue.disk.write(CHECKPOINT_FILE, 64, [b"x"])

@@ -1,4 +1,4 @@
-"""A topic's configs."""
+"""Topic configs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from partage.log.catalogue.topic_config import (
 from partage.model.errors import ErrorCode
 
 
-def test_every_default_is_allowed() -> None:
+def test_every_default_is_valid() -> None:
     for key in CONFIG_KEYS.values():
         parse_value(key, key.default)
     assert check_configs({name: key.default for name, key in CONFIG_KEYS.items()}) is None
     assert list(CONFIG_KEYS) == sorted(CONFIG_KEYS)
 
 
-def test_a_config_without_effect_says_so() -> None:
+def test_config_without_effect_is_documented() -> None:
     for key in CONFIG_KEYS.values():
         assert key.has_effect != key.doc.startswith("No effect")
 
 
-def test_every_config_with_effect_is_one_that_the_log_obeys() -> None:
+def test_every_config_with_effect_is_in_log_config() -> None:
     obeyed = {name.replace("_", ".") for name in LogConfig.__struct_fields__}
     named = {key.name for key in CONFIG_KEYS.values() if key.has_effect}
     assert named - obeyed == {
@@ -50,7 +50,7 @@ def test_every_config_with_effect_is_one_that_the_log_obeys() -> None:
         ("unclean.leader.election.enable", "TRUE"),
     ],
 )
-def test_good_values_are_taken(name: str, value: str) -> None:
+def test_valid_value_is_accepted(name: str, value: str) -> None:
     assert check_configs({name: value}) is None
     LogConfig.from_configs({name: value})
 
@@ -78,7 +78,7 @@ def test_good_values_are_taken(name: str, value: str) -> None:
         ("no.such.config", "1"),
     ],
 )
-def test_bad_values_are_refused_with_a_reason(name: str, value: str | None) -> None:
+def test_invalid_value_is_refused_with_reason(name: str, value: str | None) -> None:
     refusal = check_configs({name: value})
     assert refusal is not None
     assert refusal.code is ErrorCode.INVALID_CONFIG
@@ -86,13 +86,13 @@ def test_bad_values_are_refused_with_a_reason(name: str, value: str | None) -> N
     assert len(refusal.message) < 200
 
 
-def test_values_are_looked_at_together() -> None:
+def test_conflicting_values_are_refused() -> None:
     refusal = check_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
     assert refusal is not None
     assert "exceeds" in refusal.message
 
 
-def test_a_topics_own_value_goes_before_the_brokers() -> None:
+def test_topic_value_overrides_broker_value() -> None:
     config = LogConfig.from_configs(
         {"retention.ms": "1"}, {"retention.ms": "2", "retention.bytes": "3"}
     )
@@ -112,7 +112,7 @@ def test_a_topics_own_value_goes_before_the_brokers() -> None:
     assert described["segment.ms"].server_name == "log.roll.ms"
 
 
-def test_a_compacted_topic_closes_segments_in_time() -> None:
+def test_compacted_topic_rolls_segments_before_max_lag() -> None:
     configs = {"max.compaction.lag.ms": "5000", "segment.ms": "9000"}
     assert LogConfig.from_configs(configs).roll_ms == 9000
     assert LogConfig.from_configs({**configs, "cleanup.policy": "compact"}).roll_ms == 5000

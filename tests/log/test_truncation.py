@@ -1,4 +1,4 @@
-"""Giving up the end of a damaged log."""
+"""Truncation of damaged logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def damaged_host() -> Host:
     return host
 
 
-def test_a_damaged_log_can_be_used_again_once_it_is_cut() -> None:
+def test_truncated_log_is_usable() -> None:
     host = damaged_host()
     disk = host.disk
     assert isinstance(disk, CrashDisk)
@@ -42,7 +42,7 @@ def test_a_damaged_log_can_be_used_again_once_it_is_cut() -> None:
     assert host.open().log.end_offset == 8
 
 
-def test_what_was_kept_before_is_kept_on() -> None:
+def test_earlier_kept_bytes_are_not_overwritten() -> None:
     host = damaged_host()
     host.close()
     (*_, first) = truncate_log(host.disk, FIRST, 0)
@@ -56,7 +56,7 @@ def test_what_was_kept_before_is_kept_on() -> None:
     assert host.disk.size(second.kept_in) == len(batch(b"another"))
 
 
-def test_later_segments_go_too_and_all_is_kept() -> None:
+def test_later_segments_are_set_aside_and_kept() -> None:
     host = damaged_host()
     host.close()
     cuts = truncate_log(host.disk, FIRST, 2 * SIZE)
@@ -70,8 +70,8 @@ def test_later_segments_go_too_and_all_is_kept() -> None:
     assert truncate_log(host.disk, FIRST, 2 * SIZE)[0].length == 0
 
 
-def test_a_compacted_log_keeps_what_stands_before_the_cut() -> None:
-    """Its batches need not follow each other, and each can be found all the same."""
+def test_compacted_log_keeps_records_before_truncation() -> None:
+    """Its batches need not be contiguous, but each can be found."""
     host = damaged_host()
     truncate_log(host.disk, FIRST, 0)
     host = Host(host.disk, segment_bytes=4 * SIZE, cleanup_policy="compact")
@@ -102,7 +102,9 @@ def test_a_compacted_log_keeps_what_stands_before_the_cut() -> None:
         (f"other-0/{FIRST.rpartition('/')[2]}", 0, "no topic"),
     ],
 )
-def test_only_logs_can_be_cut_and_only_between_batches(path: str, position: int, why: str) -> None:
+def test_truncation_elsewhere_than_between_batches_fails(
+    path: str, position: int, why: str
+) -> None:
     host = damaged_host()
     host.disk.make_directory("other-0")
     host.disk.write(f"other-0/{FIRST.rpartition('/')[2]}", 0, [b"x"])

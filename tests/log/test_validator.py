@@ -1,4 +1,4 @@
-"""What a partition takes from a producer, and what it says to the rest."""
+"""Validation of produced batches, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def changed(at: int, to: bytes, payload: bytes = SOUND) -> bytes:
         (batch(b"x", at_ms=NOW_MS + HOUR_MS + 1), ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_what_is_not_right_is_refused(payload: bytes, code: ErrorCode) -> None:
+def test_invalid_batch_is_refused(payload: bytes, code: ErrorCode) -> None:
     host = Host()
     refusal = host.refused(payload)
     assert refusal.code is code
@@ -59,24 +59,24 @@ def test_what_is_not_right_is_refused(payload: bytes, code: ErrorCode) -> None:
     assert host.append(SOUND).base_offset == 0
 
 
-def test_the_largest_batch_is_taken_and_a_larger_one_is_not() -> None:
+def test_batch_above_max_message_bytes_is_refused() -> None:
     host = Host(max_message_bytes=len(SOUND))
     host.append(SOUND)
     assert host.refused(batch(b"a", b"bc")).code is ErrorCode.MESSAGE_TOO_LARGE
     host.append(SOUND + SOUND)
 
 
-def test_a_request_has_to_fit_a_segment() -> None:
+def test_request_above_segment_bytes_is_refused() -> None:
     host = Host(segment_bytes=2 * len(SOUND))
     host.append(SOUND + SOUND)
     assert host.refused(SOUND * 3).code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_the_first_fault_refuses_all() -> None:
+def test_first_fault_refuses_whole_request() -> None:
     assert Host().refused(SOUND + changed(70, b"\1")).code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_times_are_held_to_the_topics_limits() -> None:
+def test_timestamps_must_be_within_topic_limits() -> None:
     host = Host(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=10)
     host.append(batch(b"x", at_ms=NOW_MS - 1000))
     host.append(batch(b"x", at_ms=NOW_MS + 10))
@@ -85,7 +85,7 @@ def test_times_are_held_to_the_topics_limits() -> None:
     assert host.refused(batch(b"x", at_ms=NOW_MS + 11)).code is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_a_compacted_topic_needs_keys() -> None:
+def test_compacted_topic_requires_keys() -> None:
     host = Host(cleanup_policy="compact")
     host.append(batch((b"k", b"v")))
     host.append(batch((b"k", None), compression=Compression.GZIP))
@@ -95,13 +95,13 @@ def test_a_compacted_topic_needs_keys() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_every_codec_passes_through(codec: Compression) -> None:
+def test_every_codec_is_stored_unchanged(codec: Compression) -> None:
     host = Host()
     host.write(batch(b"a" * 100, b"b" * 100, compression=codec))
     assert host.values() == [b"a" * 100, b"b" * 100]
 
 
-def test_what_the_broker_writes_itself_may_be_a_control_batch() -> None:
+def test_broker_may_append_control_batch() -> None:
     host = Host()
     host.append(encode_batch([SimpleRecord(None, b"x")], is_control=True), from_client=False)
     damaged = changed(70, b"\1")
@@ -109,8 +109,8 @@ def test_what_the_broker_writes_itself_may_be_a_control_batch() -> None:
     assert getattr(refusal, "code", None) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_what_the_broker_writes_itself_may_be_larger_than_what_clients_may_send() -> None:
-    """No config of its topic may stop the coordinator, which sees to the size of its records."""
+def test_broker_batch_may_exceed_max_message_bytes() -> None:
+    """No topic config may block the coordinator, which limits the size of its records itself."""
     host = Host(max_message_bytes=100)
     large = encode_batch([SimpleRecord(b"k", bytes(1_000))])
     refusal = host.log.append(large, at_ms=NOW_MS)

@@ -1,7 +1,7 @@
-"""Two other implementations of the protocol, under one face.
+"""Two other implementations of the protocol, behind one interface.
 
-Both sides meet in the form that `arbitrary.plain` makes: dicts by our field names. Their names are
-ours but for the unit: kio writes ``throttle_time`` where we write ``throttle_time_ms``.
+Both sides are compared in the form of `random_messages.plain`: dicts with our field names. kio's
+names differ only in the unit: ``throttle_time`` for our ``throttle_time_ms``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ with warnings.catch_warnings():
     import kafka.protocol.sasl
     from kafka.protocol.schemas.fields.codecs.types import UUID, BitField, Bytes
 
-#: Fields that nobody else knows, and what stands for nothing in them.
+#: Fields that no other implementation knows, and their empty values.
 OURS: dict[str, Any] = {"assignment_error": None, "protocol_version": -1}
 
 
 def without_ours(values: Any) -> Any:
-    """The same, at any depth, without the fields that nobody else knows."""
+    """Return the values, at any depth, without the fields that no other implementation knows."""
     match values:
         case dict():
             return {k: without_ours(v) for k, v in values.items() if k not in OURS}
@@ -50,7 +50,7 @@ def without_ours(values: Any) -> Any:
 
 
 def with_nothing_of_ours(values: Any) -> Any:
-    """The same, at any depth, with nothing in those fields."""
+    """Return the values, at any depth, with these fields empty."""
     match values:
         case dict():
             return {k: OURS[k] if k in OURS else with_nothing_of_ours(v) for k, v in values.items()}
@@ -67,7 +67,7 @@ class Oracle(Protocol):
     def flexible(self, case: Case) -> bool: ...
 
     def spare(self, case: Case, values: dict[str, Any]) -> None:
-        """Replace, in place, what this implementation is known not to read."""
+        """Replace, in place, values that this implementation cannot read."""
 
     def decode(self, case: Case, frame: bytes) -> dict[str, Any]: ...
 
@@ -182,7 +182,7 @@ class Kio:
 
 
 def _dataclass_in(hint: Any) -> Any:
-    """The dataclass in ``X``, ``X | None``, ``tuple[X, ...]`` or ``tuple[X, ...] | None``."""
+    """Return dataclass ``X`` of ``X``, ``X | None``, ``tuple[X, ...]`` or its optional form."""
     if get_origin(hint) is None:
         return hint
     return next(
@@ -202,7 +202,7 @@ class KafkaPython:
         kafka.protocol.producer,
         kafka.protocol.sasl,
     )
-    #: It shortens these two.
+    #: It shortens these two names.
     RENAMED = {
         "cluster_authorized_operations": "authorized_operations",
         "topic_authorized_operations": "authorized_operations",
@@ -224,7 +224,7 @@ class KafkaPython:
 
     def spare(self, case: Case, values: dict[str, Any]) -> None:
         if (case.api.name, case.side) == ("ApiVersions", "response"):
-            values["error_code"] = 0  # with an error, it reads v0 whatever it asked for
+            values["error_code"] = 0  # with an error, it reads v0 in any requested version
 
     def decode(self, case: Case, frame: bytes) -> dict[str, Any]:
         return self._from(case.cls, case, self.entity(case).decode(frame, version=case.version))
@@ -265,7 +265,7 @@ class KafkaPython:
                 return None
             return [self._from(ours.struct, case, item) for item in value]
         if theirs.is_struct():
-            if value is None:  # also a tagged structure that was not there
+            if value is None:  # also an absent tagged structure
                 absent = ours.tag is not None
                 return plain(ours.default, case.version, case.flexible) if absent else None
             return self._from(ours.struct, case, value)
@@ -311,7 +311,7 @@ class KafkaPython:
         return value
 
     def declared(self, case: Case) -> Iterator[tuple[str, type[Message], FieldLayout, Any]]:
-        """Each of our fields beside Kafka's own definition of it, which this package bundles."""
+        """Yield each of our fields with Kafka's definition of it, which this package bundles."""
         yield from self._declared(case.cls, case, self.entity(case)._struct, "")
 
     def _declared(
@@ -324,6 +324,6 @@ class KafkaPython:
                 yield from self._declared(ours.struct, case, theirs, path)
 
     def default(self, field: Any) -> Any:
-        """Kafka's default; authorized operations are a set of bits here, None if omitted."""
+        """Return Kafka's default; authorized operations are a bit set here, None if omitted."""
         omitted = getattr(field, "_type", None) is BitField and field.default is None
         return OPERATIONS_OMITTED if omitted else field.default

@@ -1,4 +1,4 @@
-"""Random messages of every declared kind, the same ones in every run."""
+"""Random messages of every declared kind, the same in every run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ARRAY_SIZES = (0, 1, 1, 2, 3)
 
 
 class Case(NamedTuple):
-    """One message in one version."""
+    """One message type in one version."""
 
     api: AnyApi
     version: int
@@ -72,16 +72,16 @@ def _message(case: Case) -> tuple[int, str]:
 
 
 CASES = list(cases())
-#: The cases of one message together: a test for each of these costs a sixth of one for each case.
+#: The cases of one message together. One test per group takes a sixth of the time of one per case.
 BY_MESSAGE = [list(group) for _, group in groupby(sorted(CASES, key=_message), key=_message)]
 NEWEST = [case for case in CASES if case.version == case.api.version_max]
 
 
 class MessageFactory:
-    """Makes random messages.
+    """Creates random messages.
 
-    ``tame`` keeps to values that the other implementations can hold: known error codes, and times
-    in whole seconds (kio keeps them as ``datetime``).
+    ``tame`` restricts them to values that the other implementations support: known error codes, and
+    timestamps in whole seconds (kio uses ``datetime``).
     """
 
     def __init__(self, rng: Random, *, tame: bool = False) -> None:
@@ -144,7 +144,7 @@ def random_message(case: Case, rng: Random, *, tame: bool = False) -> Message:
 
 
 def plain(message: Message, version: int, flexible: bool) -> dict[str, Any]:
-    """The fields that are on the wire in ``version``, as dicts, lists and scalars."""
+    """Return the fields on the wire in ``version`` as dicts, lists and scalars."""
     shape = message_layout(type(message), version, flexible)
     return {
         field.name: _plain_value(field, getattr(message, field.name), version, flexible)
@@ -165,7 +165,7 @@ def _plain_value(field: FieldLayout, value: Any, version: int, flexible: bool) -
 
 
 def made(values: dict[str, Any], cls: type[Message], version: int, flexible: bool) -> Message:
-    """The message that `plain` came from."""
+    """Return the message that `plain` was made of."""
     shape = message_layout(cls, version, flexible)
     return cls(
         **{

@@ -1,4 +1,4 @@
-"""The list of APIs, their headers, and messages spelled out by hand."""
+"""The list of APIs, their headers, and messages encoded by hand."""
 
 from __future__ import annotations
 
@@ -65,24 +65,24 @@ WITHOUT_ORACLE: dict[str, set[str]] = {
 }
 
 
-def test_what_is_spoken() -> None:
+def test_supported_apis() -> None:
     assert {a.name: (a.key, a.version_min, a.version_max) for a in APIS.values()} == SPOKEN
     assert list(APIS) == sorted(APIS)
     assert all(key == api.key for key, api in APIS.items())
 
 
-def test_what_no_other_implementation_checks() -> None:
+def test_messages_without_oracle() -> None:
     without = {name: {str(case) for case in CASES if case not in COVERED[name]} for name in ORACLES}
     assert without == WITHOUT_ORACLE
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_flexible_versions_are_those_of_the_oracles(name: str) -> None:
+def test_flexible_versions_equal_oracles(name: str) -> None:
     for case in COVERED[name]:
         assert ORACLES[name].flexible(case) == case.flexible, case
 
 
-def test_versions() -> None:
+def test_supported_versions() -> None:
     assert HEARTBEAT.supports(0)
     assert HEARTBEAT.supports(4)
     assert not HEARTBEAT.supports(5)
@@ -101,12 +101,14 @@ def test_versions() -> None:
         (APIS[60], 0, True, 1),
     ],
 )
-def test_headers(api: AnyApi, version: int, is_flexible: bool, response_header: int) -> None:
+def test_header_versions(
+    api: AnyApi, version: int, is_flexible: bool, response_header: int
+) -> None:
     assert api.is_flexible(version) is is_flexible
     assert api.response_header_version(version) == response_header
 
 
-def test_heartbeat_by_hand() -> None:
+def test_heartbeat_encoding_by_hand() -> None:
     request = HeartbeatRequest(group_id="g", generation_id=3, member_id="m-1")
     v0 = b"\x00\x01g" + b"\x00\x00\x00\x03" + b"\x00\x03m-1"
     v3 = v0 + b"\xff\xff"
@@ -119,7 +121,7 @@ def test_heartbeat_by_hand() -> None:
     assert b"".join(HEARTBEAT.encode_response(4, response)) == bytes(4) + b"\x00\x1b" + b"\x00"
 
 
-def test_join_group_by_hand() -> None:
+def test_join_group_encoding_by_hand() -> None:
     request = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=45_000,
@@ -134,7 +136,7 @@ def test_join_group_by_hand() -> None:
     assert JOIN_GROUP.decode_request(1, v1) == request
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_v0() -> None:
+def test_unknown_api_versions_version_is_answered_in_v0() -> None:
     answer = ApiVersionsResponse(
         error_code=35,
         api_keys=[ApiVersionRange(api_key=18, min_version=0, max_version=4)],
@@ -144,7 +146,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_v0() -> None:
 
 
 class TestProtocolVersion:
-    """The tagged field of JoinGroup that is this project's own."""
+    """The tagged field of JoinGroup that is an extension of Partage."""
 
     request = JoinGroupRequest(
         group_id="g",
@@ -158,18 +160,18 @@ class TestProtocolVersion:
     )
 
     @pytest.mark.parametrize("version", [6, 9])
-    def test_is_there_from_v6_on(self, version: int) -> None:
+    def test_field_is_encoded_from_v6_on(self, version: int) -> None:
         frame = b"".join(JOIN_GROUP.encode_request(version, self.request))
         assert b"\x02a\x01" + b"\x01" + b"\x91\x4e" + b"\x02" + b"\x00\x02" in frame
         assert b"\x02b\x01" + b"\x00" in frame, "no byte where none is stated"
         assert JOIN_GROUP.decode_request(version, frame).protocols == self.request.protocols
 
-    def test_is_left_out_before(self) -> None:
+    def test_field_is_omitted_before_v6(self) -> None:
         frame = b"".join(JOIN_GROUP.encode_request(5, self.request))
         stated = [p.protocol_version for p in JOIN_GROUP.decode_request(5, frame).protocols]
         assert stated == [-1, -1]
 
-    def test_others_skip_it(self) -> None:
+    def test_other_implementations_skip_field(self) -> None:
         oracle = ORACLES["kafka-python"]
         frame = b"".join(JOIN_GROUP.encode_request(7, self.request))
         read = oracle.decode(Case(JOIN_GROUP, 7, "request"), frame)
@@ -177,7 +179,7 @@ class TestProtocolVersion:
 
 
 class TestAssignmentError:
-    """The tagged field of SyncGroup that is this project's own."""
+    """The tagged field of SyncGroup that is an extension of Partage."""
 
     request = SyncGroupRequest(
         group_id="g",
@@ -189,25 +191,25 @@ class TestAssignmentError:
     response = SyncGroupResponse(error_code=0, assignment=b"a", assignment_error="ValueError: no")
 
     @pytest.mark.parametrize("version", [4, 5])
-    def test_is_there_from_v4_on(self, version: int) -> None:
+    def test_field_is_encoded_from_v4_on(self, version: int) -> None:
         frame = b"".join(SYNC_GROUP.encode_request(version, self.request))
         assert frame.endswith(b"\x01" + b"\x91\x4e" + b"\x0f" + b"\x0f" + b"ValueError: no")
         assert SYNC_GROUP.decode_request(version, frame) == self.request
         frame = b"".join(SYNC_GROUP.encode_response(version, self.response))
         assert SYNC_GROUP.decode_response(version, frame) == self.response
 
-    def test_is_left_out_before(self) -> None:
+    def test_field_is_omitted_before_v4(self) -> None:
         frame = b"".join(SYNC_GROUP.encode_request(3, self.request))
         assert SYNC_GROUP.decode_request(3, frame).assignment_error is None
 
-    def test_takes_no_byte_without_an_error(self) -> None:
+    def test_unset_field_takes_no_byte(self) -> None:
         with_error = b"".join(SYNC_GROUP.encode_response(5, self.response))
         response = SyncGroupResponse(error_code=0, assignment=b"a")
         without = b"".join(SYNC_GROUP.encode_response(5, response))
         assert without == with_error[: len(without) - 1] + b"\x00"
 
     @pytest.mark.parametrize("version", [4, 5])
-    def test_others_skip_it(self, version: int) -> None:
+    def test_other_implementations_skip_field(self, version: int) -> None:
         oracle = ORACLES["kafka-python"]  # kio raises KeyError for any unknown tag
         request = b"".join(SYNC_GROUP.encode_request(version, self.request))
         read = oracle.decode(Case(SYNC_GROUP, version, "request"), request)

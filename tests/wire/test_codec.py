@@ -1,4 +1,4 @@
-"""The codec, on declarations of its own."""
+"""The codec, with message declarations for tests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def decoded(cls: type[Message], version: int, frame: bytes, *, flexible: bool) -
     return message
 
 
-def test_fields_come_and_go_with_versions() -> None:
+def test_fields_depend_on_version() -> None:
     message = Outer(old=1, new=[1, 65535], maybe=Inner(number=2), records=[b"ab", b"c"])
     classic = b"\x01" + b"\x01" + b"\x00\x00\x00\x02" + b"\x00\x00\x00\x03abc"
     assert encoded(message, 0, flexible=False) == classic
@@ -74,13 +74,13 @@ def test_fields_come_and_go_with_versions() -> None:
     )
 
 
-def test_nulls() -> None:
+def test_null_values() -> None:
     assert encoded(Outer(), 0, flexible=False) == b"\x09" + b"\xff" + b"\xff\xff\xff\xff"
     assert encoded(Outer(), 1, flexible=True) == b"\x00" + b"\xff" + b"\x00" + b"\x00"
     assert decoded(Outer, 1, b"\x00\xff\x00\x00", flexible=True) == Outer()
 
 
-def test_tagged_fields_inside_tagged_fields() -> None:
+def test_nested_tagged_fields() -> None:
     message = Outer(inner=Inner(number=1, note="x"), many=[Inner(note="y"), Inner(number=5)])
     x = b"\x00\x00\x00\x01" + b"\x01\x03\x02\x02x"
     y = b"\x00\x00\x00\x00" + b"\x01\x03\x02\x02y" + b"\x00\x00\x00\x05\x00"
@@ -89,7 +89,7 @@ def test_tagged_fields_inside_tagged_fields() -> None:
     assert decoded(Outer, 1, frame, flexible=True) == message
 
 
-def test_messages_do_not_share_a_default_that_can_change() -> None:
+def test_messages_do_not_share_mutable_defaults() -> None:
     for frame in (b"\x00\xff\x00\x00", b"\x00\xff\x00" + b"\x01\xc8\x01\x01\x01"):
         first = decoded(Outer, 1, frame, flexible=True)
         second = decoded(Outer, 1, frame, flexible=True)
@@ -99,23 +99,23 @@ def test_messages_do_not_share_a_default_that_can_change() -> None:
     assert encoded(second, 1, flexible=True) == b"\x00\xff\x00\x00"
 
 
-def test_a_field_that_some_version_lacks_needs_a_default() -> None:
+def test_optional_field_without_default_is_refused() -> None:
     assert encoded(Lacking(added=1), 1, flexible=False) == b"\x00\x00\x00\x01"
     with pytest.raises(TypeError, match=r"Lacking\.added: no default for version 0"):
         codec.encoder(Lacking, 0, False)
 
 
-def test_a_field_without_a_kind_is_refused() -> None:
+def test_field_without_kind_is_refused() -> None:
     with pytest.raises(TypeError, match=r"Bare\.number: no kind"):
         codec.decoder(Bare, 0, False)
 
 
-def test_a_value_that_does_not_fit_is_an_error_of_the_caller() -> None:
+def test_value_out_of_range_raises_caller_error() -> None:
     with pytest.raises(struct.error):
         encoded(Inner(number=2**31), 0, flexible=False)
 
 
-def test_record_bytes_are_never_copied() -> None:
+def test_record_bytes_are_not_copied() -> None:
     batches: list[Buffer] = [bytearray(b"first"), memoryview(b"second")]
     topic = ProduceTopic(name="t", partition_data=[ProducePartition(index=0, records=batches)])
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic])
@@ -130,7 +130,7 @@ def test_record_bytes_are_never_copied() -> None:
     assert bytes(view) == b"firstsecond"
 
 
-def test_generated_code_can_be_read() -> None:
+def test_generated_source_is_available() -> None:
     assert "def decode(buf, pos):" in codec.decoder_source(HEARTBEAT.request, 4, True)
     assert "def encode(msg):" in codec.encoder_source(HEARTBEAT.request, 4, True)
 

@@ -1,4 +1,4 @@
-"""The bytes that consumers of other makes put into a group, and ours."""
+"""Subscriptions and assignments of other clients and of ours."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ASSIGNMENT_BODY = (
 
 
 def known_to(subscription: Subscription, version: int) -> Subscription:
-    """What is left of a subscription in an older version."""
+    """Return a subscription without the fields that an older version lacks."""
     owned = subscription.owned_partitions
     return Subscription(
         topics=subscription.topics,
@@ -83,33 +83,33 @@ def known_to(subscription: Subscription, version: int) -> Subscription:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_subscription_by_hand(version: int) -> None:
+def test_subscription_encoding_by_hand(version: int) -> None:
     assert encode_subscription(SUBSCRIPTION, version) == BYTES[version]
     assert decode_subscription(BYTES[version]) == known_to(SUBSCRIPTION, version)
     assert decode_subscription(memoryview(BYTES[version])) == known_to(SUBSCRIPTION, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_assignment_by_hand(version: int) -> None:
+def test_assignment_encoding_by_hand(version: int) -> None:
     raw = struct.pack(">h", version) + ASSIGNMENT_BODY
     assert encode_assignment(ASSIGNMENT, version) == raw
     assert decode_assignment(raw) == ASSIGNMENT
 
 
-def test_the_newest_version_is_written() -> None:
+def test_newest_version_is_encoded_by_default() -> None:
     assert encode_subscription(SUBSCRIPTION) == BYTES[3]
     assert encode_assignment(ASSIGNMENT).startswith(b"\x00\x03")
 
 
 @pytest.mark.parametrize("version", [4, 100, 2**15 - 1])
-def test_of_a_newer_version_we_read_what_we_know(version: int) -> None:
+def test_known_fields_of_newer_version_are_decoded(version: int) -> None:
     head = struct.pack(">h", version)
     assert decode_subscription(head + BYTES[3][2:] + b"more") == SUBSCRIPTION
     assert decode_assignment(head + ASSIGNMENT_BODY + b"more") == ASSIGNMENT
 
 
 @pytest.mark.parametrize("version", [-1, 4])
-def test_a_version_that_is_not_ours_is_not_written(version: int) -> None:
+def test_unsupported_version_is_not_encoded(version: int) -> None:
     with pytest.raises(ValueError, match=f"version {version} is not between 0 and 3"):
         encode_subscription(SUBSCRIPTION, version)
     with pytest.raises(ValueError, match=f"version {version} is not between 0 and 3"):
@@ -129,7 +129,7 @@ def test_a_version_that_is_not_ours_is_not_written(version: int) -> None:
         b"worker-7:8083",
     ],
 )
-def test_what_does_not_decode_is_malformed(raw: bytes) -> None:
+def test_invalid_bytes_are_malformed(raw: bytes) -> None:
     with pytest.raises(MalformedError):
         decode_subscription(raw)
 
@@ -150,7 +150,7 @@ def test_truncated_or_damaged_bytes_are_malformed_or_a_message(version: int) -> 
                 continue
 
 
-# Other implementations.
+# Other implementations
 
 
 def pairs(partitions: list[ConsumerTopicPartitions]) -> list[tuple[str, list[int]]]:

@@ -1,4 +1,4 @@
-"""What a peer may declare, and what it costs us when it lies."""
+"""Limits of what a peer may declare, and the cost of false declarations."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from partage.wire.types import (
 from .random_messages import NEWEST, Case, MessageFactory
 
 HUGE = b"\xff\xff\xff\xff\x07"  # 2**31 - 1 as a varint
-HEARTBEAT_V4 = b"\x02g" + struct.pack(">i", 7) + b"\x02m" + b"\x00"  # without its tag section
+HEARTBEAT_V4 = b"\x02g" + struct.pack(">i", 7) + b"\x02m" + b"\x00"  # without tag section
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """The most memory that ``call`` held at once; it may raise `Malformed`."""
+    """Return the peak memory of ``call``, which may raise `MalformedError`."""
     tracemalloc.start()
     try:
         call()
@@ -51,30 +51,30 @@ def peak_bytes(call: Callable[[], object]) -> int:
     return peak
 
 
-# Counts (CVE-2026-111108).
+# Counts (CVE-2026-111108)
 
 
 @pytest.mark.parametrize("count", [2, 1000, 2**31 - 1])
-def test_a_classic_count_must_fit_what_is_left(count: int) -> None:
-    frame = struct.pack(">i", count) + bytes(3)  # one topic name takes two bytes at least
+def test_classic_count_must_fit_bytes_left(count: int) -> None:
+    frame = struct.pack(">i", count) + bytes(3)  # one topic name takes at least two bytes
     with pytest.raises(MalformedError, match=f"topics declares a size of {count}"):
         METADATA.decode_request(0, frame)
 
 
 @pytest.mark.parametrize("count", [b"\x05", b"\xff\x01", HUGE, b"\xff\xff\xff\xff\x7f"])
-def test_a_compact_count_must_fit_what_is_left(count: bytes) -> None:
+def test_compact_count_must_fit_bytes_left(count: bytes) -> None:
     with pytest.raises(MalformedError, match="topics declares a size of"):
         METADATA.decode_request(9, count + bytes(3))
 
 
-def test_a_count_inside_a_structure_must_fit_too() -> None:
+def test_nested_count_must_fit_bytes_left() -> None:
     topic = b"\x00\x01t" + struct.pack(">i", 2**31 - 1)
     frame = struct.pack(">iiiibi", -1, 0, 0, 0, 0, 1) + topic + bytes(64)
     with pytest.raises(MalformedError, match=r"FetchTopic\.partitions declares a size of"):
         FETCH.decode_request(4, frame)
 
 
-def test_a_count_of_numbers_must_fit_too() -> None:
+def test_count_of_numbers_must_fit_bytes_left() -> None:
     partition = struct.pack(">hiii", 0, 0, 0, 2**30)  # ends with the count of replicas
     topic = struct.pack(">hh?i", 0, 0, False, 1) + partition
     frame = struct.pack(">iii", 0, 0, 1) + topic + bytes(64)  # no brokers, a controller, a topic
@@ -90,18 +90,18 @@ def test_a_count_of_numbers_must_fit_too() -> None:
         (LIST_GROUPS, 5, HUGE + bytes(1000)),
     ],
 )
-def test_a_huge_count_costs_nothing(api: AnyApi, version: int, frame: bytes) -> None:
+def test_huge_count_allocates_nothing(api: AnyApi, version: int, frame: bytes) -> None:
     peak_bytes(lambda: api.decode_request(version, frame))  # compiles the decoder
     assert peak_bytes(lambda: api.decode_request(version, frame)) < 4096
 
 
 def strings(count: int, size: int = 0) -> bytes:
-    """An array of as many strings, each of ``size`` bytes."""
+    """Return an array of ``count`` strings, each of ``size`` bytes."""
     return encode_uvarint(count + 1) + (encode_uvarint(size + 1) + b"x" * size) * count
 
 
-def test_all_arrays_of_a_request_share_one_allowance() -> None:
-    """So many elements anyway, and one more for every eight bytes."""
+def test_arrays_of_request_share_one_allowance() -> None:
+    """A base number of elements, and one more for every eight bytes."""
     half = REQUEST_ALLOWANCE.base // 2
     both = LIST_GROUPS.decode_request(5, strings(half) + strings(half) + b"\x00")
     assert len(both.states_filter) + len(both.types_filter) == REQUEST_ALLOWANCE.base
@@ -112,7 +112,7 @@ def test_all_arrays_of_a_request_share_one_allowance() -> None:
     assert len(more.types_filter) == half
 
 
-def test_a_request_has_an_upper_bound() -> None:
+def test_request_has_element_limit() -> None:
     assert len(
         LIST_GROUPS.decode_request(
             5, strings(REQUEST_ALLOWANCE.elements_max, 20) + b"\x01\x00"
@@ -122,8 +122,8 @@ def test_a_request_has_an_upper_bound() -> None:
         LIST_GROUPS.decode_request(5, strings(REQUEST_ALLOWANCE.elements_max + 1, 20) + b"\x01\x00")
 
 
-def test_a_response_has_a_larger_one() -> None:
-    """What a broker of ours could not have been asked it may still answer."""
+def test_response_has_larger_element_limit() -> None:
+    """A broker may send responses that are larger than any of ours."""
     listed = encode_uvarint(REQUEST_ALLOWANCE.elements_max + 2) + b"\x01\x01\x01\x01\x00" * (
         REQUEST_ALLOWANCE.elements_max + 1
     )
@@ -138,8 +138,8 @@ def test_a_response_has_a_larger_one() -> None:
         LIST_GROUPS.decode_response(5, bytes(6) + over)
 
 
-def test_two_numbers_of_a_request_count_as_one() -> None:
-    """Each partition that is asked for is answered with a structure."""
+def test_two_numbers_of_request_count_as_one_element() -> None:
+    """Each requested partition is answered with a structure."""
 
     def asking(count: int) -> bytes:
         return b"\x00\x01g" + struct.pack(">i", 1) + b"\x00\x01t" + struct.pack(">i", count)
@@ -151,8 +151,8 @@ def test_two_numbers_of_a_request_count_as_one() -> None:
         OFFSET_FETCH.decode_request(1, asking(most) + bytes(4 * most))
 
 
-def test_a_produce_with_more_partitions_than_records_could_be_for() -> None:
-    """Each would take a hundred times its bytes, and many requests are under way at a time."""
+def test_produce_partitions_are_limited_by_size() -> None:
+    """Each would take a hundred times its size, and many requests are processed at a time."""
     empty = struct.pack(">ii", 0, -1)
     head = struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t"
     few = head + struct.pack(">i", 900) + 900 * empty
@@ -169,7 +169,7 @@ def test_a_produce_with_more_partitions_than_records_could_be_for() -> None:
         PRODUCE.decode_request(8, over)
 
 
-def test_numbers_do_not_use_up_the_allowance() -> None:
+def test_numbers_of_response_do_not_use_allowance() -> None:
     count = RESPONSE_ALLOWANCE.elements_max + 1
     replicas = encode_uvarint(count + 1) + bytes(4 * count)
     partition = bytes(14) + replicas + b"\x01\x01\x00"
@@ -180,8 +180,8 @@ def test_numbers_do_not_use_up_the_allowance() -> None:
 
 
 @pytest.mark.parametrize("case", NEWEST, ids=str)
-def test_no_lie_costs_out_of_proportion(case: Case) -> None:
-    """Wherever a length or a count may stand, it becomes a lie with small elements after it."""
+def test_false_declarations_cost_little_memory(case: Case) -> None:
+    """Replace every length and count by a large one, followed by small elements."""
     message = MessageFactory(case.rng("lies")).message(case.cls, case.version, case.flexible)
     frame = case.encode(message)
     case.decode(frame)  # compiles the decoder
@@ -193,8 +193,8 @@ def test_no_lie_costs_out_of_proportion(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", NEWEST, ids=str)
-def test_the_smallest_elements_cost_at_most_a_hundred_times_their_bytes(case: Case) -> None:
-    """True counts, too, are paid for: Python's objects are larger than what they were read from."""
+def test_smallest_elements_cost_at_most_100_times_size(case: Case) -> None:
+    """Valid counts have a cost too: Python objects are larger than their encoding."""
     for path in array_paths(case.cls, case):
         frame = case.encode(smallest(case.cls, case, path))
         case.decode(frame)  # compiles the decoder
@@ -202,7 +202,7 @@ def test_the_smallest_elements_cost_at_most_a_hundred_times_their_bytes(case: Ca
 
 
 def array_paths(cls: type[Message], case: Case) -> Iterator[tuple[str, ...]]:
-    """The names that lead to each array in a message."""
+    """Return the field names that lead to each array in a message."""
     shape = message_layout(cls, case.version, case.flexible)
     for field in (*shape.fields, *shape.tagged):
         if isinstance(field.kind, ArrayKind):
@@ -213,7 +213,7 @@ def array_paths(cls: type[Message], case: Case) -> Iterator[tuple[str, ...]]:
 
 
 def smallest(cls: type[Message] | None, case: Case, path: tuple[str, ...] = ()) -> Message:
-    """A message of the fewest bytes, but for 200 of the smallest elements at ``path``."""
+    """Return the smallest message, but with 200 of the smallest elements at ``path``."""
     assert cls is not None
     shape = message_layout(cls, case.version, case.flexible)
     values: dict[str, Any] = {}
@@ -248,7 +248,7 @@ ZEROS: dict[type, Any] = {
 }
 
 
-# Lengths.
+# Lengths
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ ZEROS: dict[type, Any] = {
     [
         (0, b"\x7f\xffgroup"),
         (0, b"\xff\xff" + bytes(20)),  # null
-        (0, b"\xff\xfe" + bytes(20)),  # less than null
+        (0, b"\xff\xfe" + bytes(20)),  # smaller than null
         (4, b"\x00" + bytes(20)),  # null
         (4, b"\x7fgroup"),
         (4, HUGE + b"group"),
@@ -264,12 +264,12 @@ ZEROS: dict[type, Any] = {
         (4, b"\x04\xed\xa0\x80" + bytes(20)),  # half of a surrogate pair
     ],
 )
-def test_a_string_that_lies_is_malformed(version: int, frame: bytes) -> None:
+def test_string_with_false_length_is_malformed(version: int, frame: bytes) -> None:
     with pytest.raises(MalformedError):
         HEARTBEAT.decode_request(version, frame)
 
 
-def test_a_string_has_at_most_32767_bytes() -> None:
+def test_string_above_32767_bytes_is_malformed() -> None:
     longest = HeartbeatRequest(group_id="x" * TEXT_MAX, generation_id=1, member_id="")
     longer = HeartbeatRequest(group_id="x" * (TEXT_MAX + 1), generation_id=1, member_id="")
     for version in (3, 4):
@@ -282,7 +282,7 @@ def test_a_string_has_at_most_32767_bytes() -> None:
         HEARTBEAT.decode_request(4, frame)
 
 
-def test_bytes_and_records_must_fit_what_is_left() -> None:
+def test_bytes_and_records_must_fit_bytes_left() -> None:
     claim = struct.pack(">i", 2**31 - 1) + bytes(100)
     with pytest.raises(MalformedError, match="assignment declares a size of 2147483647"):
         SYNC_GROUP.decode_response(0, struct.pack(">h", 0) + claim)
@@ -291,11 +291,11 @@ def test_bytes_and_records_must_fit_what_is_left() -> None:
         PRODUCE.decode_request(3, produce + claim)
 
 
-# Varints.
+# Varints
 
 
 @pytest.mark.parametrize("frame", [b"\x80" * 6, b"\xff" * 5 + b"\x01", b"\x80" * 1000])
-def test_a_varint_of_more_than_five_bytes_is_malformed(frame: bytes) -> None:
+def test_varint_above_five_bytes_is_malformed(frame: bytes) -> None:
     with pytest.raises(MalformedError, match="longer than 5 bytes"):
         HEARTBEAT.decode_request(4, frame)
     with pytest.raises(MalformedError, match="longer than 5 bytes"):
@@ -304,13 +304,13 @@ def test_a_varint_of_more_than_five_bytes_is_malformed(frame: bytes) -> None:
         decode_uvarint(frame, 0)
 
 
-def test_a_varint_of_64_bits_has_ten_bytes_at_most() -> None:
+def test_64_bit_varint_above_ten_bytes_is_malformed() -> None:
     assert decode_varint(b"\xff" * 9 + b"\x01", 0) == (-(2**63), 10)
     with pytest.raises(MalformedError, match="longer than 10 bytes"):
         decode_varint(b"\xff" * 10 + b"\x01", 0)
 
 
-# Tagged fields (CVE-2026-111115).
+# Tagged fields (CVE-2026-111115)
 
 
 def tags(count: int, payload: bytes = b"") -> bytes:
@@ -318,7 +318,7 @@ def tags(count: int, payload: bytes = b"") -> bytes:
     return encode_uvarint(count) + b"".join(fields)
 
 
-def test_unknown_tags_are_skipped_and_not_kept() -> None:
+def test_unknown_tags_are_skipped() -> None:
     expected = HeartbeatRequest(group_id="g", generation_id=7, member_id="m")
     frame = HEARTBEAT_V4 + tags(TAGS_MAX, bytes(100))
     assert HEARTBEAT.decode_request(4, frame) == expected
@@ -334,20 +334,20 @@ def test_too_many_unknown_tags_are_malformed(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**31 - 1])
-def test_too_many_tags_beside_known_ones_are_malformed(count: int) -> None:
+def test_too_many_tags_with_known_ones_are_malformed(count: int) -> None:
     body = b"\x02g" + struct.pack(">i", 7) + b"\x02m\x00\x00\x00\x01"
     with pytest.raises(MalformedError, match="tagged fields"):
         SYNC_GROUP.decode_request(5, body + encode_uvarint(count) + bytes(2000))
 
 
-def test_too_many_tags_inside_a_structure_are_malformed() -> None:
+def test_too_many_tags_in_structure_are_malformed() -> None:
     member = b"\x02m\x00\x01" + encode_uvarint(TAGS_MAX + 1) + bytes(2000)
     body = bytes(4) + bytes(2) + struct.pack(">i", 1) + b"\x00\x00\x01\x00\x01\x02" + member
     with pytest.raises(MalformedError, match="tagged fields"):
         JOIN_GROUP.decode_response(9, body)
 
 
-def test_an_unknown_tag_must_fit_what_is_left() -> None:
+def test_unknown_tag_must_fit_bytes_left() -> None:
     with pytest.raises(MalformedError, match="a tagged field"):
         HEARTBEAT.decode_request(4, HEARTBEAT_V4 + b"\x01\x32\x05abcd")
 
@@ -356,7 +356,7 @@ NO_TOPICS = b"\x01" + bytes(4)  # a Produce response up to its tag section
 
 
 @pytest.mark.parametrize("size", [b"\x00", b"\x01", b"\x0b", b"\x0d", b"\x0e", HUGE])
-def test_a_known_tag_must_be_as_long_as_it_says(size: bytes) -> None:
+def test_known_tag_with_wrong_length_is_malformed(size: bytes) -> None:
     endpoints = b"\x02" + bytes(4) + b"\x01" + bytes(4) + b"\x00\x00"  # one, with empty host
     right = NO_TOPICS + b"\x01\x00" + b"\x0c" + endpoints
     assert len(PRODUCE.decode_response(10, right).node_endpoints) == 1

@@ -1,4 +1,4 @@
-"""Our messages are read by two other implementations, and theirs by us."""
+"""Two other implementations read our messages, and we read theirs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("oracle", "case"), PAIRS)
-def test_both_read_what_the_other_writes(oracle: Oracle, case: Case) -> None:
+def test_messages_are_compatible_with_other_implementations(oracle: Oracle, case: Case) -> None:
     rng = case.rng("oracle")
     for _ in range(EXAMPLES):
         values = plain(random_message(case, rng, tame=True), case.version, case.flexible)
@@ -40,8 +40,8 @@ def test_both_read_what_the_other_writes(oracle: Oracle, case: Case) -> None:
         assert ours == theirs
 
 
-def test_declarations_agree_with_kafkas_own() -> None:
-    """In what random messages might miss: nulls, tags, and defaults where Kafka states one."""
+def test_declarations_equal_kafka_definitions() -> None:
+    """Covers what random messages may miss: nulls, tags, and Kafka's explicit defaults."""
     for case in COVERED["kafka-python"]:
         for path, cls, ours, theirs in DEFINITIONS.declared(case):
             where = f"{case}{path}"

@@ -1,4 +1,4 @@
-"""What holds for every message in every version."""
+"""Properties of every message in every version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EACH_MESSAGE = pytest.mark.parametrize(
 
 
 def read(case: Case, raw: bytes) -> Message | None:
-    """The message in ``raw``, None where it is malformed; anything else raised is a failure."""
+    """Decode ``raw``; return None if it is malformed. Any other exception is a failure."""
     try:
         return case.decode(raw)
     except MalformedError:
@@ -27,7 +27,7 @@ def read(case: Case, raw: bytes) -> Message | None:
 
 
 @EACH_MESSAGE
-def test_decoding_undoes_encoding(versions: list[Case]) -> None:
+def test_decoded_message_equals_original(versions: list[Case]) -> None:
     for case in versions:
         rng = case.rng("identity")
         for _ in range(3):
@@ -36,7 +36,7 @@ def test_decoding_undoes_encoding(versions: list[Case]) -> None:
 
 
 @EACH_MESSAGE
-def test_a_message_may_lie_anywhere_in_any_buffer(versions: list[Case]) -> None:
+def test_message_decodes_at_any_position(versions: list[Case]) -> None:
     for case in versions:
         message = random_message(case, case.rng("buffers"))
         frame = case.encode(message)
@@ -50,7 +50,7 @@ def test_a_message_may_lie_anywhere_in_any_buffer(versions: list[Case]) -> None:
 def test_every_truncation_is_malformed(versions: list[Case]) -> None:
     for case in versions:
         frame = case.encode(random_message(case, case.rng("truncation")))
-        # Long frames are cut at every byte of their first and last part.
+        # Long frames are truncated at every byte of their first and last part only.
         for length in {*range(min(len(frame), 300)), *range(max(0, len(frame) - 50), len(frame))}:
             assert read(case, frame[:length]) is None, f"{case} cut at {length}"
 
@@ -67,7 +67,7 @@ def test_damaged_bytes_are_a_message_or_malformed(versions: list[Case]) -> None:
 
 
 @EACH_MESSAGE
-def test_noise_is_a_message_or_malformed(versions: list[Case]) -> None:
+def test_random_bytes_are_a_message_or_malformed(versions: list[Case]) -> None:
     for case in versions:
         rng = case.rng("noise")
         for size in (1, 3, 10, 40, 100):
@@ -86,7 +86,7 @@ def test_fields_of_other_versions_keep_their_defaults(versions: list[Case]) -> N
 
 
 def damaged(frame: bytes, rng: Random) -> bytes:
-    """``frame`` with one to three faults in it."""
+    """Return ``frame`` with one to three faults."""
     raw = bytearray(frame)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(raw) + 1)

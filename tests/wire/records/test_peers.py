@@ -63,7 +63,9 @@ def read_by_peer(module: Any, blob: bytes) -> Iterator[RecordTuple]:
 
 @pytest.mark.parametrize(("module", "codec"), PEERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_of_other_clients_are_decoded(decoder: ModuleType, module: Any, codec: int, seed: int) -> None:
+def test_batches_of_other_clients_are_decoded(
+    decoder: ModuleType, module: Any, codec: int, seed: int
+) -> None:
     written = records(Random(seed), 200)
     batch = theirs(module, codec, written)
     expected = as_tuples(written)

@@ -24,7 +24,7 @@ VALUE = b"v" * 40
 
 
 def host_of(*pairs: Pair, **configs: object) -> Host:
-    """Return a host with one batch per pair, about three per segment, and all of them closed."""
+    """Return a host with one batch per pair, about three per segment."""
     host = Host(**{"segment_bytes": 400, "cleanup_policy": "compact", **configs})
     host.write(*map(batch, pairs))
     return host
@@ -230,7 +230,7 @@ def test_failed_removal_is_repeated_by_next_compaction() -> None:
 
 @pytest.mark.parametrize("position", [100, 3, 7])
 def test_damaged_segment_is_not_compacted(position: int) -> None:
-    """Damage several bytes; the checksum does not cover the first eight, the base offset."""
+    """The checksum does not cover the first eight bytes, the base offset."""
     disk = CrashDisk()
     host = Host(disk, segment_bytes=400, cleanup_policy="compact")
     host.write(*[batch((b"a", VALUE))] * 9)

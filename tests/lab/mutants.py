@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "a heartbeat does not prolong the session",
         f"{_C}.heartbeat",
-        "    turn.restart_session(member)\n",
+        "    context.restart_session(member)\n",
         "",
     ),
     Mutant(
@@ -99,32 +99,32 @@ MUTANTS = (
     Mutant(
         "a parked member's session goes on",
         f"{_C}.rebalance",
-        "    if not member.is_new:\n        turn.cancel(member.session_timer)\n",
+        "    if not member.is_new:\n        context.cancel(member.session_timer)\n",
         "",
     ),
     Mutant(
         "a member that waits for its assignment keeps a session",
         f"{_C}.rebalance",
-        "    member.sync_ticket = ticket\n    turn.cancel(member.session_timer)",
+        "    member.sync_ticket = ticket\n    context.cancel(member.session_timer)",
         "    member.sync_ticket = ticket",
     ),
     Mutant(
         "nobody is missed in the sync phase",
         f"{_C}.rebalance",
-        "    turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())\n    turn.emit(",
-        "    turn.emit(",
+        "    context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())\n    context.emit(",
+        "    context.emit(",
     ),
     Mutant(
         "a pending member that is forgotten keeps its timer",
         f"{_C}.rebalance",
-        "    turn.cancel(Member.session_timer_key(group.id, member_id))\n",
+        "    context.cancel(Member.session_timer_key(group.id, member_id))\n",
         "",
     ),
     Mutant(
         "who waits in a sync is not told that it is over",
         f"{_C}.rebalance",
-        "        abort_sync(turn, group)\n    turn.cancel(SyncTimer",
-        "        pass\n    turn.cancel(SyncTimer",
+        "        abort_sync(context, group)\n    context.cancel(SyncTimer",
+        "        pass\n    context.cancel(SyncTimer",
     ),
     Mutant(
         "any protocol may be chosen",
@@ -147,18 +147,18 @@ MUTANTS = (
     Mutant(
         "the leader's assignment is applied and not stored",
         f"{_C}.sync",
-        "    turn.write(\n        group.snapshot(",
+        "    context.write(\n        group.snapshot(",
         "    group.apply(\n        group.snapshot(",
     ),
     # The coordinator: offsets.
     Mutant(
         "one partition of a commit is acknowledged and not stored",
         f"{_C}.commit",
-        "        errors.append(ErrorCode.NONE)\n        turn.write(\n            OffsetRecord(",
+        "        errors.append(ErrorCode.NONE)\n        context.write(\n            OffsetRecord(",
         "        errors.append(ErrorCode.NONE)\n"
         "        if wanted.partition == 1:\n"
         "            continue\n"
-        "        turn.write(\n"
+        "        context.write(\n"
         "            OffsetRecord(",
     ),
     Mutant(
@@ -185,7 +185,7 @@ MUTANTS = (
         "after loading members have no session",
         f"{_C}.shard",
         "            for member in group.members.values():\n"
-        "                turn.restart_session(member)\n",
+        "                context.restart_session(member)\n",
         "",
     ),
     Mutant(
@@ -258,8 +258,8 @@ MUTANTS = (
     Mutant(
         "no group has room for a third member",
         f"{_C}.join",
-        "members_max = turn.settings.members_max\n",
-        "members_max = min(2, turn.settings.members_max)\n",
+        "members_max = context.settings.members_max\n",
+        "members_max = min(2, context.settings.members_max)\n",
     ),
     Mutant(
         "who is unknown is told that it is fenced",
@@ -270,7 +270,7 @@ MUTANTS = (
     Mutant(
         "a commit does not prolong a session",
         f"{_C}.commit",
-        "            turn.restart_session(member)\n",
+        "            context.restart_session(member)\n",
         "",
     ),
     Mutant(
@@ -289,7 +289,7 @@ MUTANTS = (
         "a deleted group's offsets stay",
         f"{_C}.admin",
         "    for topic, partition in list(committed):\n"
-        "        turn.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))\n",
+        "        context.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))\n",
         "",
     ),
     # The member.
@@ -352,7 +352,7 @@ MUTANTS = (
         "a lost coordinator is not looked for",
         "partage.member.heartbeat",
         "        member.link.clear_coordinator()\n"
-        "        member.continue_without_coordinator(turn)",
+        "        member.continue_without_coordinator(context)",
         "        member.link.clear_coordinator()",
     ),
     # What the laboratory found in our own code, put back.

@@ -101,11 +101,11 @@ class ScenarioRunner:
         )
         become = core.membership.transition_to
 
-        def watched(turn: HandlerContext, state: MemberState) -> None:
+        def watched(context: HandlerContext, state: MemberState) -> None:
             edge = core.membership.state, state
             self.edges.add(edge)
             self.lines.append(f"{edge[0]} -> {edge[1]}")
-            become(turn, state)
+            become(context, state)
 
         core.membership.transition_to = watched  # Record every transition
         return core

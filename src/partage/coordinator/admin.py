@@ -23,15 +23,15 @@ from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 
 
-def describe_group(turn: EventContext, group: Group | None, event: DescribeGroup) -> None:
+def describe_group(context: EventContext, group: Group | None, event: DescribeGroup) -> None:
     """Handle a DescribeGroup; ``group`` is None if the group does not exist."""
     answer = RESPONSES[RequestCase.DESCRIBE][None if group is None else group.state]
     if group is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND if event.knows_group_not_found else ErrorCode.NONE
-        turn.reply(event.reply_to, DescribeGroupReply(error=error, group_id=event.group_id))
+        context.reply(event.reply_to, DescribeGroupReply(error=error, group_id=event.group_id))
         return
     protocol = group.protocol if answer is Response.FULL else None
-    turn.reply(
+    context.reply(
         event.reply_to,
         DescribeGroupReply(
             group_id=group.id,
@@ -53,7 +53,7 @@ def describe_group(turn: EventContext, group: Group | None, event: DescribeGroup
     )
 
 
-def list_groups(turn: EventContext, groups: Iterable[Group], event: ListGroups) -> None:
+def list_groups(context: EventContext, groups: Iterable[Group], event: ListGroups) -> None:
     """Handle a ListGroups for the groups of one shard."""
     listed: tuple[GroupOverview, ...] = ()
     if not event.types or "classic" in event.types:
@@ -66,33 +66,33 @@ def list_groups(turn: EventContext, groups: Iterable[Group], event: ListGroups) 
             for group in groups
             if not event.states or group.state.lower() in event.states
         )
-    turn.reply(event.reply_to, ListGroupsReply(groups=listed))
+    context.reply(event.reply_to, ListGroupsReply(groups=listed))
 
 
 def delete_group(
-    turn: EventContext, group: Group | None, committed: GroupOffsets, event: DeleteGroup
+    context: EventContext, group: Group | None, committed: GroupOffsets, event: DeleteGroup
 ) -> None:
     """Handle a DeleteGroup: remove the group and its offsets if it has no members."""
     answer = RESPONSES[RequestCase.DELETE][None if group is None else group.state]
     if group is None or answer in RESPONSE_ERRORS:
-        turn.reply(event.reply_to, DeleteGroupReply(error=RESPONSE_ERRORS[answer]))
+        context.reply(event.reply_to, DeleteGroupReply(error=RESPONSE_ERRORS[answer]))
         return
     for topic, partition in list(committed):
-        turn.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))
-    _remove(turn, group, "deleted")
-    turn.reply(event.reply_to, DeleteGroupReply(error=ErrorCode.NONE))
+        context.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))
+    _remove(context, group, "deleted")
+    context.reply(event.reply_to, DeleteGroupReply(error=ErrorCode.NONE))
 
 
-def _remove(turn: EventContext, group: Group, reason: str) -> None:
+def _remove(context: EventContext, group: Group, reason: str) -> None:
     for member_id in group.pending_members:
-        turn.cancel(Member.session_timer_key(group.id, member_id))
+        context.cancel(Member.session_timer_key(group.id, member_id))
     group.transition_to(GroupState.DEAD)
-    turn.emit(group, GroupEventType.REMOVED, reason=reason)
-    turn.write(GroupTombstone(group_id=group.id))
+    context.emit(group, GroupEventType.REMOVED, reason=reason)
+    context.write(GroupTombstone(group_id=group.id))
 
 
 def expire_offsets(
-    turn: EventContext, group: Group, committed: GroupOffsets, in_use: frozenset[str] | None
+    context: EventContext, group: Group, committed: GroupOffsets, in_use: frozenset[str] | None
 ) -> None:
     """Remove expired offsets, then the group if it is Empty and has neither offsets nor pending
     members.
@@ -107,24 +107,24 @@ def expire_offsets(
     that time instead.
 
     Args:
-        turn: Context of the current event.
+        context: Context of the current event.
         group: The group to check.
         committed: Its committed offsets.
         in_use: The topics that its members subscribe to; None if they are unknown.
     """
-    gone = [c for c in committed.values() if _is_expired(turn, group, in_use, c)]
+    gone = [c for c in committed.values() if _is_expired(context, group, in_use, c)]
     for offset in gone:
-        turn.write(
+        context.write(
             OffsetTombstone(group_id=group.id, topic=offset.topic, partition=offset.partition)
         )
     if gone:
-        turn.emit(group, GroupEventType.OFFSETS_EXPIRED, reason=f"{len(gone)} offsets")
+        context.emit(group, GroupEventType.OFFSETS_EXPIRED, reason=f"{len(gone)} offsets")
     if group.state is GroupState.EMPTY and not group.pending_members and not committed:
-        _remove(turn, group, "empty and without offsets")
+        _remove(context, group, "empty and without offsets")
 
 
 def _is_expired(
-    turn: EventContext, group: Group, in_use: frozenset[str] | None, offset: OffsetRecord
+    context: EventContext, group: Group, in_use: frozenset[str] | None, offset: OffsetRecord
 ) -> bool:
     if group.protocol_type is None:
         since_ms = offset.commit_ms
@@ -135,5 +135,5 @@ def _is_expired(
     else:
         return False
     if offset.expire_ms is not None:
-        return turn.at_ms >= offset.expire_ms
-    return turn.at_ms - since_ms >= turn.settings.offsets_retention_ms
+        return context.at_ms >= offset.expire_ms
+    return context.at_ms - since_ms >= context.settings.offsets_retention_ms

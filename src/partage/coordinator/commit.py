@@ -16,7 +16,7 @@ from partage.model.errors import ErrorCode
 GroupOffsets = dict[tuple[str, int], OffsetRecord]
 
 
-def commit(turn: EventContext, group: Group | None, event: Commit) -> None:
+def commit(context: EventContext, group: Group | None, event: Commit) -> None:
     """Handle a Commit; ``group`` is None if the group does not exist."""
     member: Member | None = None
     state = None if group is None else group.state
@@ -24,22 +24,22 @@ def commit(turn: EventContext, group: Group | None, event: Commit) -> None:
     if row is RequestCase.COMMIT_MEMBER and group is not None:
         found = _identify(group, event)
         if isinstance(found, ErrorCode):
-            _reject(turn, group, event, found)
+            _reject(context, group, event, found)
             return
         member = found
     match RESPONSES[row][state]:
         case Response.COMMIT:
-            _store(turn, event)
+            _store(context, event)
         case Response.COMMIT_ALIVE:
             assert member is not None
-            _store(turn, event)
-            turn.restart_session(member)
+            _store(context, event)
+            context.restart_session(member)
         case Response.REFUSED_COMMIT if event.knows_group_not_found:
-            _reject(turn, group, event, ErrorCode.GROUP_ID_NOT_FOUND)
+            _reject(context, group, event, ErrorCode.GROUP_ID_NOT_FOUND)
         case Response.REFUSED_COMMIT:
-            _reject(turn, group, event, ErrorCode.ILLEGAL_GENERATION)
+            _reject(context, group, event, ErrorCode.ILLEGAL_GENERATION)
         case answer:
-            _reject(turn, group, event, RESPONSE_ERRORS[answer])
+            _reject(context, group, event, RESPONSE_ERRORS[answer])
 
 
 def _is_simple(group: Group | None, event: Commit) -> bool:
@@ -64,22 +64,24 @@ def _identify(group: Group, event: Commit) -> Member | ErrorCode:
     return member
 
 
-def _reject(turn: EventContext, group: Group | None, event: Commit, error: ErrorCode) -> None:
-    turn.reply(event.reply_to, CommitReply(errors=(error,) * len(event.offsets)))
+def _reject(context: EventContext, group: Group | None, event: Commit, error: ErrorCode) -> None:
+    context.reply(event.reply_to, CommitReply(errors=(error,) * len(event.offsets)))
     if group is not None:
         topics = tuple(dict.fromkeys(wanted.topic for wanted in event.offsets))
-        turn.emit(group, GroupEventType.COMMIT_REFUSED, event.member_id, error.name, topics=topics)
+        context.emit(
+            group, GroupEventType.COMMIT_REFUSED, event.member_id, error.name, topics=topics
+        )
 
 
-def _store(turn: EventContext, event: Commit) -> None:
+def _store(context: EventContext, event: Commit) -> None:
     errors = []
-    expire_ms = None if event.retention_ms is None else turn.at_ms + event.retention_ms
+    expire_ms = None if event.retention_ms is None else context.at_ms + event.retention_ms
     for wanted in event.offsets:
-        if len(wanted.metadata.encode()) > turn.settings.offset_metadata_bytes_max:
+        if len(wanted.metadata.encode()) > context.settings.offset_metadata_bytes_max:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         errors.append(ErrorCode.NONE)
-        turn.write(
+        context.write(
             OffsetRecord(
                 group_id=event.group_id,
                 topic=wanted.topic,
@@ -87,15 +89,15 @@ def _store(turn: EventContext, event: Commit) -> None:
                 offset=wanted.offset,
                 leader_epoch=wanted.leader_epoch,
                 metadata=wanted.metadata,
-                commit_ms=turn.at_ms,
+                commit_ms=context.at_ms,
                 expire_ms=expire_ms,
             )
         )
-    turn.reply(event.reply_to, CommitReply(errors=tuple(errors)))
+    context.reply(event.reply_to, CommitReply(errors=tuple(errors)))
 
 
 def delete_offsets(
-    turn: EventContext,
+    context: EventContext,
     group: Group | None,
     committed: GroupOffsets,
     in_use: frozenset[str] | None,
@@ -104,7 +106,7 @@ def delete_offsets(
     """Handle an OffsetDelete.
 
     Args:
-        turn: Context of the current event.
+        context: Context of the current event.
         group: The group; None if it does not exist.
         committed: Its committed offsets.
         in_use: The topics that a consumer group subscribes to. None if they are unknown; then every
@@ -112,13 +114,13 @@ def delete_offsets(
         event: The request.
     """
     if not event.group_id:
-        turn.reply(event.reply_to, DeleteOffsetsReply(error=ErrorCode.INVALID_GROUP_ID))
+        context.reply(event.reply_to, DeleteOffsetsReply(error=ErrorCode.INVALID_GROUP_ID))
         return
     answer = RESPONSES[RequestCase.DELETE_OFFSETS][None if group is None else group.state]
     if answer is Response.OFFSETS_UNUSED and (group is None or group.protocol_type != "consumer"):
         answer = Response.NOT_EMPTY
     if answer in RESPONSE_ERRORS:
-        turn.reply(event.reply_to, DeleteOffsetsReply(error=RESPONSE_ERRORS[answer]))
+        context.reply(event.reply_to, DeleteOffsetsReply(error=RESPONSE_ERRORS[answer]))
         return
     errors = []
     for topic, partition in event.partitions:
@@ -127,5 +129,7 @@ def delete_offsets(
             continue
         errors.append(ErrorCode.NONE)
         if (topic, partition) in committed:
-            turn.write(OffsetTombstone(group_id=event.group_id, topic=topic, partition=partition))
-    turn.reply(event.reply_to, DeleteOffsetsReply(errors=tuple(errors)))
+            context.write(
+                OffsetTombstone(group_id=event.group_id, topic=topic, partition=partition)
+            )
+    context.reply(event.reply_to, DeleteOffsetsReply(errors=tuple(errors)))

@@ -52,7 +52,7 @@ class EventContext(Outcome):
     def emit(
         self,
         group: Group,
-        happening: GroupEventType,
+        event_type: GroupEventType,
         member_id: str | None = None,
         reason: str = "",
         *,
@@ -66,7 +66,7 @@ class EventContext(Outcome):
             GroupEvent(
                 at_ms=self.at_ms,
                 group_id=group.id,
-                event_type=happening,
+                event_type=event_type,
                 generation=group.generation,
                 member_id=member_id,
                 reason=reason,

@@ -22,19 +22,19 @@ def heartbeat_error(error: ErrorCode) -> HeartbeatReply:
     return _REPLIES[error]
 
 
-def heartbeat(turn: EventContext, group: Group, event: Heartbeat) -> None:
+def heartbeat(context: EventContext, group: Group, event: Heartbeat) -> None:
     """Handle a Heartbeat for an existing group."""
     member = group.validate_member(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
-        turn.reply(event.reply_to, _REPLIES[member])
+        context.reply(event.reply_to, _REPLIES[member])
         return
     if event.generation != group.record.generation:
-        turn.reply(event.reply_to, _REPLIES[ErrorCode.ILLEGAL_GENERATION])
+        context.reply(event.reply_to, _REPLIES[ErrorCode.ILLEGAL_GENERATION])
         return
     answer = _TABLE[group.state]
     reply = _ALIVE.get(answer)
     if reply is None:
-        turn.reply(event.reply_to, _REPLIES[RESPONSE_ERRORS[answer]])
+        context.reply(event.reply_to, _REPLIES[RESPONSE_ERRORS[answer]])
         return
-    turn.restart_session(member)
-    turn.reply(event.reply_to, reply)
+    context.restart_session(member)
+    context.reply(event.reply_to, reply)

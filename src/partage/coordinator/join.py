@@ -17,11 +17,11 @@ from partage.coordinator.timers import SyncTimer
 from partage.model.errors import ErrorCode
 
 
-def validate_request(turn: EventContext, event: Join) -> ErrorCode | None:
+def validate_request(context: EventContext, event: Join) -> ErrorCode | None:
     """Return the error of a request that is invalid for every group; None if it is valid."""
     if not event.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    settings = turn.settings
+    settings = context.settings
     if not (
         settings.session_timeout_min_ms
         <= event.session_timeout_ms
@@ -31,25 +31,25 @@ def validate_request(turn: EventContext, event: Join) -> ErrorCode | None:
     return None
 
 
-def join(turn: EventContext, group: Group, event: Join) -> None:
+def join(context: EventContext, group: Group, event: Join) -> None:
     """Handle a Join for a group that exists or was just created for it."""
     holder = _existing_member(group, event)
-    if not _has_room(turn, group, holder):
-        _reject_full_group(turn, group, event, holder)
+    if not _has_room(context, group, holder):
+        _reject_full_group(context, group, event, holder)
     elif not group.supports_protocols(event.protocol_type, event.protocols):
-        _reject(turn, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    elif not _fits_record(turn, group, event, holder):
-        _reject(turn, event, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        _reject(context, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif not _fits_record(context, group, event, holder):
+        _reject(context, event, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not event.member_id:
-        _join_new(turn, group, event)
+        _join_new(context, group, event)
     elif event.member_id in group.pending_members and event.instance_id is None:
-        _add_new_member(turn, group, event, event.member_id)
+        _add_new_member(context, group, event, event.member_id)
     else:
-        _rejoin(turn, group, event)
+        _rejoin(context, group, event)
 
 
-def _reject(turn: EventContext, event: Join, error: ErrorCode) -> None:
-    turn.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
+def _reject(context: EventContext, event: Join, error: ErrorCode) -> None:
+    context.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
 
 
 def _existing_member(group: Group, event: Join) -> Member | None:
@@ -63,7 +63,7 @@ def _existing_member(group: Group, event: Join) -> Member | None:
     return group.members.get(event.member_id)
 
 
-def _has_room(turn: EventContext, group: Group, holder: Member | None) -> bool:
+def _has_room(context: EventContext, group: Group, holder: Member | None) -> bool:
     """True if the group has room for the member (``group.max.size``, KIP-389).
 
     In the join phase, the members that have joined count, so the last ones to rejoin an oversized
@@ -73,11 +73,11 @@ def _has_room(turn: EventContext, group: Group, holder: Member | None) -> bool:
     returning static member as new and rejects it from a full group.
 
     Args:
-        turn: Context of the current event.
+        context: Context of the current event.
         group: The group.
         holder: The member that the request comes from or replaces, which is in the group already.
     """
-    members_max = turn.settings.members_max
+    members_max = context.settings.members_max
     match group.state:
         case GroupState.PREPARING_REBALANCE:
             if holder is None:
@@ -90,20 +90,20 @@ def _has_room(turn: EventContext, group: Group, holder: Member | None) -> bool:
 
 
 def _reject_full_group(
-    turn: EventContext, group: Group, event: Join, holder: Member | None
+    context: EventContext, group: Group, event: Join, holder: Member | None
 ) -> None:
     error = ErrorCode.GROUP_MAX_SIZE_REACHED
-    turn.reply(event.reply_to, JoinReply(error=error, member_id=""))
+    context.reply(event.reply_to, JoinReply(error=error, member_id=""))
     if holder is not None:
-        rebalance.remove_member(turn, group, holder, error)
+        rebalance.remove_member(context, group, holder, error)
         reason = "the group is full"
-        turn.emit(group, GroupEventType.LEFT, holder.id, reason, member=holder)
+        context.emit(group, GroupEventType.LEFT, holder.id, reason, member=holder)
     elif event.member_id in group.pending_members:
-        rebalance.remove_pending_member(turn, group, event.member_id)
-    rebalance.maybe_complete_join(turn, group)
+        rebalance.remove_pending_member(context, group, event.member_id)
+    rebalance.maybe_complete_join(context, group)
 
 
-def _fits_record(turn: EventContext, group: Group, event: Join, holder: Member | None) -> bool:
+def _fits_record(context: EventContext, group: Group, event: Join, holder: Member | None) -> bool:
     """True if the group's record has room for the member.
 
     If the log refused a record, the shard would be discarded and reloaded, which interrupts all its
@@ -112,27 +112,29 @@ def _fits_record(turn: EventContext, group: Group, event: Join, holder: Member |
     member_id = event.member_id or event.generated_member_id
     held = 0 if holder is None else holder.record_bytes
     brought = record_size(member_id, event.instance_id, event.client_id, event.protocols)
-    return group.record_bytes - held + brought <= turn.settings.group_bytes_max
+    return group.record_bytes - held + brought <= context.settings.group_bytes_max
 
 
-def _join_new(turn: EventContext, group: Group, event: Join) -> None:
+def _join_new(context: EventContext, group: Group, event: Join) -> None:
     """Handle a Join without a member id.
 
     The coordinator generates an id, and a static member replaces the one with its instance id.
     """
     if event.instance_id is not None and event.instance_id in group.static_members:
-        _replace_static(turn, group, event, group.members[group.static_members[event.instance_id]])
+        _replace_static(
+            context, group, event, group.members[group.static_members[event.instance_id]]
+        )
     elif event.instance_id is None and event.must_rejoin_with_id:
         group.pending_members[event.generated_member_id] = None
         timer = Member.session_timer_key(group.id, event.generated_member_id)
-        turn.arm(timer, event.session_timeout_ms)
+        context.arm(timer, event.session_timeout_ms)
         error = ErrorCode.MEMBER_ID_REQUIRED
-        turn.reply(event.reply_to, JoinReply(error=error, member_id=event.generated_member_id))
+        context.reply(event.reply_to, JoinReply(error=error, member_id=event.generated_member_id))
     else:
-        _add_new_member(turn, group, event, event.generated_member_id)
+        _add_new_member(context, group, event, event.generated_member_id)
 
 
-def _add_new_member(turn: EventContext, group: Group, event: Join, member_id: str) -> None:
+def _add_new_member(context: EventContext, group: Group, event: Join, member_id: str) -> None:
     """Add a new member and park it."""
     if not group.members:
         group.protocol_type = event.protocol_type
@@ -150,12 +152,12 @@ def _add_new_member(turn: EventContext, group: Group, event: Join, member_id: st
     group.add(member)
     if group.initial_delay is not None:
         group.initial_delay.has_new_member = True
-    rebalance.park_join(turn, group, member, event.reply_to)
+    rebalance.park_join(context, group, member, event.reply_to)
     # The member has no id to send heartbeats with, and may disappear unnoticed (KAFKA-7610).
-    turn.arm(member.session_timer, turn.settings.new_member_join_timeout_ms)
-    turn.emit(group, GroupEventType.JOINED, member_id, event.reason or "", member=member)
+    context.arm(member.session_timer, context.settings.new_member_join_timeout_ms)
+    context.emit(group, GroupEventType.JOINED, member_id, event.reason or "", member=member)
     reason = _with_reason(f"member {member_id} joined", event)
-    rebalance.start_rebalance(turn, group, RebalanceCause.MEMBER_JOINED, reason, member_id)
+    rebalance.start_rebalance(context, group, RebalanceCause.MEMBER_JOINED, reason, member_id)
 
 
 def _rebalance_timeout_ms(event: Join) -> int:
@@ -169,33 +171,33 @@ def _with_reason(what: str, event: Join) -> str:
     return f"{what}: {event.reason}" if event.reason else what
 
 
-def _rejoin(turn: EventContext, group: Group, event: Join) -> None:
+def _rejoin(context: EventContext, group: Group, event: Join) -> None:
     """Handle a Join of an existing member, which takes part in a rebalance or starts one."""
     member = group.validate_member(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
-        _reject(turn, event, member)
+        _reject(context, event, member)
         return
     match RESPONSES[_request_case(group, member, event)][group.state]:
         case Response.REPEAT if not group.is_sync_resumed:
             leads = member.id == group.leader
-            turn.reply(
+            context.reply(
                 event.reply_to, rebalance.generation_reply(group, member, with_members=leads)
             )
-            turn.restart_session(member)
+            context.restart_session(member)
         case Response.CURRENT:
-            turn.reply(
+            context.reply(
                 event.reply_to, rebalance.generation_reply(group, member, with_members=False)
             )
-            turn.restart_session(member)
+            context.restart_session(member)
         case Response.PARK | Response.REBALANCE | Response.REPEAT:
             _update(group, member, event)
-            rebalance.park_join(turn, group, member, event.reply_to)
+            rebalance.park_join(context, group, member, event.reply_to)
             reason = _with_reason(f"member {member.id} rejoined", event)
             rebalance.start_rebalance(
-                turn, group, RebalanceCause.MEMBER_REJOINED, reason, member.id
+                context, group, RebalanceCause.MEMBER_REJOINED, reason, member.id
             )
         case answer:
-            _reject(turn, event, RESPONSE_ERRORS[answer])
+            _reject(context, event, RESPONSE_ERRORS[answer])
 
 
 def _request_case(group: Group, member: Member, event: Join) -> RequestCase:
@@ -212,7 +214,7 @@ def _update(group: Group, member: Member, event: Join) -> None:
     member.rebalance_timeout_ms = _rebalance_timeout_ms(event)
 
 
-def _replace_static(turn: EventContext, group: Group, event: Join, old: Member) -> None:
+def _replace_static(context: EventContext, group: Group, event: Join, old: Member) -> None:
     """Replace a static member that returned without its id by one with a new id (KIP-345).
 
     A stable group whose selected protocol does not change has no rebalance: the member will get its
@@ -220,21 +222,21 @@ def _replace_static(turn: EventContext, group: Group, event: Join, old: Member) 
     """
     fenced = ErrorCode.FENCED_INSTANCE_ID
     leader_before = group.leader
-    rebalance.fence_member(turn, group, old, fenced)
+    rebalance.fence_member(context, group, old, fenced)
     member = group.replace_static_member(old, event.generated_member_id)
     member.client_id, member.client_host = event.client_id, event.client_host
     _update(group, member, event)
-    turn.emit(group, GroupEventType.FENCED, old.id, f"replaced by {member.id}", member=member)
+    context.emit(group, GroupEventType.FENCED, old.id, f"replaced by {member.id}", member=member)
     if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
-        rebalance.park_join(turn, group, member, event.reply_to)
+        rebalance.park_join(context, group, member, event.reply_to)
         reason = _with_reason(f"static member {member.id} returned", event)
         rebalance.start_rebalance(
-            turn, group, RebalanceCause.STATIC_MEMBER_RETURNED, reason, member.id
+            context, group, RebalanceCause.STATIC_MEMBER_RETURNED, reason, member.id
         )
         return
     assignments = dict(group.assignments)
     assignments[member.id] = assignments.pop(old.id, b"")
-    turn.write(
+    context.write(
         group.snapshot(
             at_ms=group.record.since_ms,
             generation=group.generation,
@@ -243,10 +245,10 @@ def _replace_static(turn: EventContext, group: Group, event: Join, old: Member) 
             assignments=assignments,
         )
     )
-    turn.reply(event.reply_to, _static_rejoin_reply(group, member, event, leader_before or ""))
-    turn.restart_session(member)
+    context.reply(event.reply_to, _static_rejoin_reply(group, member, event, leader_before or ""))
+    context.restart_session(member)
     if member.id in group.pending_sync_members:  # the predecessor's time to sync may be nearly over
-        turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
+        context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
 
 
 def _static_rejoin_reply(

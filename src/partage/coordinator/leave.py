@@ -12,26 +12,26 @@ from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCas
 from partage.model.errors import ErrorCode
 
 
-def leave(turn: EventContext, group: Group, event: Leave) -> None:
+def leave(context: EventContext, group: Group, event: Leave) -> None:
     """Handle a Leave for an existing group; the reply has one error for each member."""
     gone: list[str] = []
-    errors = tuple(_leave_one(turn, group, leaver, gone) for leaver in event.members)
-    turn.reply(event.reply_to, LeaveReply(errors=errors))
+    errors = tuple(_leave_one(context, group, leaver, gone) for leaver in event.members)
+    context.reply(event.reply_to, LeaveReply(errors=errors))
     if gone:
         reason = f"{', '.join(gone)} left"
-        rebalance.on_member_departed(turn, group, RebalanceCause.MEMBER_LEFT, reason, gone[0])
+        rebalance.on_member_departed(context, group, RebalanceCause.MEMBER_LEFT, reason, gone[0])
     else:  # the other members may have waited for a pending one
-        rebalance.maybe_complete_join(turn, group)
+        rebalance.maybe_complete_join(context, group)
 
 
 def _leave_one(
-    turn: EventContext, group: Group, leaver: LeavingMember, gone: list[str]
+    context: EventContext, group: Group, leaver: LeavingMember, gone: list[str]
 ) -> ErrorCode:
     member_id = leaver.member_id
     if not member_id and leaver.instance_id is not None:
         member_id = group.static_members.get(leaver.instance_id, "")
     elif member_id in group.pending_members:
-        rebalance.remove_pending_member(turn, group, member_id)
+        rebalance.remove_pending_member(context, group, member_id)
         return ErrorCode.NONE
     member = group.validate_member(member_id, leaver.instance_id)
     if isinstance(member, ErrorCode):
@@ -39,7 +39,7 @@ def _leave_one(
     refused = RESPONSE_ERRORS.get(RESPONSES[RequestCase.LEAVE][group.state])
     if refused is not None:
         return refused
-    rebalance.remove_member(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.remove_member(context, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
     gone.append(member_id)
-    turn.emit(group, GroupEventType.LEFT, member_id, leaver.reason or "", member=member)
+    context.emit(group, GroupEventType.LEFT, member_id, leaver.reason or "", member=member)
     return ErrorCode.NONE

@@ -103,40 +103,40 @@ class Shard:
         A stable group stays stable. A group that awaited its sync continues to await it, and any
         Join aborts that sync.
         """
-        turn = self._turn(at_ms)
+        context = self._context(at_ms)
         for group in self.groups.values():
             group.resume()
             for member in group.members.values():
-                turn.restart_session(member)
+                context.restart_session(member)
             if group.is_sync_resumed:
-                turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
+                context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
             if len(group.members) > self.settings.members_max:
                 reason = "more members than group.max.size"
-                rebalance.start_rebalance(turn, group, RebalanceCause.GROUP_TOO_LARGE, reason)
-        turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
-        return turn
+                rebalance.start_rebalance(context, group, RebalanceCause.GROUP_TOO_LARGE, reason)
+        context.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
+        return context
 
     # Events.
 
     def handle(self, event: Event) -> Outcome:
         """Handle an event. See `Outcome` for the duties of the caller."""
-        turn = self._turn(event.at_ms)
-        _HANDLERS[type(event)](self, turn, event)
-        return turn
+        context = self._context(event.at_ms)
+        _HANDLERS[type(event)](self, context, event)
+        return context
 
-    def _turn(self, at_ms: int) -> EventContext:
+    def _context(self, at_ms: int) -> EventContext:
         return EventContext(at_ms, self.settings, self._apply)
 
-    def _join(self, turn: EventContext, event: Join) -> None:
-        error = validate_request(turn, event)
+    def _join(self, context: EventContext, event: Join) -> None:
+        error = validate_request(context, event)
         is_missing = event.group_id not in self.groups
         if error is None and is_missing and event.member_id:
             error = RESPONSE_ERRORS[RESPONSES[RequestCase.JOIN_UNCHANGED][None]]
         if error is not None:
-            turn.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
+            context.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
             return
         group = self._group(event.group_id)
-        join(turn, group, event)
+        join(context, group, event)
         if is_missing and not group.members and not group.pending_members:
             del self.groups[event.group_id]  # created for a request that was rejected
 
@@ -146,80 +146,80 @@ class Shard:
         """
         return self.groups.get(group_id) if group_id else None
 
-    def _sync(self, turn: EventContext, event: Sync) -> None:
+    def _sync(self, context: EventContext, event: Sync) -> None:
         group = self._with_members(event.group_id)
         if group is not None:
-            sync(turn, group, event)
+            sync(context, group, event)
         else:
-            turn.reply(
+            context.reply(
                 event.reply_to, SyncReply(error=_missing(event.group_id, RequestCase.SYNC_LEADER))
             )
 
-    def _heartbeat(self, turn: EventContext, event: Heartbeat) -> None:
+    def _heartbeat(self, context: EventContext, event: Heartbeat) -> None:
         group = self._with_members(event.group_id)
         if group is not None:
-            heartbeat(turn, group, event)
+            heartbeat(context, group, event)
         else:
-            turn.reply(
+            context.reply(
                 event.reply_to, heartbeat_error(_missing(event.group_id, RequestCase.HEARTBEAT))
             )
 
-    def _leave(self, turn: EventContext, event: Leave) -> None:
+    def _leave(self, context: EventContext, event: Leave) -> None:
         group = self._with_members(event.group_id)
         if group is not None:
-            leave(turn, group, event)
+            leave(context, group, event)
         elif event.group_id:
             error = RESPONSE_ERRORS[RESPONSES[RequestCase.LEAVE][None]]
-            turn.reply(event.reply_to, LeaveReply(errors=(error,) * len(event.members)))
+            context.reply(event.reply_to, LeaveReply(errors=(error,) * len(event.members)))
         else:
-            turn.reply(event.reply_to, LeaveReply(error=ErrorCode.INVALID_GROUP_ID))
+            context.reply(event.reply_to, LeaveReply(error=ErrorCode.INVALID_GROUP_ID))
 
-    def _commit(self, turn: EventContext, event: Commit) -> None:
-        commit(turn, self.groups.get(event.group_id), event)
+    def _commit(self, context: EventContext, event: Commit) -> None:
+        commit(context, self.groups.get(event.group_id), event)
 
-    def _fetch_offsets(self, turn: EventContext, event: FetchOffsets) -> None:
+    def _fetch_offsets(self, context: EventContext, event: FetchOffsets) -> None:
         committed = self.offsets.get(event.group_id, _NO_OFFSETS)
         if event.partitions is None:
             offsets: tuple[OffsetRecord | None, ...] = tuple(committed.values())
         else:
             offsets = tuple(committed.get(partition) for partition in event.partitions)
-        turn.reply(event.reply_to, FetchOffsetsReply(offsets=offsets))
+        context.reply(event.reply_to, FetchOffsetsReply(offsets=offsets))
 
-    def _delete_offsets(self, turn: EventContext, event: DeleteOffsets) -> None:
+    def _delete_offsets(self, context: EventContext, event: DeleteOffsets) -> None:
         group = self.groups.get(event.group_id)
         committed = self.offsets.get(event.group_id, _NO_OFFSETS)
         in_use = None if group is None else self.topics_in_use(group)
-        delete_offsets(turn, group, committed, in_use, event)
+        delete_offsets(context, group, committed, in_use, event)
 
-    def _describe(self, turn: EventContext, event: DescribeGroup) -> None:
-        admin.describe_group(turn, self.groups.get(event.group_id), event)
+    def _describe(self, context: EventContext, event: DescribeGroup) -> None:
+        admin.describe_group(context, self.groups.get(event.group_id), event)
 
-    def _list(self, turn: EventContext, event: ListGroups) -> None:
-        admin.list_groups(turn, self.groups.values(), event)
+    def _list(self, context: EventContext, event: ListGroups) -> None:
+        admin.list_groups(context, self.groups.values(), event)
 
-    def _delete(self, turn: EventContext, event: DeleteGroup) -> None:
+    def _delete(self, context: EventContext, event: DeleteGroup) -> None:
         group = self.groups.get(event.group_id)
-        admin.delete_group(turn, group, self.offsets.get(event.group_id, _NO_OFFSETS), event)
+        admin.delete_group(context, group, self.offsets.get(event.group_id, _NO_OFFSETS), event)
 
-    def _topics_deleted(self, turn: EventContext, event: TopicsDeleted) -> None:
+    def _topics_deleted(self, context: EventContext, event: TopicsDeleted) -> None:
         for group_id, committed in list(self.offsets.items()):
             for topic, partition in [at for at in committed if at[0] in event.topics]:
-                turn.write(OffsetTombstone(group_id=group_id, topic=topic, partition=partition))
+                context.write(OffsetTombstone(group_id=group_id, topic=topic, partition=partition))
 
-    def _timer_fired(self, turn: EventContext, event: TimerFired) -> None:
+    def _timer_fired(self, context: EventContext, event: TimerFired) -> None:
         match event.key:
             case SessionTimer(group_id=group_id, member_id=member_id):
-                rebalance.on_session_timeout(turn, self.groups[group_id], member_id)
+                rebalance.on_session_timeout(context, self.groups[group_id], member_id)
             case JoinTimer(group_id=group_id):
-                rebalance.on_join_timeout(turn, self.groups[group_id])
+                rebalance.on_join_timeout(context, self.groups[group_id])
             case SyncTimer(group_id=group_id):
-                rebalance.on_sync_timeout(turn, self.groups[group_id])
+                rebalance.on_sync_timeout(context, self.groups[group_id])
             case ExpiryTimer():
                 for group in list(self.groups.values()):
                     committed = self.offsets.get(group.id, _NO_OFFSETS)
                     in_use = self.topics_in_use(group) if committed else None
-                    admin.expire_offsets(turn, group, committed, in_use)
-                turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
+                    admin.expire_offsets(context, group, committed, in_use)
+                context.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
 
     def topics_in_use(self, group: Group) -> frozenset[str] | None:
         """Return the topics that the members of a consumer group subscribe to; None if unknown."""

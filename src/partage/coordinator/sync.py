@@ -15,32 +15,32 @@ from partage.coordinator.timers import SyncTimer
 from partage.model.errors import ErrorCode
 
 
-def sync(turn: EventContext, group: Group, event: Sync) -> None:
+def sync(context: EventContext, group: Group, event: Sync) -> None:
     """Handle a Sync for an existing group."""
     member = _identify(group, event)
     if isinstance(member, ErrorCode):
-        turn.reply(event.reply_to, SyncReply(error=member))
+        context.reply(event.reply_to, SyncReply(error=member))
         return
     row = RequestCase.SYNC_LEADER if member.id == group.leader else RequestCase.SYNC_FOLLOWER
     match RESPONSES[row][group.state]:
         case Response.ASSIGN if event.assignment_error is not None:
-            rebalance.park_sync(turn, member, event.reply_to)
-            _handle_assignment_error(turn, group, event.assignment_error)
+            rebalance.park_sync(context, member, event.reply_to)
+            _handle_assignment_error(context, group, event.assignment_error)
         case Response.ASSIGN:
-            rebalance.park_sync(turn, member, event.reply_to)
-            _mark_synced(turn, group, member)
-            _assign(turn, group, event.assignments)
+            rebalance.park_sync(context, member, event.reply_to)
+            _mark_synced(context, group, member)
+            _assign(context, group, event.assignments)
         case Response.AWAIT:
-            rebalance.park_sync(turn, member, event.reply_to)
-            _mark_synced(turn, group, member)
+            rebalance.park_sync(context, member, event.reply_to)
+            _mark_synced(context, group, member)
         case Response.ASSIGNMENT:
             if member.id in group.pending_sync_members:
-                turn.emit(group, GroupEventType.SYNCED, member.id)
-            _mark_synced(turn, group, member)
-            turn.reply(event.reply_to, _assignment_reply(group, member))
-            turn.restart_session(member)
+                context.emit(group, GroupEventType.SYNCED, member.id)
+            _mark_synced(context, group, member)
+            context.reply(event.reply_to, _assignment_reply(group, member))
+            context.restart_session(member)
         case answer:
-            turn.reply(event.reply_to, SyncReply(error=RESPONSE_ERRORS[answer]))
+            context.reply(event.reply_to, SyncReply(error=RESPONSE_ERRORS[answer]))
 
 
 def _identify(group: Group, event: Sync) -> Member | ErrorCode:
@@ -55,25 +55,25 @@ def _identify(group: Group, event: Sync) -> Member | ErrorCode:
     return member
 
 
-def _mark_synced(turn: EventContext, group: Group, member: Member) -> None:
+def _mark_synced(context: EventContext, group: Group, member: Member) -> None:
     if (
         group.pending_sync_members.pop(member.id, _ABSENT) is None
         and not group.pending_sync_members
     ):
-        turn.cancel(SyncTimer(group.id))
+        context.cancel(SyncTimer(group.id))
 
 
 _ABSENT = object()
 
 
-def _assign(turn: EventContext, group: Group, assignments: dict[str, bytes]) -> None:
+def _assign(context: EventContext, group: Group, assignments: dict[str, bytes]) -> None:
     """Store the leader's assignment and reply to all parked Syncs.
 
     A member that the leader left out gets an empty assignment.
     """
-    turn.write(
+    context.write(
         group.snapshot(
-            at_ms=turn.at_ms,
+            at_ms=context.at_ms,
             generation=group.generation,
             protocol=group.protocol,
             awaiting_sync=False,
@@ -82,21 +82,25 @@ def _assign(turn: EventContext, group: Group, assignments: dict[str, bytes]) -> 
     )
     group.transition_to(GroupState.STABLE)
     group.is_sync_resumed = False
-    times_ms = tuple(None if m.sync_ticket is None else turn.at_ms for m in group.members.values())
+    times_ms = tuple(
+        None if m.sync_ticket is None else context.at_ms for m in group.members.values()
+    )
     for member in group.members.values():
-        rebalance.reply_to_sync(turn, member, _assignment_reply(group, member))
-    turn.emit(group, GroupEventType.ASSIGNED, group.leader, times_ms=times_ms)
+        rebalance.reply_to_sync(context, member, _assignment_reply(group, member))
+    context.emit(group, GroupEventType.ASSIGNED, group.leader, times_ms=times_ms)
 
 
-def _handle_assignment_error(turn: EventContext, group: Group, why: str) -> None:
+def _handle_assignment_error(context: EventContext, group: Group, why: str) -> None:
     """Reply to all parked Syncs with the leader's assignment error, and start a rebalance.
 
     The client-side assignment proposal asks for this ("Assignment Failure"). REBALANCE_IN_PROGRESS
     makes every client rejoin; the error text is in a tagged field.
     """
-    rebalance.abort_sync(turn, group, assignment_error=why)
+    rebalance.abort_sync(context, group, assignment_error=why)
     reason = f"leader {group.leader} could not assign: {why}"
-    rebalance.start_rebalance(turn, group, RebalanceCause.ASSIGNMENT_FAILED, reason, group.leader)
+    rebalance.start_rebalance(
+        context, group, RebalanceCause.ASSIGNMENT_FAILED, reason, group.leader
+    )
 
 
 def _assignment_reply(group: Group, member: Member) -> SyncReply:

@@ -43,10 +43,10 @@ class CoordinatorLink:
 
     # Lookup
 
-    def start_lookup(self, turn: HandlerContext) -> None:
+    def start_lookup(self, context: HandlerContext) -> None:
         """Start looking up the coordinator."""
         self.lookup_serial = self.next_serial()
-        turn.add_action(FindCoordinator(serial=self.lookup_serial))
+        context.add_action(FindCoordinator(serial=self.lookup_serial))
 
     def accept_coordinator(self, serial: int) -> bool:
         """Store the found coordinator; return False if this lookup is outdated."""
@@ -59,53 +59,53 @@ class CoordinatorLink:
         """Forget the connection and the heartbeat in flight."""
         self.coordinator_serial = self.heartbeat_in_flight = None
 
-    def disconnect(self, turn: HandlerContext) -> None:
+    def disconnect(self, context: HandlerContext) -> None:
         """Close the connection: the peer is not the coordinator, or does not respond."""
         if self.coordinator_serial is not None:
-            turn.add_action(Disconnect(serial=self.coordinator_serial))
+            context.add_action(Disconnect(serial=self.coordinator_serial))
             self.clear_coordinator()
 
     # Session
 
-    def start_session(self, turn: HandlerContext) -> None:
+    def start_session(self, context: HandlerContext) -> None:
         """Start timing the session: the coordinator has just responded."""
         self.heartbeat_in_flight = None
         self._heartbeat_delay_ms = max(1, self._settings.heartbeat_interval_ms // _QUICKER)
-        turn.arm_timer(MemberTimer.HEARTBEAT, self._heartbeat_delay_ms)
-        self._set_session_start(turn, turn.at_ms)
+        context.arm_timer(MemberTimer.HEARTBEAT, self._heartbeat_delay_ms)
+        self._set_session_start(context, context.at_ms)
 
-    def schedule_heartbeat(self, turn: HandlerContext) -> None:
+    def schedule_heartbeat(self, context: HandlerContext) -> None:
         """Arm the timer of the next heartbeat, with a doubled delay up to the usual interval."""
         self._heartbeat_delay_ms = min(
             2 * self._heartbeat_delay_ms, self._settings.heartbeat_interval_ms
         )
-        turn.arm_timer(MemberTimer.HEARTBEAT, self._heartbeat_delay_ms)
+        context.arm_timer(MemberTimer.HEARTBEAT, self._heartbeat_delay_ms)
 
-    def stop_session(self, turn: HandlerContext) -> None:
+    def stop_session(self, context: HandlerContext) -> None:
         """Stop timing the session: the member is in no generation, or its request is parked."""
         self.heartbeat_in_flight = self.session_deadline_ms = None
-        turn.cancel_timer(MemberTimer.HEARTBEAT)
-        turn.cancel_timer(MemberTimer.SESSION)
+        context.cancel_timer(MemberTimer.HEARTBEAT)
+        context.cancel_timer(MemberTimer.SESSION)
 
-    def extend_session(self, turn: HandlerContext, sent_ms: int) -> None:
+    def extend_session(self, context: HandlerContext, sent_ms: int) -> None:
         """Extend the session after the heartbeat sent at ``sent_ms`` was accepted.
 
         The coordinator received it at ``sent_ms`` or later, so the session lasts at least from
         then. A response that took longer than a session, for example after a stall of the process,
         proves nothing.
         """
-        if sent_ms + self._settings.session_timeout_ms > turn.at_ms:
+        if sent_ms + self._settings.session_timeout_ms > context.at_ms:
             self.is_session_expired = False
-            self._set_session_start(turn, sent_ms)
+            self._set_session_start(context, sent_ms)
 
-    def _set_session_start(self, turn: HandlerContext, began_ms: int) -> None:
+    def _set_session_start(self, context: HandlerContext, began_ms: int) -> None:
         self.session_deadline_ms = began_ms + self._settings.session_timeout_ms
-        turn.timers.append((MemberTimer.SESSION, self.session_deadline_ms))
+        context.timers.append((MemberTimer.SESSION, self.session_deadline_ms))
 
-    def expire_session(self, turn: HandlerContext) -> None:
+    def expire_session(self, context: HandlerContext) -> None:
         """Mark the session as expired: other members may own the partitions."""
         self.is_session_expired = True
-        turn.arm_timer(MemberTimer.SESSION, self._settings.session_timeout_ms)
+        context.arm_timer(MemberTimer.SESSION, self._settings.session_timeout_ms)
 
     def check_session_deadline(self, at_ms: int) -> None:
         """Mark the session as expired if its deadline has passed.
@@ -125,16 +125,16 @@ class CoordinatorLink:
         self._failures += 1
         return min(int(wait_ms), settings.retry_backoff_max_ms)
 
-    def start_backoff(self, turn: HandlerContext) -> None:
+    def start_backoff(self, context: HandlerContext) -> None:
         """Start a back-off: retry nothing before the timer fires."""
         self.is_backing_off = True
-        turn.arm_timer(MemberTimer.RETRY, self.next_backoff_ms())
+        context.arm_timer(MemberTimer.RETRY, self.next_backoff_ms())
 
-    def stop_backoff(self, turn: HandlerContext) -> None:
+    def stop_backoff(self, context: HandlerContext) -> None:
         """Cancel the back-off."""
         if self.is_backing_off:
             self.is_backing_off = False
-            turn.cancel_timer(MemberTimer.RETRY)
+            context.cancel_timer(MemberTimer.RETRY)
 
     def reset_backoff(self) -> None:
         """Reset the failure count after a success, unless a back-off is in progress."""

@@ -19,15 +19,15 @@ from partage.member.states import ACTIVE_STATES, PARKED_STATES
 _NOT_WHILE_PARKED = (Reaction.LOSE_GENERATION, Reaction.LOSE_MEMBERSHIP, Reaction.FAIL)
 
 
-def send_heartbeat(member: Member, turn: HandlerContext) -> None:
+def send_heartbeat(member: Member, context: HandlerContext) -> None:
     """Send a heartbeat, unless the last one is unanswered."""
     link = member.link
-    link.schedule_heartbeat(turn)
+    link.schedule_heartbeat(context)
     if link.coordinator_serial is None or link.heartbeat_in_flight is not None:
         return
     serial = link.next_serial()
-    link.heartbeat_in_flight = serial, turn.at_ms
-    turn.add_action(
+    link.heartbeat_in_flight = serial, context.at_ms
+    context.add_action(
         SendHeartbeat(
             serial=serial,
             generation=member.generation,
@@ -37,14 +37,14 @@ def send_heartbeat(member: Member, turn: HandlerContext) -> None:
     )
 
 
-def on_coordinator_found(member: Member, turn: HandlerContext, event: CoordinatorFound) -> None:
+def on_coordinator_found(member: Member, context: HandlerContext, event: CoordinatorFound) -> None:
     """Use the found coordinator, and send it a heartbeat if the member has a session."""
     if member.link.accept_coordinator(event.serial) and member.link.session_deadline_ms is not None:
-        send_heartbeat(member, turn)
+        send_heartbeat(member, context)
 
 
 def on_coordinator_not_found(
-    member: Member, turn: HandlerContext, event: CoordinatorNotFound
+    member: Member, context: HandlerContext, event: CoordinatorNotFound
 ) -> None:
     """Back off after a failed lookup, or fail if the coordinator may not be looked up."""
     if event.serial != member.link.lookup_serial:
@@ -54,20 +54,20 @@ def on_coordinator_not_found(
         event.error is not None
         and reaction_to(CoordinatorRequest.FIND, event.error) is Reaction.FAIL
     ):
-        member.fail_fatally(turn, event.error, "the coordinator lookup was rejected")
+        member.fail_fatally(context, event.error, "the coordinator lookup was rejected")
     elif member.state in ACTIVE_STATES:
-        member.link.start_backoff(turn)
+        member.link.start_backoff(context)
 
 
-def on_coordinator_lost(member: Member, turn: HandlerContext, event: CoordinatorLost) -> None:
+def on_coordinator_lost(member: Member, context: HandlerContext, event: CoordinatorLost) -> None:
     """Continue without the coordinator after its connection closed."""
     if event.serial == member.link.coordinator_serial:
         member.link.clear_coordinator()
-        member.continue_without_coordinator(turn)
+        member.continue_without_coordinator(context)
 
 
 def on_heartbeat_response(
-    member: Member, turn: HandlerContext, event: HeartbeatResponseReceived
+    member: Member, context: HandlerContext, event: HeartbeatResponseReceived
 ) -> None:
     """Extend the session, or react to the error."""
     if (
@@ -80,24 +80,24 @@ def on_heartbeat_response(
     answer = reaction_to(CoordinatorRequest.HEARTBEAT, event.error)
     if answer in (Reaction.CONTINUE, Reaction.REBALANCE):
         member.link.reset_backoff()
-        member.link.extend_session(turn, sent_ms)
+        member.link.extend_session(context, sent_ms)
         if member.link.is_session_expired:
-            send_heartbeat(member, turn)
+            send_heartbeat(member, context)
     if answer is not Reaction.CONTINUE:
-        member.apply_reaction(turn, answer, event, CoordinatorRequest.HEARTBEAT)
+        member.apply_reaction(context, answer, event, CoordinatorRequest.HEARTBEAT)
 
 
-def on_commit_rejected(member: Member, turn: HandlerContext, event: CommitRejected) -> None:
+def on_commit_rejected(member: Member, context: HandlerContext, event: CommitRejected) -> None:
     """React to a rejected commit, if it is of the current generation."""
     if (event.generation, event.member_id) == (member.generation, member.member_id):
         answer = reaction_to(CoordinatorRequest.COMMIT, event.error)
         if member.state in PARKED_STATES and answer in _NOT_WHILE_PARKED:
-            member.drop_coordinator(turn)
-        member.apply_reaction(turn, answer, event, CoordinatorRequest.COMMIT)
+            member.drop_coordinator(context)
+        member.apply_reaction(context, answer, event, CoordinatorRequest.COMMIT)
 
 
-def on_session_timeout(member: Member, turn: HandlerContext) -> None:
+def on_session_timeout(member: Member, context: HandlerContext) -> None:
     """Look up the coordinator again: after a whole session without a response it may have moved."""
-    member.link.expire_session(turn)
+    member.link.expire_session(context)
     if member.link.coordinator_serial is not None:
-        member.drop_coordinator(turn)
+        member.drop_coordinator(context)

@@ -81,7 +81,7 @@ class Member:
             instance_id=self.settings.instance_id,
         )
 
-    def transition_to(self, turn: HandlerContext, state: MemberState) -> None:
+    def transition_to(self, context: HandlerContext, state: MemberState) -> None:
         """Change the state, and stop the timers that do not belong to the new one.
 
         The state changes only here.
@@ -91,73 +91,75 @@ class Member:
         self.state = state
         self.awaited_serial = None
         if before in PARKED_STATES or before is MemberState.LEAVING:
-            turn.cancel_timer(MemberTimer.REQUEST)
+            context.cancel_timer(MemberTimer.REQUEST)
         if before in ACTIVE_STATES and state not in ACTIVE_STATES:
-            turn.cancel_timer(MemberTimer.POLL)
-            self.link.stop_backoff(turn)
-            self.clear_topic_changes(turn)
+            context.cancel_timer(MemberTimer.POLL)
+            self.link.stop_backoff(context)
+            self.clear_topic_changes(context)
             self.is_rejoin_pending = False
-        self._update_session_timers(turn)
+        self._update_session_timers(context)
 
-    def _update_session_timers(self, turn: HandlerContext) -> None:
+    def _update_session_timers(self, context: HandlerContext) -> None:
         link = self.link
         is_timed = self.is_in_generation and self.state in HEARTBEATING_STATES
         if is_timed and link.session_deadline_ms is None:
-            link.start_session(turn)
+            link.start_session(context)
         elif not is_timed and link.session_deadline_ms is not None:
-            link.stop_session(turn)
+            link.stop_session(context)
 
     def next_awaited_serial(self) -> int:
         """Draw the serial that the current state waits for from now on."""
         self.awaited_serial = self.link.next_serial()
         return self.awaited_serial
 
-    def advance(self, turn: HandlerContext) -> None:
+    def advance(self, context: HandlerContext) -> None:
         """Start the next step if nothing blocks it."""
         link = self.link
         if self.state not in ACTIVE_STATES or link.is_backing_off:
             return
         if link.coordinator_serial is None:
             if link.lookup_serial is None:
-                link.start_lookup(turn)
+                link.start_lookup(context)
         elif self.state is MemberState.UNJOINED:
-            self.transition_to(turn, MemberState.PREPARING)
+            self.transition_to(context, MemberState.PREPARING)
             self.is_rejoin_pending = False
-            self.clear_topic_changes(turn)  # The next leader reads the current topics
-            turn.add_action(
+            self.clear_topic_changes(context)  # The next leader reads the current topics
+            context.add_action(
                 PrepareJoin(serial=self.next_awaited_serial(), generation=self.generation)
             )
 
-    def clear_topic_changes(self, turn: HandlerContext) -> None:
+    def clear_topic_changes(self, context: HandlerContext) -> None:
         """Drop the collected topic changes: the member joins anyway."""
         if self.pending_topic_changes:
             self.pending_topic_changes.clear()
-            turn.cancel_timer(MemberTimer.METADATA)
+            context.cancel_timer(MemberTimer.METADATA)
 
-    def request_rejoin(self, turn: HandlerContext, reason: str) -> None:
+    def request_rejoin(self, context: HandlerContext, reason: str) -> None:
         """Rejoin now, or after the current rebalance."""
         if not self.is_rejoin_pending:
             self.join_reason = reason
         self.is_rejoin_pending = True
         if self.state is MemberState.STABLE:
-            self.transition_to(turn, MemberState.UNJOINED)
+            self.transition_to(context, MemberState.UNJOINED)
 
-    def start(self, turn: HandlerContext) -> None:
+    def start(self, context: HandlerContext) -> None:
         """Start, or start again after a leave or a fatal error."""
         self.is_membership_wanted = True
         if self.state in (MemberState.UNSUBSCRIBED, MemberState.FATAL):
             self.join_reason = ""
             must_be_polled = self.settings.max_poll_interval_ms is not None and not self.is_in_poll
-            self.transition_to(turn, MemberState.STALE if must_be_polled else MemberState.UNJOINED)
+            self.transition_to(
+                context, MemberState.STALE if must_be_polled else MemberState.UNJOINED
+            )
 
-    def finish_leaving(self, turn: HandlerContext) -> None:
+    def finish_leaving(self, context: HandlerContext) -> None:
         """Finish leaving; start again if that was requested meanwhile."""
-        self.transition_to(turn, MemberState.UNSUBSCRIBED)
-        turn.add_action(LeftGroup())
+        self.transition_to(context, MemberState.UNSUBSCRIBED)
+        context.add_action(LeftGroup())
         if self.is_membership_wanted:
-            self.start(turn)
+            self.start(context)
 
-    def send_leave_group(self, turn: HandlerContext, reason: str, is_parked: bool) -> int | None:
+    def send_leave_group(self, context: HandlerContext, reason: str, is_parked: bool) -> int | None:
         """Send LeaveGroup without waiting for the response.
 
         Returns:
@@ -172,28 +174,28 @@ class Member:
             reason=reason,
             is_parked=is_parked,
         )
-        turn.add_action(leave)
+        context.add_action(leave)
         if is_parked:
             self.link.clear_coordinator()  # The shell closes that connection
         return leave.serial
 
-    def drop_coordinator(self, turn: HandlerContext) -> None:
+    def drop_coordinator(self, context: HandlerContext) -> None:
         """Disconnect, and look up the coordinator again after a back-off."""
-        self.link.disconnect(turn)
-        self.continue_without_coordinator(turn)
+        self.link.disconnect(context)
+        self.continue_without_coordinator(context)
 
-    def continue_without_coordinator(self, turn: HandlerContext) -> None:
+    def continue_without_coordinator(self, context: HandlerContext) -> None:
         """Keep the partitions and local steps, but drop the requests in flight."""
         if self.state is MemberState.LEAVING:
-            self.finish_leaving(turn)
+            self.finish_leaving(context)
         elif self.state in ACTIVE_STATES:
-            self.link.start_backoff(turn)
+            self.link.start_backoff(context)
             if self.state in PARKED_STATES:
-                self.transition_to(turn, MemberState.UNJOINED)
+                self.transition_to(context, MemberState.UNJOINED)
 
     def apply_reaction(
         self,
-        turn: HandlerContext,
+        context: HandlerContext,
         answer: Reaction,
         event: CoordinatorResponse | CommitRejected,
         request: CoordinatorRequest,
@@ -204,49 +206,49 @@ class Member:
             case Reaction.REJOIN | Reaction.REJOIN_AFTER_BACKOFF:
                 self.join_reason = why
                 if answer is Reaction.REJOIN_AFTER_BACKOFF:
-                    self.link.start_backoff(turn)
-                self.transition_to(turn, MemberState.UNJOINED)
+                    self.link.start_backoff(context)
+                self.transition_to(context, MemberState.UNJOINED)
             case Reaction.FIND_COORDINATOR:
-                self.drop_coordinator(turn)
+                self.drop_coordinator(context)
             case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBERSHIP:
-                self.lose_generation(turn, why, forgets_id=answer is Reaction.LOSE_MEMBERSHIP)
+                self.lose_generation(context, why, forgets_id=answer is Reaction.LOSE_MEMBERSHIP)
             case Reaction.REBALANCE:
                 if self.state in (MemberState.STABLE, MemberState.RECONCILING):
-                    self.request_rejoin(turn, "the group rebalances")
+                    self.request_rejoin(context, "the group rebalances")
             case Reaction.RETRY_AFTER_BACKOFF:
-                turn.arm_timer(MemberTimer.HEARTBEAT, self.link.next_backoff_ms())
+                context.arm_timer(MemberTimer.HEARTBEAT, self.link.next_backoff_ms())
             case Reaction.FAIL:
-                self.fail_fatally(turn, event.error, why)
+                self.fail_fatally(context, event.error, why)
 
-    def lose_generation(self, turn: HandlerContext, reason: str, *, forgets_id: bool) -> None:
+    def lose_generation(self, context: HandlerContext, reason: str, *, forgets_id: bool) -> None:
         """Rejoin after the group continued without this member: its partitions are lost."""
-        self.discard_assignment(turn, reason, forgets_id=forgets_id)
+        self.discard_assignment(context, reason, forgets_id=forgets_id)
         self.join_reason = reason
         if self.state in ACTIVE_STATES and self.state is not MemberState.UNJOINED:
-            self.transition_to(turn, MemberState.UNJOINED)
+            self.transition_to(context, MemberState.UNJOINED)
 
-    def discard_assignment(self, turn: HandlerContext, reason: str, *, forgets_id: bool) -> None:
+    def discard_assignment(self, context: HandlerContext, reason: str, *, forgets_id: bool) -> None:
         """Discard the assignment of the embedded protocol, and leave the generation."""
         has_more = self.is_in_generation or self.state is MemberState.PREPARING
         if has_more and self.state is not MemberState.PREPARE_LEAVING:
-            turn.add_action(DiscardAssignment(reason=reason))
-        self.reset_generation(turn, forgets_id=forgets_id)
+            context.add_action(DiscardAssignment(reason=reason))
+        self.reset_generation(context, forgets_id=forgets_id)
 
-    def reset_generation(self, turn: HandlerContext, *, forgets_id: bool) -> None:
+    def reset_generation(self, context: HandlerContext, *, forgets_id: bool) -> None:
         """Leave the generation."""
         self.generation = NO_GENERATION
         self.protocol = None
         self.is_leader = False
         if forgets_id:
             self.member_id = ""
-        self._update_session_timers(turn)
+        self._update_session_timers(context)
 
-    def fail_fatally(self, turn: HandlerContext, error: ErrorCode, reason: str) -> None:
+    def fail_fatally(self, context: HandlerContext, error: ErrorCode, reason: str) -> None:
         """Enter the fatal state, and send LeaveGroup if the coordinator still has this member."""
         if not self.is_static and error not in NOT_A_MEMBER_ERRORS:
-            self.send_leave_group(turn, reason, is_parked=False)
-        self.discard_assignment(turn, reason, forgets_id=True)
+            self.send_leave_group(context, reason, is_parked=False)
+        self.discard_assignment(context, reason, forgets_id=True)
         if self.state in ACTIVE_STATES:
-            self.transition_to(turn, MemberState.FATAL)
+            self.transition_to(context, MemberState.FATAL)
             self.is_membership_wanted = False
-            turn.add_action(ReportFatalError(error=error, reason=reason))
+            context.add_action(ReportFatalError(error=error, reason=reason))

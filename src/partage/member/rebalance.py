@@ -28,17 +28,17 @@ from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 
-def on_join_prepared(member: Member, turn: HandlerContext, event: JoinPrepared) -> None:
+def on_join_prepared(member: Member, context: HandlerContext, event: JoinPrepared) -> None:
     """Send JoinGroup with the encoded metadata."""
     if event.serial != member.awaited_serial:
         return
     if member.link.coordinator_serial is None:
-        member.transition_to(turn, MemberState.UNJOINED)
+        member.transition_to(context, MemberState.UNJOINED)
         return
-    member.transition_to(turn, MemberState.JOINING)
+    member.transition_to(context, MemberState.JOINING)
     member.offered_protocol_names = frozenset(protocol.name for protocol in event.protocols)
     settings = member.settings
-    turn.add_action(
+    context.add_action(
         SendJoin(
             serial=member.next_awaited_serial(),
             member_id=member.member_id,
@@ -50,47 +50,49 @@ def on_join_prepared(member: Member, turn: HandlerContext, event: JoinPrepared) 
             reason=member.join_reason,
         )
     )
-    _arm_parked_request_timer(member, turn)
+    _arm_parked_request_timer(member, context)
 
 
-def on_join_prepare_failed(member: Member, turn: HandlerContext, event: JoinPrepareFailed) -> None:
+def on_join_prepare_failed(
+    member: Member, context: HandlerContext, event: JoinPrepareFailed
+) -> None:
     """Fail, because there is no metadata to join with."""
     if event.serial == member.awaited_serial:
-        member.fail_fatally(turn, ErrorCode.UNKNOWN_SERVER_ERROR, event.reason)
+        member.fail_fatally(context, ErrorCode.UNKNOWN_SERVER_ERROR, event.reason)
 
 
-def _arm_parked_request_timer(member: Member, turn: HandlerContext) -> None:
+def _arm_parked_request_timer(member: Member, context: HandlerContext) -> None:
     settings = member.settings
     # JoinGroup v0 has no rebalance timeout: the session timeout is used for both.
     longest_ms = max(settings.rebalance_timeout_ms, settings.session_timeout_ms)
     parked_ms = longest_ms + settings.parked_request_grace_ms
-    turn.arm_timer(MemberTimer.REQUEST, max(parked_ms, settings.request_timeout_ms))
+    context.arm_timer(MemberTimer.REQUEST, max(parked_ms, settings.request_timeout_ms))
 
 
-def on_join_response(member: Member, turn: HandlerContext, event: JoinResponseReceived) -> None:
+def on_join_response(member: Member, context: HandlerContext, event: JoinResponseReceived) -> None:
     """Start the generation, or react to the error."""
     if event.serial != member.awaited_serial:
         return
     answer = reaction_to(CoordinatorRequest.JOIN, event.error)
     if answer is Reaction.CONTINUE:
-        _start_generation(member, turn, event)
+        _start_generation(member, context, event)
     elif answer is Reaction.REJOIN_WITH_ID:
         member.member_id = event.member_id
         member.join_reason = "rejoin with the given member id"
-        member.transition_to(turn, MemberState.UNJOINED)
+        member.transition_to(context, MemberState.UNJOINED)
     else:
-        member.apply_reaction(turn, answer, event, CoordinatorRequest.JOIN)
+        member.apply_reaction(context, answer, event, CoordinatorRequest.JOIN)
 
 
-def _start_generation(member: Member, turn: HandlerContext, event: JoinResponseReceived) -> None:
+def _start_generation(member: Member, context: HandlerContext, event: JoinResponseReceived) -> None:
     """Start the generation. Owned partitions belong to an earlier one until the sync."""
     if event.protocol_type not in (None, member.settings.protocol_type):
         wrong = f"the group's protocol type is {event.protocol_type}"
-        member.fail_fatally(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
+        member.fail_fatally(context, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
         return
     if event.protocol is None or event.protocol not in member.offered_protocol_names:
         wrong = f"the coordinator chose {event.protocol}, which this member did not offer"
-        member.fail_fatally(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
+        member.fail_fatally(context, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
         return
     member.member_id = event.member_id
     member.generation = event.generation
@@ -98,8 +100,8 @@ def _start_generation(member: Member, turn: HandlerContext, event: JoinResponseR
     member.is_leader = event.leader == event.member_id
     member.link.is_session_expired = False
     if member.is_leader and not event.skip_assignment:
-        member.transition_to(turn, MemberState.ASSIGNING)
-        turn.add_action(
+        member.transition_to(context, MemberState.ASSIGNING)
+        context.add_action(
             ComputeAssignment(
                 serial=member.next_awaited_serial(),
                 generation=event.generation,
@@ -109,31 +111,33 @@ def _start_generation(member: Member, turn: HandlerContext, event: JoinResponseR
         )
         return
     if member.is_leader:
-        turn.add_action(WatchTopics(members=event.members))
-    _send_sync(member, turn, {}, None)
+        context.add_action(WatchTopics(members=event.members))
+    _send_sync(member, context, {}, None)
 
 
-def on_assignment_computed(member: Member, turn: HandlerContext, event: AssignmentComputed) -> None:
+def on_assignment_computed(
+    member: Member, context: HandlerContext, event: AssignmentComputed
+) -> None:
     """Send the computed assignment to the coordinator."""
     if event.serial == member.awaited_serial:
-        _send_sync(member, turn, event.assignments, None)
+        _send_sync(member, context, event.assignments, None)
 
 
-def on_assignor_failed(member: Member, turn: HandlerContext, event: AssignorFailed) -> None:
+def on_assignor_failed(member: Member, context: HandlerContext, event: AssignorFailed) -> None:
     """Report the failure in SyncGroup, so that the group does not wait for a timeout."""
     if event.serial == member.awaited_serial:
-        _send_sync(member, turn, event.assignments, event.reason)
+        _send_sync(member, context, event.assignments, event.reason)
 
 
 def _send_sync(
-    member: Member, turn: HandlerContext, assignments: dict[str, bytes], error: str | None
+    member: Member, context: HandlerContext, assignments: dict[str, bytes], error: str | None
 ) -> None:
     if member.link.coordinator_serial is None:  # The next coordinator may not know the generation
-        member.transition_to(turn, MemberState.UNJOINED)
+        member.transition_to(context, MemberState.UNJOINED)
         return
     assert member.protocol is not None
-    member.transition_to(turn, MemberState.SYNCING)
-    turn.add_action(
+    member.transition_to(context, MemberState.SYNCING)
+    context.add_action(
         SendSync(
             serial=member.next_awaited_serial(),
             generation=member.generation,
@@ -145,35 +149,37 @@ def _send_sync(
             assignment_error=error,
         )
     )
-    _arm_parked_request_timer(member, turn)
+    _arm_parked_request_timer(member, context)
 
 
-def on_sync_response(member: Member, turn: HandlerContext, event: SyncResponseReceived) -> None:
+def on_sync_response(member: Member, context: HandlerContext, event: SyncResponseReceived) -> None:
     """Apply the assignment, or react to the error."""
     if event.serial != member.awaited_serial:
         return
     if event.assignment_error is not None:
         reason = event.assignment_error
-        turn.add_action(ReportProblem(problem=Problem.ASSIGNMENT_FAILED, reason=reason))
+        context.add_action(ReportProblem(problem=Problem.ASSIGNMENT_FAILED, reason=reason))
     answer = reaction_to(CoordinatorRequest.SYNC, event.error)
     if answer is Reaction.CONTINUE:
-        _apply_sync(member, turn, event)
+        _apply_sync(member, context, event)
     elif answer is Reaction.REJOIN and event.assignment_error is not None:
-        member.apply_reaction(turn, Reaction.REJOIN_AFTER_BACKOFF, event, CoordinatorRequest.SYNC)
+        member.apply_reaction(
+            context, Reaction.REJOIN_AFTER_BACKOFF, event, CoordinatorRequest.SYNC
+        )
     else:
-        member.apply_reaction(turn, answer, event, CoordinatorRequest.SYNC)
+        member.apply_reaction(context, answer, event, CoordinatorRequest.SYNC)
 
 
-def _apply_sync(member: Member, turn: HandlerContext, event: SyncResponseReceived) -> None:
+def _apply_sync(member: Member, context: HandlerContext, event: SyncResponseReceived) -> None:
     assert member.protocol is not None
     said = (event.protocol_type, member.settings.protocol_type), (event.protocol, member.protocol)
     if any(theirs not in (None, ours) for theirs, ours in said):
         named = f"{event.protocol_type} {event.protocol}"
         wrong = f"SyncGroup names protocol {named}, not {member.protocol}"
-        member.fail_fatally(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
+        member.fail_fatally(context, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
         return
-    member.transition_to(turn, MemberState.RECONCILING)
-    turn.add_action(
+    member.transition_to(context, MemberState.RECONCILING)
+    context.add_action(
         ApplyAssignment(
             serial=member.next_awaited_serial(),
             generation=member.generation,
@@ -183,11 +189,13 @@ def _apply_sync(member: Member, turn: HandlerContext, event: SyncResponseReceive
     )
 
 
-def on_assignment_applied(member: Member, turn: HandlerContext, event: AssignmentApplied) -> None:
+def on_assignment_applied(
+    member: Member, context: HandlerContext, event: AssignmentApplied
+) -> None:
     """Become stable after the assignment is applied; rejoin if that is pending."""
     if event.serial != member.awaited_serial:
         return
-    member.transition_to(turn, MemberState.STABLE)
+    member.transition_to(context, MemberState.STABLE)
     member.link.reset_backoff()
     if member.is_rejoin_pending:
-        member.transition_to(turn, MemberState.UNJOINED)
+        member.transition_to(context, MemberState.UNJOINED)

@@ -50,27 +50,27 @@ class MembershipStateMachine(Member):
 
         See `Outcome` for the duties of the caller.
         """
-        turn = HandlerContext(event.at_ms)
+        context = HandlerContext(event.at_ms)
         self.link.check_session_deadline(event.at_ms)
-        _HANDLERS[type(event)](self, turn, event)
-        self.advance(turn)
-        return turn
+        _HANDLERS[type(event)](self, context, event)
+        self.advance(context)
+        return context
 
 
-def _timer_fired(member: Member, turn: HandlerContext, event: TimerFired) -> None:
+def _timer_fired(member: Member, context: HandlerContext, event: TimerFired) -> None:
     match event.key:
         case MemberTimer.HEARTBEAT:
-            heartbeat.send_heartbeat(member, turn)
+            heartbeat.send_heartbeat(member, context)
         case MemberTimer.SESSION:
-            heartbeat.on_session_timeout(member, turn)
+            heartbeat.on_session_timeout(member, context)
         case MemberTimer.POLL:
-            user_requests.on_poll_timeout(member, turn)
+            user_requests.on_poll_timeout(member, context)
         case MemberTimer.RETRY:
             member.link.is_backing_off = False
         case MemberTimer.REQUEST:
-            member.drop_coordinator(turn)
+            member.drop_coordinator(context)
         case MemberTimer.METADATA:
-            user_requests.on_metadata_timer(member, turn)
+            user_requests.on_metadata_timer(member, context)
 
 
 _HANDLERS: dict[type[Event], Callable[[Member, HandlerContext, Any], None]] = {

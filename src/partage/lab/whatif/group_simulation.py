@@ -137,9 +137,9 @@ class _SimulatedMember(ConsumerProcess):
     def desynchronize_heartbeats(self) -> None:
         """Set heartbeat intervals and phases to what they are after a long stable time."""
         now_ms, interval_ms = self.world.now_ms, self.world.options.heartbeat_interval_ms
-        turn = HandlerContext(now_ms)
+        context = HandlerContext(now_ms)
         for _ in range(interval_ms.bit_length()):
-            self.core.membership.link.schedule_heartbeat(turn)
+            self.core.membership.link.schedule_heartbeat(context)
         self._arm(MemberTimer.HEARTBEAT, now_ms + self.rng.randrange(interval_ms))
 
     @property

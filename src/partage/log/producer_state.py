@@ -23,7 +23,7 @@ BATCHES_KEPT: Final = 5
 PRODUCER_EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 SEQUENCE_MAX: Final = 2**31 - 1
 
-# CRC-32C of the rest, length of the body, version, producer count
+# CRC-32C of the rest, length of the body, version, producer count.
 _FILE: Final = struct.Struct(">IIHI")
 _PRODUCER: Final = struct.Struct(">qhqB")  # id, epoch, last append time, batch count
 _BATCH: Final = struct.Struct(">iiqq")  # first and last sequence, first and last offset

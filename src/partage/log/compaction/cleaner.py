@@ -29,7 +29,7 @@ from partage.wire.records.batch import BatchHeader, parse_header
 from partage.wire.records.columns import RecordTuple
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
-# keys held in memory at once; records beyond them wait for the next compaction
+# Keys held in memory at once. Records beyond them wait for the next compaction.
 KEYS_MAX: Final = 1_000_000
 _GROUP_BYTES_MAX: Final = 1 << 30
 _WRITE_BYTES: Final = 1 << 20

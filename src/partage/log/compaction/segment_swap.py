@@ -87,6 +87,5 @@ def read_progress(disk: Disk, directory: str) -> CompactionProgress:
             else CompactionProgress()
         )
     except msgspec.DecodeError:
-        return (
-            CompactionProgress()
-        )  # cost: everything is compacted again, and tombstones stay longer
+        # Cost: everything is compacted again, and tombstones stay longer.
+        return CompactionProgress()

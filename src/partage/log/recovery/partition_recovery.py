@@ -46,7 +46,7 @@ from partage.log.segments.segment import ActiveSegment, Segment
 from partage.log.segments.segment_indexes import SegmentIndexes
 
 _CHUNK_BYTES: Final = 1 << 20
-# exceeds the largest group of writes, so anything older was synced
+# Exceeds the largest group of writes, so anything older was synced.
 _REWRITE_BYTES_MAX: Final = 256 << 20
 
 

@@ -72,7 +72,7 @@ def scan_segment(
             _remember(producers, found, now_ms)
             offset = found.last_offset[-1] + 1
         elif found.reason == "incomplete" and not is_last:
-            # a batch larger than a chunk, if its length is valid
+            # A batch larger than a chunk, if its length is valid.
             read_bytes = parse_header(chunk).size
             if read_bytes > file_size - segment.size:
                 return offset, BatchFault(

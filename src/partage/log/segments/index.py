@@ -78,7 +78,7 @@ class TimeIndex:
     def add(self, timestamp_ms: int, last_offset: int) -> None:
         """Add the largest timestamp so far; ignore one that is not larger than the last entry."""
         if not self.timestamps or timestamp_ms > self.timestamps[-1]:
-            # before the timestamp, for a concurrent look-up in a thread
+            # Before the timestamp, for a concurrent look-up in a thread.
             self.offsets.append(last_offset)
             self.timestamps.append(timestamp_ms)
 

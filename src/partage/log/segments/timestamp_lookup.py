@@ -33,9 +33,8 @@ class ReadableSegment(NamedTuple):
 
     segment: Segment
     size: int
-    visible_max_timestamp: MaxTimestamp | None = (
-        None  # set if consumers may not read the whole segment
-    )
+    #: Set if consumers may not read the whole segment.
+    visible_max_timestamp: MaxTimestamp | None = None
 
     def max_timestamp(self, disk: Disk) -> MaxTimestamp:
         """Return the largest timestamp in this part, -1 if it has none."""

@@ -18,7 +18,7 @@ from partage.wire.types import Buffer
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size  # 61
-# fields that the broker sets: base offset, length, leader epoch
+# Fields that the broker sets: base offset, length, leader epoch.
 PREFIX: Final = struct.Struct(">qii")
 LENGTH_OVERHEAD: Final = 12  # the length field excludes the base offset and itself
 CRC_FROM: Final = 21  # the checksum covers everything from the attributes on

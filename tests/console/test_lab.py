@@ -1,4 +1,4 @@
-"""``partage lab``: worlds on the command line, and what if of a live group."""
+"""Tests of ``partage lab``: simulated worlds, and what-if simulations of a live group."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from partage.wire.consumer_protocol import (
 from .commands import Commands, records
 from .generic_member import GenericMember
 
-#: Worlds take a tenth of a second each, on a machine that has nothing else to do.
+#: A world takes about 0.1 s on an idle machine.
 PATIENT = pytest.mark.timeout(300)
 
 
 @PATIENT
-def test_worlds_run_and_are_counted(partage: Commands) -> None:
+def test_run_prints_coverage_and_counts(partage: Commands) -> None:
     ran = partage("lab", "run", "--seeds", 4, "--seed-from", 10, "--jobs", 1)
     assert "4 worlds" in ran.out
     assert "0 broke a rule" in ran.out
@@ -56,7 +56,7 @@ def test_worlds_run_and_are_counted(partage: Commands) -> None:
 
 
 @PATIENT
-def test_the_counts_are_json_too(partage: Commands) -> None:
+def test_run_json_matches_text(partage: Commands) -> None:
     found = partage("lab", "run", "--seeds", 2, "--jobs", 2, "--json").json
     assert found["worlds"] == 2
     assert found["failures"] == []
@@ -75,7 +75,7 @@ def test_the_counts_are_json_too(partage: Commands) -> None:
 
 
 @PATIENT
-def test_on_a_terminal_one_sees_how_many_worlds_have_been(partage: Commands) -> None:
+def test_run_on_terminal_shows_progress(partage: Commands) -> None:
     asked = ("lab", "run", "--seeds", "12", "--jobs", "1", "--json")
     with partage.drawing(*asked) as (process, drawn):
         out, _ = process.communicate()
@@ -93,7 +93,7 @@ def test_on_a_terminal_one_sees_how_many_worlds_have_been(partage: Commands) -> 
         ("shrink 3", "shrinking world 3"),
     ],
 )
-def test_on_a_terminal_one_sees_that_a_world_goes_on(
+def test_long_command_on_terminal_shows_activity(
     partage: Commands, command: str, said: str
 ) -> None:
     with partage.drawing("lab", *command.split()) as (process, drawn):
@@ -102,7 +102,7 @@ def test_on_a_terminal_one_sees_that_a_world_goes_on(
 
 
 @PATIENT
-def test_a_world_without_its_plan_is_a_quiet_one(partage: Commands) -> None:
+def test_story_without_steps_breaks_no_rule(partage: Commands) -> None:
     ran = partage("lab", "story", 3, "--keep", "none", "--set", "members=2")
     assert "! all faults are healed" in ran.out
     assert "JoinGroup" in ran.out
@@ -110,7 +110,7 @@ def test_a_world_without_its_plan_is_a_quiet_one(partage: Commands) -> None:
 
 
 @PATIENT
-def test_what_makes_no_sense_is_said(partage: Commands) -> None:
+def test_invalid_arguments_are_rejected(partage: Commands) -> None:
     assert "unknown option 'nothing'" in partage.fails(
         "lab", "run", "--seeds", 1, "--set", "nothing=1", code=2
     )
@@ -138,13 +138,13 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
         ({"retention_check_ms": "0"}, "retention_check_ms=0: Expected `int` >= 1"),
     ],
 )
-def test_options_that_no_world_can_have(change: dict[str, str], said: str) -> None:
+def test_invalid_world_option_is_rejected(change: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         draw_scenario(1, None, change)
 
 
 @pytest.mark.parametrize("kept", [(99,), (-1,)])
-def test_steps_that_no_plan_has(kept: tuple[int, ...]) -> None:
+def test_unknown_step_is_rejected(kept: tuple[int, ...]) -> None:
     with pytest.raises(
         ValueError,
         match=r"seed 1 has \d+ steps, .*: there is no step (99|-1)$",
@@ -153,7 +153,7 @@ def test_steps_that_no_plan_has(kept: tuple[int, ...]) -> None:
 
 
 @PATIENT
-def test_a_command_tells_of_the_same_world() -> None:
+def test_rerun_command_gives_same_world() -> None:
     drawn = draw_scenario(3, (1, 2), {"members": "2"})
     assert drawn.rerun_command() == (
         "partage lab run --seed-from 3 --seeds 1 --keep 1,2 --set members=2"
@@ -163,10 +163,10 @@ def test_a_command_tells_of_the_same_world() -> None:
 
 class TestWhatIf:
     @PATIENT
-    def test_it_begins_with_who_owns_what(
+    def test_whatif_starts_with_live_assignment(
         self, partage: Commands, topic: str, name: str, tmp_path: Path
     ) -> None:
-        """Range, by librdkafka; one member is static, and one owns nothing."""
+        """The group uses librdkafka's range assignor; one member is static, one owns nothing."""
         partage("produce", "-t", topic, stdin=records(["a", "b", "c"]))
         partage("topics", "create", "--topic", f"{name}-other", "--partitions", 1)
         group = f"{name}-group"
@@ -195,7 +195,7 @@ class TestWhatIf:
             asked = ("lab", "whatif", "--group", group, "--more", 2, "--sample-s", 0.1)
             found = partage(*asked, "--rate", 100, "--picture", picture, "--json").json
             shown = partage(*asked, "--assignor", "sticky", "--event", "lost").out
-            assert sorted(map(len, owned())) == [0, 1, 2, 2], "it was only looked at"
+            assert sorted(map(len, owned())) == [0, 1, 2, 2], "the group is unchanged"
         assert (found["members"], found["idle_members"]) == (4, 1)
         assert (found["partitions"], found["unowned_partitions"]) == (5, 0)
         assert (found["session_timeout_ms"], found["max_poll_interval_ms"]) == (20_000, 30_000)
@@ -205,11 +205,11 @@ class TestWhatIf:
         outcomes = {(each["event"], each["assignor"]): each for each in found["outcomes"]}
         assert len(outcomes) == 8
         again, kept = (outcomes["rebalance", a] for a in ("range", "cooperative-sticky"))
-        assert again["handed_over"] == 0, "range gives what it has given"
+        assert again["handed_over"] == 0, "range repeats its assignment"
         assert again["stood_still_s"] > 0
         assert kept["stood_still_s"] < again["stood_still_s"]
         lost = outcomes["lost", "range"]
-        assert lost["longest_still_s"] == pytest.approx(20, abs=4), "until the session is over"
+        assert lost["longest_still_s"] == pytest.approx(20, abs=4), "until the session expires"
         assert lost["lag_added"] > 0
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert "5 partitions, assigned by range to 4 members, of which 1 owns none" in shown
@@ -219,10 +219,10 @@ class TestWhatIf:
         assert "restart" not in shown
         assert "nothing is written, so lags do not grow" in shown
 
-    def test_it_reads_how_far_the_group_is_behind_and_how_fast_topics_grow(
+    def test_whatif_measures_lag_and_write_rate(
         self, partage: Commands, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Thirty records to a partition in the three seconds for which it looks."""
+        """30 records are written to a partition during the measurement of 3 s."""
         passed_s = [0.0]
 
         def sleep(seconds: float) -> None:
@@ -251,7 +251,9 @@ class TestWhatIf:
         assert sight.uncommitted == 0
 
     @PATIENT
-    def test_other_timeouts_are_tried(self, partage: Commands, topic: str, name: str) -> None:
+    def test_whatif_with_session_timeouts_runs_each(
+        self, partage: Commands, topic: str, name: str
+    ) -> None:
         with OurConsumer(partage.bootstrap_servers, group_id=name) as member:
             member.subscribe([topic])
             while len(member.assignment()) < 4:
@@ -266,10 +268,10 @@ class TestWhatIf:
         assert found["session_timeout_ms"] == 45_000, "the members' own"
 
     @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-    def test_what_it_says_comes_true(
+    def test_whatif_predicts_real_assignment(
         self, partage: Commands, topic: str, name: str, assignor: str
     ) -> None:
-        """A member joins, in a rehearsal and then really: the same member gets the same."""
+        """A member joins in the simulation and in reality, and gets the same partitions."""
 
         def member() -> OurConsumer:
             return stack.enter_context(
@@ -314,10 +316,10 @@ class TestWhatIf:
         assert rehearsal.wait_until_stable()
         assert rehearsal.owners == after
 
-    def test_there_is_no_such_group(self, partage: Commands) -> None:
+    def test_whatif_unknown_group_fails(self, partage: Commands) -> None:
         assert "nobody" in partage.fails("lab", "whatif", "--group", "nobody")
 
-    def test_there_is_no_such_assignor(self, partage: Commands) -> None:
+    def test_whatif_unknown_assignor_fails(self, partage: Commands) -> None:
         asked = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
         assert "unknown assignor 'mine'; assignors are range" in partage.fails(*asked, code=2)
 
@@ -330,24 +332,28 @@ class TestWhatIf:
             ("lags.txt", "the name must end in .png or .svg, "),
         ],
     )
-    def test_a_picture_that_cannot_be_drawn_is_refused_before_the_group_is_read(
+    def test_whatif_invalid_picture_path_fails_first(
         self, partage: Commands, tmp_path: Path, picture: str, said: str
     ) -> None:
         asked = ("lab", "whatif", "--group", "nobody", "--picture", tmp_path / picture)
         assert said in partage.fails(*asked, code=2)
 
-    def test_a_group_without_members(self, partage: Commands, topic: str, name: str) -> None:
+    def test_whatif_group_without_members_fails(
+        self, partage: Commands, topic: str, name: str
+    ) -> None:
         partage("produce", "-t", topic, stdin=records(["a"]))
         partage("consume", "-t", topic, "--group", name, "--from-beginning", "-c", 1)
         said = partage.fails("lab", "whatif", "--group", name)
         assert said == f"group {name} has no members (Empty): start its consumers, then try again"
 
-    def test_a_group_of_another_type(self, partage: Commands, name: str) -> None:
+    def test_whatif_connect_group_fails(self, partage: Commands, name: str) -> None:
         with GenericMember(partage.bootstrap_servers, name, b"", b""):
             said = partage.fails("lab", "whatif", "--group", name)
         assert said == f"group {name} is of type connect; whatif supports only consumer groups"
 
-    def test_an_assignor_that_is_not_known(self, partage: Commands, topic: str, name: str) -> None:
+    def test_whatif_custom_assignor_needs_option(
+        self, partage: Commands, topic: str, name: str
+    ) -> None:
         mine = Assignment(
             assigned_partitions=[ConsumerTopicPartitions(topic=topic, partitions=[1, 3])]
         )
@@ -373,11 +379,11 @@ class TestWhatIf:
         (again,) = (each for each in found["outcomes"] if each["event"] == "rebalance")
         assert (again["handed_over"], again["unread"]) == (0, 0)
 
-    def test_the_groups_record_cannot_be_read(
+    def test_whatif_without_group_record_uses_defaults(
         self, partage: Commands, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As where a user may describe groups, and not read ``__consumer_offsets``."""
-        monkeypatch.setattr(live_view, "last_saved", lambda cluster, group: None)
+        """As if a user may describe groups but not read ``__consumer_offsets``."""
+        monkeypatch.setattr(live_view, "read_last_generation", lambda cluster, group: None)
         mine = Assignment(
             assigned_partitions=[ConsumerTopicPartitions(topic=topic, partitions=[0, 1])]
         )
@@ -398,7 +404,7 @@ class TestWhatIf:
         assert f"group {name}: 4 partitions, assigned by range to 1 member\n" in shown
         assert "partitions without a reader at the end" in shown, "the group is empty"
 
-    def test_a_subscription_that_is_none(self, partage: Commands, name: str) -> None:
+    def test_whatif_invalid_subscription_fails(self, partage: Commands, name: str) -> None:
         nothing = encode_assignment(Assignment(assigned_partitions=[]))
         member = GenericMember(
             partage.bootstrap_servers,
@@ -414,18 +420,16 @@ class TestWhatIf:
         assert said.startswith(expected)
         assert "is not a consumer subscription, so any rebalance would fail" in said
 
-    def test_all_members_leave_while_it_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_whatif_members_leave_meanwhile_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         there = STABLE
         said = _looked(monkeypatch, there, replace(there, state="Empty", members=[]))
         assert said == "group g has no members (Empty): start its consumers, then try again"
 
-    def test_a_rebalance_begins_while_it_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_whatif_rebalance_starts_meanwhile_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         said = _looked(monkeypatch, STABLE, replace(STABLE, state="PreparingRebalance"))
         assert "group g is rebalancing (PreparingRebalance): try again when it is Stable" in said
 
-    def test_a_rebalance_comes_and_goes_while_it_looks(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_whatif_rebalance_meanwhile_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         moved = replace(STABLE.members[0], partitions=[StateTopicPartitions("t", [0])])
         said = _looked(monkeypatch, STABLE, replace(STABLE, members=[moved]))
         assert said == "group g rebalanced during the measurement: try again"
@@ -445,11 +449,11 @@ STABLE = GroupDescription(
 
 
 def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupDescription) -> str:
-    """Why a group cannot be tried that is in these states when it is looked at."""
+    """Return the error for a group that has these states in successive descriptions."""
     looks = iter(states)
-    monkeypatch.setattr(live_view, "described", lambda cluster, groups: [next(looks)])
-    monkeypatch.setattr(live_view, "offsets", lambda cluster, places, spec: {})
-    monkeypatch.setattr(live_view, "last_saved", lambda cluster, name: None)
+    monkeypatch.setattr(live_view, "describe_groups", lambda cluster, groups: [next(looks)])
+    monkeypatch.setattr(live_view, "list_offsets", lambda cluster, places, spec: {})
+    monkeypatch.setattr(live_view, "read_last_generation", lambda cluster, name: None)
     cluster: Any = SimpleNamespace(metadata=lambda: SimpleNamespace(topics={}))
     with pytest.raises(CommandError) as failed:
         live_view.observe_group(cluster, "g", 0.0)

@@ -1,4 +1,4 @@
-"""``partage lab run`` that does not come to its end."""
+"""Interrupted runs of ``partage lab run``."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MANY = 1_000_000
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_a_worker_that_is_killed_ends_it_and_its_seeds_are_known() -> None:
+def test_killed_worker_raises_with_its_seeds() -> None:
     found = run_seeds(range(MANY), 2)
     seeds = [next(found).seed]
     _workers(psutil.Process())[0].kill()
     with pytest.raises(WorkerKilledError) as killed:
         seeds.extend(verdict.seed for verdict in found)
     lost = list(killed.value.seeds)
-    assert 10 <= len(lost) <= 30, "ten to each process, and ten that wait"
+    assert 10 <= len(lost) <= 30, "ten for each process, and ten in the queue"
     assert sorted(seeds + lost) == list(range(len(seeds) + len(lost)))
 
 
-def test_of_processes_one_of_which_is_killed_none_is_left() -> None:
+def test_killed_worker_ends_all_workers() -> None:
     def wait() -> None:
         with ProcessPool(2, nothing) as processes:
             long = processes.submit(time.sleep, 600)
@@ -47,7 +47,7 @@ def test_of_processes_one_of_which_is_killed_none_is_left() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
+def test_killed_worker_prints_error(partage: Commands) -> None:
     with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
         eventually(lambda: len(_workers(psutil.Process(process.pid))) == 2)
         _workers(psutil.Process(process.pid))[0].kill()
@@ -59,7 +59,7 @@ def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
     assert "Traceback" not in said
 
 
-def test_nobody_is_left_when_it_is_killed_itself(partage: Commands) -> None:
+def test_killed_parent_leaves_no_workers(partage: Commands) -> None:
     with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
         eventually(lambda: len(_workers(psutil.Process(process.pid))) == 2)
         workers = _workers(psutil.Process(process.pid))
@@ -70,10 +70,8 @@ def test_nobody_is_left_when_it_is_killed_itself(partage: Commands) -> None:
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_found_until_ctrl_c_is_told(
-    partage: Commands, jobs: str, number: signal.Signals
-) -> None:
-    """Sent to all of its processes, as a terminal does."""
+def test_ctrl_c_prints_results_so_far(partage: Commands, jobs: str, number: signal.Signals) -> None:
+    """The signal goes to all processes of the group, as from a terminal."""
     asked = ("lab", "run", "--seeds", str(MANY), "--jobs", jobs)
     with partage.drawing(*asked) as (process, drawn):
         eventually(lambda: re.search(r"[1-9][0-9]* of 1,000,000", drawn.text) is not None)
@@ -86,18 +84,18 @@ def test_what_was_found_until_ctrl_c_is_told(
 
 
 @pytest.mark.parametrize("command", ["run --seeds 2 --jobs 1", "story 1 --everything"])
-def test_who_reads_on_no_longer_is_no_failure(partage: Commands, command: str) -> None:
-    """Exit code 1 is a rule that was broken."""
+def test_closed_output_is_no_failure(partage: Commands, command: str) -> None:
+    """Exit code 1 is reserved for broken rules."""
     ran = partage.shell(f"python -m partage lab {command} | true", timeout_s=60)
     assert ran == (0, "", "output closed by its reader\n")
 
 
 def nothing() -> None:
-    """There is nothing to begin with."""
+    """Do nothing: worker initializer."""
 
 
 def _workers(process: psutil.Process) -> list[psutil.Process]:
-    """The processes that run worlds for this one."""
+    """Return the worker processes of a process."""
     return [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
 
 

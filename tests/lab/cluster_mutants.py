@@ -1,4 +1,4 @@
-"""Bugs that show only where brokers share their groups."""
+"""Mutants that only show in clusters, where brokers share their groups."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ _S = "partage.store"
 
 CLUSTER_MUTANTS = (
     Mutant(
-        "a lease holds until the connection is lost",
+        "a lease does not expire",
         f"{_S}.lease",
         "return self._until_ms is not None and now_ms < self._until_ms",
         "return self._until_ms is not None",
     ),
     Mutant(
-        "a transaction in doubt counts as done",
+        "a transaction in doubt counts as committed",
         "partage.store.write_batcher",
         "                    one.is_in_doubt = True\n"
         "                await self._session.wait_connected()\n",
         "                    self._complete(one)\n                return\n",
     ),
     Mutant(
-        "the last entry of a log is not read",
+        "the last entry of a shared log is not read",
         f"{_S}.shared_log",
         "+ [entry.batch for entry in self._entries]",
         "+ [entry.batch for entry in self._entries[:-1]]",
     ),
     Mutant(
-        "what was decided before a shard was given up is answered after",
+        "replies of a resigned shard are sent",
         "partage.runtime.driver",
         "[(ticket, replace_with_error(reply, error)) for ticket, reply in self.ready]",
         "list(self.ready)",
     ),
     Mutant(
-        "merging several entries keeps the first of them",
+        "a merge keeps only the first entry",
         f"{_S}.shared_log",
         "blobs += [entry.batch for entry in entries]",
         "blobs += [entry.batch for entry in entries[:1]]",
     ),
     Mutant(
-        "entries that were merged are read once more",
+        "merged entries are read twice",
         f"{_S}.shared_log",
         "await self._commit_state(entries[-1].number + 1, [part",
         "await self._commit_state(entries[0].number, [blob",
     ),
     Mutant(
-        "who is up is read before who has what",
+        "live brokers are read before shard owners",
         "partage.store.cluster_registry",
         "        await self._read_shards(changed)\n        await self.refresh_brokers(changed)\n",
         "        await self.refresh_brokers(changed)\n        await self._read_shards(changed)\n",
     ),
     Mutant(
-        "writes carry no fence",
+        "writes have no fence",
         f"{_S}.shared_log",
         "self.fence = Check(tree.shard(shard), version)",
         "self.fence = Check(tree.shard(shard), -1)",

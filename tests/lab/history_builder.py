@@ -1,4 +1,4 @@
-"""Histories told by hand, for the checkers to judge."""
+"""Builder of histories, for tests of the checkers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def group(generation: int, *members: MemberRecord, awaiting: bool = False) -> Gr
 
 
 class HistoryBuilder:
-    """Tells a history, an entry a millisecond."""
+    """Builds a history with one entry per millisecond."""
 
     def __init__(self, watching: Callable[[History, GroupSettings], Any] = attach_checkers) -> None:
         self.history = History()
@@ -109,7 +109,10 @@ class HistoryBuilder:
         self.append(told.ResponseSent, request=asked, message=message)
 
     def generation(self, number: int, *members: MemberRecord, awaits: bool = False) -> None:
-        """Members join, and their leader assigns what they have in the end, unless it waits."""
+        """Append a complete rebalance: joins, generation, and assignment.
+
+        With ``awaits``, the assignment is still missing at the end.
+        """
         for one in members:
             self.receive_request(JOIN_GROUP, join(one.member_id))
         self.append_records(group(number, *members, awaiting=True))

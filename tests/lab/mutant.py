@@ -1,4 +1,4 @@
-"""What a planted bug is."""
+"""The definition of a mutant."""
 
 from __future__ import annotations
 

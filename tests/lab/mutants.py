@@ -1,7 +1,7 @@
-"""Bugs that we plant: each a few words of our own code put differently.
+"""Mutants: bugs that are planted by replacing a few words of the source code.
 
-``words`` must stand in the module exactly once, so that a change of the code that makes a mutant
-void is noticed.
+``words`` must occur exactly once in the module, so that a test detects a mutant that no longer
+matches the code.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from .storage_mutants import STORAGE_MUTANTS
 _C, _M, _L = "partage.coordinator", "partage.member", "partage.log"
 
 MUTANTS = (
-    # The coordinator: who is accepted.
+    # Coordinator: accepted requests
     Mutant(
-        "heartbeats of any generation are accepted",
+        "a Heartbeat of any generation is accepted",
         f"{_C}.heartbeat",
         "if event.generation != group.record.generation:",
         "if event.generation > group.record.generation:",
     ),
     Mutant(
-        "a heartbeat does not prolong the session",
+        "a Heartbeat does not extend the session",
         f"{_C}.heartbeat",
         "    context.restart_session(member)\n",
         "",
     ),
     Mutant(
-        "commits of any generation are accepted",
+        "an OffsetCommit of any generation is accepted",
         f"{_C}.commit",
         "if member.is_new or event.generation != group.generation:",
         "if member.is_new:",
     ),
     Mutant(
-        "a commit from outside is accepted into a group at work",
+        "a commit without a generation is accepted by an active group",
         "partage.coordinator.responses",
         "        _A.COMMIT,\n        _A.COMMIT,\n        _A.UNKNOWN_MEMBER,\n"
         "        _A.UNKNOWN_MEMBER,\n        _A.UNKNOWN_MEMBER,\n",
@@ -41,25 +41,25 @@ MUTANTS = (
         "        _A.UNKNOWN_MEMBER,\n        _A.COMMIT,\n",
     ),
     Mutant(
-        "a member that was replaced is not fenced but unknown",
+        "a replaced static member gets UNKNOWN_MEMBER_ID",
         f"{_C}.group",
         "return ErrorCode.FENCED_INSTANCE_ID",
         "return ErrorCode.UNKNOWN_MEMBER_ID",
     ),
     Mutant(
-        "the assignment of any generation is taken",
+        "a SyncGroup of any generation is accepted",
         f"{_C}.sync",
         "    if event.generation != group.generation:\n        return ErrorCode.ILLEGAL_GENERATION\n",
         "",
     ),
     Mutant(
-        "anybody's SyncGroup assigns",
+        "a follower's SyncGroup sets the assignment",
         f"{_C}.sync",
         "row = RequestCase.SYNC_LEADER if member.id == group.leader else RequestCase.SYNC_FOLLOWER",
         "row = RequestCase.SYNC_LEADER",
     ),
     Mutant(
-        "the group has room for one more",
+        "the maximum group size is exceeded by one",
         f"{_C}.join",
         "                return group.next_generation_size < members_max\n",
         "                return group.next_generation_size <= members_max\n",
@@ -70,9 +70,9 @@ MUTANTS = (
         "if group is None or answer in RESPONSE_ERRORS:",
         "if group is None:",
     ),
-    # The coordinator: rebalances.
+    # Coordinator: rebalances
     Mutant(
-        "a generation has the number of the one before",
+        "a new generation keeps the previous number",
         f"{_C}.rebalance",
         "generation=group.generation + 1,\n            protocol=protocol,",
         "generation=max(1, group.generation),\n            protocol=protocol,",
@@ -84,75 +84,75 @@ MUTANTS = (
         "generation=group.generation,\n            protocol=None,",
     ),
     Mutant(
-        "members that do not join stay",
+        "members that do not rejoin stay in the group",
         f"{_C}.rebalance",
         "if m.join_ticket is None and not m.is_static]",
         "if m.join_ticket is None and not m.is_static and m.is_new]",
     ),
     Mutant(
-        "nobody rebalances when a member goes",
+        "the loss of a member of a Stable group starts no rebalance",
         f"{_C}.rebalance",
         "if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):\n"
         "        start_rebalance(",
         "if group.state is GroupState.COMPLETING_REBALANCE:\n        start_rebalance(",
     ),
     Mutant(
-        "a parked member's session goes on",
+        "a parked member's session timer runs",
         f"{_C}.rebalance",
         "    if not member.is_new:\n        context.cancel(member.session_timer)\n",
         "",
     ),
     Mutant(
-        "a member that waits for its assignment keeps a session",
+        "a member that awaits its assignment has a session timer",
         f"{_C}.rebalance",
         "    member.sync_ticket = ticket\n    context.cancel(member.session_timer)",
         "    member.sync_ticket = ticket",
     ),
     Mutant(
-        "nobody is missed in the sync phase",
+        "the sync phase has no timeout",
         f"{_C}.rebalance",
         "    context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())\n    context.emit(",
         "    context.emit(",
     ),
     Mutant(
-        "a pending member that is forgotten keeps its timer",
+        "a removed pending member keeps its timer",
         f"{_C}.rebalance",
         "    context.cancel(Member.session_timer_key(group.id, member_id))\n",
         "",
     ),
     Mutant(
-        "who waits in a sync is not told that it is over",
+        "a parked SyncGroup gets no response when a rebalance starts",
         f"{_C}.rebalance",
         "        abort_sync(context, group)\n    context.cancel(SyncTimer",
         "        pass\n    context.cancel(SyncTimer",
     ),
     Mutant(
-        "any protocol may be chosen",
+        "a protocol that a member does not support is chosen",
         f"{_C}.group",
         "candidates = {name for name, count in self.protocol_counts.items() if count == everyone}",
         "candidates = set(self.protocol_counts)",
     ),
     Mutant(
-        "a static member that returns loses its assignment",
+        "a returning static member loses its assignment",
         f"{_C}.join",
         'assignments[member.id] = assignments.pop(old.id, b"")',
         'assignments.pop(old.id, b"")',
     ),
     Mutant(
-        "a member that leaves does not start a rebalance",
+        "a LeaveGroup starts no rebalance",
         f"{_C}.leave",
         "    gone.append(member_id)\n",
         "",
     ),
     Mutant(
-        "the leader's assignment is applied and not stored",
+        "the leader's assignment is applied but not stored",
         f"{_C}.sync",
         "    context.write(\n        group.snapshot(",
         "    group.apply(\n        group.snapshot(",
     ),
-    # The coordinator: offsets.
+    # Coordinator: offsets
     Mutant(
-        "one partition of a commit is acknowledged and not stored",
+        "one partition of a commit is acknowledged but not stored",
         f"{_C}.commit",
         "        errors.append(ErrorCode.NONE)\n        context.write(\n            OffsetRecord(",
         "        errors.append(ErrorCode.NONE)\n"
@@ -162,77 +162,77 @@ MUTANTS = (
         "            OffsetRecord(",
     ),
     Mutant(
-        "offsets expire while their group is at work",
+        "offsets of an active group expire",
         f"{_C}.admin",
         "    else:\n        return False\n    if offset.expire_ms",
         "    else:\n        since_ms = offset.commit_ms\n    if offset.expire_ms",
     ),
     Mutant(
-        "while it loads the coordinator knows no offsets, and says so without an error",
+        "OffsetFetch returns no offsets instead of an error during a load",
         "partage.coordinator.error_replies",
         "        case FetchOffsets():\n            return FetchOffsetsReply(error=error)",
         "        case FetchOffsets():\n"
         "            return FetchOffsetsReply(offsets=(None,) * len(event.partitions or ()))",
     ),
-    # The coordinator: loading.
+    # Coordinator: loading
     Mutant(
-        "a group that awaited its sync is loaded as stable",
+        "a group that awaited its SyncGroup is loaded as Stable",
         f"{_C}.group",
         "        if saved.awaiting_sync:\n            self.state",
         "        if saved.awaiting_sync and not self.members:\n            self.state",
     ),
     Mutant(
-        "after loading members have no session",
+        "members have no session after a load",
         f"{_C}.shard",
         "            for member in group.members.values():\n"
         "                context.restart_session(member)\n",
         "",
     ),
     Mutant(
-        "after loading nobody is missed in the sync phase",
+        "the sync phase has no timeout after a load",
         f"{_C}.shard",
         "            if group.is_sync_resumed:\n",
         "            if group.is_sync_resumed and not group.members:\n",
     ),
-    # The driver.
+    # Driver and timers
     Mutant(
-        "replies leave before they are durable",
+        "replies are sent before their records are durable",
         "partage.runtime.driver",
         "        if self._durable == self._applied:\n            self.ready += outcome.replies",
         "        if True:\n            self.ready += outcome.replies",
     ),
     Mutant(
-        "what is durable first lets all replies leave",
+        "the first durable record releases all replies",
         "partage.runtime.driver",
         "while self._deferred_replies and self._deferred_replies[0][0] <= mark:",
         "while self._deferred_replies:",
     ),
     Mutant(
-        "timers of a core that was dropped fire in the next one",
+        "timers of a dropped shard fire in its successor",
         "partage.runtime.driver",
         "        self.timers = TimerQueue()\n        self._deferred_replies.clear()",
         "        self._deferred_replies.clear()",
     ),
     Mutant(
-        "a standstill of the broker counts against members",
+        "a pause of the broker counts against members",
         "partage.runtime.stall_grace",
         "if stood_ms <= _STALL_MS:",
         "if stood_ms <= 1_000_000:",
     ),
     Mutant(
-        "timers fire while nobody can be answered",
+        "timers fire without a valid lease",
         "partage.runtime.timer_scheduler",
         "if not self._shell.may_fire():",
         "if self._grace is None:",
     ),
     Mutant(
-        "of two standstills the second counts against members",
+        "the second of two pauses counts against members",
         "partage.runtime.stall_grace",
         "            self._limit_ms = self._grace_began_ms\n",
         "            pass\n",
     ),
     Mutant(
-        "a leave in a replaced member's name removes its successor",
+        "a LeaveGroup of a replaced member removes its successor",
         f"{_C}.leave",
         "    if not member_id and leaver.instance_id is not None:",
         "    if leaver.instance_id is not None:",
@@ -244,94 +244,94 @@ MUTANTS = (
         "for topic, partition in []:",
     ),
     Mutant(
-        "a shard that failed is not told again of deleted topics",
+        "a reloaded shard is not notified again of deleted topics",
         "partage.runtime.driver",
         "        self._deferred_events.extendleft(event for _, event in reversed(self._undurable_events))\n",
         "",
     ),
     Mutant(
-        "retention counts from the commit, however long members stay",
+        "retention always starts at the commit",
         f"{_C}.admin",
         "max(group.record.since_ms, offset.commit_ms)",
         "offset.commit_ms",
     ),
     Mutant(
-        "no group has room for a third member",
+        "every group is full with two members",
         f"{_C}.join",
         "members_max = context.settings.members_max\n",
         "members_max = min(2, context.settings.members_max)\n",
     ),
     Mutant(
-        "who is unknown is told that it is fenced",
+        "an unknown member gets FENCED_INSTANCE_ID",
         f"{_C}.group",
         "        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else member\n",
         "        return ErrorCode.FENCED_INSTANCE_ID if member is None else member\n",
     ),
     Mutant(
-        "a commit does not prolong a session",
+        "an OffsetCommit does not extend the session",
         f"{_C}.commit",
         "            context.restart_session(member)\n",
         "",
     ),
     Mutant(
-        "of all that is committed one is not shown",
+        "an OffsetFetch of all offsets omits one",
         f"{_C}.shard",
         "tuple(committed.values())",
         "tuple(committed.values())[:-1]",
     ),
     Mutant(
-        "OffsetDelete does nothing, and says that it has",
+        "OffsetDelete succeeds without deleting",
         f"{_C}.commit",
         "        if (topic, partition) in committed:",
         "        if not committed:",
     ),
     Mutant(
-        "a deleted group's offsets stay",
+        "offsets of a deleted group stay",
         f"{_C}.admin",
         "    for topic, partition in list(committed):\n"
         "        context.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))\n",
         "",
     ),
-    # The member.
+    # Member
     Mutant(
-        "a cooperative member gives nothing up",
+        "a cooperative member revokes nothing",
         f"{_M}.ownership",
         "return self.owned - target",
         "return _NOTHING",
     ),
     Mutant(
-        "an eager member joins with what it owns",
+        "an eager member joins without revoking",
         f"{_M}.ownership",
         "case PreparingJoin() if self.rebalance_protocol is RebalanceProtocol.EAGER:",
         "case PreparingJoin() if self.rebalance_protocol is None:",
     ),
     Mutant(
-        "a zombie delivers",
+        "a member delivers after its session expired",
         f"{_M}.ownership",
         "            or membership.link.is_session_expired\n",
         "",
     ),
     Mutant(
-        "what is lost stays owned",
+        "lost partitions stay owned",
         f"{_M}.ownership",
         "                self.has_lost_partitions = bool(self.owned)",
         "                self.has_lost_partitions = False",
     ),
     Mutant(
-        "what was revoked stays owned",
+        "revoked partitions stay owned",
         f"{_M}.ownership",
         "            self.owned -= frozenset(told.partitions)",
         "            pass",
     ),
     Mutant(
-        "a member does not join again after it has revoked",
+        "a member does not rejoin after revoking",
         f"{_M}.ownership",
         "            self._forward(outcome, RejoinRequested(at_ms=at_ms, reason=reason))\n"
         "        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)",
         "        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)",
     ),
     Mutant(
-        "a rebalance is taken no note of",
+        "REBALANCE_IN_PROGRESS is ignored",
         f"{_M}.reactions",
         "    CoordinatorRequest.HEARTBEAT: {\n"
         "        _E.NONE: _R.CONTINUE,\n"
@@ -341,7 +341,7 @@ MUTANTS = (
         "        _E.REBALANCE_IN_PROGRESS: _R.CONTINUE,",
     ),
     Mutant(
-        "an unknown member goes on under its id",
+        "an unknown member keeps its member id",
         f"{_M}.reactions",
         "        _E.UNKNOWN_MEMBER_ID: _R.LOSE_MEMBERSHIP,\n"
         "        _E.FENCED_INSTANCE_ID: _R.FAIL,  # KIP-345",
@@ -349,28 +349,28 @@ MUTANTS = (
         "        _E.FENCED_INSTANCE_ID: _R.FAIL,  # KIP-345",
     ),
     Mutant(
-        "a lost coordinator is not looked for",
+        "a lost coordinator is not looked up again",
         "partage.member.heartbeat",
         "        member.link.clear_coordinator()\n"
         "        member.continue_without_coordinator(context)",
         "        member.link.clear_coordinator()",
     ),
-    # What the laboratory found in our own code, put back.
+    # Bugs that the simulator found in the code, planted again
     Mutant(
-        "a sync that failed is not made up for where no marker is known",
+        "a failed sync is not repaired at a start without a checkpoint",
         "partage.log.recovery.partition_recovery",
         "                position = max(position, segment.size - room)\n"
         "                room -= segment.size - position\n",
         "                continue\n",
     ),
     Mutant(
-        "a join is given up before the oldest version can answer it",
+        "a JoinGroup v0 times out before the coordinator can respond",
         "partage.member.rebalance",
         "max(settings.rebalance_timeout_ms, settings.session_timeout_ms)",
         "settings.rebalance_timeout_ms",
     ),
     Mutant(
-        "what is committed to an empty group goes with what it had",
+        "retention of an empty group ignores new commits",
         f"{_C}.admin",
         "max(group.record.since_ms, offset.commit_ms)",
         "group.record.since_ms",

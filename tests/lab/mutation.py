@@ -1,6 +1,7 @@
-"""Plants a mutant in this process, before anything of it is imported, and looks for it.
+"""Install a mutant in this process before its module is imported, and run seeds until one detects
+it.
 
-cd tests && python -m lab.mutation "a zombie delivers" --seeds 100
+cd tests && python -m lab.mutation "a member delivers after its session expired" --seeds 100
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .mutants import MUTANTS, Mutant
 
 
 class MutantResult(NamedTuple):
-    """How a mutant was found: by which seed and which rule; None if it was not."""
+    """The seed and rule that detected a mutant; None if no seed did."""
 
     name: str
     seed: int | None
@@ -31,7 +32,7 @@ class MutantResult(NamedTuple):
 
 
 class MutatedLoader(importlib.machinery.SourceFileLoader):
-    """Loads a module with a few words put differently."""
+    """Loads a module with the replaced words."""
 
     mutant: Mutant
 
@@ -39,13 +40,13 @@ class MutatedLoader(importlib.machinery.SourceFileLoader):
         source = self.get_data(self.path).decode()
         count = source.count(self.mutant.words)
         if count != 1:
-            raise LookupError(f"{self.mutant.name}: its words stand {count} times in {fullname}")
+            raise LookupError(f"{self.mutant.name}: its words occur {count} times in {fullname}")
         changed = source.replace(self.mutant.words, self.mutant.by)
         return compile(changed, self.path, "exec")
 
 
 class MutantFinder(importlib.abc.MetaPathFinder):
-    """Finds the module that is to be changed, before anybody else does."""
+    """Finds the module to change, before the regular finders."""
 
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
@@ -65,15 +66,15 @@ class MutantFinder(importlib.abc.MetaPathFinder):
 
 
 def install_mutant(name: str) -> Mutant:
-    """Plant a mutant in this process, which is spoilt by it."""
+    """Install a mutant in this process. It cannot be removed."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    assert mutant.module not in sys.modules, "too late: it is imported already"
+    assert mutant.module not in sys.modules, "the module is already imported"
     sys.meta_path.insert(0, MutantFinder(mutant))
     return mutant
 
 
 def find_mutant(name: str, seeds: int) -> MutantResult:
-    """Run seeds until one finds it; in this process."""
+    """Run seeds in this process until one detects the mutant."""
     mutant = install_mutant(name)
     from partage.lab.runner import draw_scenario, run_scenario
 
@@ -86,7 +87,7 @@ def find_mutant(name: str, seeds: int) -> MutantResult:
 
 
 def find_mutant_in_subprocess(mutant: Mutant, seeds: int) -> MutantResult:
-    """The same in a process of its own."""
+    """Run `find_mutant` in a separate process."""
     command = [sys.executable, "-m", "lab.mutation", mutant.name, "--seeds", str(seeds), "--json"]
     here = Path(__file__).parents[1]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
@@ -96,12 +97,12 @@ def find_mutant_in_subprocess(mutant: Mutant, seeds: int) -> MutantResult:
 
 
 def main() -> None:
-    """One mutant, or all of them with a table."""
-    parser = argparse.ArgumentParser(description="Plant bugs, and have the laboratory find them.")
-    parser.add_argument("name", nargs="?", help="of one mutant; all of them without it")
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many to try at most")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
-    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    """Run one mutant, or all mutants and print a table."""
+    parser = argparse.ArgumentParser(description="Plant bugs and let the simulator detect them.")
+    parser.add_argument("name", nargs="?", help="title of one mutant; default: all")
+    parser.add_argument("--seeds", type=int, default=10_000, help="maximum number of seeds")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     options = parser.parse_args()
     if options.name:
         found = find_mutant(options.name, options.seeds)

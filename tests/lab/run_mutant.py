@@ -1,6 +1,7 @@
-"""``partage`` with a bug planted in it, in this process and in those that run worlds for it.
+"""Run ``partage`` with a mutant installed, in this process and in its worker processes.
 
-cd tests && python -m lab.run_mutant "a zombie delivers" lab run --seeds 10
+cd tests && python -m lab.run_mutant "a member delivers after its session expired" lab run --seeds
+10
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from .mutants import MUTANTS
 from .mutation import install_mutant
 
-#: Tells the processes of ``--jobs``, which begin by importing this module under another name.
+#: Passes the mutant to worker processes, which import this module as ``__mp_main__``.
 _BUG = "PARTAGE_PLANTED"
 
 
@@ -20,13 +21,13 @@ def _parse_mutant_name() -> str:
     if len(sys.argv) < 3:
         sys.exit(
             "usage: python -m lab.run_mutant MUTANT lab run|story|shrink ..., "
-            'for example MUTANT = "a zombie delivers"'
+            'for example MUTANT = "a member delivers after its session expired"'
         )
     name = sys.argv.pop(1)
     if name not in names:
-        sys.exit("\n  ".join([f"there is no bug {name!r}; there are", *names]))
+        sys.exit("\n  ".join([f"unknown mutant {name!r}; mutants are", *names]))
     if "--spark" in sys.argv:
-        sys.exit("the processes of Spark would not have the bug: leave out --spark")
+        sys.exit("Spark processes do not have the mutant: remove --spark")
     return name
 
 

@@ -1,4 +1,4 @@
-"""Bugs in what is kept: the log on the disk, and what the store says in it."""
+"""Mutants of the log on disk and of the record formats."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ _L = "partage.log"
 
 STORAGE_MUTANTS = (
     Mutant(
-        "nothing is synced",
+        "files are not synced",
         "partage.log.io",
         "        disk.sync(*dict.fromkeys(write.path for write in writes))\n"
         "        sync_directories(",
         "        sync_directories(",
     ),
     Mutant(
-        "names of new files are not synced",
+        "directories are not synced",
         "partage.log.io",
         "        sync_directories(disk, (write.path for write in writes if write.position == 0))\n",
         "        pass\n",
     ),
     Mutant(
-        "damage is cut off like a torn tail",
+        "damage is truncated like a torn tail",
         "partage.log.recovery.partition_recovery",
         "return marker.position if marker.base_offset == segment.base_offset else 0",
         "return 0",
     ),
     Mutant(
-        "a start after a failed sync does not make up for it",
+        "a failed sync is not repaired at the next start",
         "partage.log.recovery.partition_recovery",
         "        self._rewrite_unacknowledged(scanned)\n",
         "",
     ),
     Mutant(
-        "a torn tail is not cut",
+        "a torn tail is not truncated",
         "partage.log.recovery.partition_recovery",
         "                self._truncations.append(truncate_tail(self._disk, segment.path, *fault))\n",
         "",
     ),
     Mutant(
-        "a marker is written before what it says is durable",
+        "a checkpoint is written before its records are durable",
         f"{_L}.partition",
         "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))",
         "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))\n"
         "        writes.append(self.mark_durable(self.end_offset))",
     ),
     Mutant(
-        "readers are shown an end that is not durable",
+        "the high watermark is not durable",
         f"{_L}.partition",
         "return self._segments.durable.offset",
         "return self._segments.end_offset",
     ),
     Mutant(
-        "a producer's repetition is appended again",
+        "a duplicate produce request is appended again",
         "partage.log.producer_state",
         "            if duplicate := self._duplicate(batch):\n                return duplicate\n",
         "            if self._duplicate(batch):\n                continue\n",
     ),
     Mutant(
-        "producers are forgotten at a restart",
+        "producer state is lost at a restart",
         "partage.log.recovery.partition_recovery",
         "        producers = producers or ProducerStateManager()\n        for base_offset in",
         "        producers = ProducerStateManager()\n        for base_offset in",
@@ -70,7 +70,7 @@ STORAGE_MUTANTS = (
         "self._latest.get(key, -1) == offset",
     ),
     Mutant(
-        "a replay takes the first value of a key",
+        "a load uses the first value of each key",
         "partage.store.shard_log",
         "    last = {key: value for key, value in decode_pairs(blobs) if key is not None}\n"
         "    shard = Shard(settings, subscribed_topics)",
@@ -78,13 +78,13 @@ STORAGE_MUTANTS = (
         "    shard = Shard(settings, subscribed_topics)",
     ),
     Mutant(
-        "the store forgets that a sync is awaited",
+        "a stored group loses its awaiting_sync flag",
         "partage.store.formats",
         "        awaiting_sync=record.awaiting_sync,",
         "        awaiting_sync=False,",
     ),
     Mutant(
-        "the store forgets who leads",
+        "a stored group loses its leader",
         "partage.store.formats",
         "leader=held.leader,",
         "leader=None,",

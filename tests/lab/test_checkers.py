@@ -1,4 +1,4 @@
-"""Each rule is broken by a history that breaks it, told by hand."""
+"""Each checker rejects a history that breaks its rule."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ from .history_builder import (
 A, B = member("a", share(0)), member("b", share(1))
 
 
-def a_generation_is_left_out(story: HistoryBuilder) -> None:
+def generation_is_skipped(story: HistoryBuilder) -> None:
     story.generation(1, A)
     story.generation(3, A)
 
 
-def a_group_grows_too_large(story: HistoryBuilder) -> None:
+def group_exceeds_maximum_size(story: HistoryBuilder) -> None:
     story.generation(1, A, B, member("c"))
 
 
-def a_partition_is_given_twice(story: HistoryBuilder) -> None:
+def partition_is_assigned_twice(story: HistoryBuilder) -> None:
     story.generation(1, A, member("b", share(0)))
 
 
-def a_partition_goes_over_in_one_step(story: HistoryBuilder) -> None:
+def partition_moves_in_one_rebalance(story: HistoryBuilder) -> None:
     story.generation(1, A)
     story.generation(2, member("a", said=claim(0, generation=1)), member("b", share(0)))
 
 
-def a_partition_is_held_twice(story: HistoryBuilder) -> None:
+def partition_is_owned_twice(story: HistoryBuilder) -> None:
     story.generation(1, A, B)
     for name in ("a", "b"):
         story.append(
@@ -72,20 +72,20 @@ def a_partition_is_held_twice(story: HistoryBuilder) -> None:
         )
 
 
-def what_is_stored_was_never_sent(story: HistoryBuilder) -> None:
+def stored_assignment_was_not_sent(story: HistoryBuilder) -> None:
     story.receive_request(JOIN_GROUP, join("a"))
     story.append_records(group(1, A, awaiting=True))
     story.append_records(group(1, A))
 
 
-def an_assignment_changes(story: HistoryBuilder) -> None:
+def assignment_changes(story: HistoryBuilder) -> None:
     story.generation(1, A)
     for said in (share(0), share(1)):
         asked = story.receive_request(SYNC_GROUP, sync(1, "a", []))
         story.send_response(asked, SyncGroupResponse(error_code=0, assignment=said))
 
 
-def a_generation_is_told_before_it_is_durable(story: HistoryBuilder) -> None:
+def generation_is_sent_before_durable(story: HistoryBuilder) -> None:
     asked = story.receive_request(JOIN_GROUP, join("a"))
     story.append_records(group(1, A, awaiting=True), durable=False)
     answer = JoinGroupResponse(
@@ -99,52 +99,52 @@ def a_generation_is_told_before_it_is_durable(story: HistoryBuilder) -> None:
     story.send_response(asked, answer)
 
 
-def a_member_stays_without_joining(story: HistoryBuilder) -> None:
+def member_stays_without_rejoin(story: HistoryBuilder) -> None:
     story.generation(1, A, B)
     story.receive_request(JOIN_GROUP, join("a"))
     story.append_records(group(2, A, B, awaiting=True))
 
 
-def a_stale_heartbeat_is_accepted(story: HistoryBuilder) -> None:
+def stale_heartbeat_is_accepted(story: HistoryBuilder) -> None:
     story.generation(1, A)
     story.generation(2, A)
     heartbeat(story, "a", 1)
 
 
-def a_member_is_told_that_it_is_of_another_generation(story: HistoryBuilder) -> None:
+def current_member_gets_illegal_generation(story: HistoryBuilder) -> None:
     story.generation(1, A)
     heartbeat(story, "a", 1, code=ErrorCode.ILLEGAL_GENERATION)
 
 
-def one_without_an_instance_is_fenced(story: HistoryBuilder) -> None:
+def dynamic_member_is_fenced(story: HistoryBuilder) -> None:
     story.generation(1, A)
     heartbeat(story, "b", 1, code=ErrorCode.FENCED_INSTANCE_ID)
 
 
-def what_a_static_member_is_given_was_never_sent(story: HistoryBuilder) -> None:
+def static_assignment_was_not_sent(story: HistoryBuilder) -> None:
     story.receive_request(JOIN_GROUP, join("a"))
     static = msgspec.structs.replace(A, instance_id="i")
     story.append_records(group(1, static, awaiting=True))
     story.append_records(group(1, static))
 
 
-def a_commit_is_acknowledged_and_not_stored(story: HistoryBuilder) -> None:
+def acknowledged_commit_is_not_stored(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story, writes=False)
 
 
-def a_commit_is_refused_and_stored(story: HistoryBuilder) -> None:
+def rejected_commit_is_stored(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story, code=ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def an_offset_goes_before_its_time(story: HistoryBuilder) -> None:
+def offset_expires_too_early(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     story.append_records(OffsetTombstone(group_id="g", topic="t", partition=0))
 
 
-def what_was_durable_is_not_loaded(story: HistoryBuilder) -> None:
+def durable_record_is_not_loaded(story: HistoryBuilder) -> None:
     story.generation(1, A)
     story.append(told.BrokerDied, cause="killed")
     story.append(told.ShardLoaded, state={})
@@ -169,13 +169,13 @@ def expired(story: HistoryBuilder) -> None:
     story.append(told.MemberExpired, group_id="g", member_id="a", reason=reason)
 
 
-def a_member_that_lives_is_expired(story: HistoryBuilder) -> None:
+def live_member_is_expired(story: HistoryBuilder) -> None:
     joined(story)
     heartbeat(story, "a", 1)
     expired(story)
 
 
-def a_member_that_has_committed_is_expired(story: HistoryBuilder) -> None:
+def committing_member_is_expired(story: HistoryBuilder) -> None:
     joined(story)
     story.at_ms += 5_900
     commit(story)
@@ -183,20 +183,20 @@ def a_member_that_has_committed_is_expired(story: HistoryBuilder) -> None:
     expired(story)
 
 
-def a_member_is_not_waited_for_after_a_standstill(story: HistoryBuilder) -> None:
+def member_gets_no_grace_after_stall(story: HistoryBuilder) -> None:
     joined(story)
-    stand_still(story, 7_000)
+    stall(story, 7_000)
     story.at_ms += 900
     expired(story)
 
 
-def stand_still(story: HistoryBuilder, for_ms: int) -> None:
+def stall(story: HistoryBuilder, for_ms: int) -> None:
     since_ms = story.at_ms
     story.at_ms += for_ms
     story.append(told.StallEnded, began_ms=since_ms)
 
 
-def a_broker_answers_for_what_another_has_loaded(story: HistoryBuilder) -> None:
+def former_owner_responds(story: HistoryBuilder) -> None:
     story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
     heartbeat(story, "a", 1)
@@ -204,25 +204,25 @@ def a_broker_answers_for_what_another_has_loaded(story: HistoryBuilder) -> None:
     heartbeat(story, "a", 1)
 
 
-def a_broker_refuses_what_it_has_given_up(story: HistoryBuilder) -> None:
+def resigned_owner_rejects_commit(story: HistoryBuilder) -> None:
     story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
     story.append(told.ShardResigned, broker=1, shard=0)
     commit(story, writes=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def a_broker_expires_a_member_of_what_another_has_loaded(story: HistoryBuilder) -> None:
+def former_owner_expires_member(story: HistoryBuilder) -> None:
     story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
     story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
     story.append(told.MemberExpired, group_id="g", member_id="a", reason="no heartbeat")
 
 
-def a_listener_loses_what_it_never_had(story: HistoryBuilder) -> None:
+def unassigned_partition_is_lost(story: HistoryBuilder) -> None:
     story.append(told.CallbackDue, process="p", call="lost", partitions=(("t", 0),))
 
 
-def a_request_is_answered_twice(story: HistoryBuilder) -> None:
+def request_gets_two_responses(story: HistoryBuilder) -> None:
     story.generation(1, A)
     message = HeartbeatRequest(group_id="g", generation_id=1, member_id="a")
     asked = story.receive_request(HEARTBEAT, message)
@@ -236,42 +236,42 @@ def a_request_is_answered_twice(story: HistoryBuilder) -> None:
 
 
 BROKEN: dict[Callable[[HistoryBuilder], None], str] = {
-    a_generation_is_left_out: "generations",
-    a_group_grows_too_large: "generations",
-    a_partition_is_given_twice: "shares",
-    a_partition_goes_over_in_one_step: "two-steps",
-    a_partition_is_held_twice: "owners",
-    what_is_stored_was_never_sent: "syncs",
-    an_assignment_changes: "syncs",
-    a_generation_is_told_before_it_is_durable: "joins",
-    a_member_stays_without_joining: "joins",
-    a_stale_heartbeat_is_accepted: "fencing",
-    a_member_is_told_that_it_is_of_another_generation: "fencing",
-    one_without_an_instance_is_fenced: "fencing",
-    what_a_static_member_is_given_was_never_sent: "syncs",
-    a_commit_is_acknowledged_and_not_stored: "commits",
-    a_commit_is_refused_and_stored: "commits",
-    an_offset_goes_before_its_time: "commits",
-    what_was_durable_is_not_loaded: "recovery",
-    a_member_that_lives_is_expired: "expiry",
-    a_member_that_has_committed_is_expired: "expiry",
-    a_member_is_not_waited_for_after_a_standstill: "expiry",
-    a_broker_answers_for_what_another_has_loaded: "tenures",
-    a_broker_refuses_what_it_has_given_up: "tenures",
-    a_broker_expires_a_member_of_what_another_has_loaded: "tenures",
-    a_listener_loses_what_it_never_had: "callbacks",
-    a_request_is_answered_twice: "answers",
+    generation_is_skipped: "generations",
+    group_exceeds_maximum_size: "generations",
+    partition_is_assigned_twice: "shares",
+    partition_moves_in_one_rebalance: "two-steps",
+    partition_is_owned_twice: "owners",
+    stored_assignment_was_not_sent: "syncs",
+    assignment_changes: "syncs",
+    generation_is_sent_before_durable: "joins",
+    member_stays_without_rejoin: "joins",
+    stale_heartbeat_is_accepted: "fencing",
+    current_member_gets_illegal_generation: "fencing",
+    dynamic_member_is_fenced: "fencing",
+    static_assignment_was_not_sent: "syncs",
+    acknowledged_commit_is_not_stored: "commits",
+    rejected_commit_is_stored: "commits",
+    offset_expires_too_early: "commits",
+    durable_record_is_not_loaded: "recovery",
+    live_member_is_expired: "expiry",
+    committing_member_is_expired: "expiry",
+    member_gets_no_grace_after_stall: "expiry",
+    former_owner_responds: "tenures",
+    resigned_owner_rejects_commit: "tenures",
+    former_owner_expires_member: "tenures",
+    unassigned_partition_is_lost: "callbacks",
+    request_gets_two_responses: "answers",
 }
 
 
 @pytest.mark.parametrize("tell", BROKEN, ids=lambda tell: tell.__name__)
-def test_a_history_that_cannot_be_is_refused(tell: Callable[[HistoryBuilder], None]) -> None:
+def test_invalid_history_is_rejected(tell: Callable[[HistoryBuilder], None]) -> None:
     with pytest.raises(RuleViolationError) as violation:
         tell(HistoryBuilder())
     assert violation.value.rule == BROKEN[tell]
 
 
-def test_a_history_that_can_be_is_not() -> None:
+def test_valid_history_is_accepted() -> None:
     story = HistoryBuilder()
     story.generation(1, A, B)
     heartbeat(story, "a", 1)
@@ -281,25 +281,25 @@ def test_a_history_that_can_be_is_not() -> None:
 
 
 @pytest.mark.parametrize("silent_ms", [1_100, 7_000])
-def test_who_was_waited_for_may_be_expired(silent_ms: int) -> None:
-    """As long as the broker was late."""
+def test_expiry_after_grace_period_is_accepted(silent_ms: int) -> None:
+    """The grace period is as long as the broker was late."""
     story = HistoryBuilder()
     joined(story)
-    stand_still(story, 7_000)
+    stall(story, 7_000)
     story.at_ms += silent_ms
     expired(story)
 
 
-def test_who_has_given_a_shard_up_may_say_so() -> None:
+def test_not_coordinator_from_former_owner_is_accepted() -> None:
     story = HistoryBuilder()
     story.append(told.ShardLoaded, broker=1, epoch=1, state={})
     story.generation(1, A)
     story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
     commit(story, writes=False, code=ErrorCode.NOT_COORDINATOR)
-    heartbeat(story, "a", 1, is_loaded=False)  # by a broker that loads: all is well
+    heartbeat(story, "a", 1, is_loaded=False)  # a loading broker accepts all heartbeats
 
 
-def test_a_follower_hears_what_was_stored_before_a_static_member_came_back() -> None:
+def test_sync_response_may_be_from_earlier_record() -> None:
     before, after = (
         msgspec.structs.replace(B, member_id=name, instance_id="i") for name in ("b", "b-again")
     )
@@ -311,7 +311,10 @@ def test_a_follower_hears_what_was_stored_before_a_static_member_came_back() -> 
 
 
 def replaced() -> HistoryBuilder:
-    """For the instance id of one member another has joined; only `Instances` listens."""
+    """Return a history in which another member joined with the same instance id.
+
+    Only `InstanceIdsChecker` is subscribed.
+    """
     story = HistoryBuilder(
         lambda history, settings: InstanceIdsChecker(history, Ledger(history), settings)
     )
@@ -325,7 +328,7 @@ def replaced() -> HistoryBuilder:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID])
-def test_who_was_replaced_cannot_leave_for_its_successor(code: ErrorCode) -> None:
+def test_leave_by_replaced_static_member_is_rejected(code: ErrorCode) -> None:
     story = replaced()
     leaver = LeaveGroupMember(member_id="a", group_instance_id="i")
     asked = story.receive_request(LEAVE_GROUP, LeaveGroupRequest(group_id="g", members=[leaver]))
@@ -338,15 +341,17 @@ def test_who_was_replaced_cannot_leave_for_its_successor(code: ErrorCode) -> Non
         story.send_response(asked, answer)
 
 
-def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
+def test_commit_without_generation_ignores_fencing() -> None:
     story = replaced()
     commit(story, generation=-1)
     with pytest.raises(RuleViolationError, match="a was replaced, but its request was accepted"):
         commit(story, generation=1)
 
 
-def a_partition_goes_over(*, joined_by: str, told_of: int = 2) -> None:
-    """Somebody joins as b, who still holds what c is given, and is told of a generation."""
+def move_partition_to_c(*, joined_by: str, told_of: int = 2) -> None:
+    """Member b still owns a partition that c is assigned. A client joins as b and learns of a
+    generation.
+    """
     story = HistoryBuilder(
         lambda history, settings: PartitionOwnersChecker(history, Ledger(history), settings)
     )
@@ -368,12 +373,12 @@ def a_partition_goes_over(*, joined_by: str, told_of: int = 2) -> None:
         )
 
 
-def test_who_was_joined_for_by_somebody_else_has_not_heard_of_it() -> None:
-    a_partition_goes_over(joined_by="stranger")
+def test_ownership_after_foreign_join_is_accepted() -> None:
+    move_partition_to_c(joined_by="stranger")
     with pytest.raises(RuleViolationError, match="is owned by c"):
-        a_partition_goes_over(joined_by="b")
+        move_partition_to_c(joined_by="b")
 
 
-def test_who_joined_the_generation_before_once_more_has_not_heard_of_this_one() -> None:
-    """A leader that had not assigned yet is told again what it has been told."""
-    a_partition_goes_over(joined_by="b", told_of=1)
+def test_ownership_after_repeated_join_is_accepted() -> None:
+    """A leader that has not assigned yet gets its previous response again."""
+    move_partition_to_c(joined_by="b", told_of=1)

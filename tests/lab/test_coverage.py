@@ -1,4 +1,4 @@
-"""What worlds have met is counted right, and nothing is left out for ever."""
+"""Coverage: counts are correct, and worlds reach the possible states."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from partage.model.settings import GroupSettings
 TICKET = Ticket(object())
 
 
-def test_an_event_is_met_by_the_group_that_it_is_about() -> None:
+def test_group_event_counts_for_its_group() -> None:
     shard = Shard(GroupSettings(), lambda subscription: frozenset())
     described = DescribeGroup(at_ms=0, reply_to=TICKET, group_id="g")
     assert list(group_coverage_keys(shard, LOADING, described)) == ["none DescribeGroup"]
@@ -50,7 +50,7 @@ def test_an_event_is_met_by_the_group_that_it_is_about() -> None:
         (TimerFired(at_ms=0, key=ExpiryTimer()), "ExpiryTimer"),
     ],
 )
-def test_what_is_about_all_groups_is_met_by_each(event: object, name: str) -> None:
+def test_shard_event_counts_for_each_group(event: object, name: str) -> None:
     shard = Shard(GroupSettings(), lambda subscription: frozenset())
     assert list(group_coverage_keys(shard, LOADING, event)) == [f"none {name}"]
     states = [GroupState.EMPTY, GroupState.STABLE, GroupState.STABLE]
@@ -62,7 +62,7 @@ def test_what_is_about_all_groups_is_met_by_each(event: object, name: str) -> No
     ]
 
 
-def test_what_is_missing_is_told_by_event() -> None:
+def test_uncovered_events_lists_missing_states() -> None:
     everything = {
         f"{state} {event}" for event, states in POSSIBLE_STATES.items() for state in states
     }
@@ -75,7 +75,7 @@ def test_what_is_missing_is_told_by_event() -> None:
     ]
 
 
-def test_worlds_meet_what_is_possible_and_count_what_strikes() -> None:
+def test_worlds_cover_possible_states_and_faults() -> None:
     met: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     ordered: Counter[str] = Counter()
@@ -102,4 +102,4 @@ def test_worlds_meet_what_is_possible_and_count_what_strikes() -> None:
         0
         < faults["dies_before_the_generation_is_stored"]
         < ordered["dies_before_the_generation_is_stored"]
-    ), "not every trap springs"
+    ), "not every crash point is reached"

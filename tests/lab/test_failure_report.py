@@ -1,4 +1,4 @@
-"""What ``partage lab`` prints of worlds that break a rule: with a bug planted in it."""
+"""Output of ``partage lab`` for failing worlds, with an installed mutant."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 from partage.lab.runner import draw_scenario
 
-#: A bug that needs one broker, and a seed that finds it with three; the one before does not.
-BUG, SEED = "a zombie delivers", 5
+#: A mutant that one broker shows, and a seed that detects it with three; the previous seed does
+#: not.
+BUG, SEED = "a member delivers after its session expired", 5
 BREAKS = f"seed {SEED} breaks invariant: "
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,19 +25,19 @@ class CommandOutput(NamedTuple):
     lines: list[str]
 
     def after(self, words: str) -> str:
-        """What follows on the one line that begins with these words."""
+        """Return the rest of the only line that starts with these words."""
         (line,) = (line for line in self.lines if line.startswith(words))
         return line.removeprefix(words)
 
     @property
     def broken(self) -> str:
-        """The rule, what it saw, and where."""
+        """The rule, its description, and its location."""
         at = next(at for at, line in enumerate(self.lines) if line.startswith(BREAKS))
         return "\n".join(self.lines[at : at + 2])
 
 
 def partage(words: str) -> CommandOutput:
-    """Run a command, as it was printed, with the bug in it."""
+    """Run a printed command with the mutant installed."""
     program, *args = words.split()
     assert program == "partage"
     done = planted(BUG, *args)
@@ -52,17 +53,17 @@ def planted(*args: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def found() -> CommandOutput:
-    """What is printed of two worlds, one of which breaks a rule."""
+    """Return the output for two worlds, one of which breaks a rule."""
     return partage(f"partage lab run --seed-from {SEED - 1} --seeds 2 --jobs 1")
 
 
 @pytest.fixture(scope="module")
 def small(found: CommandOutput) -> CommandOutput:
-    """What is printed when that one is made small, by the command that was printed."""
+    """Return the output of the printed shrink command."""
     return partage(found.after("  shrink: "))
 
 
-def test_a_failure_says_what_there_is_to_know(found: CommandOutput) -> None:
+def test_failure_prints_exit_code_and_commands(found: CommandOutput) -> None:
     assert found.code == 1
     assert any(line.endswith("; 1 broke a rule") for line in found.lines)
     assert found.after("  run again: ") == f"partage lab run --seed-from {SEED} --seeds 1"
@@ -70,7 +71,7 @@ def test_a_failure_says_what_there_is_to_know(found: CommandOutput) -> None:
     assert found.after("  shrink: ") == f"partage lab shrink {SEED}"
 
 
-def test_it_says_what_the_world_is_like_and_how_it_ends(found: CommandOutput) -> None:
+def test_failure_prints_options_and_end_of_story(found: CommandOutput) -> None:
     scenario = draw_scenario(SEED)
     assert scenario.options.brokers == 3
     shown = found.after(f"seed {SEED}: ").split(", ")
@@ -83,16 +84,16 @@ def test_it_says_what_the_world_is_like_and_how_it_ends(found: CommandOutput) ->
     assert found.lines[-25:] == story[end - 25 : end]
 
 
-def test_the_command_that_is_printed_fails_the_same(found: CommandOutput) -> None:
+def test_rerun_command_reproduces_failure(found: CommandOutput) -> None:
     again = partage(found.after("  run again: "))
     assert (again.code, again.broken) == (1, found.broken)
     for words in ("  run again: ", "  story: ", "  shrink: "):
         assert again.after(words) == found.after(words)
 
 
-def test_what_is_made_small_fails_the_same(small: CommandOutput) -> None:
+def test_shrunk_scenario_reproduces_failure(small: CommandOutput) -> None:
     assert small.code == 0
-    assert "m1 -> 1: JoinGroup" in small.lines[0], "it begins with the story"
+    assert "m1 -> 1: JoinGroup" in small.lines[0], "it starts with the story"
     steps = small.after("steps: ").split(", ")
     assert len(steps) < len(draw_scenario(SEED).plan) // 4
     command = small.after("  run again: ")
@@ -102,7 +103,7 @@ def test_what_is_made_small_fails_the_same(small: CommandOutput) -> None:
     assert again.after("  run again: ") == command
 
 
-def test_what_was_left_out_and_set_is_in_all_commands(small: CommandOutput) -> None:
+def test_commands_include_keep_and_set(small: CommandOutput) -> None:
     given = small.after("  run again: ").partition(" --seeds 1 ")[2]
     again = partage(small.after("  run again: "))
     assert again.after("  story: ") == f"partage lab story {SEED} {given}"
@@ -110,7 +111,7 @@ def test_what_was_left_out_and_set_is_in_all_commands(small: CommandOutput) -> N
     assert partage(again.after("  shrink: ")).after("  run again: ") == small.after("  run again: ")
 
 
-def test_json_has_it_too(found: CommandOutput) -> None:
+def test_json_contains_failure(found: CommandOutput) -> None:
     printed = partage(found.after("  run again: ") + " --json")
     (failure,) = json.loads("\n".join(printed.lines))["failures"]
     assert (printed.code, failure["seed"], failure["rule"]) == (1, SEED, "invariant")
@@ -118,18 +119,18 @@ def test_json_has_it_too(found: CommandOutput) -> None:
     assert failure["command"] == found.after("  run again: ")
 
 
-def test_each_of_several_processes_has_the_bug() -> None:
+def test_mutant_applies_to_worker_processes() -> None:
     printed = partage(f"partage lab run --seed-from {SEED - 5} --seeds 20 --jobs 2 --json")
     failures = json.loads("\n".join(printed.lines))["failures"]
     assert (printed.code, SEED in [failure["seed"] for failure in failures]) == (1, True)
 
 
-def test_a_bug_that_is_none_is_told_and_those_that_there_are() -> None:
+def test_unknown_mutant_is_rejected_with_list() -> None:
     wrong = planted("a zombie sleeps", "lab", "run")
     assert wrong.returncode == 1
-    assert wrong.stderr.startswith("there is no bug 'a zombie sleeps'; there are\n  ")
+    assert wrong.stderr.startswith("unknown mutant 'a zombie sleeps'; mutants are\n  ")
     assert f"\n  {BUG}\n" in wrong.stderr
     nothing = planted()
     assert (nothing.returncode, nothing.stderr[:32]) == (1, "usage: python -m lab.run_mutant ")
     spread = planted(BUG, "lab", "run", "--spark")
-    assert spread.stderr.endswith("leave out --spark\n")
+    assert spread.stderr.endswith("remove --spark\n")

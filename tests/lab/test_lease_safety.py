@@ -1,9 +1,8 @@
-"""Brokers that share shards over a ZooKeeper, on the virtual clock: the stores and the lease.
+"""Safety of leases: brokers that share shards over a simulated ZooKeeper.
 
-Brokers stand still, are cut off from ZooKeeper, die, and begin again; two of them may believe that
-they have a shard. Whoever is answered must never be shown less than somebody was before: so what a
-broker says is checked at every answer against what all have said, and what it loads against what
-was acknowledged.
+Brokers pause, are cut off from ZooKeeper, die, and restart, so that two brokers may believe that
+they own a shard. Reads must never go back: each response is compared with all earlier ones, and
+each load with the acknowledged writes.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ TIMEOUT_MS = 6_000
 
 
 class StaleReadError(AssertionError):
-    """Somebody was shown less than somebody before."""
+    """Raised when a client reads an older value than a client before it."""
 
 
 class World:
-    """Brokers, their ZooKeeper, and what was said to clients."""
+    """Brokers, their ZooKeeper, and the values shown to clients."""
 
     def __init__(self, seed: int, brokers: int = 3, delay_ms: int | None = None) -> None:
         self.rng = Random(f"world {seed}")
@@ -46,7 +45,7 @@ class World:
         drawn_ms = self.rng.choice((1, 20, 400))
         delay_ms = drawn_ms if delay_ms is None else delay_ms
         self.zookeeper = ZooKeeper(self.clock, Random(f"zookeeper {seed}"), delay_ms)
-        self.said = [-1] * SHARDS  # the last number that was shown or acknowledged
+        self.said = [-1] * SHARDS  # the last number shown or acknowledged, by shard
         self.answers = 0
         self.numbers = 0
         self.brokers: list[Broker] = []
@@ -58,7 +57,7 @@ class World:
             broker.start()
 
     def run(self, for_ms: int, faults: float) -> None:
-        """Let time pass, with clients that ask, and now and then something that goes wrong."""
+        """Let time pass with client requests and random faults."""
         until_ms = self.clock.now_ms + for_ms
         while self.clock.now_ms < until_ms:
             self.clock.run(self.rng.randrange(1, 120))
@@ -89,7 +88,7 @@ class World:
             broker.resume()
 
     def show(self, shard: int, number: int, who: Broker) -> None:
-        """A client is answered."""
+        """Show a number to a client."""
         if number < self.said[shard]:
             raise StaleReadError(f"{who.name} shows {number} of {shard} after {self.said[shard]}")
         self.said[shard] = number
@@ -97,7 +96,7 @@ class World:
 
 
 class Broker:
-    """A broker, one process after the other on one data directory."""
+    """A broker: successive processes with one id."""
 
     def __init__(self, world: World, broker_id: int) -> None:
         self.world = world
@@ -109,7 +108,7 @@ class Broker:
         self.postponed: list[Callable[[], None]] = []
         self.shards = [Shard(self) for _ in range(SHARDS)]
 
-    # The process.
+    # Process
 
     def start(self) -> None:
         if self.is_up:
@@ -138,7 +137,7 @@ class Broker:
     def resume(self) -> None:
         self.is_asleep = False
         postponed, self.postponed = self.postponed, []
-        self.world.rng.shuffle(postponed)  # whatever wakes first
+        self.world.rng.shuffle(postponed)  # in random order
         for call in postponed:
             self.when_awake(call)
 
@@ -148,7 +147,7 @@ class Broker:
         else:
             call()
 
-    # Clients.
+    # Clients
 
     def read(self, shard: int) -> None:
         shown = self.shards[shard].shown
@@ -161,14 +160,14 @@ class Broker:
 
 
 class Shard:
-    """A shard in one process: all it has is the last number that was written."""
+    """A shard in one process; its state is the last number written."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.log: SharedLog | None = None
         self.shown: int | None = None
 
-    # As `partage.lab.brokers.cluster_membership.ShardOwner`.
+    # Interface of `partage.lab.brokers.cluster_membership.ShardOwner`
 
     def on_acquired(self, log: SharedLog) -> None:
         self.log, self.shown = log, None
@@ -178,7 +177,7 @@ class Shard:
         self.log = self.shown = None
 
     def on_lease_renewed(self) -> None:
-        """Nothing waits: who asks while the lease is over is not answered."""
+        """Do nothing: requests without a lease get no response here."""
 
     async def load(self, log: SharedLog) -> None:
         while self.log is log:
@@ -186,7 +185,7 @@ class Shard:
                 content = await log.load()
             except InDoubtError:
                 await self.broker.place.session.wait_connected()
-            except MalformedError:  # who has the shard by now may have merged what was to be read
+            except MalformedError:  # the new owner may have merged the entries meanwhile
                 moment: SimFuture[None] = SimFuture()
                 self.broker.world.clock.call_later(500, partial(moment.set_result, None))
                 await moment
@@ -208,7 +207,7 @@ class Shard:
             if self.log is not log or not broker.is_up or broker.shards[shard] is not self:
                 return
             if fault is not None:
-                broker.place.on_deposed(log)  # it is taken anew, if it is still there to be taken
+                broker.place.on_deposed(log)  # the broker acquires it again if it is still free
                 return
             self.shown = number
             if broker.place.may_answer():
@@ -244,14 +243,15 @@ def live(seed: int, for_ms: int = 90_000) -> World:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_is_shown_less_than_somebody_before(seed: int) -> None:
+def test_reads_never_go_back(seed: int) -> None:
     world = live(seed)
     assert world.answers > 100
 
 
 def cut_off_with_its_server(begin_ms: int, held_ms: int = 0) -> None:
-    """Whoever has a shard, at any time of its asking and its server's telling; before that what it
-    asks is held back for a while, and comes together with what it asks after it.
+    """Cut off the owner of a shard together with its server, at different phases of its requests.
+
+    With ``held_ms``, the owner's requests are delayed first, so that several arrive together.
     """
     for phase_ms in range(0, 1_600, 100):
         world = World(1, brokers=0, delay_ms=0)
@@ -274,41 +274,41 @@ def cut_off_with_its_server(begin_ms: int, held_ms: int = 0) -> None:
 
 @pytest.mark.parametrize("held_ms", [0, 3_700])
 @pytest.mark.parametrize("begin_ms", range(100, 1_000, 200))
-def test_a_broker_that_is_cut_off_with_its_server(begin_ms: int, held_ms: int) -> None:
-    """What it asked last was answered, and yet the leader may have heard of it before that only."""
+def test_broker_cut_off_with_its_server_is_safe(begin_ms: int, held_ms: int) -> None:
+    """The last request got a response, but the leader may only know of earlier ones."""
     cut_off_with_its_server(begin_ms, held_ms)
 
 
-def a_lease_that_counts_from_what_was_asked_last(patch: pytest.MonkeyPatch) -> None:
+def lease_from_last_request(patch: pytest.MonkeyPatch) -> None:
     def renew(lease: Any, sent_ms: int, answered_ms: int) -> None:
         lease._until_ms = sent_ms + lease.length_ms
 
     patch.setattr(Lease, "renew", renew)
 
 
-def a_lease_that_takes_what_was_sent_for_what_has_come(patch: pytest.MonkeyPatch) -> None:
+def lease_from_send_time(patch: pytest.MonkeyPatch) -> None:
     right = Lease.renew
     patch.setattr(
         Lease, "renew", lambda lease, sent_ms, answered_ms: right(lease, sent_ms, sent_ms)
     )
     patch.setattr(
         cluster_membership, "_RENEWALS", 6
-    )  # eight times a session it would be a matter of luck
+    )  # with eight renewals in a session, detection would depend on luck
 
 
-def a_lease_that_nobody_looks_at(patch: pytest.MonkeyPatch) -> None:
+def lease_without_expiry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "is_valid", lambda lease, now_ms: lease._until_ms is not None)
 
 
 @pytest.mark.parametrize(
     ("plant", "begin_ms", "held_ms"),
     [
-        (a_lease_that_counts_from_what_was_asked_last, 500, 0),
-        (a_lease_that_takes_what_was_sent_for_what_has_come, 900, 3_700),
-        (a_lease_that_nobody_looks_at, 900, 0),
+        (lease_from_last_request, 500, 0),
+        (lease_from_send_time, 900, 3_700),
+        (lease_without_expiry, 900, 0),
     ],
 )
-def test_a_wrong_lease_is_found(
+def test_wrong_lease_is_detected(
     plant: Callable[[pytest.MonkeyPatch], None],
     begin_ms: int,
     held_ms: int,

@@ -1,4 +1,4 @@
-"""What brokers that share a log may be told, and what they may find in it."""
+"""Ledger: confirmations and loads of brokers that share a log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def committed(offset: int) -> OffsetRecord:
 
 
 class SharedHistory(HistoryBuilder):
-    """A story of two brokers with one shard; ``stored`` is what became durable."""
+    """A history of two brokers with one shard; ``stored`` has the durable offsets."""
 
     def __init__(self) -> None:
         super().__init__(lambda history, settings: None)
@@ -44,7 +44,7 @@ class SharedHistory(HistoryBuilder):
         self.append(told.ShardLoaded, broker=broker, epoch=self.epoch, state=state)
 
 
-def test_an_owner_may_learn_late_what_its_successor_has_found() -> None:
+def test_late_confirmation_to_former_owner_is_checked() -> None:
     story = SharedHistory()
     story.write_from(1, 1)
     story.write_from(1, 2)
@@ -57,7 +57,7 @@ def test_an_owner_may_learn_late_what_its_successor_has_found() -> None:
         story.confirm(1)
 
 
-def test_what_a_former_owner_writes_counts_for_nothing() -> None:
+def test_former_owner_appends_are_ignored() -> None:
     story = SharedHistory()
     story.load(2)
     story.write_from(1, 7)
@@ -66,7 +66,7 @@ def test_what_a_former_owner_writes_counts_for_nothing() -> None:
         story.confirm(1)
 
 
-def test_a_former_owner_writes_into_the_log() -> None:
+def test_former_owner_record_in_log_is_rejected() -> None:
     story = SharedHistory()
     story.load(2)
     story.write_from(1, 7)
@@ -76,7 +76,7 @@ def test_a_former_owner_writes_into_the_log() -> None:
         story.load(2, 7)
 
 
-def test_who_gives_the_shard_up_leaves_its_writes_in_doubt() -> None:
+def test_resigned_owner_records_are_in_doubt() -> None:
     story = SharedHistory()
     story.write_from(1, 1)
     story.append(told.ShardResigned, broker=1, shard=0)
@@ -86,7 +86,7 @@ def test_who_gives_the_shard_up_leaves_its_writes_in_doubt() -> None:
     assert story.stored == [1, 2]
 
 
-def test_a_successor_finds_what_nobody_wrote() -> None:
+def test_unknown_loaded_record_is_rejected() -> None:
     story = SharedHistory()
     story.write_from(1, 1)
     story.confirm(1)
@@ -94,7 +94,7 @@ def test_a_successor_finds_what_nobody_wrote() -> None:
         story.load(2, 3)
 
 
-def test_each_shard_has_its_owner() -> None:
+def test_shards_have_separate_owners() -> None:
     story = SharedHistory()
     story.append(told.ShardLoaded, broker=2, shard=1, state={})
     story.write_from(1, 1)
@@ -102,7 +102,7 @@ def test_each_shard_has_its_owner() -> None:
     assert story.stored == [1]
 
 
-def test_who_loads_what_is_another_ones_by_now_does_not_get_it() -> None:
+def test_load_with_old_epoch_is_ignored() -> None:
     story = SharedHistory()
     story.load(2)
     story.write_from(2, 1)
@@ -112,13 +112,13 @@ def test_who_loads_what_is_another_ones_by_now_does_not_get_it() -> None:
     assert [broker for broker in (1, 2) if story.ledger.may_own(broker, "g")] == [2]
 
 
-def test_two_brokers_have_a_shard_in_one_epoch() -> None:
+def test_two_owners_in_one_epoch_are_rejected() -> None:
     story = SharedHistory()
     with pytest.raises(RuleViolationError, match="brokers 1 and 2 both own the shard in epoch 1"):
         story.load(2, epoch=1)
 
 
-def test_nobody_has_what_was_given_up_until_somebody_loads_it() -> None:
+def test_resigned_shard_has_no_owner_until_load() -> None:
     story = SharedHistory()
     story.write_from(1, 1)
     assert story.ledger.may_own(1, "g")
@@ -130,12 +130,12 @@ def test_nobody_has_what_was_given_up_until_somebody_loads_it() -> None:
     assert story.ledger.may_own(1, "g")
 
 
-def test_nobody_has_what_another_has_taken_and_not_loaded_yet() -> None:
+def test_acquired_shard_has_no_owner_until_load() -> None:
     story = SharedHistory()
     story.write_from(1, 1)
     story.load(2, 1)
     story.append(told.ShardAcquired, broker=1, shard=0, epoch=1)
-    assert story.ledger.may_own(2, "g"), "that was before"
+    assert story.ledger.may_own(2, "g"), "an earlier epoch"
     story.append(told.ShardAcquired, broker=2, shard=0, epoch=3)
     assert story.ledger.may_own(2, "g"), "from itself"
     story.append(told.ShardAcquired, broker=1, shard=0, epoch=4)
@@ -143,7 +143,7 @@ def test_nobody_has_what_another_has_taken_and_not_loaded_yet() -> None:
     assert not story.ledger.may_own(1, "g")
 
 
-def test_before_anything_was_written_there_was_no_group() -> None:
+def test_group_versions_start_with_none() -> None:
     story = HistoryBuilder()
     ledger = Ledger(story.history)
     mark = ledger.version_count("g")
@@ -160,7 +160,7 @@ def test_before_anything_was_written_there_was_no_group() -> None:
     ] == [1]
 
 
-def test_what_is_lost_is_told_and_nothing_else() -> None:
+def test_lost_records_are_reported_once() -> None:
     story = SharedHistory()
     lost: list[Record] = []
     story.ledger.on_lost(lost.append)

@@ -1,4 +1,4 @@
-"""What is not to be of committed offsets, told by hand: the rule ``commits`` is broken."""
+"""Rule ``commits``: histories that break it or keep it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RETENTION_MS = GroupSettings().offsets_retention_ms
 
 
 def show(story: HistoryBuilder, offset: int | None, *, of_all: bool = False) -> None:
-    """An OffsetFetch, of one partition or of all, is shown an offset, or nothing."""
+    """An OffsetFetch of one or all partitions shows an offset, or none."""
     topics = None if of_all else [OffsetFetchTopic(name="t", partition_indexes=[0])]
     asked = story.receive_request(
         OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchGroup(group_id="g", topics=topics)])
@@ -63,12 +63,12 @@ def show(story: HistoryBuilder, offset: int | None, *, of_all: bool = False) -> 
 
 
 def write(story: HistoryBuilder, offset: int) -> None:
-    """A commit that is durable, and whose answer is lost."""
+    """A durable commit whose response is lost."""
     commit(story, code=-1, offset=offset)
 
 
 def empty(story: HistoryBuilder, generation: int) -> None:
-    """Nobody is in the group any more, from now on."""
+    """The group becomes empty."""
     at_ms = story.at_ms + 1
     story.append_records(
         GroupRecord(
@@ -92,7 +92,7 @@ def delete_group(story: HistoryBuilder) -> None:
 def delete_offset(story: HistoryBuilder, *records: OffsetTombstone) -> None:
     wanted = OffsetDeleteTopic(name="t", partitions=[OffsetDeletePartition(partition_index=0)])
     asked = story.receive_request(OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=[wanted]))
-    story.at_ms -= 1  # at the same moment
+    story.at_ms -= 1  # in the same millisecond
     if records:
         story.append_records(*records)
     done = OffsetDeletePartitionResult(partition_index=0, error_code=0)
@@ -105,13 +105,13 @@ def lose_topic(story: HistoryBuilder) -> None:
     story.append(told.TopicDeletionApplied, broker=1, topic="t")
 
 
-def what_is_acknowledged_is_left_out(story: HistoryBuilder) -> None:
+def acknowledged_offset_is_omitted(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     show(story, None, of_all=True)
 
 
-def what_was_shown_is_shown_no_more(story: HistoryBuilder) -> None:
+def older_offset_is_shown(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     write(story, 6)
@@ -119,34 +119,34 @@ def what_was_shown_is_shown_no_more(story: HistoryBuilder) -> None:
     show(story, 5)
 
 
-def what_is_deleted_is_there(story: HistoryBuilder) -> None:
+def deleted_offset_exists(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     delete_offset(story)
 
 
-def what_a_deleted_group_had_is_there(story: HistoryBuilder) -> None:
+def offset_of_deleted_group_exists(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     empty(story, 2)
     delete_group(story)
 
 
-def another_one_goes_than_was_deleted(story: HistoryBuilder) -> None:
+def wrong_offset_is_deleted(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     empty(story, 2)
     delete_offset(story, OffsetTombstone(group_id="h", topic="t", partition=0))
 
 
-def a_deleted_topic_s_offset_is_shown(story: HistoryBuilder) -> None:
+def offset_of_deleted_topic_is_shown(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     lose_topic(story)
     show(story, 5)
 
 
-def what_a_group_had_goes_before_it_was_empty_for_long_enough(story: HistoryBuilder) -> None:
+def offset_expires_before_retention_of_empty_group(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     story.at_ms += RETENTION_MS
@@ -155,7 +155,7 @@ def what_a_group_had_goes_before_it_was_empty_for_long_enough(story: HistoryBuil
     story.append_records(GONE, GroupTombstone(group_id="g"))
 
 
-def an_offset_goes_in_the_middle_of_a_rebalance(story: HistoryBuilder) -> None:
+def offset_expires_during_rebalance(story: HistoryBuilder) -> None:
     story.generation(1, A)
     commit(story)
     story.at_ms += RETENTION_MS
@@ -166,25 +166,25 @@ def an_offset_goes_in_the_middle_of_a_rebalance(story: HistoryBuilder) -> None:
 @pytest.mark.parametrize(
     "tell",
     [
-        what_is_acknowledged_is_left_out,
-        what_was_shown_is_shown_no_more,
-        what_is_deleted_is_there,
-        what_a_deleted_group_had_is_there,
-        another_one_goes_than_was_deleted,
-        a_deleted_topic_s_offset_is_shown,
-        what_a_group_had_goes_before_it_was_empty_for_long_enough,
-        an_offset_goes_in_the_middle_of_a_rebalance,
+        acknowledged_offset_is_omitted,
+        older_offset_is_shown,
+        deleted_offset_exists,
+        offset_of_deleted_group_exists,
+        wrong_offset_is_deleted,
+        offset_of_deleted_topic_is_shown,
+        offset_expires_before_retention_of_empty_group,
+        offset_expires_during_rebalance,
     ],
     ids=lambda tell: tell.__name__,
 )
-def test_it_is_found(tell: Callable[[HistoryBuilder], None]) -> None:
+def test_invalid_offset_history_is_rejected(tell: Callable[[HistoryBuilder], None]) -> None:
     with pytest.raises(RuleViolationError) as violation:
         tell(HistoryBuilder())
     assert violation.value.rule == "commits", violation.value
 
 
-def test_what_may_be() -> None:
-    """Offsets go with their topic, when they are deleted, and when the group was long empty."""
+def test_valid_offset_removals_are_accepted() -> None:
+    """Offsets are removed by topic deletion, by offset deletion and by expiry in an empty group."""
     story = HistoryBuilder()
     story.generation(1, A)
     commit(story)
@@ -201,7 +201,7 @@ def test_what_may_be() -> None:
     show(story, None)
 
 
-def test_who_has_the_group_next_may_not_know_of_the_topic() -> None:
+def test_next_owner_may_show_deleted_topic_offset() -> None:
     story = HistoryBuilder()
     story.generation(1, A)
     commit(story)
@@ -210,15 +210,15 @@ def test_who_has_the_group_next_may_not_know_of_the_topic() -> None:
     show(story, 5)
 
 
-def test_an_offset_that_nobody_was_told_of_may_be_shown() -> None:
+def test_unacknowledged_offset_may_be_shown() -> None:
     story = HistoryBuilder()
     story.generation(1, A)
     write(story, 7)
     show(story, 7)
 
 
-def test_records_that_are_as_committed_are_not_asked_for_twice() -> None:
-    """A value that nobody asked for is none that a member may see."""
+def test_offset_record_without_request_is_rejected() -> None:
+    """An offset record must match a request."""
     story = HistoryBuilder()
     story.generation(1, A)
     with pytest.raises(RuleViolationError, match="no request matches"):

@@ -1,4 +1,4 @@
-"""Brokers of a world that share their groups: what goes over to whom, and when."""
+"""Takeover of shards between the brokers of a world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_MS = 6_000
 
 @pytest.fixture
 def world() -> World:
-    """Two brokers with one shard, and a member at work."""
+    """Two brokers with one shard, and a stable member."""
     return stable_world()
 
 
@@ -46,10 +46,10 @@ def loads(world: World) -> list[history.ShardLoaded]:
     return [entry for entry in world.history.entries if isinstance(entry, history.ShardLoaded)]
 
 
-def test_a_broker_that_is_stopped_leaves_its_shards_to_others_at_once(world: World) -> None:
+def test_stopped_broker_hands_over_at_once(world: World) -> None:
     stopped, before = coordinator_of(world), len(loads(world))
     assert stopped.shut_down(within_ms=TIMEOUT_MS)
-    assert stopped.coordinator("g") is None, "it does not send clients to itself"
+    assert stopped.coordinator("g") is None, "it does not redirect clients to itself"
     world.clock.run(TIMEOUT_MS // 3)
     assert coordinator_of(world) is not stopped
     assert len(loads(world)) == before + 1
@@ -59,7 +59,7 @@ def test_a_broker_that_is_stopped_leaves_its_shards_to_others_at_once(world: Wor
     assert [entry.cause for entry in died] == ["clean shutdown"]
 
 
-def test_a_broker_that_is_killed_has_them_until_its_session_is_over(
+def test_killed_broker_owns_until_session_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = coordinator_of(world)
@@ -71,7 +71,7 @@ def test_a_broker_that_is_killed_has_them_until_its_session_is_over(
     assert coordinator_of(world) is not killed
 
 
-def test_a_shard_that_fails_is_taken_over_by_its_own_broker(world: World) -> None:
+def test_failed_shard_reloads_on_same_broker(world: World) -> None:
     coordinator, last = coordinator_of(world), loads(world)[-1]
     coordinator.host_of("g").reload()
     assert world.coordinator() is None
@@ -80,19 +80,19 @@ def test_a_shard_that_fails_is_taken_over_by_its_own_broker(world: World) -> Non
     assert loads(world)[-1].epoch == last.epoch + 1
 
 
-def test_logs_are_merged_after_as_many_entries_as_the_world_has_it() -> None:
+def test_log_merges_after_merges_every_entries() -> None:
     assert merged(stable_world(merges_every=1_000)) == 0
     assert merged(stable_world(merges_every=3)) > 3
 
 
 def merged(world: World) -> int:
-    """How many entries of the log are in parts."""
+    """Return the number of merged log entries."""
     assert world.zookeeper is not None
     path = ZK_PATHS.state(0)
     return decode(path, world.zookeeper.nodes.nodes[path].data, StateDoc).first
 
 
-def test_a_log_that_is_found_in_pieces_is_looked_at_again(world: World) -> None:
+def test_incomplete_log_is_loaded_again(world: World) -> None:
     assert world.zookeeper is not None
     store = coordinator_of(world).hosts[0]._store
     assert isinstance(store, SharedStore)
@@ -106,7 +106,7 @@ def test_a_log_that_is_found_in_pieces_is_looked_at_again(world: World) -> None:
     assert len(loaded) == 1
 
 
-def test_a_broker_gives_back_what_it_owns_and_does_not_hold(
+def test_owned_shards_without_log_are_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = stable_world(shards=2)

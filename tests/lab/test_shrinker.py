@@ -1,4 +1,4 @@
-"""Making a failure small."""
+"""Shrinking of failing scenarios."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partage.lab.options import Options, PlanStep, Scenario
 from partage.lab.runner import Verdict, draw_scenario
 
 
-def test_a_sound_world_cannot_be_made_small() -> None:
+def test_shrink_passing_world_raises() -> None:
     with pytest.raises(shrinker.NothingToShrinkError, match="breaks no rule"):
         shrinker.shrink(3)
 
@@ -20,7 +20,7 @@ def test_a_sound_world_cannot_be_made_small() -> None:
 def break_where(
     is_broken: Callable[[Scenario], bool], monkeypatch: pytest.MonkeyPatch
 ) -> list[Scenario]:
-    """A rule that is broken in these worlds, and those that were looked at, as they come."""
+    """Replace the checks by a predicate. Return the list of scenarios that will be run."""
     looked_at: list[Scenario] = []
 
     def live(scenario: Scenario) -> tuple[object, Verdict]:
@@ -41,8 +41,8 @@ def first_with_kills(is_wanted: Callable[[Options], bool]) -> Scenario:
     return next(w for w in worlds if is_wanted(w.options) and kills(w) and len(w.plan) > 8)
 
 
-def test_what_has_nothing_to_do_with_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that no world keeps in which the broker is killed while it has members."""
+def test_shrink_drops_irrelevant_steps_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule breaks in every world in which the broker is killed while it has members."""
     break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
     seed = first_with_kills(lambda options: options.members > 1).seed
     told: list[str] = []
@@ -54,8 +54,8 @@ def test_what_has_nothing_to_do_with_it_is_left_out(monkeypatch: pytest.MonkeyPa
     assert "--set members=1" in small.rerun_command()
 
 
-def test_one_broker_is_enough_for_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its plan has fewer steps, so that those that matter have other numbers in it."""
+def test_shrink_tries_one_broker_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single broker's plan has fewer steps, so the steps get other numbers."""
     looked_at = break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
     whole = first_with_kills(lambda options: options.brokers > 1)
     small = shrinker.shrink(whole.seed)
@@ -64,11 +64,11 @@ def test_one_broker_is_enough_for_most(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(looked_at[1].steps) == alone < len(whole.plan)
     (kill,) = small.steps
     assert kill in kills(whole)
-    assert "shards" not in small.changes, "it means nothing there"
+    assert "shards" not in small.changes, "it has no effect there"
     assert draw_scenario(small.seed, small.kept, small.changes).steps == [kill]
 
 
-def test_a_failure_that_needs_several_brokers_keeps_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrink_cluster_failure_keeps_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_broken(scenario: Scenario) -> bool:
         return bool(kills(scenario)) and scenario.options.brokers > 1
 
@@ -78,7 +78,7 @@ def test_a_failure_that_needs_several_brokers_keeps_two(monkeypatch: pytest.Monk
     assert len(small.steps) == 1
 
 
-def test_what_is_set_and_left_out_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrink_keeps_given_steps_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
     seed = first_with_kills(lambda options: options.brokers > 1).seed
     given = {"brokers": "1", "members": "7"}
@@ -92,19 +92,19 @@ def test_what_is_set_and_left_out_stays_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert "--set brokers=1 --set members=7 --set " in small.rerun_command()
 
 
-def test_what_is_plain_already_is_not_made_less_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrink_does_not_complicate_options(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
     shrinker.shrink(first_with_kills(lambda options: options.members == 1).seed)
     assert {scenario.options.members for scenario in looked_at} == {1}
 
 
 @pytest.mark.parametrize("name", shrinker._SIMPLEST_VALUES)
-def test_a_world_can_have_what_is_tried(name: str) -> None:
+def test_simplest_values_are_valid_options(name: str) -> None:
     for value in shrinker._SIMPLEST_VALUES[name]:
         assert getattr(draw_scenario(1, None, {name: str(value)}).options, name) == value
 
 
-def test_a_violation_ends_a_world_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_violation_ends_world_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     class NoKills:
         def __init__(self, history: History, ledger: object, settings: object) -> None:
             history.subscribe(BrokerDied, self.die)

@@ -1,4 +1,4 @@
-"""What if: rehearsals that begin with a live assignment, and what is measured in them."""
+"""Simulations of events on a live group: initial state, events, and measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EAGER = ("range", "roundrobin", "sticky")
 
 
 def member(number: int, owned: str = "", topics: str = "t", instance: str | None = None):
-    """``owned`` such as "t0 t3 u1"."""
+    """Return a member; ``owned`` is for example "t0 t3 u1"."""
     return LiveMember(
         member_id=f"c-{number:08x}",
         client_id="c",
@@ -53,7 +53,7 @@ def trial(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> T
     return Trial(group=live, event=event, assignor=assignor, more=2, away_ms=away_ms)
 
 
-#: As no assignor would have it.
+#: An assignment that no assignor would produce.
 SKEWED = group(
     member(3, "t0 t1 t4"),
     member(1, "u1", topics="t u"),
@@ -69,18 +69,18 @@ SKEWED = group(
 
 class TestTheBeginning:
     @pytest.mark.parametrize("assignor", ASSIGNORS)
-    def test_it_is_the_live_group(self, assignor):
+    def test_simulation_starts_in_live_state(self, assignor):
         rehearsal = GroupSimulation(SKEWED, assignor)
-        assert rehearsal.owners == SKEWED.owners, "t3 and t6 are nobody's"
+        assert rehearsal.owners == SKEWED.owners, "t3 and t6 have no owner"
         assert rehearsal.generation == 41
         assert rehearsal.live_processes[0].core.membership.is_leader
         assert rehearsal.live_processes[0].name == "c-00000002"
 
-    def test_a_generation_that_is_not_known(self):
+    def test_unknown_generation_starts_at_1(self):
         assert GroupSimulation(group(member(1, "t0")), "range").generation == 1
 
     @pytest.mark.parametrize("assignor", ASSIGNORS)
-    def test_what_its_own_assignor_has_given_stays(self, assignor):
+    def test_assignment_of_same_assignor_is_stable(self, assignor):
         skewed = group(member(1, "t0 t1 t2 t3"), member(2), member(3))
         assert run(skewed, "rebalance", assignor).moved > 0
         rehearsal = GroupSimulation(skewed, assignor)
@@ -96,8 +96,8 @@ class TestTheBeginning:
         again = run(settled, "rebalance", assignor)
         assert (again.moved, again.handed_over, again.shuffled) == (0, 0, 0)
 
-    def test_range_sees_members_in_their_live_order(self):
-        """Static members first, by instance id, then the others by member id."""
+    def test_range_uses_live_member_order(self):
+        """Static members come first, by instance id, then dynamic ones by member id."""
         live = group(
             member(5, "t3"),
             member(2, "t2"),
@@ -106,7 +106,7 @@ class TestTheBeginning:
         )
         assert run(live, "rebalance", "range").handed_over == 0
 
-    def test_sticky_claims_what_is_owned_now(self):
+    def test_sticky_claims_live_assignment(self):
         live = group(member(1, "t3 t0"), member(2, "t1 t2"))
         assert run(live, "rebalance", "sticky").handed_over == 0
         assert run(live, "rebalance", "range").handed_over == 2
@@ -115,7 +115,7 @@ class TestTheBeginning:
 
 class TestEvents:
     @pytest.mark.parametrize("assignor", EAGER)
-    def test_eager_stands_still_at_a_rebalance(self, assignor):
+    def test_eager_rebalance_leaves_partitions_unread(self, assignor):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         eager = run(live, "rebalance", assignor)
         kept = run(live, "rebalance", "cooperative-sticky")
@@ -124,7 +124,7 @@ class TestEvents:
         assert kept.stood_still_s == 0
         assert not any(kept.still)
 
-    def test_nobody_stands_still_as_long_as_the_session_but_a_lost_members_partitions(self):
+    def test_lost_member_partitions_unread_for_session(self):
         live = group(member(1, "t0 t1 t2"), member(2, "t3"), rate=10.0)
         lost = run(live, "lost", "cooperative-sticky")
         assert lost.detail == "c-00000001, with 3 partitions"
@@ -132,76 +132,76 @@ class TestEvents:
         assert lost.stood_still_s == pytest.approx(30, abs=9)
         assert (lost.moved, lost.handed_over, lost.shuffled, lost.unread) == (3, 3, 0, 0)
         assert lost.lag_added == pytest.approx(30 * lost.longest_still_s, rel=0.1)
-        assert lost.lag_peak == lost.lag_added, "it began with none"
+        assert lost.lag_peak == lost.lag_added, "the lag started at 0"
         assert lost.caught_up_s is not None
         assert lost.caught_up_s > lost.longest_still_s
 
-    def test_a_longer_session_timeout_stands_still_longer(self):
+    def test_longer_session_timeout_longer_unread(self):
         short = run(group(member(1, "t0"), member(2, "t1"), t=2), "lost", "range")
         live = group(member(1, "t0"), member(2, "t1"), t=2, session_timeout_ms=45_000)
         assert run(live, "lost", "range").longest_still_s > short.longest_still_s + 30
 
-    def test_what_only_the_lost_member_subscribed_to_is_unread(self):
+    def test_topic_of_lost_member_only_stays_unread(self):
         live = group(member(1, "t0 t1 t2 t3 u0", topics="t u"), member(2), u=1, rate=1.0)
         lost = run(live, "lost", "cooperative-sticky")
         assert lost.unread == 1
         assert lost.moved == 4
-        assert lost.caught_up_s is None, "u-0 falls behind for ever"
+        assert lost.caught_up_s is None, "the lag of u-0 grows without limit"
 
     @pytest.mark.parametrize("event", ["rebalance", "lost", "restart", "more"])
-    def test_standstills_by_second_are_all_of_them(self, event):
+    def test_unread_by_second_sums_to_total(self, event):
         live = group(member(1, "t0 t1 u0", topics="t u"), member(2, "t2 t3"), u=1)
         found = run(live, event, "range")
         assert found.stood_still_s > 0
         assert sum(found.still) == pytest.approx(found.stood_still_s)
         assert len(found.still) == math.ceil(found.settled_s)
 
-    def test_the_only_member_is_lost(self):
+    def test_only_member_lost_all_unread(self):
         lost = run(group(member(1, "t0 t1 t2 t3")), "lost", "range")
         assert (lost.unread, lost.moved, lost.handed_over) == (4, 0, 0)
         assert lost.settled_s is not None
 
-    def test_static_members_restart_without_a_rebalance(self):
+    def test_static_restart_within_session_no_rebalance(self):
         static = group(member(1, "t0 t1", instance="a"), member(2, "t2 t3", instance="b"))
         away = run(static, "restart", "range", away_ms=4_000)
         assert (away.rebalances, away.handed_over, away.moved) == (0, 0, 0)
         assert away.stood_still_s == pytest.approx(16, abs=2), "four partitions, 4 s each"
         longer = run(static, "restart", "range", away_ms=15_000)
-        assert longer.rebalances >= 4, "beyond the session timeout they are given up"
+        assert longer.rebalances >= 4, "after the session timeout they are removed"
         assert longer.handed_over > 0
 
-    def test_time_in_which_nothing_happens_is_counted_too(self):
+    def test_skipped_time_counts(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         short, longer = (run(live, "restart", "range", away_ms) for away_ms in (10_000, 70_000))
         assert longer.settled_s == pytest.approx(short.settled_s + 2 * 60, abs=5)
 
-    def test_heartbeats_are_spread_as_they_are_after_a_long_time(self):
-        """Each hears of the rebalance at its own moment within 3 s, and waits for the last one."""
+    def test_heartbeats_are_desynchronized(self):
+        """Members notice the rebalance at random times within 3 s and wait for the last one."""
         live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
         again = run(live, "rebalance", "range")
         assert again.longest_still_s == pytest.approx(3.7, abs=0.7)
         assert again.stood_still_s / 20 == pytest.approx(2.2, abs=0.6)
 
-    def test_others_rebalance_twice_a_member(self):
+    def test_dynamic_restart_rebalances_twice_per_member(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         restarted = run(live, "restart", "range")
         assert restarted.rebalances >= 4
         assert restarted.detail == "each member is down for 5 s"
         assert restarted.settled_s is not None
 
-    def test_more_members_take_no_more_than_their_share(self):
+    def test_joining_members_get_fair_share(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         more = run(live, "more", "cooperative-sticky")
         assert (more.moved, more.shuffled, more.unread) == (2, 0, 0)
         assert more.detail == "2 members that subscribe to t"
 
-    def test_what_was_nobodys_is_read_and_has_not_moved(self):
+    def test_unowned_partitions_are_assigned_not_moved(self):
         live = group(member(1, "t0"), member(2, "t1"))
         again = run(live, "rebalance", "cooperative-sticky")
         assert (again.moved, again.handed_over, again.unread) == (0, 0, 0)
-        assert again.stood_still_s > 0, "t-2 and t-3, until the leader was asked"
+        assert again.stood_still_s > 0, "t-2 and t-3, until the leader assigned"
 
-    def test_it_is_the_same_every_time(self):
+    def test_trial_is_deterministic(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"), rate=5.0)
         once = run(live, "restart", "roundrobin")
         assert run(live, "restart", "roundrobin") == once
@@ -212,18 +212,18 @@ def reads(at_ms: int, process: str, *indexes: int) -> ReaderChange:
 
 
 class TestHandovers:
-    def test_each_kind_of_move(self):
+    def test_handovers_of_each_kind_are_counted(self):
         timeline = [
             reads(0, "a", 0, 1),
             reads(0, "b", 2),
             reads(0, "c", 3),
-            reads(1_000, "a"),  # goes
+            reads(1_000, "a"),  # stops
             reads(3_000, "b", 2, 0),
             reads(3_000, "c", 3, 1),
             reads(4_000, "b", 0),
-            reads(4_500, "c", 3, 1, 2),  # shuffled
+            reads(4_500, "c", 3, 1, 2),  # avoidable handover
             reads(5_000, "c", 3, 2),
-            reads(5_000, "a2", 1),  # came back
+            reads(5_000, "a2", 1),  # restarted
         ]
         places = {"a": "a", "a2": "a", "b": "b", "c": "c"}
         course = measure_handovers(
@@ -237,7 +237,7 @@ class TestHandovers:
         assert course.handovers == 4
         assert course.avoidable_handovers == 1
         assert course.moved == 2, "0 is b's, and 2 is c's"
-        assert course.unread == 1, "4 is nobody's all along"
+        assert course.unread == 1, "4 never has an owner"
         assert course.unread_ms == 2 * 2_000 + 500 + 4_000
         assert course.longest_gap_ms == 4_000
         assert course.unread_ms_by_second == [3_000, 3_000, 1_000, 1_500]
@@ -248,28 +248,28 @@ class TestLags:
     def partitions(self, *rates: float, lag: int = 0) -> list[LivePartition]:
         return [LivePartition(topic="t", index=n, lag=lag, rate=r) for n, r in enumerate(rates)]
 
-    def test_it_grows_while_nobody_reads_and_is_caught_up_at_full_speed(self):
+    def test_unread_lag_grows_then_catches_up(self):
         timeline = [reads(0, "a", 0), reads(1_000, "a"), reads(11_000, "b", 0)]
         found = forecast_lag(timeline, self.partitions(100.0), 300.0, begin_ms=1_000, end_ms=11_000)
         assert (found.peak, found.added) == (1_000, 1_000)
         assert found.caught_up_ms == 15_000, "1,000 records at 300 - 100 a second"
         assert found.by_second[:12] == [*range(0, 1_100, 100), 800]
 
-    def test_a_member_that_is_given_too_much_never_catches_up(self):
+    def test_overloaded_member_never_catches_up(self):
         timeline = [reads(0, "a", 0), reads(0, "b", 1), reads(1, "a"), reads(1_001, "b", 0, 1)]
         found = forecast_lag(timeline, self.partitions(60.0, 60.0), 100.0, begin_ms=1, end_ms=1_001)
         assert found.caught_up_ms is None
         assert found.by_second[101] - found.by_second[1] == 20 * 100
 
-    def test_what_moves_takes_its_own_lag_along(self):
-        """The member of both reads its most delayed partition first."""
+    def test_moved_partition_keeps_its_lag(self):
+        """A member with two partitions reads the most delayed one first."""
         few = [
             LivePartition(topic="t", index=0, lag=1_000),
             LivePartition(topic="t", index=1, lag=100),
         ]
         timeline = [
             reads(0, "a", 0, 1),
-            reads(5_000, "a", 0),  # 600 are left: 500 and 100
+            reads(5_000, "a", 0),  # 600 records remain: 500 and 100
             reads(5_000, "b", 1),
         ]
         found = forecast_lag(timeline, few, 100.0, begin_ms=1, end_ms=5_000)
@@ -277,22 +277,22 @@ class TestLags:
         assert found.by_second[6] == pytest.approx(400, abs=2), "both read now"
         assert found.by_second[7] == pytest.approx(300, abs=2), "b has nothing left"
 
-    def test_a_lag_that_only_shrinks_has_its_peak_at_the_beginning(self):
+    def test_shrinking_lag_peaks_at_start(self):
         found = forecast_lag([reads(0, "a", 0)], self.partitions(0.0, lag=500), 100.0, 1, 1)
         assert (found.peak, found.added, found.caught_up_ms) == (500, 0, 0)
         assert found.by_second[5] == pytest.approx(0, abs=1)
         assert found.undisturbed == found.by_second
 
-    def test_what_is_added_is_told_from_what_was_there(self):
+    def test_added_lag_excludes_initial_lag(self):
         timeline = [reads(0, "a", 0), reads(1_000, "a"), reads(4_000, "b", 0)]
         found = forecast_lag(timeline, self.partitions(50.0, lag=900), 200.0, 1_000, 4_000)
         assert found.undisturbed[:4] == [900, 750, 600, 450]
         assert found.by_second[:4] == [900, 950, 1_000, 1_050]
         assert (found.peak, found.added) == (1_050, 600)
-        assert found.caught_up_ms == 10_000, "1,050 and 600 both are read by then"
+        assert found.caught_up_ms == 10_000, "both 1,050 and 600 records are read by then"
 
 
-def test_trials_from_several_processes_are_the_same():
+def test_trials_in_processes_equal_serial_trials():
     live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
     trials = [trial(live, event, "range") for event in ("rebalance", "lost")]
     told: list[tuple[int, float]] = []

@@ -1,4 +1,4 @@
-"""Worlds that live and die by their seeds: none breaks a rule, and a seed is a world."""
+"""Simulated worlds break no rule, and a seed determines its world."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from partage.lab import history
 from partage.lab.faults import KINDS
 from partage.lab.runner import Verdict, draw_scenario, run_scenario
 
-#: Of all seeds, those that run with the tests; many more run with ``make lab``.
+#: The seeds that run with the tests; ``make lab`` runs many more.
 BLOCKS = [range(first, first + 15) for first in range(0, 120, 15)]
 
-#: Seeds that found something in our own code, see docs/simulator.md, when there was one broker and
-#: one producer in every world. 1391 found first what 521 found in worlds as they were later.
+#: Seeds that found bugs when every world had one broker and one producer (see docs/simulator.md).
+#: Seed 1391 was the first to find the bug of 521 in later worlds.
 PAST = (46, 521, 1391, 1_001_615, 2_004_084)
 
-#: Seeds that broke a rule which was wrong itself, or in which the world did what it must not.
+#: Seeds that failed because a rule or the simulator was wrong.
 MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)
 
-#: Of both kinds, in worlds as they are drawn since some have several brokers; 50015141 found what
-#: 50001121 did.
+#: Seeds of both kinds, for worlds with several brokers and producers. 50015141 found the same bug
+#: as 50001121.
 SINCE = (
     378,
     50_000_531,
@@ -74,42 +74,42 @@ SINCE = (
 )
 
 _DIGESTS = """
-from partage.lab.runner import draw, live
+from partage.lab.runner import draw_scenario, run_scenario
 for seed in (1, 2, 3, 5):
-    world, verdict = live(draw(seed, changes={"brokers": seed}))
+    world, verdict = run_scenario(draw_scenario(seed, changes={"brokers": seed}))
     print(seed, verdict.rule, world.history.digest())
 """
 
 
 def assert_no_violation(verdict: Verdict) -> None:
-    assert verdict.rule is None, f"{verdict.rule}: {verdict.story}\nrepeat: {verdict.command}"
+    assert verdict.rule is None, f"{verdict.rule}: {verdict.story}\nrun again: {verdict.command}"
 
 
 @pytest.mark.parametrize("seeds", BLOCKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
-def test_no_rule_is_broken(seeds: range) -> None:
+def test_worlds_break_no_rule(seeds: range) -> None:
     faults: Counter[str] = Counter()
     for seed in seeds:
         _, verdict = run_scenario(draw_scenario(seed))
         assert_no_violation(verdict)
         faults.update(verdict.faults)
-    assert len(faults) > len(KINDS.common) // 2, "hardly anything happened"
+    assert len(faults) > len(KINDS.common) // 2, "too few kinds of faults"
     assert sum(faults.values()) > 5 * len(seeds)
 
 
 @pytest.mark.parametrize("seed", PAST + MISJUDGED)
-def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+def test_past_single_broker_seeds_break_no_rule(seed: int) -> None:
     assert_no_violation(
         run_scenario(draw_scenario(seed, changes={"brokers": 1, "producers": 1}))[1]
     )
 
 
 @pytest.mark.parametrize("seed", SINCE)
-def test_what_was_found_since_is_not_found_again(seed: int) -> None:
+def test_past_seeds_break_no_rule(seed: int) -> None:
     assert_no_violation(run_scenario(draw_scenario(seed))[1])
 
 
 @pytest.mark.parametrize("seeds", [range(645, 660), range(660, 675)], ids=str)
-def test_no_rule_is_broken_where_brokers_share_the_groups(seeds: range) -> None:
+def test_cluster_worlds_break_no_rule(seeds: range) -> None:
     faults: Counter[str] = Counter()
     owners: Counter[int] = Counter()
     for seed in seeds:
@@ -117,12 +117,12 @@ def test_no_rule_is_broken_where_brokers_share_the_groups(seeds: range) -> None:
         assert_no_violation(verdict)
         faults.update(verdict.faults)
         owners.update(e.broker for e in world.history.entries if isinstance(e, history.ShardLoaded))
-    assert set(KINDS.cluster) <= set(faults), "something never happened"
+    assert set(KINDS.cluster) <= set(faults), "a cluster fault never took effect"
     assert min(owners[1], owners[2]) > len(seeds)
 
 
-def test_a_seed_is_the_same_world_in_any_process() -> None:
-    """Down to every byte on the wire, whatever order sets and dictionaries of strings have."""
+def test_seed_gives_same_world_in_any_process() -> None:
+    """The history is equal to every byte on the wire, for any order of sets and dictionaries."""
 
     def digests(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -1,4 +1,4 @@
-"""The simulated ZooKeeper, where it is less kind than the one in memory."""
+"""The simulated ZooKeeper, where it differs from the one in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def at_once(call: Callable[[], None]) -> None:
 
 
 class Clients:
-    """Two clients of one ensemble; ``found`` is what one of them has read."""
+    """Two clients of one ensemble; ``found`` has the values that one of them read."""
 
     def __init__(self, seed: int = 0) -> None:
         self.clock = Clock()
@@ -44,19 +44,19 @@ class Clients:
         self.found = [node.data for node in await session.read_all(PATHS) if node is not None]
 
 
-def test_what_is_asked_for_at_once_is_not_read_at_one_moment() -> None:
+def test_read_all_is_not_atomic() -> None:
     found: set[bytes] = set()
     for seed in range(20):
         clients = Clients(seed)
         clients.begin()
         clients.read_while_all_is_written()
         assert len(clients.found) == len(PATHS)
-        assert clients.found == sorted(clients.found, reverse=True), "it is read in order"
+        assert clients.found == sorted(clients.found, reverse=True), "reads are in order"
         found.add(b"".join(dict.fromkeys(clients.found)))
     assert found == {b"old", b"new", b"oldnew"}
 
 
-def test_a_session_that_is_closed_ends_at_once() -> None:
+def test_closed_session_ends_at_once() -> None:
     clients = Clients()
     me = Create("/me", b"", is_ephemeral=True)
     SimTask(clients._write(clients.writer, [me]), at_once)

@@ -194,7 +194,7 @@ def _membership_problem(world: World) -> str | None:
 
 
 def _is_final(world: World, process: ConsumerProcess) -> bool:
-    """True if a member may have failed for good.
+    """Return True if a member's failure is legitimate and final.
 
     Another member has its instance id, the group is full, or the protocols do not match.
     """

@@ -124,8 +124,8 @@ class _Shrinker:
             size //= 2
 
     def _still_fails(self, steps: Sequence[PlanStep], changes: dict[str, Any]) -> bool:
-        """True if the rule is still broken with these steps and changes, which then become the
-        smallest scenario.
+        """Return True if these steps and changes still break the rule; they become the smallest
+        scenario.
         """
         smaller = _scenario_with_steps(self.smallest.seed, steps, changes)
         command = smaller.rerun_command()

@@ -120,7 +120,7 @@ class World:
         return {**offsets, **self.partition_counts}
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """True if offsets of a partition may be committed."""
+        """Return True if offsets of a partition may be committed."""
         return topic == UNREAD_TOPIC or 0 <= index < self.partition_counts.get(topic, 0)
 
     def record_request(

@@ -258,7 +258,7 @@ class SimShardHost:
     # Interface of the timer scheduler: see `partage.runtime.timer_scheduler.TimerShell`
 
     def now_ms(self) -> int:
-        """The time, in ms since the epoch."""
+        """Return the time, in ms since the epoch."""
         return self._world.now_ms
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:

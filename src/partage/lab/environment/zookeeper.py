@@ -389,7 +389,7 @@ def _run_synchronously(work: Coroutine[Any, Any, T]) -> Callable[[SimFuture[T]],
 
 
 def _ignore_fault(what: str) -> None:
-    """What happens is not counted."""
+    """Ignore a fault."""
 
 
 def _ignore() -> None:

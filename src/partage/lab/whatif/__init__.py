@@ -1,1 +1,1 @@
-"""What-if simulation: a copy of a live group, and the effect of events on it."""
+"""Simulation of events on a copy of a live group ("what if")."""

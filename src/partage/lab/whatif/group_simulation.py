@@ -190,7 +190,7 @@ class _LiveThenAssignor(ConsumerProtocol):
         self._opening = opening
         self._world = world
 
-    def assigned(self, assigning: AssignmentInput, topics: Mapping[str, Topic]) -> dict[str, bytes]:
+    def assign(self, assigning: AssignmentInput, topics: Mapping[str, Topic]) -> dict[str, bytes]:
         if self._opening.was_used:
             return super().assign(assigning, topics)
         return self._opening.assignments(

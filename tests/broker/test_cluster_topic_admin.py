@@ -105,7 +105,7 @@ def test_a_topic_that_is_missing_is_not_waited_for() -> None:
         missing = await asyncio.wait_for(one.changes.auto_create("x"), AT_ONCE_S)
         assert isinstance(missing, Refusal)
         assert missing.code is ErrorCode.LEADER_NOT_AVAILABLE
-        assert "x was deleted" in missing.message
+        assert "'x' was deleted" in missing.message
         await one.other_follows()
         assert isinstance(await one.changes.auto_create("x"), LocalTopic)
 
@@ -150,7 +150,7 @@ def test_a_topic_that_is_made_is_not_refused_because_others_take_long(
             await one.reconcile()
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(one, "followed", take_long)
+        monkeypatch.setattr(one, "wait_applied", take_long)
         if is_created:
             codes = await asyncio.wait_for(TopicRequests("x", timeout_ms=100).codes(one), AT_ONCE_S)
             assert codes == {"x": ErrorCode.NONE}
@@ -166,7 +166,7 @@ def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.Monke
 
     async def scenario() -> None:
         one = await AdminFixture().start()
-        monkeypatch.setattr(one, "followed", asyncio.Event().wait)
+        monkeypatch.setattr(one, "wait_applied", asyncio.Event().wait)
         for _ in range(2):
             missing = await asyncio.wait_for(one.changes.auto_create("x"), AT_ONCE_S)
             assert isinstance(missing, Refusal)

@@ -241,10 +241,10 @@ def test_a_large_request_that_fails_here_gives_its_room_back(broker, raw, caplog
 
     server = broker.broker.server
     server.handlers[PRODUCE.key] = failing
-    free = server.budget.left
+    free = server.memory_pool.available_bytes
     raw.send(PRODUCE, produce_request("t", batch(bytes(100_000))))
     assert raw.is_closed()
-    assert server.budget.left == free
+    assert server.memory_pool.available_bytes == free
     caplog.clear()
 
 
@@ -256,7 +256,7 @@ def test_a_client_that_goes_away_in_the_middle(broker, raw):
             leaving.send_bytes(frame[:cut])
             leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert offset_range(raw, "t") == (0, 0)
-    assert broker.broker.server.budget.left == 256 << 20
+    assert broker.broker.server.memory_pool.available_bytes == 256 << 20
 
 
 @pytest.mark.partage_broker({"max.connections": "5"})
@@ -300,6 +300,6 @@ def test_connections_beyond_what_the_system_allows(tmp_path):
             client.close()
     story = process.log_text()
     (line,) = [text for text in story.splitlines() if "rejected a connection" in text]
-    assert "60 are open" in line
+    assert "60 connections are open" in line
     assert "120 file descriptors" in line
     assert "ulimit -n" in line

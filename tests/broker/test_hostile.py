@@ -59,7 +59,7 @@ def lines(caplog):
 
     def found() -> list[str]:
         said = [r.getMessage() for r in caplog.records if r.name.startswith("partage.broker")]
-        return [text for text in said if "closing the connection" in text]
+        return [text for text in said if "closed the connection" in text]
 
     return found
 
@@ -119,21 +119,21 @@ def test_large_claims_cost_what_has_arrived(broker, raw):
 def test_all_large_requests_together_have_a_limit(broker, raw):
     """Those that do not fit are not read on until others are done; small ones go on."""
     create(raw, "t")
-    budget = broker.broker.server.budget
+    pool = broker.broker.server.memory_pool
     clients = [RawClient(broker.bootstrap_servers) for _ in range(6)]
     # Two frames nearly whole take most of it, four more cannot even begin.
     for client in clients:
         client.send_bytes(struct.pack(">i", 3_900_000) + header(3, 1) + bytes(3_000_000))
         is_unharmed(raw)
-    assert budget.is_short
-    assert 0 <= budget.left < 3_900_000
+    assert pool.has_waiters
+    assert 0 <= pool.available_bytes < 3_900_000
     with RawClient(broker.bootstrap_servers) as late:
         late.send(PRODUCE, produce_request("t", batch(b"x" * 450_000)))
         assert late.is_silent()
         for client in clients:
             client.close()
         assert produce_result(late.receive()).base_offset == 0
-    eventually(lambda: (budget.left, budget.is_short) == (8_000_000, False))
+    eventually(lambda: (pool.available_bytes, pool.has_waiters) == (8_000_000, False))
 
 
 @pytest.mark.partage_broker(
@@ -142,7 +142,7 @@ def test_all_large_requests_together_have_a_limit(broker, raw):
 def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
     """All begin at the same time, and no two fit together once they have grown."""
     create(raw, "t")
-    budget = broker.broker.server.budget
+    pool = broker.broker.server.memory_pool
     clients = [RawClient(broker.bootstrap_servers, timeout_s=20) for _ in range(12)]
     batches = [batch(bytes([65 + n]) * 450_000) for n in range(4)]
     frames = [c.frame(PRODUCE, produce_request("t", *batches)) for c in clients]
@@ -158,7 +158,7 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
     for sender in senders:
         sender.join()
     assert offset_range(raw, "t") == (0, 48)
-    eventually(lambda: (budget.left, budget.is_short) == (8_000_000, False))
+    eventually(lambda: (pool.available_bytes, pool.has_waiters) == (8_000_000, False))
 
 
 @pytest.mark.partage_broker(
@@ -170,7 +170,7 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
 )
 @pytest.mark.parametrize("sent", [1_500_000, 2_000_000])
 def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sent):
-    """The whole budget for a request behind a fetch that nothing ends, partly or wholly sent."""
+    """All memory for a request behind a fetch that nothing ends, partly or wholly sent."""
     create(raw, "t")
     keeper = RawClient(broker.bootstrap_servers)
     keeper.send(
@@ -178,7 +178,7 @@ def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sen
     )
     frame = struct.pack(">i", 2_000_000) + header(PRODUCE.key, PRODUCE.version_max)
     keeper.send_bytes(frame + bytes(4 + sent - len(frame)))
-    eventually(lambda: broker.broker.server.budget.left == 0)
+    eventually(lambda: broker.broker.server.memory_pool.available_bytes == 0)
     with RawClient(broker.bootstrap_servers) as other:
         assert produce(other, "t", batch(b"x" * 100_000)).base_offset == 0
     assert keeper.is_closed()

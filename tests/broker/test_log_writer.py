@@ -33,7 +33,7 @@ class NoThreadsDisk(RealDisk):
 
 async def written(writer: LogWriter, writes: Sequence[Write]) -> OSError | None:
     told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-    log_writer.submit(writes, told.set_result)
+    writer.submit(writes, told.set_result)
     return await asyncio.wait_for(told, 30)
 
 
@@ -41,15 +41,15 @@ def test_one_callback_that_fails_keeps_nobody_else_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        log_writer = LogWriter(RealDisk(tmp_path), sync=True, inline=False)
+        writer = LogWriter(RealDisk(tmp_path), sync=True, inline=False)
 
         def failing(error: OSError | None) -> None:
             raise ValueError("a fault of ours")
 
-        log_writer.submit(HELLO, failing)
-        assert await written(log_writer, HELLO) is None  # in the same group
-        assert await written(log_writer, HELLO) is None  # in the next one
-        await asyncio.wait_for(log_writer.close(), 10)
+        writer.submit(HELLO, failing)
+        assert await written(writer, HELLO) is None  # in the same group
+        assert await written(writer, HELLO) is None  # in the next one
+        await asyncio.wait_for(writer.close(), 10)
 
     asyncio.run(story())
     (told,) = [r for r in caplog.records if r.exc_info]
@@ -61,12 +61,12 @@ def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        log_writer = LogWriter(NoThreadsDisk(tmp_path), sync=True, inline=False)
-        error = await written(log_writer, HELLO)
+        writer = LogWriter(NoThreadsDisk(tmp_path), sync=True, inline=False)
+        error = await written(writer, HELLO)
         assert isinstance(error, OSError)
         assert "can't start new thread" in str(error)
-        assert await written(log_writer, HELLO) is None
-        await asyncio.wait_for(log_writer.close(), 10)
+        assert await written(writer, HELLO) is None
+        await asyncio.wait_for(writer.close(), 10)
 
     asyncio.run(story())
     (told,) = [r for r in caplog.records if r.exc_info]
@@ -98,12 +98,12 @@ def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
 
     async def story() -> None:
         disk = RecordingDisk(tmp_path)
-        log_writer = LogWriter(disk, sync=True, inline=False)
+        writer = LogWriter(disk, sync=True, inline=False)
         for position, content in [(0, b"old"), (64, b"another"), (0, b"new")]:
-            log_writer.queue_checkpoint(Write(CHECKPOINT_FILE, position, [content]))
-        assert await written(log_writer, HELLO) is None
+            writer.queue_checkpoint(Write(CHECKPOINT_FILE, position, [content]))
+        assert await written(writer, HELLO) is None
         assert sorted(disk.marked) == [(0, b"new"), (64, b"another")]
-        await log_writer.close()
+        await writer.close()
 
     asyncio.run(story())
 
@@ -112,7 +112,7 @@ def test_a_marker_is_written_soon_even_if_nothing_else_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or damage to the last records before a long silence would pass for a torn tail."""
-    monkeypatch.setattr(log_writer, "MARKERS_EVERY_S", 0.01)
+    monkeypatch.setattr(log_writer, "CHECKPOINT_INTERVAL_S", 0.01)
 
     async def story() -> None:
         disk = RecordingDisk(tmp_path)

@@ -112,7 +112,7 @@ def test_who_holds_a_partition_says_where_it_ends(
 def test_many_are_asked_for_in_parts(
     partage_broker: ThreadedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_end_offsets, "_ASKED_AT_ONCE", 7)
+    monkeypatch.setattr(peer_end_offsets, "_PARTITIONS_PER_REQUEST", 7)
     create(raw, "t", partitions=30)
     found = fetch_ends({2: partage_broker.bootstrap_servers}, (2,) * 30)
     assert found == {("t", n): 0 for n in range(30)}

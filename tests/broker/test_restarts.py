@@ -167,7 +167,7 @@ def test_a_torn_tail_is_cut_and_kept(process):
         assert offset_range(raw, "t") == (0, 1)
         assert produce(raw, "t", batch(b"next")).base_offset == 1
     assert (process.data_dir / f"{FIRST_SEGMENT}.torn-{size}").exists()
-    assert f"cut {len(batch(b'torn')) - 1} bytes at {size}" in process.log_path.read_text()
+    assert f"removed {len(batch(b'torn')) - 1} bytes at byte {size}" in process.log_path.read_text()
 
 
 def test_a_damaged_middle_is_refused_and_the_advice_works(process):
@@ -190,7 +190,7 @@ def test_a_damaged_middle_is_refused_and_the_advice_works(process):
     assert advice[:2] == ["log", "cut"]
     done = run_partage(*advice)
     assert done.returncode == 0, done.stderr
-    assert f"cut {size - size // 3} bytes at {size // 3}, kept in" in done.stdout
+    assert f"removed {size - size // 3} bytes at byte {size // 3}, kept in" in done.stdout
 
     process.start()
     with connected(process) as raw:

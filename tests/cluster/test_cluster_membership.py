@@ -163,7 +163,7 @@ def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> 
     async def played() -> None:
         place = MembershipFixture(timeout_ms)
         with place.patch.context() as patch:
-            patch.setattr(TopicReconciler, "follow", slowly)
+            patch.setattr(TopicReconciler, "reconcile", slowly)
             await place.start()
         await until(lambda: place.cluster.owns(0))
         answers = place.cluster.stores[0].may_answer()

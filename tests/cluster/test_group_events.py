@@ -86,7 +86,7 @@ def find_out_late(patch: pytest.MonkeyPatch) -> None:
             else online_partitions.OnlinePartitions(source_options=options, unread=0)
         )
 
-    patch.setattr(online_partitions, "reach", late)
+    patch.setattr(online_partitions, "find_online_partitions", late)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_session_that_ends_within_a_transaction_is_over(monkeypatch: pytest.Mo
         async def answered(ask: object) -> list[Exception]:
             return [RolledBackError(), SessionExpiredError(), RuntimeInconsistency()]
 
-        monkeypatch.setattr(session, "_asked", answered)
+        monkeypatch.setattr(session, "_request", answered)
         try:
             with pytest.raises(SessionEndedError):
                 await session.transact([Create(f"/{n}", b"") for n in range(3)])

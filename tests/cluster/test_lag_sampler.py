@@ -121,7 +121,7 @@ def test_of_many_partitions_elsewhere_no_more_are_asked_for_than_there_is_room(
 
 def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
     class Slow(FakeRemoteEndOffsets):
-        async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
             sampled.host.resign()
             await asyncio.sleep(0)
             return await super().fetch(places)
@@ -142,7 +142,7 @@ def test_who_takes_the_shard_anew_while_it_is_looked_at_tells_of_it_the_next_tim
     """What was looked at are the offsets of an earlier tenure."""
 
     class Retaken(LagSampler):
-        async def _pause_now_and_then(self) -> None:
+        async def _yield_periodically(self) -> None:
             if not sampled.retaken:
                 sampled.retaken += 1
                 sampled.host.resign()

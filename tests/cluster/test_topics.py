@@ -91,7 +91,7 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
     """The dead broker's shard is taken over when its session is over, and the topic's name must not
     stand for another topic by then.
     """
-    monkeypatch.setattr(cluster_membership, "_APPLIED_WITHIN_S", 0.01)
+    monkeypatch.setattr(cluster_membership, "_APPLY_TIMEOUT_S", 0.01)
 
     async def scenario(place: MembershipFixture) -> None:
         two = await killed_with_a_commit(place)
@@ -113,8 +113,8 @@ def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who deleted the topic could not wait for that."""
-    monkeypatch.setattr(cluster_membership, "_APPLIED_WITHIN_S", 0.01)
-    monkeypatch.setattr(cluster_membership, "_LOOKED_EVERY_S", 0.05)
+    monkeypatch.setattr(cluster_membership, "_APPLY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(cluster_membership, "_REFRESH_INTERVAL_S", 0.05)
 
     async def scenario(place: MembershipFixture) -> None:
         two = await killed_with_a_commit(place)
@@ -137,7 +137,7 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would take commits for the new one, and forget them when it follows the deletion."""
-    monkeypatch.setattr(cluster_membership, "_APPLIED_WITHIN_S", 0.01)
+    monkeypatch.setattr(cluster_membership, "_APPLY_TIMEOUT_S", 0.01)
 
     async def scenario(place: MembershipFixture) -> None:
         two = await killed_with_a_commit(place)

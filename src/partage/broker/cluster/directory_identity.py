@@ -46,8 +46,7 @@ async def verify_identity(
 
     Raises:
         ForeignDataError: the data directory or the ZooKeeper path belongs to another cluster or
-            broker;
-            the message says what to do.
+            broker; the message says what to do.
         DamagedFileError: the directory does not say to which broker it belongs.
     """
     meta = read_meta_properties(disk)

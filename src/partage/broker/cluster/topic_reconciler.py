@@ -61,8 +61,7 @@ class TopicReconciler:
 
         Raises:
             ForeignDataError: at the start, the disk has partitions of a topic that the cluster
-                neither has
-                nor has deleted.
+                neither has nor has deleted.
         """
         work = self._reconcile(topics, changed, is_first=is_first)
         task = asyncio.get_running_loop().create_task(work)

@@ -39,8 +39,7 @@ class StateStore(Protocol):
 
         Raises:
             OSError: the append failed. ``stored`` is not called, but some of the first records may
-                be
-                stored.
+                be stored.
         """
 
     async def prepare_read(self) -> ContentReader:

@@ -67,8 +67,7 @@ class LogManager:
         settings: the broker settings.
         on_fatal: called if the catalogue is ahead of its file.
         keeps_offsets: whether this broker has the partitions of ``__consumer_offsets``. In a
-            cluster
-            group state is in ZooKeeper.
+            cluster, ZooKeeper stores them.
     """
 
     def __init__(

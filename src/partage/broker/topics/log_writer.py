@@ -67,8 +67,7 @@ class LogWriter:
         Args:
             writes: the writes.
             done: called on the loop with None once they are durable, or with the error. After an
-                error it is
-                unknown which writes of the group were performed.
+                error it is unknown which writes of the group were performed.
         """
         self._waiting.append((writes, done))
         self._idle.clear()

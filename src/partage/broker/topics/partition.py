@@ -56,8 +56,7 @@ class Partition:
         Args:
             payload: one or more record batches.
             done: called with NONE once the batches are durable, or with an error. It is not called
-                after a
-                refusal, which changes nothing.
+                after a refusal, which changes nothing.
             at_ms: the time of the append.
             from_client: False for records of the broker itself.
         """

@@ -345,7 +345,7 @@ def test_invalid_arguments_raise(partage_broker, tmp_path, face):
         face(servers, "g", ["t"], tmp_path, auto_offset_reset="latest")
     with pytest.raises(UnknownOptionError, match="session_timeout_ms"):
         face(servers, "g", ["t"], tmp_path, session_timeout=1)
-    with pytest.raises(ValueError, match="at least one member"):
+    with pytest.raises(ValueError, match="replicas must be at least 1"):
         face(servers, "g", ["t"], tmp_path, replicas=0)
     with pytest.raises(ValueError, match=r"topics must be a list: \['t'\]"):
         face(servers, "g", "t", tmp_path)

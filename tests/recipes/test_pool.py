@@ -117,9 +117,7 @@ def test_expired_worker_stops_and_gets_units_back(servers, log):
     run(main())
 
 
-def test_silent_coordinator_stops_and_restarts_units(
-    partage_broker_process, log
-):
+def test_silent_coordinator_stops_and_restarts_units(partage_broker_process, log):
     servers = partage_broker_process.bootstrap_servers
 
     async def main():

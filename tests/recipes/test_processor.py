@@ -140,9 +140,7 @@ def test_member_changes_cause_no_duplicates(worker_of, servers, journal):
     assert journal.twice == []
 
 
-def test_expired_worker_loses_tasks_not_records(
-    worker_of, servers, journal, partage_broker
-):
+def test_expired_worker_loses_tasks_not_records(worker_of, servers, journal, partage_broker):
     one, two = worker_of("one"), worker_of("two")
     until(lambda: shared(one, two), one, two)
     written = fill(servers)

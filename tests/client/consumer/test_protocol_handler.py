@@ -6,7 +6,7 @@ import pytest
 
 from partage.assignors import Assignor, CooperativeSticky, InvalidAssignmentError, Range, Topic
 from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentError
-from partage.bridge.version_probing import NoCommonVersionError
+from partage.bridge.version_probe import NoCommonVersionError
 from partage.member.events import GroupMemberMetadata
 from partage.wire.consumer_protocol import decode_assignment
 
@@ -51,7 +51,7 @@ class Careless(Assignor):
 def test_eager_leader_assigns_all_partitions():
     embedding = ConsumerProtocol([Careless()])
     members = [member("a", embedding, "careless", EVERYTHING)]
-    with pytest.raises(InvalidAssignmentError, match="t-3 is given to 0 members"):
+    with pytest.raises(InvalidAssignmentError, match="t-3 is assigned to 0 members"):
         embedding.assign(embedding.decode_members("careless", members), TOPICS)
 
 

@@ -336,8 +336,8 @@ class Wrong(Assignor):
     [
         ("raises", "KeyError: 'oops'"),
         ("ghost", "'ghost' is not a member"),
-        ("twice", "a partition twice"),
-        ("left out", "is given to 0 members"),
+        ("twice", "a duplicate partition"),
+        ("left out", "is assigned to 0 members"),
     ],
 )
 def test_failed_assignor_is_reported_and_recovers(member_of, topic, kind, why):

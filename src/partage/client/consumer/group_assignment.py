@@ -409,7 +409,7 @@ class GroupAssignment(AssignmentSource):
         ):
             # The session ended before the user polled: it is too late to revoke, so the partitions
             # are lost.
-            self._due = msgspec.structs.replace(due, call=ListenerCallback.LOST)
+            self._due = msgspec.structs.replace(due, callback=ListenerCallback.LOST)
 
     async def _refresh_snapshot(self) -> None:
         """Refresh the snapshot regularly; `may_deliver` uses its age to detect a stalled event

@@ -1,1 +1,1 @@
-"""Partage and other people's clients and brokers, put together."""
+"""Interoperability tests of Partage with other projects' clients and brokers."""

@@ -1,7 +1,7 @@
-"""A real browser without a window: Chromium, spoken to over a pipe in its DevTools protocol.
+"""A headless Chromium, controlled over a pipe with the DevTools protocol.
 
-No library, no driver and no port: requests go to it as JSON with a zero byte after each, and
-answers and events come back the same way.
+It needs no library, driver or port. Requests, responses and events are JSON, each followed by a
+zero byte.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Self
 
 from interop.peers import debs
 
-#: Without a sandbox, because root has none; and without calls to its maker.
+#: No sandbox, because root cannot use one; no background requests to its vendor.
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-quic", "--hide-scrollbars", "--window-size=1200,1000"),
 )
-#: Puts the pipes where Chromium looks for them, and becomes it. Copies first: one may be where the
-#: other has to go.
+#: Moves the pipes to the descriptors that Chromium expects, and executes Chromium. It copies them
+#: first, because one may have the descriptor of the other.
 _HAND_OVER = """
 import fcntl, os, sys
 reading, writing = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
@@ -62,7 +62,7 @@ class Browser:
         self._read = b""
         self._last_id = 0
         self._session: str | None = None
-        #: What happened in the page, as the protocol tells it.
+        #: Events of the page, in the protocol's form.
         self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class Browser:
         self._profile.cleanup()
 
     def ask(self, method: str, **parameters: object) -> dict[str, Any]:
-        """Send a command, and wait for its result."""
+        """Send a command, wait for its result and return it."""
         self._last_id += 1
         message: dict[str, Any] = {"id": self._last_id, "method": method, "params": parameters}
         if self._session is not None:
@@ -108,15 +108,15 @@ class Browser:
         message, _, self._read = self._read.partition(b"\0")
         return dict(json.loads(message))
 
-    # What a person does.
+    # User actions.
 
     def open(self, url: str) -> None:
-        """Go to a page, and wait until it is loaded."""
+        """Open a page and wait until it is loaded."""
         self.ask("Page.navigate", url=url)
         self.until(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def look(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page."""
+        """Evaluate a JavaScript expression in the page and return its value."""
         found = self.ask(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -124,7 +124,7 @@ class Browser:
         return found["result"].get("value")
 
     def until(self, expression: str) -> Any:
-        """Wait until the expression is true, and give its value."""
+        """Wait until an expression is true, and return its value."""
         deadline = time.monotonic() + PATIENCE_S
         while not (found := self.look(expression)):
             text = self.look("document.body && document.body.innerText")
@@ -133,7 +133,7 @@ class Browser:
         return found
 
     def press(self, key: str, code: int) -> None:
-        """A key, by its name and its number on Windows."""
+        """Press a key, given by its name and its Windows key code."""
         for kind in ("rawKeyDown", "char", "keyUp"):
             if kind == "char" and key != "Enter":
                 continue
@@ -148,16 +148,16 @@ class Browser:
             )
 
     def write(self, text: str) -> None:
-        """Text into whatever has the focus."""
+        """Insert text into the focused element."""
         self.ask("Input.insertText", text=text)
 
     def prefer(self, scheme: str) -> None:
-        """A system that is ``light`` or ``dark``."""
+        """Set the system's colour scheme to ``light`` or ``dark``."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.ask("Emulation.setEmulatedMedia", features=features)
 
     def picture(self, path: Path | None = None) -> bytes:
-        """The whole page as PNG."""
+        """Return a screenshot of the whole page as PNG."""
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         shot = self.ask("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
@@ -166,10 +166,10 @@ class Browser:
             path.write_bytes(png)
         return png
 
-    # What has been seen.
+    # Recorded events.
 
     def requested(self) -> list[str]:
-        """All addresses that the page has asked for."""
+        """Return all addresses that the page has requested."""
         return [
             each["params"]["request"]["url"]
             for each in self.events
@@ -177,7 +177,7 @@ class Browser:
         ]
 
     def complaints(self) -> list[str]:
-        """What went wrong in the page: exceptions of scripts, and what a policy has forbidden."""
+        """Return the page's errors: exceptions of scripts, and violations of its policy."""
         found = []
         for each in self.events:
             if each.get("method") == "Runtime.exceptionThrown":

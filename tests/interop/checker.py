@@ -1,18 +1,18 @@
-"""Judges what the members of a group told of themselves, knowing nothing of how they did it.
+"""Checks the events of a group's members against rules, without knowledge of the members.
 
-Each function returns the violations it finds, as sentences; none means all is well. The rules
-follow those by which Kafka's own system tests judge a consumer's events:
+Each function returns violations as sentences; an empty list means success. The rules follow Kafka's
+system tests for consumers:
 
 * a record comes only from a partition that the member owns, in order and without a gap;
 * a commit is for a partition that the member owns, and not beyond what it has consumed;
-* what is assigned was not owned, what is revoked was;
+* an assigned partition was not owned before, a revoked one was;
 * no partition has two owners at a time;
-* a new owner starts where the one before it ended; after a kill, nowhere before the last commit
-  and nowhere after the last record;
+* a new owner starts where the previous one ended; after a kill, between the last commit and the
+  last record;
 * every record is consumed.
 
-Times are of one machine's clock: ``at`` of an event that gives a partition up is earlier than
-that of the event that takes it over, because the first happens before the member joins again.
+All times come from one machine's clock. The ``at`` of an event that gives up a partition is earlier
+than that of the event that takes it over, because the former precedes the member's rejoin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-#: How exact the times are: peers round them to milliseconds, each in its way.
+#: Precision of the times: peers round them to milliseconds.
 CLOCK_S = 0.002
 
 Event = dict[str, Any]
@@ -31,7 +31,7 @@ Partition = tuple[str, int]
 
 @dataclass
 class History:
-    """All that one member told, and whether it was killed."""
+    """All events of one member, and the time at which it was killed, if it was."""
 
     name: str
     events: list[Event] = field(default_factory=list)
@@ -39,7 +39,7 @@ class History:
     killed_at: float | None = None
 
     def owned_now(self) -> set[Partition]:
-        """What it owns after its last event."""
+        """Return the partitions that it owns after its last event."""
         owned: set[Partition] = set()
         for event in list(self.events):
             if event["event"] == "assigned":
@@ -53,7 +53,7 @@ class History:
 
 @dataclass
 class Tenure:
-    """The time in which one member owned one partition."""
+    """The period in which one member owned one partition."""
 
     member: str
     partition: Partition
@@ -61,17 +61,17 @@ class Tenure:
     until: float = float("inf")
     offsets: list[int] = field(default_factory=list)
     committed: int | None = None
-    #: Whether everything consumed was committed when it ended.
+    #: True if everything consumed was committed at its end.
     settled: bool = False
 
     @property
     def position(self) -> int | None:
-        """The offset after the last record, if there was one."""
+        """Offset after the last record, if there was one."""
         return self.offsets[-1] + 1 if self.offsets else None
 
 
 def judge(histories: Sequence[History], records: Iterable[tuple[str, int, int]] = ()) -> list[str]:
-    """All rules at once; ``records`` are those that must have been consumed."""
+    """Check all rules. ``records`` must have been consumed."""
     tenures: list[Tenure] = []
     violations: list[str] = []
     for history in histories:
@@ -85,7 +85,7 @@ def judge(histories: Sequence[History], records: Iterable[tuple[str, int, int]] 
 
 
 def tenures_of(history: History) -> tuple[list[Tenure], list[str]]:
-    """A member's tenures, and what was wrong with its own story."""
+    """Return a member's tenures, and the violations in its own events."""
     reader = _Reader(history)
     for event in history.events:
         reader.read(event)
@@ -93,7 +93,7 @@ def tenures_of(history: History) -> tuple[list[Tenure], list[str]]:
 
 
 def overlaps(tenures: Iterable[Tenure]) -> list[str]:
-    """Two owners of one partition at a time."""
+    """Return violations where a partition has two owners at a time."""
     violations = []
     for partition, held in _by_partition(tenures).items():
         for before, after in itertools.pairwise(held):
@@ -106,7 +106,7 @@ def overlaps(tenures: Iterable[Tenure]) -> list[str]:
 
 
 def jumps(tenures: Iterable[Tenure], starts: Mapping[Partition, int] | None = None) -> list[str]:
-    """Tenures that did not begin where they had to; the first ones begin at ``starts`` or 0."""
+    """Return tenures with a wrong first offset; first tenures must start at ``starts`` or 0."""
     violations = []
     for partition, held in _by_partition(tenures).items():
         lowest = highest = (starts or {}).get(partition, 0)
@@ -126,7 +126,7 @@ def jumps(tenures: Iterable[Tenure], starts: Mapping[Partition, int] | None = No
 
 
 def missing(histories: Iterable[History], records: Iterable[tuple[str, int, int]]) -> list[str]:
-    """Records that nobody consumed."""
+    """Return records that no member consumed."""
     seen = {
         (event["topic"], event["partition"], event["offset"])
         for history in histories
@@ -134,11 +134,11 @@ def missing(histories: Iterable[History], records: Iterable[tuple[str, int, int]
         if event["event"] == "record"
     }
     lost = sorted(set(records) - seen)
-    return [f"{len(lost)} records were consumed by nobody: {lost[:10]}"] if lost else []
+    return [f"{len(lost)} records were not consumed: {lost[:10]}"] if lost else []
 
 
 def repeated(histories: Iterable[History]) -> set[tuple[str, int, int]]:
-    """Records that were consumed more than once, as is allowed after a kill."""
+    """Return records that were consumed more than once, which a kill allows."""
     once: set[tuple[str, int, int]] = set()
     twice: set[tuple[str, int, int]] = set()
     for history in histories:
@@ -206,7 +206,7 @@ class _Reader:
                 tenure.committed = offset
 
     def _error(self, event: Event) -> None:
-        # After a refused commit the next owner may have to consume some records again.
+        # After a rejected commit the next owner may consume some records again.
         self._refused = True
 
     def _end(self, partitions: set[Partition], at: float, *, settled: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a group has committed, asked of the broker by a client that is in no group."""
+"""Committed offsets of a group, read by a client outside the group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interop.checker import Partition
 def committed_offsets(
     bootstrap: str, group: str, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
-    """The committed offset of each partition that has one."""
+    """Return the committed offset of each partition that has one."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     found = answer[group].result(30).topic_partitions
@@ -26,7 +26,7 @@ def committed_offsets(
 
 
 def protocol_of(bootstrap: str, group: str) -> str:
-    """The assignor that the group has agreed on, by its coordinator."""
+    """Return the assignor that the group has selected."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     described = admin.describe_consumer_groups([group])[group].result(30)
     return str(described.partition_assignor)

@@ -1,4 +1,4 @@
-"""Brokers to run the same tests against: Apache Kafka and ours."""
+"""Brokers that run the same tests: Apache Kafka and Partage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interop.peers.server import BrokerProcess
 
 BROKERS: dict[str, Callable[..., BrokerProcess]] = {"apache": ApacheKafka, "partage": PartageBroker}
 
-#: A group of the largest size can be tried out; no other test has as many members.
+#: Allows a test of the maximum group size; no other test has as many members.
 OVERRIDES = {"group.max.size": "8"}
 
 PARTITIONS = 12
@@ -23,7 +23,7 @@ PARTITIONS = 12
 
 @pytest.fixture(scope="session")
 def peers() -> None:
-    """Other people's software is in ``.peers``: fetched here if it is not."""
+    """Other projects' software in ``.peers``, fetched if missing."""
     if install.main() != 0:
         pytest.fail("the peers could not be fetched: run python tests/interop/peers/install.py")
 
@@ -35,7 +35,7 @@ def peers() -> None:
 def broker(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProcess]:
     """A running broker, one of each kind for the whole session.
 
-    With ``-n 2 --dist loadgroup`` each has a worker of its own.
+    With ``-n 2 --dist loadgroup`` each kind runs in a separate worker.
     """
     with BROKERS[request.param](overrides=OVERRIDES) as running:
         yield running
@@ -43,7 +43,7 @@ def broker(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProces
 
 @pytest.fixture
 def topic(broker: BrokerProcess) -> str:
-    """The name of a new topic with 12 partitions."""
+    """Name of a new topic with 12 partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     name = fresh_name("topic")
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)

@@ -1,4 +1,4 @@
-"""The kinds of clients, and how each is called. What they print is told in ``clients/peer.py``."""
+"""The kinds of clients and their command lines. ``clients/peer.py`` describes their output."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from interop.peers import jars, paths, tools
 
 KINDS = ("confluent", "kafka_python", "aiokafka", "kcat", "kafkajs", "java", "partage")
 
-#: Kinds that produce too.
+#: Kinds that can also produce.
 PRODUCERS = KINDS[:-1]
 
-#: Kinds that know cooperative rebalancing, as KIP-429 has it.
+#: Kinds that support cooperative rebalancing (KIP-429).
 COOPERATIVE = ("java", "confluent", "partage")
 
-#: Kinds that say when the broker has acknowledged a commit.
+#: Kinds that report the broker's acknowledgement of a commit.
 REPORTS_COMMITS = frozenset(KINDS) - {"kcat"}
 
-#: Those that do not produce have it done for them.
+#: The producer for kinds that cannot produce.
 _OTHERWISE = "confluent"
 
 _CLIENTS = paths.SOURCES / "clients"
 
 
 def producer(kind: str) -> str:
-    """Which kind produces for a consumer of this kind: itself, if it can."""
+    """Return the kind that produces for a consumer of this kind: itself if possible."""
     return kind if kind in PRODUCERS else _OTHERWISE
 
 
 def command(kind: str, action: str, options: Sequence[str]) -> list[str]:
-    """The command line that runs a peer; ``action`` is ``consume`` or ``produce``."""
+    """Return the command line of a peer; ``action`` is ``consume`` or ``produce``."""
     return [*_program(kind), action, *options]
 
 
@@ -46,5 +46,5 @@ def _program(kind: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment for peers: kafkajs need not warn of its partitioner."""
+    """Return the environment of peers; it disables kafkajs's partitioner warning."""
     return {**os.environ, "KAFKAJS_NO_PARTITIONER_WARNING": "1", "PYTHONUNBUFFERED": "1"}

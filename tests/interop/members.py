@@ -1,4 +1,4 @@
-"""Peers as running processes: started, listened to, stopped, killed."""
+"""Peers as processes: start, read events, stop, kill."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ _names = itertools.count()
 
 
 def fresh_name(what: str) -> str:
-    """A name for a topic or a group that nobody has used."""
+    """Return an unused name for a topic or a group."""
     return f"{what}-{os.getpid()}-{next(_names)}"
 
 
 class PeerFailed(Exception):  # noqa: N818 - reads better where it is raised
-    """A peer ended with an error, or did not do in time what was waited for."""
+    """A peer ended with an error, or missed a deadline."""
 
 
 class Peer:
-    """One process that prints events; it has a process group of its own, to be killed whole."""
+    """A process that prints events. It has a separate process group, so that all of it can be
+    killed.
+    """
 
     def __init__(self, kind: str, action: str, name: str, **options: object) -> None:
         self.kind = kind
@@ -64,21 +66,21 @@ class Peer:
         return self.history.events
 
     def of(self, event: str) -> list[Event]:
-        """The events of one sort so far."""
+        """Return the events of one type so far."""
         return [each for each in list(self.events) if each["event"] == event]
 
     def terminate(self) -> None:
-        """Ask for an orderly end."""
+        """Request an orderly end with SIGTERM."""
         self.process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL to the whole process group; the history notes when."""
+        """Send SIGKILL to the process group and record the time."""
         self.history.killed_at = time.time()
         os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
 
     def wait(self, timeout_s: float = 30) -> None:
-        """Wait for the end of the process and of what it printed."""
+        """Wait for the end of the process and of its output."""
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -90,17 +92,17 @@ class Peer:
         self.wait()
         if self.process.returncode != 0 or not self.of("closed"):
             status = self.process.returncode
-            raise PeerFailed(f"{self} ended badly, status {status}:\n{self.diagnosis()}")
+            raise PeerFailed(f"{self} failed with status {status}:\n{self.diagnosis()}")
 
     def diagnosis(self) -> str:
-        """What it said of itself, without the records."""
+        """Return its last events, without records, and its error output."""
         self._errors.seek(0)
         errors = self._errors.read().decode(errors="replace")[-3000:]
         events = [each for each in list(self.events) if each["event"] != "record"]
         return "\n".join([*map(json.dumps, events[-20:]), errors])
 
     def close(self) -> None:
-        """Make sure that nothing of it is left."""
+        """Kill the process group and release all resources."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -120,7 +122,7 @@ class Peer:
 
 
 class Team:
-    """Several peers in one group, in a ``with`` statement that leaves none of them behind."""
+    """Several peers in one group; a context manager that stops all of them."""
 
     def __init__(self, bootstrap: str, topic: str, group: str | None = None) -> None:
         self.bootstrap = bootstrap
@@ -161,7 +163,7 @@ class Team:
         return [member.history for member in self.members]
 
     def owners(self) -> dict[Partition, list[str]]:
-        """Who owns each partition, by what the running members said last."""
+        """Return the owners of each partition, from the last events of the running members."""
         owners: dict[Partition, list[str]] = {}
         for member in self.running:
             for partition in member.history.owned_now():
@@ -169,7 +171,7 @@ class Team:
         return owners
 
     def consumed(self) -> set[Record]:
-        """Every record that anybody printed: topic, partition, offset."""
+        """Return all printed records: topic, partition, offset."""
         return {
             (each["topic"], each["partition"], each["offset"])
             for member in self.members
@@ -177,7 +179,7 @@ class Team:
         }
 
     def wait_until_shared(self, partitions: Iterable[Partition], timeout_s: float = 30) -> None:
-        """Wait until every partition has one owner and every running member has one."""
+        """Wait until every partition has one owner and every running member has a partition."""
         wanted = set(partitions)
 
         def shared() -> bool:
@@ -196,11 +198,11 @@ class Team:
         self.wait_until(lambda: records <= self.consumed(), "every record is consumed", timeout_s)
 
     def wait_until_committed(self, records: set[Record], timeout_s: float = 30) -> None:
-        """Wait until the group has committed all these records, as members do that have a pause.
+        """Wait until the group has committed all these records, which members do in a pause.
 
-        To be called before several end: a member that ends while the group rebalances, because
-        another has left, may have its last commit refused, and nobody is left to read it again.
-        Nor may who takes over from a killed member have read again what that had not committed.
+        Call it before several members end. If a member ends while the group rebalances, its last
+        commit may be rejected, and no member remains to read the records again. The same applies to
+        the successor of a killed member.
         """
         wanted = ends(records)
 
@@ -210,7 +212,7 @@ class Team:
         self.wait_until(committed, "every record is committed", timeout_s)
 
     def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait; raises `PeerFailed` with everybody's story when that takes too long."""
+        """Wait; raise `PeerFailed` with the diagnosis of all members after the timeout."""
         until = time.monotonic() + timeout_s
         while not done():
             for member in self.members:
@@ -223,7 +225,7 @@ class Team:
             time.sleep(0.05)
 
     def end(self) -> None:
-        """Stop everybody in an orderly way, one after the other, and check that they do."""
+        """Stop all members in an orderly way, one after another, and check their exit status."""
         for member in self.running:
             member.terminate()
             member.check_orderly_end()
@@ -232,7 +234,7 @@ class Team:
 def produce(
     kind: str, bootstrap: str, topic: str, count: int, *, start: int = 0, acks: str = "all"
 ) -> set[Record]:
-    """Let a peer produce keyed records; where they went, as it was told."""
+    """Produce keyed records with a peer; return them as acknowledged."""
     kind = kinds.producer(kind)
     peer = Peer(
         *(kind, "produce", f"producer-{kind}"),
@@ -251,5 +253,5 @@ def produce(
     finally:
         peer.close()
     if len(produced) != count:
-        raise PeerFailed(f"{peer} was told of {len(produced)} records, not {count}")
+        raise PeerFailed(f"{peer} reported {len(produced)} records, not {count}")
     return produced

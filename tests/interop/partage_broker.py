@@ -1,4 +1,4 @@
-"""Partage's own broker, started as its users start it."""
+"""Partage's broker, started with its command line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from interop.peers.server import BrokerProcess, NotReady
 class PartageBroker(BrokerProcess):
     """``partage broker`` of the virtual environment that runs the tests.
 
-    ``overrides`` are settings by Kafka's names. As in `ApacheKafka` there is no initial rebalance
-    delay unless they say so.
+    ``overrides`` are settings by Kafka's names. As in `ApacheKafka`, the default initial rebalance
+    delay is 0.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class PartageBroker(BrokerProcess):
         self._overrides = {"group.initial.rebalance.delay.ms": "0", **(overrides or {})}
 
     def start(self, timeout_s: float = 30) -> Self:
-        """Start it; the first line it prints is its address, kept for later starts."""
+        """Start it; the first printed line has its address, which later starts reuse."""
         program = Path(sys.executable).with_name("partage")
         command = [str(program), "broker", "--listen", self.bootstrap or "127.0.0.1:0"]
         command += ["--data-dir", str(self.directory / "data")]

@@ -1,4 +1,4 @@
-"""What range has to give, computed on its own from Kafka's definition."""
+"""Expected result of the range assignor, computed independently from Kafka's definition."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 def range_assignment(
     subscriptions: Mapping[str, Iterable[str]], partitions: Mapping[str, int]
 ) -> dict[str, set[tuple[str, int]]]:
-    """Members and the topics of each, topics and their sizes: what each member is to own.
+    """Return the partitions of each member, from subscriptions by member and sizes by topic.
 
-    Topic by topic: the members that subscribe to it, in the order of their ids, get consecutive
-    partitions; the first ones get one more where it does not come out even.
+    For each topic, its subscribers in the order of their ids get consecutive partitions. If the
+    division has a remainder, the first members get one partition more.
     """
     owned: dict[str, set[tuple[str, int]]] = {member: set() for member in subscriptions}
     for topic, size in partitions.items():

@@ -6,7 +6,7 @@ Record = tuple[str, int, int]
 
 
 def ends(records: set[Record]) -> dict[tuple[str, int], int]:
-    """The offset after the last record of each partition."""
+    """Return the offset after the last record of each partition."""
     found: dict[tuple[str, int], int] = {}
     for topic, partition, offset in records:
         found[topic, partition] = max(found.get((topic, partition), 0), offset + 1)
@@ -14,7 +14,7 @@ def ends(records: set[Record]) -> dict[tuple[str, int], int]:
 
 
 def without_gaps(records: set[Record]) -> set[Record]:
-    """The same records, if the offsets of each partition run from 0 on."""
+    """Return the records that gapless offsets from 0 to the last record would give."""
     return {
         (topic, partition, offset)
         for (topic, partition), end in ends(records).items()

@@ -1,4 +1,4 @@
-"""Each kind of client alone: what it produces it consumes; what it commits it resumes from."""
+"""Each kind of client alone: it consumes what it produces, and resumes from its commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORDS = 240
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_produced_is_consumed_and_a_successor_goes_on_from_the_commits(
+def test_next_consumer_resumes_from_commits(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], kind: str
 ) -> None:
     produced = produce(kind, broker.bootstrap, topic, RECORDS)
@@ -26,7 +26,7 @@ def test_what_is_produced_is_consumed_and_a_successor_goes_on_from_the_commits(
     with Team(broker.bootstrap, topic) as team:
         first = team.join(kind, "m0", max=RECORDS // 3)
         first.check_orderly_end()
-        # kafkajs goes on with what it has fetched after it was told to stop.
+        # kafkajs still processes fetched records after a request to stop.
         stopped_after = len(first.of("record"))
         assert RECORDS // 3 <= stopped_after < RECORDS
         stopped_at = committed_offsets(broker.bootstrap, team.group, partitions)
@@ -42,9 +42,7 @@ def test_what_is_produced_is_consumed_and_a_successor_goes_on_from_the_commits(
 
 
 @pytest.mark.parametrize("kind", PRODUCERS)
-def test_acknowledgements_of_the_leader_alone_give_offsets_too(
-    broker: BrokerProcess, topic: str, kind: str
-) -> None:
+def test_acks_1_returns_offsets(broker: BrokerProcess, topic: str, kind: str) -> None:
     first = produce(kind, broker.bootstrap, topic, 30, acks="1")
     more = produce(kind, broker.bootstrap, topic, 30, start=30, acks="1")
     assert first.isdisjoint(more)

@@ -1,4 +1,4 @@
-"""The tests of our commands, all of them, against Apache Kafka."""
+"""All tests of our commands, run against Apache Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.mark.interop
 @pytest.mark.timeout(600)
-def test_they_do_the_same_there(peers: None) -> None:
+def test_command_tests_pass_on_apache_kafka(peers: None) -> None:
     with ApacheKafka(overrides={"auto.create.topics.enable": "false"}) as kafka:
         ran = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "console"],

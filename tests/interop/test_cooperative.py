@@ -1,4 +1,4 @@
-"""Java's, librdkafka's and our consumers in one group under cooperative-sticky (KIP-429)."""
+"""Java, librdkafka and Partage consumers in one group with cooperative-sticky (KIP-429)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ RECORDS = 60
 
 
 @pytest.mark.parametrize("leader", COOPERATIVE)
-def test_members_come_and_go_and_are_killed(
+def test_members_join_leave_and_are_killed(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], leader: str
 ) -> None:
-    """Records are written all the while; who was there first leads, and is the one to be killed."""
+    """Records arrive all the time; the first member leads and is killed."""
     produced: set[Record] = set()
     with Team(broker.bootstrap, topic) as team:
 
         def settle() -> None:
-            """Write while the group rebalances; everything is read, and every partition owned."""
+            """Produce during the rebalance; wait until all records are read and all partitions
+            owned.
+            """
             wave = produce("confluent", broker.bootstrap, topic, RECORDS, start=len(produced))
             produced.update(wave)
             team.wait_until_shared(partitions)
@@ -39,7 +41,7 @@ def test_members_come_and_go_and_are_killed(
         first = join(leader)
         second, third = (join(kind) for kind in COOPERATIVE if kind != leader)
         moved = {p for p in partitions if len(tenures(team, p)) > 1}
-        assert len(moved) < len(partitions), "what need not move stays where it is"
+        assert len(moved) < len(partitions), "partitions moved unnecessarily"
         assert repeated(team.histories) == set()
 
         second.terminate()
@@ -50,7 +52,7 @@ def test_members_come_and_go_and_are_killed(
 
         first.kill()
         settle()
-        # What the killed one had not committed is read again, nothing else.
+        # Only records that the killed member had not committed are read again.
         owned_last = {t.partition for t in tenures_of(first.history)[0] if t.until == killed(first)}
         assert {record[:2] for record in repeated(team.histories)} <= owned_last
         for member in (third, back):
@@ -62,10 +64,10 @@ def test_members_come_and_go_and_are_killed(
 
 
 @pytest.mark.parametrize("leader", ["java", "confluent"])
-def test_a_member_hands_over_what_others_are_ready_to_take(
+def test_draining_member_revokes_its_partitions_once(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], leader: str
 ) -> None:
-    """Whoever leads; the others own nothing more until the one that drains has revoked it."""
+    """With any leader, the others get no more partitions until the draining member revokes them."""
     produced: set[Record] = set()
     slow = {"heartbeat_interval_ms": 1500}
     with Team(broker.bootstrap, topic) as team:
@@ -110,14 +112,14 @@ def killed(member: Peer) -> float | None:
     return member.history.killed_at
 
 
-#: The double rolling bounce: what each member offers at first, in between and at last.
+#: Double rolling bounce: the assignors of each member at first, in between and at last.
 BOUNCES = ("range", "cooperative-sticky,range", "cooperative-sticky")
 
 
-def test_a_group_goes_from_range_to_cooperative_without_a_stop(
+def test_group_upgrades_from_range_to_cooperative(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]]
 ) -> None:
-    """The double rolling bounce. librdkafka refuses assignors of both protocols, and stays away."""
+    """The double rolling bounce, without librdkafka, which rejects assignors of both protocols."""
     produced: set[Record] = set()
     with Team(broker.bootstrap, topic) as team:
 

@@ -1,7 +1,7 @@
-"""Both brokers are asked the same; each answers as it is written down, cell by cell.
+"""Both brokers get the same requests; each must give its stored responses, cell by cell.
 
-Apache Kafka's answers are checked against the file that is kept of them, ours against that file
-and the list of differences. So each broker can be asked without the other.
+Apache Kafka's responses are compared with the stored file. Ours are compared with that file plus
+the list of differences. So each broker can be tested without the other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.interop
 
 NAMES = list(dict.fromkeys(name for name, _ in table.cells()))
 
-#: For a second look at what was not as expected: a busy machine may have been slow to answer.
+#: For a retry of unexpected responses: a busy machine may have been slow.
 PATIENCE_S = 3.0
 
 
 class Asked:
-    """All that one broker answered, and what it was expected to."""
+    """All responses of one broker, and the expected ones."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.expected = we_say() if isinstance(broker, PartageBroker) else kafka_says()
@@ -40,12 +40,12 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def asked(broker: BrokerProcess) -> Asked:
-    """Every question, asked once of each broker."""
+    """All responses, requested once from each broker."""
     return Asked(broker)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_broker_answers_as_it_is_written_down(asked: Asked, name: str) -> None:
+def test_broker_gives_the_stored_responses(asked: Asked, name: str) -> None:
     cells = [cell for cell in table.cells() if cell[0] == name]
     assert {cell: asked.said[cell] for cell in cells} == {
         cell: asked.expected.get(cell) for cell in cells

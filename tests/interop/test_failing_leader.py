@@ -1,4 +1,4 @@
-"""A leader of ours whose assignor raises, with Java's consumer in its group."""
+"""A Partage leader whose assignor raises, in a group with Java's consumer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.interop
 
 
 class Failing(Range):
-    """Range that raises when somebody else is in the group, until it is mended."""
+    """Range that raises if the group has another member, until ``is_mended`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,8 +29,8 @@ class Failing(Range):
         return super().assign(members, topics)
 
 
-def test_every_member_of_a_group_for_other_things_is_told(broker: BrokerProcess) -> None:
-    """Whether the coordinator can be told or not."""
+def test_failed_assignment_is_reported_to_all_members(broker: BrokerProcess) -> None:
+    """With coordinators that accept the leader's error and with others."""
     is_mended = threading.Event()
 
     def assign(meeting: GenerationMembers) -> dict[str, object]:
@@ -54,7 +54,7 @@ def test_every_member_of_a_group_for_other_things_is_told(broker: BrokerProcess)
 
 
 def state_of(member: Membership, wanted: object) -> object:
-    """Its state, once it is as wanted or none has come for half a minute."""
+    """Return the member's state when it equals ``wanted``, or after 30 s without a change."""
     last = -1
     while True:
         try:
@@ -66,7 +66,7 @@ def state_of(member: Membership, wanted: object) -> object:
             return standing.state
 
 
-def test_it_ends_nobody_and_goes_on_when_it_is_mended(
+def test_failing_leader_ends_no_member_and_recovers(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]]
 ) -> None:
     failing = Failing()

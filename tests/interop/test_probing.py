@@ -1,4 +1,4 @@
-"""Members of several versions of an assignor: who leads them on each broker (KIP-429)."""
+"""Leader selection among members with several versions of an assignor, on each broker (KIP-429)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Used = list[tuple[int, tuple[int, ...]]]
 
 
 def probing(used: Used, *speaks: int) -> CooperativeSticky:
-    """Of these versions; ``used`` notes which one assigns, and in which ones the members write."""
+    """Return an assignor with these versions; ``used`` records the leader's and the members'
+    versions.
+    """
 
     class Probing(CooperativeSticky):
         name = "mine"
@@ -30,7 +32,7 @@ def probing(used: Used, *speaks: int) -> CooperativeSticky:
     return Probing()
 
 
-def test_apache_kafkas_older_leader_has_the_newer_ones_follow(
+def test_leader_version_decides_assignment_version(
     broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]]
 ) -> None:
     used: Used = []

@@ -21,7 +21,7 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.interop
-def test_they_run_there_too(peers: None, tmp_path: Path) -> None:
+def test_examples_run_on_apache_kafka(peers: None, tmp_path: Path) -> None:
     assert len(EXAMPLES) >= 6
     with ApacheKafka() as kafka:
         for number, text in enumerate(EXAMPLES):
@@ -33,14 +33,14 @@ def test_they_run_there_too(peers: None, tmp_path: Path) -> None:
             assert ran.returncode == 0, f"{text}\n{ran.stdout}{ran.stderr}"
 
 
-#: As our own broker is set for tests: a dead member is noticed soon.
+#: As our broker is configured for tests: a dead member is detected soon.
 SETTINGS = {"auto.create.topics.enable": "false", "group.min.session.timeout.ms": "100"}
 TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.interop
-def test_processors_and_indexers_do_the_same_there(peers: None) -> None:
+def test_processors_and_indexers_pass_on_apache_kafka(peers: None) -> None:
     files = ["recipes/test_processor.py", "recipes/test_indexer.py"]
     files += ["recipes/test_indexer_runs.py", "pipelines/test_index.py"]
     with ApacheKafka(overrides=SETTINGS) as kafka:
@@ -55,8 +55,8 @@ def test_processors_and_indexers_do_the_same_there(peers: None) -> None:
 
 
 @pytest.mark.interop
-def test_an_index_comes_to_the_end_behind_transactions(peers: None, tmp_path: Path) -> None:
-    """Whose markers are offsets without records, and whose records may be of none."""
+def test_index_reaches_end_after_transaction_markers(peers: None, tmp_path: Path) -> None:
+    """Transaction markers and aborted records have offsets but no documents."""
     with ApacheKafka(overrides=SETTINGS) as kafka:
         create_topic(kafka.bootstrap, "t", 1)
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "x"})

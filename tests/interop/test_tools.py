@@ -1,4 +1,4 @@
-"""Apache Kafka's command-line tools."""
+"""Apache Kafka's command-line tools with both brokers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_topics_are_created_described_listed_and_deleted(broker: BrokerProcess) 
         tool("topics", at, "--describe", "--topic", name)
 
 
-def test_console_producer_and_consumer_pass_records_on(broker: BrokerProcess, topic: str) -> None:
+def test_console_producer_and_consumer_exchange_records(broker: BrokerProcess, topic: str) -> None:
     at = broker.bootstrap
     records = [(f"k{n}", f"v{n}") for n in range(20)]
     tool(
@@ -93,16 +93,14 @@ def test_groups_are_described_reset_and_deleted(
 
 
 def lags(bootstrap: str, group: str) -> dict[int, tuple[int, int]]:
-    """Committed offset and lag of each partition that has a commit, as the tool shows them."""
+    """Return committed offset and lag of each partition with a commit, from the tool's output."""
     described = tool("consumer-groups", bootstrap, "--describe", "--group", group)
     rows = re.findall(rf"{group}\s+\S+\s+(\d+)\s+(\d+)\s+\d+\s+(\d+)", described)
     return {int(partition): (int(offset), int(lag)) for partition, offset, lag in rows}
 
 
-def test_what_groups_leave_in_consumer_offsets_is_read_by_kafka(
-    broker: BrokerProcess, topic: str
-) -> None:
-    """Kafka's own formatters know the records of the coordinator's log."""
+def test_kafka_reads_our_consumer_offsets_records(broker: BrokerProcess, topic: str) -> None:
+    """Kafka's formatters can read the records in our offsets topic."""
     at, produced = broker.bootstrap, produce("confluent", broker.bootstrap, topic, 24)
     with Team(at, topic) as team:
         team.join("confluent", "m0")
@@ -119,14 +117,14 @@ def test_what_groups_leave_in_consumer_offsets_is_read_by_kafka(
 
 
 def _stored(at: str, kind: str, group: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Key and value, as Kafka prints them, of the records of one kind."""
+    """Return key and value of the records of one kind, as Kafka prints them."""
     formatter = f"org.apache.kafka.tools.consumer.{kind}MessageFormatter"
     printed = tool(
         *("console-consumer", at, "--topic", "__consumer_offsets", "--from-beginning"),
         *("--formatter", formatter, "--timeout-ms", "3000"),
     ).strip()
     records, end = [], 0
-    while end < len(printed):  # one after the other, with nothing in between
+    while end < len(printed):  # concatenated, without separators
         record, end = json.JSONDecoder().raw_decode(printed, end)
         records.append(record)
     return [

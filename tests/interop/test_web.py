@@ -1,4 +1,4 @@
-"""The page in a real browser, with members and brokers that come and go, ours and Apache Kafka."""
+"""The web page in a real browser with members and brokers that come and go, on both brokers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def member(servers: str, group: str, topic: str, client_id: str) -> Consumer:
 
 
 def have(*members: Consumer, partitions: int) -> None:
-    """Poll until all have about the same number of partitions, and so many together."""
+    """Poll until members have equal shares of partitions, ``partitions`` in total."""
 
     def settled() -> bool:
         for each in members:
@@ -54,12 +54,14 @@ def have(*members: Consumer, partitions: int) -> None:
     eventually(settled)
 
 
-#: Empty while another page is on its way.
+#: Empty while another page loads.
 TEXT = "(document.getElementById('live')?.innerText ?? '')"
 
 
-def test_an_operator_watches_a_group(broker: BrokerProcess, topic: str, browser: Browser) -> None:
-    """What changes in the cluster changes on the page, which is not loaded anew for it."""
+def test_page_follows_changes_of_a_group(
+    broker: BrokerProcess, topic: str, browser: Browser
+) -> None:
+    """Changes in the cluster appear on the page without a reload."""
     group = f"<script>document.title='owned'</script>{fresh_name('group')}"
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(120):
@@ -73,7 +75,7 @@ def test_an_operator_watches_a_group(broker: BrokerProcess, topic: str, browser:
             browser.open(home)
             browser.look("window.isTheSame = true")
             browser.until(f"{TEXT}.includes({group!r})")
-            # By keyboard alone: to the search, what to find, and into the group.
+            # With the keyboard only: focus the search, enter a name, open the group.
             browser.look("document.getElementById('q').focus()")
             browser.write(group[-12:])
             browser.press("Enter", 13)
@@ -87,7 +89,7 @@ def test_an_operator_watches_a_group(broker: BrokerProcess, topic: str, browser:
             browser.look("window.isTheSame = true")
             browser.until("document.querySelectorAll('.timeline .bar').length >= 12")
             assert browser.look("document.querySelector('h1').innerText") == group
-            # Somebody joins, and the page shows who has what now, and that it moved.
+            # A member joins; the page shows the owners and the moved partitions.
             second = member(broker.bootstrap, group, topic, "second")
             have(first, second, partitions=12)
             named = "[...document.querySelectorAll('tbody bdi')].map((each) => each.innerText)"
@@ -99,15 +101,15 @@ def test_an_operator_watches_a_group(broker: BrokerProcess, topic: str, browser:
             gone = "member left" if "partage" in type(broker).__name__.lower() else "member removed"
             browser.until(f"{TEXT}.includes({gone!r})")
         browser.until(f"{TEXT}.includes('Empty')")
-        assert browser.look("window.isTheSame"), "the page was not loaded anew"
+        assert browser.look("window.isTheSame"), "the page was reloaded"
         assert browser.look("document.title").startswith("<script>")
         assert browser.look("document.images.length") == 0
         assert {url.startswith(home) for url in browser.requested()} == {True}
         assert browser.complaints() == []
 
 
-def test_it_is_read_by_day_and_by_night(broker: BrokerProcess, browser: Browser) -> None:
-    """Text and what is behind it differ enough, in each of the system's two schemes."""
+def test_text_contrast_in_both_colour_schemes(broker: BrokerProcess, browser: Browser) -> None:
+    """The contrast of text is sufficient in both colour schemes."""
     with Served(broker.bootstrap, interval_ms=250) as page:
         page.until("/", "as of")
         lightness = {}
@@ -123,7 +125,7 @@ def test_it_is_read_by_day_and_by_night(broker: BrokerProcess, browser: Browser)
         assert lightness["dark", "color"] - lightness["dark", "backgroundColor"] > 150
 
 
-def test_what_has_the_focus_keeps_it(broker: BrokerProcess, topic: str, browser: Browser) -> None:
+def test_focus_survives_page_update(broker: BrokerProcess, topic: str, browser: Browser) -> None:
     group = fresh_name("group")
     with (
         closing(member(broker.bootstrap, group, topic, "one")) as one,
@@ -134,7 +136,7 @@ def test_what_has_the_focus_keeps_it(broker: BrokerProcess, topic: str, browser:
         browser.open(f"http://127.0.0.1:{page.port}/?q={group}")
         link = "document.querySelector('tbody a')"
         browser.look(f"{link}.focus(); window.was = document.activeElement")
-        # It is another element by now, which leads to the same place.
+        # It is a new element now, with the same link.
         browser.until("document.activeElement !== window.was")
         assert browser.look("document.activeElement.innerText") == group
         browser.look("document.getElementById('pause').click()")
@@ -148,8 +150,10 @@ def test_what_has_the_focus_keeps_it(broker: BrokerProcess, topic: str, browser:
         assert len(browser.requested()) > asked
 
 
-def test_without_scripts(broker: BrokerProcess, topic: str, browser: Browser) -> None:
-    """It is all there, and reloads itself."""
+def test_page_without_scripts_is_complete(
+    broker: BrokerProcess, topic: str, browser: Browser
+) -> None:
+    """The page is complete, and reloads itself."""
     group = fresh_name("group")
     with (
         closing(member(broker.bootstrap, group, topic, "one")) as one,
@@ -168,7 +172,7 @@ def test_without_scripts(broker: BrokerProcess, topic: str, browser: Browser) ->
         assert browser.look("document.getElementById('pause').hidden")
 
 
-def test_a_cluster_and_a_server_that_go_away(browser: Browser) -> None:
+def test_page_shows_lost_cluster_and_lost_server(browser: Browser) -> None:
     with PartageProcess() as broker:
         with Served(broker.bootstrap_servers, interval_ms=250, timeout_ms=500) as page:
             page.until("/", "as of")
@@ -177,13 +181,13 @@ def test_a_cluster_and_a_server_that_go_away(browser: Browser) -> None:
             browser.until(f"{TEXT}.includes('cannot reach {broker.bootstrap_servers}')")
             broker.start()
             browser.until(f"!{TEXT}.includes('cannot reach')")
-        # And now the page's own server is gone.
+        # Now the page's own server has ended.
         lost = "document.getElementById('lost')"
         browser.until(f"!{lost}.hidden && {lost}.innerText.includes('own server')")
 
 
-def test_a_group_that_its_broker_assigns(peers: None) -> None:
-    """KIP-848: its members know no generation and no leader, and are on the page all the same."""
+def test_page_shows_kip_848_group(peers: None) -> None:
+    """With KIP-848, members have no generation and no leader, but the page shows them."""
     with ApacheKafka() as kafka, Served(kafka.bootstrap, interval_ms=250) as page:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         admin.create_topics([NewTopic("t", 4, 1)])["t"].result(30)

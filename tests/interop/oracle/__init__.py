@@ -1,5 +1,5 @@
-"""What a broker answers to each request in each state of a group, asked byte by byte.
+"""Responses of a broker to each request in each state of a group, on the wire level.
 
-``python -m interop.oracle ADDRESS`` (with ``tests`` on the path) prints the whole as text. What
-Apache Kafka says is kept beside the code, so that ours can be compared with it cell by cell.
+``python -m interop.oracle ADDRESS`` (with ``tests`` on the path) prints them as text. The responses
+of Apache Kafka are stored next to the code, to compare ours cell by cell.
 """

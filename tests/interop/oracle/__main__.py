@@ -1,6 +1,6 @@
-"""``python -m interop.oracle HOST:PORT``: what a broker answers, as text.
+"""``python -m interop.oracle HOST:PORT``: print the responses of a broker as text.
 
-The broker runs without an initial rebalance delay, and with ``group.max.size=8``.
+The broker must run without an initial rebalance delay, and with ``group.max.size=8``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from interop.oracle import table
 
 
 def main() -> None:
-    """Ask the broker at the given address and print what it says."""
+    """Send all requests to the broker at the given address, and print its responses."""
     bootstrap = sys.argv[1]
     topic = fresh_name("oracle")
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -1,4 +1,4 @@
-"""Members of a group that do only what they are told."""
+"""Group members that send only the requests that a test asks for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def error_name(code: int) -> str:
-    """The name of an error code, or the code where our own table lacks it."""
+    """Return the name of an error code, or its number if our table lacks it."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -62,7 +62,7 @@ def error_name(code: int) -> str:
 
 
 class Stage:
-    """A broker, one group on it, and everybody who plays in it."""
+    """A broker, one group on it, and all clients of that group."""
 
     def __init__(self, bootstrap: str, topic: str, *, patience_s: float = 1.0) -> None:
         self.bootstrap = bootstrap
@@ -83,35 +83,35 @@ class Stage:
             connection.__exit__()
 
     def connect(self, client_id: str) -> Connection:
-        """A connection that is closed with the stage."""
+        """Return a connection that is closed with the stage."""
         connection = Connection(self.bootstrap, client_id)
         self._connections.append(connection)
         return connection
 
     def subscription(self, *topics: str, note: bytes = b"") -> bytes:
-        """A consumer's metadata."""
+        """Return a consumer's subscription metadata."""
         return encode_subscription(Subscription(topics=list(topics), user_data=note), 0)
 
     def actor(self, name: str, **settings: Any) -> Actor:
-        """Somebody who may become a member; ``name`` stands for its member id in what is told."""
+        """Return a client that can join; ``name`` replaces its member id in the output."""
         return Actor(self, name, **settings)
 
     def name_of(self, member_id: str) -> str:
-        """The name behind a member id."""
+        """Return the name for a member id."""
         return self.names.get(member_id, "a new id" if member_id else "no id")
 
     def described(self, version: int = 5) -> DescribedGroup:
-        """The group as DescribeGroups shows it."""
+        """Return the group from a DescribeGroups response."""
         request = DescribeGroupsRequest(groups=[self.group])
         return self.admin.ask(DESCRIBE_GROUPS, request, version).groups[0]
 
     def state(self) -> str:
-        """The group's state and how many members it has."""
+        """Return the group's state and its number of members."""
         described = self.described()
         return f"{described.group_state}/{len(described.members)}"
 
     def wait_for_state(self, state: str, timeout_s: float = 10.0) -> None:
-        """Wait until `state` says so: a request of somebody else may still be under way."""
+        """Wait until `state` returns this state: a request of another client may be in progress."""
         until = time.monotonic() + timeout_s
         while self.state() != state:
             if time.monotonic() > until:
@@ -119,11 +119,11 @@ class Stage:
             time.sleep(0.01)
 
     def parked(self, pending: Pending) -> bool:
-        """Whether a request is held back; an answer that is there is left to be read."""
+        """Return True if a request is parked; leave an available response to be read."""
         try:
             pending.peek(self.patience_s)
         except Silence:
-            # The broker was idle for that long, or busy: another answer proves that it lives.
+            # The broker was idle or busy for that long: another response proves that it is alive.
             self.described()
         try:
             pending.peek(0.2)
@@ -144,7 +144,7 @@ class Stage:
         metadata: str = "",
         version: int = 9,
     ) -> OffsetCommitResponse:
-        """Commit one partition's offset."""
+        """Commit the offset of one partition."""
         position = OffsetCommitPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )
@@ -158,12 +158,14 @@ class Stage:
         return connection.ask(OFFSET_COMMIT, request, version)
 
     def delete(self) -> str:
-        """Delete the group; the error's name."""
+        """Delete the group; return the error's name."""
         request = DeleteGroupsRequest(groups_names=[self.group])
         return error_name(self.admin.ask(DELETE_GROUPS, request).results[0].error_code)
 
     def delete_offset(self) -> str:
-        """Delete the offset of partition 0; the error's name, the group's or the partition's."""
+        """Delete the offset of partition 0; return the name of the group's or the partition's
+        error.
+        """
         partition = OffsetDeletePartition(partition_index=0)
         topics = [OffsetDeleteTopic(name=self.topic, partitions=[partition])]
         request = OffsetDeleteRequest(group_id=self.group, topics=topics)
@@ -171,14 +173,14 @@ class Stage:
         return error_name(answer.error_code or answer.topics[0].partitions[0].error_code)
 
     def offset(self) -> int:
-        """The committed offset of partition 0, -1 for none."""
+        """Return the committed offset of partition 0, or -1."""
         topics = [OffsetFetchTopic(name=self.topic, partition_indexes=[0])]
         request = OffsetFetchRequest(groups=[OffsetFetchGroup(group_id=self.group, topics=topics)])
         found = self.admin.ask(OFFSET_FETCH, request).groups[0]
         return found.topics[0].partitions[0].committed_offset
 
     def _find_coordinator(self) -> None:
-        """Wait until the group's coordinator answers: a new Kafka makes its offsets topic first."""
+        """Wait until the coordinator answers; a new broker first creates its offsets topic."""
         request = FindCoordinatorRequest(coordinator_keys=[self.group])
         ready = {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}
         for _ in range(300):
@@ -190,9 +192,9 @@ class Stage:
 
 
 class Actor:
-    """A member, or somebody who was one, or never.
+    """A client that is a member, was one, or never was.
 
-    Until it has joined, its member id is one that no broker gave out.
+    Before its first join, its member id is one that no broker has assigned.
     """
 
     def __init__(
@@ -221,7 +223,7 @@ class Actor:
     def ask_to_join(
         self, member_id: str | None = None, version: int = 9
     ) -> Pending[JoinGroupResponse]:
-        """Send one JoinGroup, by default with the id it has."""
+        """Send one JoinGroup request, by default with its current member id."""
         request = JoinGroupRequest(
             group_id=self.stage.group,
             session_timeout_ms=self.session_timeout_ms,
@@ -234,7 +236,7 @@ class Actor:
         return self.connection.begin(JOIN_GROUP, request, version)
 
     def begin_to_join(self, version: int = 9) -> Pending[JoinGroupResponse]:
-        """Become known, with an id of the broker's where it asks for one; then join."""
+        """Get a member id from the broker if it requires one, and send a JoinGroup request."""
         if self.instance_id is None and version >= 4:
             answer = self.ask_to_join("", version).result()
             assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED, answer
@@ -243,7 +245,7 @@ class Actor:
         return self.ask_to_join("", version)
 
     def joined(self, pending: Pending[JoinGroupResponse]) -> JoinGroupResponse:
-        """Wait for a JoinGroup and take over what it says."""
+        """Wait for a JoinGroup response, and store its member id and generation."""
         answer = pending.result()
         assert answer.error_code == ErrorCode.NONE, f"{self.name}: {answer}"
         self._take_id(answer.member_id)
@@ -251,7 +253,7 @@ class Actor:
         return answer
 
     def join(self, version: int = 9) -> JoinGroupResponse:
-        """Join, and be in the next generation."""
+        """Join, and wait for the next generation."""
         return self.joined(self.begin_to_join(version))
 
     def begin_to_sync(
@@ -263,7 +265,7 @@ class Actor:
         protocol_name: str | None = None,
         version: int = 5,
     ) -> Pending[SyncGroupResponse]:
-        """Send one SyncGroup; ``assignments`` are by member id."""
+        """Send one SyncGroup request; ``assignments`` are by member id."""
         request = SyncGroupRequest(
             group_id=self.stage.group,
             generation_id=self.generation if generation is None else generation,
@@ -281,7 +283,7 @@ class Actor:
     def heartbeat(
         self, *, generation: int | None = None, version: int = 4, instance_id: str | None = None
     ) -> str:
-        """One heartbeat; the error's name."""
+        """Send one heartbeat; return the error's name."""
         request = HeartbeatRequest(
             group_id=self.stage.group,
             generation_id=self.generation if generation is None else generation,
@@ -291,7 +293,7 @@ class Actor:
         return error_name(self.connection.ask(HEARTBEAT, request, version).error_code)
 
     def leave(self, version: int = 5) -> str:
-        """Leave; the error's name."""
+        """Leave the group; return the error's name."""
         if version < 3:
             request = LeaveGroupRequest(group_id=self.stage.group, member_id=self.member_id)
             return error_name(self.connection.ask(LEAVE_GROUP, request, version).error_code)
@@ -303,7 +305,7 @@ class Actor:
         return error_name(answer.error_code or answer.members[0].error_code)
 
     def commit(self, **settings: Any) -> str:
-        """Commit with its id and generation; the error's name."""
+        """Commit with its member id and generation; return the error's name."""
         given = {"generation": self.generation, "member_id": self.member_id, **settings}
         answer = self.stage.commit(self.connection, instance_id=self.instance_id, **given)
         return error_name(answer.topics[0].partitions[0].error_code)

@@ -1,4 +1,4 @@
-"""A plain socket that speaks the protocol, one request at a time."""
+"""A plain socket for Kafka's protocol, with one request at a time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Generic, Self
 from partage.wire import frames
 from partage.wire.api import AnyApi, Api, Req, Res
 
-#: How long a broker may take for an answer that it does not hold back on purpose.
+#: Timeout for responses that the broker does not delay on purpose.
 ANSWER_WITHIN_S = 20.0
 
 
 class Silence(Exception):  # noqa: N818 - reads better where it is raised
-    """No answer came in the time given: the request is parked."""
+    """No response arrived in time: the request is parked."""
 
 
 class Closed(Exception):  # noqa: N818 - reads better where it is raised
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection instead of responding."""
 
 
 class Connection:
-    """One connection; a request that was begun is finished before the next one."""
+    """One connection. A started request must finish before the next one."""
 
     def __init__(self, bootstrap: str, client_id: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -40,11 +40,11 @@ class Connection:
         self._socket.close()
 
     def ask(self, api: Api[Req, Res], request: Req, version: int | None = None) -> Res:
-        """Send a request and wait for its answer."""
+        """Send a request, and wait for its response."""
         return self.begin(api, request, version).result()
 
     def begin(self, api: Api[Req, Res], request: Req, version: int | None = None) -> Pending[Res]:
-        """Send a request; its answer is waited for later."""
+        """Send a request; read its response later."""
         version = api.version_max if version is None else version
         self._correlation += 1
         body = api.encode_request(version, request)
@@ -58,12 +58,12 @@ class Connection:
         return Pending(self, api, version, self._correlation)
 
     def wait(self, timeout_s: float) -> None:
-        """Return once a frame, or the end, is there; raises `Silence`."""
+        """Wait for a frame or the end of the connection; raise `Silence` after the timeout."""
         if not self._received and not select.select([self._socket], [], [], timeout_s)[0]:
             raise Silence
 
     def receive(self, timeout_s: float) -> bytes:
-        """The next frame; raises `Silence` or `Closed`. What came of it so far is kept."""
+        """Return the next frame; raise `Silence` or `Closed`. A partial frame is kept."""
         self._socket.settimeout(timeout_s)
         try:
             while len(self._received) < 4 or len(self._received) < 4 + self._length():
@@ -85,7 +85,7 @@ class Connection:
 
 
 class Pending(Generic[Res]):
-    """An answer that is still to come."""
+    """A response that has not been read yet."""
 
     def __init__(self, connection: Connection, api: AnyApi, version: int, correlation: int) -> None:
         self._connection = connection
@@ -94,11 +94,11 @@ class Pending(Generic[Res]):
         self._correlation = correlation
 
     def peek(self, timeout_s: float) -> None:
-        """Return once the answer is there, and leave it to be read; raises `Silence`."""
+        """Wait for the response without reading it; raise `Silence` after the timeout."""
         self._connection.wait(timeout_s)
 
     def result(self, timeout_s: float = ANSWER_WITHIN_S) -> Res:
-        """The answer; raises `Silence` when none comes in time, and may be called again."""
+        """Return the response; raise `Silence` after the timeout. Can then be called again."""
         frame = self._connection.receive(timeout_s)
         correlation, pos = frames.parse_response_header(self._api, self._version, frame)
         assert correlation == self._correlation

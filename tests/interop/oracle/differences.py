@@ -1,4 +1,4 @@
-"""Where we answer otherwise than Apache Kafka, and why.
+"""Intended differences between our responses and Apache Kafka's, with reasons.
 
 ``python -m interop.oracle.differences`` prints the list as a table for the documentation.
 """
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from interop.oracle import table
 
-#: What Apache Kafka answered; the tests ask it again. ``python -m interop.oracle`` writes it.
+#: Responses of Apache Kafka, which the tests verify. ``python -m interop.oracle`` writes the file.
 KAFKA_SAYS = Path(__file__).with_name("kafka-4.4.0.txt")
 
 
 class Difference(NamedTuple):
-    """A cell or story, a part of what Kafka says there, and what we say in its place."""
+    """A cell or story, a part of Kafka's response there, and our replacement for it."""
 
     name: str
     scenes: tuple[str, ...]
@@ -24,7 +24,7 @@ class Difference(NamedTuple):
     reason: str
 
 
-#: The place of a story's difference.
+#: Scene of a difference in a story.
 A_STORY = ("",)
 
 DIFFERENCES = (
@@ -33,16 +33,16 @@ DIFFERENCES = (
         ("CompletingRebalance", "Stable"),
         "-> PreparingRebalance/2",
         "-> {scene}/2",
-        "An id that was given out and not used yet is no member: when it is given back, nothing "
-        "about the generation changes, and nobody has to join again.",
+        "A member id that was assigned but not used yet is not a member: when it leaves, the "
+        "generation does not change, and no member must rejoin.",
     ),
     Difference(
         "DescribeGroups v5",
         ("CompletingRebalance",),
         "A client A no metadata assignment b'for A'",
         "A client A no metadata assignment b''",
-        "With the new generation the assignments of the one before are void; Kafka goes on "
-        "showing them until the leader's new ones come.",
+        "A new generation invalidates the assignments of the previous one; Kafka shows them "
+        "until the leader sends new ones.",
     ),
     Difference(
         "DescribeGroups v6",
@@ -56,8 +56,8 @@ DIFFERENCES = (
         A_STORY,
         "the first request: B is parked",
         "the first request: B: REBALANCE_IN_PROGRESS, B",
-        "Every request is answered. Kafka never answers the first one when a second one of the "
-        "same member takes its place.",
+        "Every request gets a response. Kafka never answers the first request if the same member "
+        "sends a second one.",
     ),
     Difference(
         "a member asks twice for its assignment",
@@ -71,27 +71,29 @@ DIFFERENCES = (
         A_STORY,
         "consumer/x",
         "consumer/y",
-        "A tie goes to the leader's order of preference; in Kafka it goes by the order of a hash "
-        "table.",
+        "The leader's order of preference decides a tie; in Kafka the order of a hash table "
+        "decides.",
     ),
     Difference(
         "a static member comes back to a stable group",
         A_STORY,
         "B2 client B instance i-b",
         "B2 client B2 instance i-b",
-        "The group shows the client id of the process that is there now; Kafka keeps that of the "
-        "one it replaced until the next rebalance.",
+        "The group shows the client id of the current process; Kafka shows that of the replaced "
+        "process until the next rebalance.",
     ),
 )
 
 
 def kafka_says() -> dict[table.Cell, str]:
-    """What Apache Kafka answered."""
+    """Return the stored responses of Apache Kafka."""
     return table.from_text(KAFKA_SAYS.read_text())
 
 
 def we_say() -> dict[table.Cell, str]:
-    """What we answer: as Kafka, but for the differences; raises KeyError for one without a cell."""
+    """Return our expected responses: Kafka's with the differences. Raise KeyError for an unused
+    one.
+    """
     said = kafka_says()
     for difference in DIFFERENCES:
         for scene in difference.scenes:
@@ -104,7 +106,7 @@ def we_say() -> dict[table.Cell, str]:
 
 
 def as_markdown() -> str:
-    """The differences as a table."""
+    """Return the differences as a table."""
     lines = ["| what | where | Apache Kafka | Partage | why |", "|---|---|---|---|---|"]
     for each in DIFFERENCES:
         where = ", ".join(scene or "a sequence" for scene in each.scenes)

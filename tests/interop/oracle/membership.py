@@ -1,4 +1,4 @@
-"""Rows: joining, syncing, beating, leaving."""
+"""Rows: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def _(scene: Scene) -> str:
     return joining(scene, scene.actor(instance_id="i-n"))
 
 
-@row("JoinGroup, leader, as it was")
+@row("JoinGroup, leader, unchanged")
 def _(scene: Scene) -> str:
     return joining(scene, scene.leader)
 
 
-@row("JoinGroup, follower, as it was")
+@row("JoinGroup, follower, unchanged")
 def _(scene: Scene) -> str:
     return joining(scene, scene.follower)
 
 
-@row("JoinGroup v3, follower, as it was")
+@row("JoinGroup v3, follower, unchanged")
 def _(scene: Scene) -> str:
     return joining(scene, scene.follower, version=3)
 
@@ -251,7 +251,7 @@ def _(scene: Scene) -> str:
     return leaving(scene, (scene.leader.member_id, None), (scene.follower.member_id, None))
 
 
-@row("LeaveGroup, a member and one never heard of")
+@row("LeaveGroup, a member and an unknown one")
 def _(scene: Scene) -> str:
     return leaving(scene, (scene.actor().member_id, None), (scene.follower.member_id, None))
 
@@ -271,7 +271,7 @@ def _(scene: Scene) -> str:
     return leaving(scene, (scene.follower.member_id, "i-n"))
 
 
-@row("LeaveGroup, nobody")
+@row("LeaveGroup, no members")
 def _(scene: Scene) -> str:
     return leaving(scene)
 

@@ -1,4 +1,4 @@
-"""Rows: offsets, and what is seen of a group from outside."""
+"""Rows: offsets, and requests about a group from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchTopic,
 )
 
-#: A topic that is nowhere.
+#: A topic that does not exist.
 UNKNOWN_TOPIC = "no-such-topic"
 
 

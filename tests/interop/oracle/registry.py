@@ -1,4 +1,4 @@
-"""How stories are told: sequences in which one answer depends on what went before."""
+"""Registry of stories: sequences in which a response depends on earlier requests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from interop.oracle import response_text
 from interop.oracle.actors import Actor, Stage
 from interop.oracle.connection import Closed, Pending
 
-#: Yields what happened, line by line.
+#: Yields a description of each step, one line each.
 Story = Callable[[Stage], Iterator[str]]
 
 STORIES: dict[str, Story] = {}
 
 
 def story(name: str) -> Callable[[Story], Story]:
-    """Make a function a story."""
+    """Register a function as a story."""
 
     def add(function: Story) -> Story:
         STORIES[name] = function
@@ -25,7 +25,7 @@ def story(name: str) -> Callable[[Story], Story]:
 
 
 def tell(stage: Stage, name: str) -> str:
-    """Play a story; its lines, and what the group is like at the end."""
+    """Run a story; return its lines and the final state of the group."""
     lines = []
     try:
         lines += STORIES[name](stage)
@@ -35,7 +35,7 @@ def tell(stage: Stage, name: str) -> str:
 
 
 def joined(stage: Stage, actor: Actor, pending: Pending) -> str:
-    """A JoinGroup's answer, taken over where it is a success."""
+    """Describe a JoinGroup response; store its member id and generation on success."""
     if stage.parked(pending):
         return f"{actor.name} is parked"
     return f"{actor.name}: {taken(stage, actor, pending)}"

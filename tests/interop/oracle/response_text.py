@@ -1,4 +1,4 @@
-"""Answers in words: every field that a member could notice, and ids replaced by names."""
+"""Text of responses: all fields that matter to a member, with names instead of ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partage.wire.apis.sync_group import SyncGroupResponse
 
 
 def join(stage: Stage, answer: JoinGroupResponse) -> str:
-    """A JoinGroup response."""
+    """Describe a JoinGroup response."""
     if answer.error_code:
         said = [error_name(answer.error_code), stage.name_of(answer.member_id)]
         if answer.generation_id != -1:
@@ -33,7 +33,7 @@ def join(stage: Stage, answer: JoinGroupResponse) -> str:
 
 
 def sync(answer: SyncGroupResponse) -> str:
-    """A SyncGroup response."""
+    """Describe a SyncGroup response."""
     if answer.error_code:
         return error_name(answer.error_code)
     protocol = f"{answer.protocol_type or 'no type'}/{answer.protocol_name or 'no protocol'}"
@@ -41,7 +41,7 @@ def sync(answer: SyncGroupResponse) -> str:
 
 
 def leave(stage: Stage, answer: LeaveGroupResponse) -> str:
-    """A LeaveGroup response: the whole, then each member."""
+    """Describe a LeaveGroup response: its error, then each member."""
     members = [
         f"{stage.name_of(member.member_id)} {error_name(member.error_code)}"
         for member in answer.members
@@ -50,13 +50,13 @@ def leave(stage: Stage, answer: LeaveGroupResponse) -> str:
 
 
 def commit(answer: OffsetCommitResponse) -> str:
-    """An OffsetCommit response of one partition or none."""
+    """Describe an OffsetCommit response with one partition or none."""
     errors = [error_name(part.error_code) for topic in answer.topics for part in topic.partitions]
     return ", ".join(errors) or "no partitions"
 
 
 def offsets(stage: Stage, topics: list[OffsetFetchTopicResult], error_code: int) -> str:
-    """The offsets that OffsetFetch gives."""
+    """Describe the offsets of an OffsetFetch response."""
     said = [error_name(error_code)] if error_code else []
     for topic in sorted(topics, key=lambda each: each.name):
         name = "T" if topic.name == stage.topic else topic.name
@@ -67,7 +67,7 @@ def offsets(stage: Stage, topics: list[OffsetFetchTopicResult], error_code: int)
 
 
 def described(stage: Stage, group: DescribedGroup) -> str:
-    """A group as DescribeGroups shows it."""
+    """Describe a group from a DescribeGroups response."""
     said = [error_name(group.error_code)] if group.error_code else []
     if group.error_message:
         said.append("with a message")
@@ -84,12 +84,12 @@ def described(stage: Stage, group: DescribedGroup) -> str:
 
 
 def deleted(answer: DeleteGroupsResponse) -> str:
-    """A DeleteGroups response for one group."""
+    """Describe a DeleteGroups response for one group."""
     return error_name(answer.results[0].error_code)
 
 
 def offsets_deleted(stage: Stage, answer: OffsetDeleteResponse) -> str:
-    """An OffsetDelete response."""
+    """Describe an OffsetDelete response."""
     said = [error_name(answer.error_code)]
     for topic in answer.topics:
         name = "T" if topic.name == stage.topic else topic.name

@@ -1,4 +1,4 @@
-"""The rows of the table: requests that are sent to a group in each of several scenes."""
+"""Rows of the table: requests that are sent to a group in each of several scenes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from interop.oracle.connection import Pending
 from interop.oracle.scenes import EVERY_STATE, Scene
 
-#: Sends a request and says what was answered.
+#: Sends a request and describes the response.
 Send = Callable[[Scene], str]
 
 
@@ -18,8 +18,8 @@ class Row(NamedTuple):
     name: str
     send: Send
     scenes: tuple[str, ...]
-    #: Scenes after which the state is not told. Kafka makes a group before it refuses some
-    #: requests; whether that shows depends on what else is written at the time.
+    #: Scenes after which the state is left out. Kafka creates a group before it rejects some
+    #: requests; whether the group is visible depends on concurrent writes.
     unsettled: tuple[str, ...] = ()
 
 
@@ -39,7 +39,7 @@ def row(
 
 
 def outcome(scene: Scene, pending: Pending, say: Callable[..., str]) -> str:
-    """The answer in words, or that the request is parked."""
+    """Describe the response, or say that the request is parked."""
     if scene.stage.parked(pending):
         return "parked"
     return say(pending.result())

@@ -1,4 +1,4 @@
-"""Groups in each state, made by the requests that lead there."""
+"""Groups in each state, created by requests."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from interop.oracle.actors import Actor, Stage
 
 @dataclass
 class Scene:
-    """A group, and two who are its members, were its members, or never were."""
+    """A group and two clients that are, were, or never were its members."""
 
     stage: Stage
     leader: Actor
     follower: Actor
 
     def actor(self, name: str = "N", **settings: object) -> Actor:
-        """Somebody new."""
+        """Return another client."""
         return self.stage.actor(name, **settings)
 
 
 def missing(stage: Stage) -> Scene:
-    """Nobody ever heard of the group."""
+    """Return a group that does not exist."""
     return Scene(stage, stage.actor("A"), stage.actor("B"))
 
 
 def only_offsets(stage: Stage) -> Scene:
-    """Empty: there are only offsets, committed from outside."""
+    """Empty: it has only offsets, committed by a client outside the group."""
     stage.commit(stage.admin)
     return missing(stage)
 
 
 def left(stage: Stage) -> Scene:
-    """Empty: the only member has left, after committing."""
+    """Empty: the only member has left, after a commit."""
     scene = stable_alone(stage)
     assert scene.leader.leave() == "NONE"
     stage.wait_for_state("Empty/0")
@@ -41,7 +41,7 @@ def left(stage: Stage) -> Scene:
 
 
 def stable_alone(stage: Stage) -> Scene:
-    """Stable with the leader as its only member, generation 1, offset 5 committed."""
+    """Stable: the leader is the only member, generation 1, offset 5 committed."""
     scene = missing(stage)
     scene.leader.join()
     scene.leader.begin_to_sync({scene.leader.member_id: b"for A"}).result()
@@ -69,7 +69,7 @@ def stable(stage: Stage) -> Scene:
 
 
 def preparing(stage: Stage) -> Scene:
-    """PreparingRebalance: a third has asked to join, the two have not rejoined yet."""
+    """PreparingRebalance: a third client wants to join, the two members have not rejoined yet."""
     scene = stable(stage)
     scene.actor("C").begin_to_join()
     stage.wait_for_state("PreparingRebalance/3")
@@ -91,7 +91,7 @@ def static(stage: Stage) -> Scene:
 
 
 def nameless(stage: Stage) -> Scene:
-    """A group whose id is the empty string."""
+    """A group with an empty id."""
     stage.group = ""
     return missing(stage)
 

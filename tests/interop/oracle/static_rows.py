@@ -50,12 +50,12 @@ def _(scene: Scene) -> str:
     return joining(scene, scene.leader)
 
 
-@row("JoinGroup, static follower, as it was", STATIC)
+@row("JoinGroup, static follower, unchanged", STATIC)
 def _(scene: Scene) -> str:
     return joining(scene, scene.follower)
 
 
-@row("JoinGroup, static leader, as it was", STATIC)
+@row("JoinGroup, static leader, unchanged", STATIC)
 def _(scene: Scene) -> str:
     return joining(scene, scene.leader)
 

@@ -1,4 +1,4 @@
-"""Stories that go as fast as the broker answers."""
+"""Stories that wait for no timeout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _(stage: Stage) -> Iterator[str]:
         yield f"v{version} heartbeat {beaten}, leave {actor.leave(min(version, 5))}"
 
 
-@story("the third member of a group: who is told what")
+@story("a third member joins a stable group")
 def _(stage: Stage) -> Iterator[str]:
     scene = stable(stage)
     third = scene.actor("C")
@@ -165,7 +165,8 @@ def _(stage: Stage) -> Iterator[str]:
 @story("offsets go with their group")
 def _(stage: Stage) -> Iterator[str]:
     yield f"commit {response_text.commit(stage.commit(stage.admin))}, offset {stage.offset()}"
-    yield f"again {response_text.commit(stage.commit(stage.admin, offset=3))}, offset {stage.offset()}"
+    again = response_text.commit(stage.commit(stage.admin, offset=3))
+    yield f"again {again}, offset {stage.offset()}"
     yield f"delete the offset: {stage.delete_offset()}, offset {stage.offset()}, {stage.state()}"
     yield f"commit {response_text.commit(stage.commit(stage.admin))}, delete {stage.delete()}"
     yield f"offset {stage.offset()}, {stage.state()}, delete {stage.delete()}"

@@ -15,15 +15,15 @@ from interop.oracle.scenes import NAMELESS, SCENES
 #: Row and scene, or a story's name and "".
 Cell = tuple[str, str]
 
-#: Cells wait for parked requests most of their time, so many go side by side.
+#: Cells mostly wait for parked requests, so many of them run in parallel.
 WORKERS = 12
 
-#: Importing them is what puts their rows and stories into the table, in this order.
+#: The import registers their rows and stories, in this order.
 CONTENTS = (membership, static_rows, offsets, stories, static, waits)
 
 
 def cells() -> list[Cell]:
-    """All cells and all stories, in the order in which they are shown."""
+    """Return all cells and stories, in the order of the output."""
     table = [(row.name, scene) for row in ROWS for scene in row.scenes]
     return table + [(name, "") for name in STORIES]
 
@@ -42,7 +42,7 @@ def run(
                 return _cell(stage, rows[name], scene)
             return tell(stage, name)
 
-    # The stories that wait for sessions to end take longest: they begin first.
+    # Stories that wait for session timeouts take longest, so they start first.
     order = sorted(chosen, key=lambda cell: cell[1] != "")
     with ThreadPoolExecutor(WORKERS) as pool:
         found = dict(zip(order, pool.map(one, order), strict=True))
@@ -59,12 +59,12 @@ def _cell(stage: Stage, row: Row, scene_name: str) -> str:
 
 
 def tells_state(row: Row, scene_name: str) -> bool:
-    """Whether the group's state is part of what a cell says."""
+    """Return True if a cell includes the group's state."""
     return scene_name not in row.unsettled + NAMELESS
 
 
 def as_text(found: Mapping[Cell, str]) -> str:
-    """One heading a row or story, below it the scenes or the lines."""
+    """Return the result as text: a heading for each row or story, below it scenes or lines."""
     lines = []
     heading = None
     width = max(len(scene) for scene in SCENES)
@@ -80,7 +80,7 @@ def as_text(found: Mapping[Cell, str]) -> str:
 
 
 def from_text(text: str) -> dict[Cell, str]:
-    """What `as_text` wrote."""
+    """Parse the output of `as_text`."""
     found: dict[Cell, str] = {}
     width = max(len(scene) for scene in SCENES)
     heading = ""

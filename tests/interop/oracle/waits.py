@@ -1,4 +1,4 @@
-"""Stories in which time passes: sessions and rebalances that end."""
+"""Stories that wait for session and rebalance timeouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interop.oracle.actors import Stage
 from interop.oracle.registry import joined, story, synced, taken
 from interop.oracle.scenes import stable_alone
 
-#: The shortest session that brokers allow.
+#: Minimum session timeout that brokers accept.
 SHORT_MS = 6_000
 
 
@@ -70,7 +70,7 @@ def _(stage: Stage) -> Iterator[str]:
     yield joined(stage, undecided, undecided.ask_to_join())
 
 
-@story("the rebalance timeout puts out whom it has waited for")
+@story("the rebalance timeout removes members that do not rejoin")
 def _(stage: Stage) -> Iterator[str]:
     slow = stage.actor("A", rebalance_timeout_ms=4_000)
     slow.join()
@@ -88,7 +88,7 @@ def _(stage: Stage) -> Iterator[str]:
     yield f"A hears {slow.heartbeat()}"
 
 
-@story("the rebalance timeout leaves static members in")
+@story("the rebalance timeout keeps static members")
 def _(stage: Stage) -> Iterator[str]:
     slow = stage.actor("A", instance_id="i-a", rebalance_timeout_ms=2_000)
     slow.join()
@@ -103,7 +103,7 @@ def _(stage: Stage) -> Iterator[str]:
     yield f"{slow.heartbeat()}"
 
 
-@story("who does not sync in time is put out")
+@story("a member that does not sync in time is removed")
 def _(stage: Stage) -> Iterator[str]:
     actors = [stage.actor(name, rebalance_timeout_ms=3_000) for name in ("A", "B")]
     leader, follower = actors

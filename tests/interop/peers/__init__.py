@@ -1,5 +1,5 @@
-"""Other people's software, fetched by script into ``.peers/`` and run from there.
+"""Other projects' software, fetched by a script into ``.peers/``.
 
-Importable as ``interop.peers`` wherever ``tests`` is on the path: pytest puts it there, the
-scripts in ``bench`` do so themselves.
+The package is importable as ``interop.peers`` if ``tests`` is on the path. pytest adds it; the
+scripts in ``bench`` add it themselves.
 """

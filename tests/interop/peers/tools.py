@@ -8,7 +8,7 @@ from interop.peers import jars, paths
 
 VERSION = "4.3.1"
 
-#: The main class of each tool, by the name of its script without ``kafka-``.
+#: Main class of each tool, by the name of its script without ``kafka-``.
 TOOLS = {
     "topics": "org.apache.kafka.tools.TopicCommand",
     "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
@@ -21,17 +21,17 @@ TOOLS = {
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
 }
 
-#: A small heap and a quick start: these run for two seconds.
+#: A small heap and a fast start: a tool runs for two seconds.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 
 class ToolFailed(Exception):  # noqa: N818 - reads better where it is raised
-    """A tool ended with an error, which is the text."""
+    """A tool ended with an error; the message is its output."""
 
 
 def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
-    """How to call a tool."""
+    """Return the command line of a tool."""
     java = [paths.java(), *JVM, *jars.quick_start("tools"), QUIET]
     java += ["-cp", jars.class_path("tools"), TOOLS[name]]
     return [*java, "--bootstrap-server", bootstrap, *arguments]
@@ -40,7 +40,7 @@ def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
 def tool(
     name: str, bootstrap: str, *arguments: str, feed: str | None = None, timeout_s: float = 60
 ) -> str:
-    """Run a tool and return its standard output; raises `ToolFailed`."""
+    """Run a tool and return its standard output; raise `ToolFailed` if it fails."""
     said = subprocess.run(
         command(name, bootstrap, *arguments),
         input=feed,

@@ -32,7 +32,7 @@ ASSIGNORS = {
 
 
 class Member(ConsumerRebalanceListener):
-    """A consumer with what it has not committed yet."""
+    """A consumer and its uncommitted offsets."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -81,7 +81,7 @@ class Member(ConsumerRebalanceListener):
                 polled = await self.consumer.getmany(
                     timeout_ms=200, max_records=min(left, self.options.commit_every)
                 )
-                # No await from here to the commit: nothing can be revoked in between.
+                # No await from here to the commit, so no partition can be revoked in between.
                 for records in polled.values():
                     for record in records:
                         seen += 1
@@ -97,7 +97,7 @@ class Member(ConsumerRebalanceListener):
 
 
 def consume(options: argparse.Namespace) -> None:
-    """Be a member of the group; commit what was printed."""
+    """Join the group and commit the printed records."""
 
     async def run() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -107,7 +107,7 @@ def consume(options: argparse.Namespace) -> None:
 
 
 def produce(options: argparse.Namespace) -> None:
-    """Write keyed records and print where they went."""
+    """Produce keyed records and print their offsets."""
 
     async def run() -> None:
         producer = AIOKafkaProducer(

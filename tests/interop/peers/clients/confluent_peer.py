@@ -18,7 +18,7 @@ from peer import (
 
 
 def consume(options: argparse.Namespace) -> None:
-    """Be a member of the group; commit what was printed."""
+    """Join the group and commit the printed records."""
     config = {
         "bootstrap.servers": options.bootstrap,
         "group.id": options.group,
@@ -43,7 +43,8 @@ def consume(options: argparse.Namespace) -> None:
             consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.REBALANCE_IN_PROGRESS:
-                uncommitted.put_back(offsets)  # what is still ours is committed afterwards
+                # offsets of partitions that we keep are committed later
+                uncommitted.put_back(offsets)
             else:
                 emit("error", message=f"commit: {error}")
         else:
@@ -85,7 +86,7 @@ def consume(options: argparse.Namespace) -> None:
 
 
 def produce(options: argparse.Namespace) -> None:
-    """Write keyed records and print where they went."""
+    """Produce keyed records and print their offsets."""
     producer = Producer(
         {
             "bootstrap.servers": options.bootstrap,

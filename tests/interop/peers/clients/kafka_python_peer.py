@@ -24,7 +24,7 @@ ASSIGNORS = {
 
 
 class Listener(ConsumerRebalanceListener):
-    """Prints. It runs on the client's own loop, where a blocking commit is not allowed."""
+    """Prints events. It runs on the client's event loop, where a blocking commit is not allowed."""
 
     def __init__(self, uncommitted: Uncommitted) -> None:
         self._uncommitted = uncommitted
@@ -41,7 +41,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 def consume(options: argparse.Namespace) -> None:
-    """Be a member of the group; commit what a poll gave before the next poll."""
+    """Join the group; commit the records of a poll before the next poll."""
     consumer = KafkaConsumer(
         bootstrap_servers=options.bootstrap,
         group_id=options.group,
@@ -76,8 +76,8 @@ def consume(options: argparse.Namespace) -> None:
     seen = 0
     while not enough(options, seen):
         left = options.max - seen if options.max else options.commit_every
-        # Its first generation is led without the topic's metadata, the second follows at once; a
-        # poll that gives up during that second join never takes it up again (kafka-python 3.0.12).
+        # Its first generation has no topic metadata, so a second one follows at once. A poll that
+        # times out during the second join never completes it (kafka-python 3.0.12).
         patience_ms = 200 if consumer.assignment() else 10_000
         polled = consumer.poll(patience_ms, max_records=min(left, options.commit_every))
         for records in polled.values():
@@ -92,7 +92,7 @@ def consume(options: argparse.Namespace) -> None:
 
 
 def produce(options: argparse.Namespace) -> None:
-    """Write keyed records and print where they went."""
+    """Produce keyed records and print their offsets."""
     producer = KafkaProducer(
         bootstrap_servers=options.bootstrap,
         client_id=options.client_id,

@@ -1,7 +1,7 @@
-"""kcat as a peer: its output turned into events.
+"""kcat as a peer: its output is converted to events.
 
-kcat says nothing of commits, so there are no ``committed`` events; it commits by itself every
-200 ms, when partitions are revoked, and at the end. ``--commit-every`` has no effect.
+kcat does not report commits, so there are no ``committed`` events. It commits every 200 ms, when
+partitions are revoked, and at the end. ``--commit-every`` has no effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHATTER = ("% Waiting for group", "% Reached end of topic", "% Auto-selecting")
 
 
 def consume(options: argparse.Namespace) -> None:
-    """``kcat -G``; assignments come on its standard error, in order with the records."""
+    """Run ``kcat -G``; it prints assignments on standard error, in order with the records."""
     settings = {
         "client.id": options.client_id,
         "session.timeout.ms": options.session_timeout_ms,
@@ -41,7 +41,7 @@ def consume(options: argparse.Namespace) -> None:
     arguments = ["-b", options.bootstrap, "-G", options.group, "-J"]
     arguments += [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
     arguments += ["-c", str(options.max)] if options.max else []
-    # Line by line, and both streams in one pipe: so the order is kcat's own.
+    # Line-buffered, with both streams in one pipe: this keeps kcat's order.
     command = ["stdbuf", "-oL", *debs.command(), *arguments, *options.topic.split(",")]
     with subprocess.Popen(
         command,
@@ -77,7 +77,7 @@ def _tell(line: str) -> None:
 
 
 def produce(options: argparse.Namespace) -> None:
-    """``kcat -P``; it reports offsets in the order of the keys within a partition, without them."""
+    """Run ``kcat -P``; it prints offsets without keys, in key order within a partition."""
     arguments = ["-P", "-b", options.bootstrap, "-t", options.topic, "-K", ":", "-vvv"]
     arguments += ["-X", f"client.id={options.client_id}", "-X", f"acks={options.acks}"]
     arguments += ["-X", "topic.partitioner=murmur2_random"]
@@ -101,7 +101,7 @@ def produce(options: argparse.Namespace) -> None:
 
 
 def version() -> str:
-    """What kcat calls itself."""
+    """Return kcat's version."""
     said = subprocess.run(
         [*debs.command(), "-V"], env=debs.environment(), capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Partage's own consumer as a peer. It has no producer: others produce for it."""
+"""Partage's consumer as a peer. It has no producer; other kinds produce for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from partage.sync import Consumer
 
 
 def assignor(text: str) -> str | Assignor:
-    """An assignor's name, or ``NAME@1+0``: one of one's own, in these versions."""
+    """Return an assignor by name, or for ``NAME@1+0`` a custom one with these versions."""
     own_name, is_own, own_versions = text.partition("@")
     if not is_own:
         return text
@@ -35,7 +35,7 @@ def assignor(text: str) -> str | Assignor:
 
 
 class Member(RebalanceListener):
-    """A consumer with what it has not committed yet."""
+    """A consumer and its uncommitted offsets."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -65,7 +65,7 @@ class Member(RebalanceListener):
         emit_partitions("lost", partitions)
 
     def commit(self, *, is_last: bool = False) -> None:
-        """Commit what was printed; what a rebalance keeps from being committed stays for later."""
+        """Commit the printed records; if a rebalance prevents it, keep the offsets for later."""
         offsets = self.uncommitted.take()
         if not offsets:
             return
@@ -100,13 +100,13 @@ class Member(RebalanceListener):
 
 
 def consume(options: argparse.Namespace) -> None:
-    """Be a member of the group; commit what was printed."""
+    """Join the group and commit the printed records."""
     Member(options).run()
 
 
 def produce(options: argparse.Namespace) -> None:
-    """There is nothing to produce with: Partage reads, and others' producers write."""
-    raise SystemExit("Partage has no producer; take another kind of peer")
+    """Exit with an error: Partage has no producer."""
+    raise SystemExit("Partage has no producer; use another kind of peer")
 
 
 if __name__ == "__main__":

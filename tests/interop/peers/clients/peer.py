@@ -1,16 +1,16 @@
-"""What all Python peers share: the command line, the events they print, SIGTERM.
+"""Common code of all Python peers: command line, events, SIGTERM.
 
-A peer is a script of its own, so that it can be killed. It is called as
+A peer is a separate script, so that it can be killed. Its command line is
 
     PEER consume --bootstrap A --group G --topic T[,T] --client-id C [--assignor range] ...
     PEER produce --bootstrap A --topic T --client-id C --count N [--start S] [--acks all]
 
-and prints one JSON object a line, each with ``event`` and ``at`` (seconds since the epoch):
+It prints one JSON object a line, each with ``event`` and ``at`` (seconds since the epoch):
 
-    ready      {version}                          the client is made
-    assigned   {partitions: [[topic, p], ..]}     what it owns now and did not own before
-    revoked    {partitions: ..}                   what it gives up, after committing it
-    lost       {partitions: ..}                   what was taken away
+    ready      {version}                          the client is created
+    assigned   {partitions: [[topic, p], ..]}     newly owned partitions
+    revoked    {partitions: ..}                   partitions given up, after their commit
+    lost       {partitions: ..}                   partitions taken away
     record     {topic, partition, offset, key}
     committed  {offsets: [[topic, p, offset], ..]}  acknowledged by the broker
     produced   {topic, partition, offset, key}    acknowledged by the broker
@@ -32,7 +32,7 @@ Partition = tuple[str, int]
 
 
 def emit(event: str, **fields: object) -> None:
-    """Print one event at once."""
+    """Print one event and flush."""
     sys.stdout.write(json.dumps({"event": event, "at": round(time.time(), 3), **fields}) + "\n")
     sys.stdout.flush()
 
@@ -43,7 +43,7 @@ def emit_partitions(event: str, partitions: Iterable[Partition]) -> None:
 
 
 class Uncommitted:
-    """The offsets that were printed and not committed yet."""
+    """Offsets of printed records that are not committed yet."""
 
     def __init__(self) -> None:
         self._next: dict[Partition, int] = {}
@@ -54,22 +54,22 @@ class Uncommitted:
         self.count += 1
 
     def take(self) -> dict[Partition, int]:
-        """What to commit now; forgotten here."""
+        """Return the offsets to commit, and clear them."""
         taken, self._next, self.count = self._next, {}, 0
         return taken
 
     def put_back(self, offsets: dict[Partition, int]) -> None:
-        """These were not committed after all; nothing was noted since they were taken."""
+        """Restore offsets whose commit failed; no offset was noted in the meantime."""
         self._next = dict(offsets)
 
     def drop(self, partitions: Iterable[Partition]) -> None:
-        """Forget partitions that are no longer ours to commit."""
+        """Remove partitions that this member must no longer commit."""
         for partition in partitions:
             self._next.pop(partition, None)
 
 
 def emit_committed(offsets: dict[Partition, int]) -> None:
-    """Print what the broker has acknowledged."""
+    """Print the offsets that the broker has acknowledged."""
     emit("committed", offsets=sorted([t, p, offset] for (t, p), offset in offsets.items()))
 
 
@@ -77,7 +77,7 @@ stopping = threading.Event()
 
 
 def parse(description: str | None) -> argparse.Namespace:
-    """The options of a peer, with SIGTERM and SIGINT set to make `stopping` true."""
+    """Parse the options of a peer, and make SIGTERM and SIGINT set `stopping`."""
     parser = argparse.ArgumentParser(description=description)
     commands = parser.add_subparsers(dest="command", required=True)
     consume = commands.add_parser("consume")
@@ -103,13 +103,13 @@ def parse(description: str | None) -> argparse.Namespace:
 
 
 def keyed(options: argparse.Namespace) -> Iterable[tuple[str, bytes, bytes]]:
-    """The records to produce: key as text, key, value."""
+    """Yield the records to produce: key as text, key, value."""
     for number in range(options.start, options.start + options.count):
         yield f"k{number}", b"k%d" % number, b"v%d" % number
 
 
 def enough(options: argparse.Namespace, seen: int) -> bool:
-    """Whether to stop: asked to, or all that was wanted has come."""
+    """Return True if the peer should stop: on request, or after ``--max`` records."""
     return stopping.is_set() or 0 < options.max <= seen
 
 
@@ -118,7 +118,7 @@ def main(
     consume: Callable[[argparse.Namespace], None],
     produce: Callable[[argparse.Namespace], None],
 ) -> None:
-    """Run a peer; any error is an event too, and ends it with status 1."""
+    """Run a peer. An error is printed as an event and gives exit status 1."""
     options = parse(description)
     try:
         (consume if options.command == "consume" else produce)(options)

@@ -136,11 +136,10 @@ class WorkerPool:
         return frozenset(self._running)
 
     def is_active(self, unit: str) -> bool:
-        """True if a unit certainly belongs to this worker, by the clock, even right after a
-        suspension.
+        """True if a unit certainly belongs to this worker, by the clock.
 
-        After a suspension, work may take a step before it is cancelled. Check this before a step
-        that only one worker may take.
+        After a suspension of the process, work may take a step before it is cancelled. Check this
+        before a step that only one worker may take.
         """
         return unit in self._running and remaining_lease_ms(self._membership, self._margin_ms) > 0
 

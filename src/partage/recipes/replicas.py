@@ -29,9 +29,7 @@ def decode_metadata(metadata: str) -> ReplicaPositions:
 
 
 def encode_commit(said: ReplicaPositions) -> tuple[int, str]:
-    """Return the offset to commit and its metadata; of many replicas keep those with the lowest
-    position.
-    """
+    """Return the offset to commit and its metadata; keep the lowest of many replicas."""
     least = sorted(said.items(), key=lambda each: each[1][1])[:_REPLICAS_MAX]
     return least[0][1][1], msgspec.json.encode(dict(least)).decode()
 

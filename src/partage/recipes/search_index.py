@@ -86,7 +86,7 @@ class IndexStore(ABC):
 
     @abstractmethod
     def remove_retired(self, older_than_ms: int) -> list[TopicPartition]:
-        """Delete the indexes that were retired at least ``older_than_ms`` ago; return their
+        """Delete indexes that were retired ``older_than_ms`` ago or earlier; return their
         partitions.
         """
 

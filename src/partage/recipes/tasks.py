@@ -49,9 +49,7 @@ class Task(ABC):
         """Make all processed records durable, because their offsets will be committed next."""
 
     def close(self) -> Awaitable[None] | None:  # noqa: B027
-        """Release resources; it follows a `flush` unless the partitions are lost or the task
-        failed.
-        """
+        """Release resources, after a `flush` unless the partitions are lost or the task failed."""
 
 
 MakeTask = Callable[[TaskId], Task]

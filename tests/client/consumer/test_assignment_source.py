@@ -20,9 +20,7 @@ MINE = ("t", 0)
 
 
 class Held:
-    """An assignment target that records what the user's thread would see when partitions are
-    removed.
-    """
+    """An assignment target; it records the user's view when partitions are removed."""
 
     def __init__(self):
         self.owned, self.seen = set(), []

@@ -29,9 +29,7 @@ def batch(first, count, **more):
 
 
 class Script:
-    """Return a handler that sends these responses one after the other; the last is an empty one
-    after a pause.
-    """
+    """A handler that sends these responses, and then an empty one after a pause."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

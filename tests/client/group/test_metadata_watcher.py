@@ -12,9 +12,7 @@ from .test_group_members import Told, until
 
 @pytest.mark.parametrize("topics", [["late"], ["t", "late"]])
 def test_topic_created_after_join_is_assigned_soon(topics, topic, servers, member_of):
-    """The test does not depend on the refresh interval: the first refresh was before the
-    assignment.
-    """
+    """The refresh interval does not matter: the first refresh was before the assignment."""
     member, heard = member_of(metadata_max_age_ms=3_600_000), Told()
     member.subscribe(topics, heard)
     until(lambda: heard.calls, member)

@@ -219,9 +219,7 @@ class TestRebalances:
         assert stored(one, T0) == [None]
 
     def test_commit_lost_with_connection_skips_moved(self, faults, member):
-        """It is unknown whether it was stored, and another member has committed a later offset
-        since.
-        """
+        """It may be stored, and another member has committed a later offset since."""
         one = member("one")
         until(lambda: shared(one), one)
         with faults.hold("OffsetCommit", client_id="one") as held:

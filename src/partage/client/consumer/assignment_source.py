@@ -92,9 +92,7 @@ class AssignmentSource(ABC):
 
 
 class ManualAssignment(AssignmentSource):
-    """An assignment by the user: all partitions are deliverable, and there are no committed
-    offsets.
-    """
+    """An assignment by the user: everything is deliverable, and there are no committed offsets."""
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return no offsets."""

@@ -318,7 +318,7 @@ class FetchStateMachine:
                 one = _take_from_first_chunk(state, left)
                 taken.append(one)
                 if left is not None:
-                    # A range has at most as many records as offsets; compaction can only remove
+                    # A range has at most as many records as offsets; compaction only removes
                     # records.
                     left -= one.to_offset - one.from_offset
             if taken and taken[-1].permit is state.permit:
@@ -348,9 +348,7 @@ class FetchStateMachine:
                 state.error = error
 
     def pop_error(self, partition: TopicPartition | None = None) -> Exception | None:
-        """Return and clear the next error to raise, of one partition if given; work is then
-        retried.
-        """
+        """Return and clear the next error to raise (of one partition); work is then retried."""
         for state in self._states.values() if partition is None else [self.state(partition)]:
             if state.error is not None and not state.chunks and not state.is_paused:
                 error, state.error = state.error, None

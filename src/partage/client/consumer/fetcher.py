@@ -136,8 +136,7 @@ class Fetcher:
             wanted = self._positions.topics()
             placements = self._placements()
             fetches = self._positions.fetches(placements, now_ms)
-            # Last, because `fetches` notices topics that were created again and resets their
-            # positions.
+            # Last: `fetches` detects topics that were created again and resets their positions.
             lookups = self._positions.lookups(placements, now_ms)
             retry_ms = self._positions.retry_at_ms(now_ms)
         self._refresh_due_topics(wanted, now)
@@ -210,9 +209,7 @@ class Fetcher:
     def _on_unknown_partitions(
         self, name: str, error: ClientError, partitions: list[TopicPartition] | None = None
     ) -> None:
-        """Handle a missing topic or missing partitions: a new topic may not be known to all brokers
-        yet.
-        """
+        """Handle missing topics or partitions; some brokers may not know a new topic yet."""
         now = self._now()
         self._ask_at[name] = now + self._backoff_s(name)
         if now - self._unknown_since.setdefault(name, now) >= self._unknown_wait_s:

@@ -104,8 +104,7 @@ class GroupAssignment(AssignmentSource):
             self._on_event_handled,
             self._on_lookup_error,
         )
-        #: For offset requests. It has a separate connection: requests behind a parked JoinGroup
-        #: wait.
+        #: For offset requests, on a separate connection: requests behind a parked JoinGroup wait.
         self._coordinator = CoordinatorClient(cluster, settings.group_id)
         retries = cluster.options.retries
         self._commits = OffsetCommitter(self._coordinator, settings.group_id, retries, self)
@@ -154,8 +153,9 @@ class GroupAssignment(AssignmentSource):
         self._driver.handle(LeaveRequested(at_ms=now_ms(), reason=reason))
 
     def drain(self, reason: str) -> None:
-        """Begin to hand over and leave. It never blocks, so any thread or signal handler may call
-        it.
+        """Begin to hand over and leave.
+
+        It never blocks, so any thread or signal handler may call it.
         """
         self.is_draining, self._is_subscribing = True, False
         self._handle_soon(DrainRequested(at_ms=now_ms(), reason=reason))
@@ -327,8 +327,7 @@ class GroupAssignment(AssignmentSource):
             case EncodeSubscription() | ComputeAssignment() | DecodeAssignment() | WatchTopics():
                 self._driver.start_task(self._handle_protocol_action(action))
             case CallListener():
-                # Published after the new partitions are added, so that the listener can seek in
-                # them.
+                # Published after the new partitions are added, so that the listener can seek.
                 self._next_due = action
             case ReportProblem(problem=problem, reason=reason):
                 kind = (
@@ -407,13 +406,13 @@ class GroupAssignment(AssignmentSource):
             and due.callback is ListenerCallback.REVOKED
             and self._ownership.has_lost_partitions
         ):
-            # The session ended before the user polled: it is too late to revoke, so the partitions
-            # are lost.
+            # The session ended before the user polled: too late to revoke, the partitions are lost.
             self._due = msgspec.structs.replace(due, callback=ListenerCallback.LOST)
 
     async def _refresh_snapshot(self) -> None:
-        """Refresh the snapshot regularly; `may_deliver` uses its age to detect a stalled event
-        loop.
+        """Refresh the snapshot regularly.
+
+        `may_deliver` uses the age of the snapshot to detect a stalled event loop.
         """
         while True:
             await asyncio.sleep(_SNAPSHOT_INTERVAL_S)

@@ -107,8 +107,11 @@ class FetchedBatches:
         return held if last - first == len(held) else held[first:last]
 
     def arrow(self, from_offset: int, to_offset: int, names: Sequence[str]) -> pa.RecordBatch:
-        """Return an offset range as columns; raise `CorruptRecordsError`, or KeyError for an
-        unknown column.
+        """Return an offset range as columns.
+
+        Raises:
+            CorruptRecordsError: The records are invalid.
+            KeyError: A column does not exist.
         """
         key = tuple(names)
         held = self._arrow.pop(key, None)

@@ -32,8 +32,9 @@ class CoordinatorClient:
         self._connect_lock = asyncio.Lock()
 
     async def connect(self) -> Connection:
-        """Return the connection; if there is none, find the coordinator and connect, in one
-        attempt.
+        """Return the connection; find the coordinator and connect if there is none.
+
+        It makes one attempt.
 
         Raises:
             BrokerResponseError: The coordinator is unavailable, or the user may not look it up.

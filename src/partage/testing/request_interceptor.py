@@ -124,7 +124,7 @@ class _CapturingConnection:
     """A request's connection for its handler; the response is captured instead of sent."""
 
     def __init__(self, connection: Connection, answered: Callable[[], None]) -> None:
-        self.__dict__.update(_connection=connection, answered=answered)
+        self.__dict__.update(_connection=connection, on_response_ready=answered)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -32,8 +32,8 @@ class Truncation(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         kept = f"kept in {self.kept_in}" if self.kept_in else "all of them zero"
         return (
-            f"truncated {self.path}: {self.reason}; removed {self.length} bytes at byte "
-            f"{self.position}, {kept}"
+            f"{self.path}: {self.reason}: removed {self.length} bytes at byte {self.position}, "
+            f"{kept}"
         )
 
 

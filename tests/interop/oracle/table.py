@@ -15,7 +15,7 @@ from interop.oracle.scenes import NAMELESS, SCENES
 #: Row and scene, or a story's name and "".
 Cell = tuple[str, str]
 
-#: Cells mostly wait for parked requests, so many of them run in parallel.
+#: Cells mostly wait for parked requests, so a large number of them runs in parallel.
 WORKERS = 12
 
 #: The import registers their rows and stories, in this order.

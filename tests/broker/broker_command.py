@@ -1,4 +1,4 @@
-"""``partage broker`` as users run it: its first line, what it says, and how it ends."""
+"""``partage broker`` as users run it: its first line, its log and its exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXIT_TIMEOUT_S = 30
 
 
 def run_partage(*args: str | Path, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    """``partage ARGS`` to its end."""
+    """Run ``partage ARGS`` until it ends."""
     return subprocess.run(
         [*PARTAGE, *map(str, args)],
         input=input,
@@ -28,7 +28,7 @@ def run_partage(*args: str | Path, input: str | None = None) -> subprocess.Compl
 
 
 class RunningBroker:
-    """A broker that runs; ``servers`` is what it printed."""
+    """A running broker; ``servers`` is the line that it printed."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path, servers: str) -> None:
         self.process = process
@@ -36,11 +36,11 @@ class RunningBroker:
         self._log = log
 
     def log_text(self) -> str:
-        """What it has logged."""
+        """Return its log."""
         return self._log.read_text()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal; the exit code."""
+        """Send a signal; return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(EXIT_TIMEOUT_S)
 
@@ -53,8 +53,9 @@ def running_broker(
     descriptors: int | None = None,
     file_bytes_max: int | None = None,
 ) -> Iterator[RunningBroker]:
-    """A broker on ``data_dir``; ``descriptors`` is the most files and sockets it may have,
-    ``file_bytes_max`` the size beyond which the system lets no file of it grow.
+    """Run a broker on ``data_dir``.
+
+    ``descriptors`` limits its files and sockets, ``file_bytes_max`` the size of each of its files.
     """
     command: Sequence[str] = [*PARTAGE, "broker", "--listen", listen, "--data-dir", str(data_dir)]
     command = [*command, *args]

@@ -1,4 +1,4 @@
-"""A broker and a client for each test, and the promise that nothing inside the broker fails."""
+"""A broker and a client for each test, and a check that no handler of the broker fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def raw(broker: ThreadedBroker) -> Iterator[RawClient]:
 
 @pytest.fixture(autouse=True)
 def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever a client does, the broker must not run into an exception of its own."""
+    """Fail a test if the broker logged an exception."""
     caplog.set_level(logging.INFO, "partage")
     yield
     faults = [r for when in ("setup", "call") for r in caplog.get_records(when) if r.exc_info]

@@ -1,4 +1,4 @@
-"""Short forms for the APIs of groups."""
+"""Group requests that tests send often."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def join_request(group: str, member_id: str = "", **options: Any) -> JoinGroupRe
 
 
 def join(raw: RawClient, group: str, member_id: str = "", **options: Any) -> JoinGroupResponse:
-    """Join alone, asking again with the id that was given out; the group must not be waiting."""
+    """Join as the only member, with the generated id in a second request; no rebalance may be
+    running.
+    """
     answer = raw.request(JOIN_GROUP, join_request(group, member_id, **options))
     if answer.error_code == 79:
         answer = raw.request(JOIN_GROUP, join_request(group, answer.member_id, **options))
@@ -84,14 +86,14 @@ def sync_request(
 
 
 def join_and_sync(raw: RawClient, group: str, **options: Any) -> JoinGroupResponse:
-    """A group of one member, with its assignment."""
+    """Form a group of one member with an assignment."""
     joined = join(raw, group, **options)
     assert sync(raw, group, joined, {joined.member_id: b"all"}) == b"all"
     return joined
 
 
 def heartbeat(raw: RawClient, group: str, joined: JoinGroupResponse) -> int:
-    """A heartbeat's error code."""
+    """Send a heartbeat; return its error code."""
     return raw.request(HEARTBEAT, heartbeat_request(group, joined)).error_code
 
 
@@ -139,7 +141,7 @@ def commit_errors(response: Any) -> list[int]:
 
 
 def commit(raw: RawClient, group: str, topic: str, offset: int, **options: Any) -> int:
-    """Commit partition 0; the error code."""
+    """Commit an offset of partition 0; return the error code."""
     response = raw.request(OFFSET_COMMIT, commit_request(group, topic, {0: offset}, **options))
     (error,) = commit_errors(response)
     return error
@@ -148,7 +150,9 @@ def commit(raw: RawClient, group: str, topic: str, offset: int, **options: Any) 
 def fetch_offsets(
     raw: RawClient, group: str, asked: Mapping[str, Sequence[int]] | None = None
 ) -> dict[tuple[str, int], int]:
-    """What a group has committed: of all partitions, or of those asked for (-1 for nothing)."""
+    """Return the committed offsets of a group: of all partitions, or of the given ones (-1 for
+    none).
+    """
     topics = (
         None
         if asked is None
@@ -170,7 +174,7 @@ def describe_group(raw: RawClient, group: str) -> DescribedGroup:
 
 
 def describe_when_loaded(raw: RawClient, group: str) -> DescribedGroup:
-    """The group's description as soon as its coordinator has loaded it, after a start."""
+    """Describe the group once its coordinator has loaded it after a start."""
     while (
         found := describe_group(raw, group)
     ).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

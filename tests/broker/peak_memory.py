@@ -1,4 +1,4 @@
-"""How much memory something takes."""
+"""Measurement of allocated memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tracemalloc
 
 
 class PeakMemory:
-    """The most memory that was allocated inside a ``with`` block, in bytes."""
+    """Maximum memory that was allocated inside a ``with`` block, in bytes."""
 
     bytes = 0
 

@@ -1,4 +1,4 @@
-"""A client of one blocking socket that sends exactly what it is told to."""
+"""A client with one blocking socket that sends exactly the given bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_respon
 
 
 class RawClient:
-    """A connection. Answers are expected in the order of the requests, as Kafka gives them."""
+    """A connection. Responses are expected in the order of the requests, as in Kafka."""
 
     def __init__(
         self,
@@ -52,10 +52,8 @@ class RawClient:
     def close(self) -> None:
         self.socket.close()
 
-    # Messages.
-
     def frame(self, api: Api[Req, Res], message: Req, version: int | None = None) -> bytes:
-        """A request's bytes; its answer is not expected yet."""
+        """Return the bytes of a request; its response is not expected yet."""
         version = api.version_max if version is None else version
         self._last_id += 1
         body = api.encode_request(version, message)
@@ -69,7 +67,7 @@ class RawClient:
         *,
         is_answered: bool = True,
     ) -> None:
-        """Send a request, in the highest version if none is given."""
+        """Send a request, by default in the highest version."""
         frame = self.frame(api, message, version)
         if is_answered:
             version = api.version_max if version is None else version
@@ -77,7 +75,7 @@ class RawClient:
         self.socket.sendall(frame)
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet."""
+        """Return the response to the oldest request without one."""
         expected, api, version = self._expected.popleft()
         frame = self.receive_frame()
         correlation_id, pos = parse_response_header(api, version, frame)
@@ -85,12 +83,10 @@ class RawClient:
         return api.decode_response(version, frame, pos)
 
     def request(self, api: Api[Req, Res], message: Req, version: int | None = None) -> Res:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         self.send(api, message, version)
         answer: Res = self.receive()
         return answer
-
-    # Bytes.
 
     def send_bytes(self, content: bytes) -> None:
         self.socket.sendall(content)
@@ -109,7 +105,7 @@ class RawClient:
         return self.receive_bytes(size)
 
     def is_closed(self, within_s: float = 20.0) -> bool:
-        """Whether the broker closes the connection in time, without another word."""
+        """True if the broker closes the connection in time and sends nothing more."""
         self.socket.settimeout(within_s)
         try:
             return self.socket.recv(1) == b""
@@ -119,7 +115,7 @@ class RawClient:
             return False
 
     def is_silent(self, for_s: float = 0.05) -> bool:
-        """Whether nothing comes, and the connection stays, for so long."""
+        """True if nothing is received for this time and the connection stays open."""
         before = self.socket.gettimeout()
         self.socket.settimeout(for_s)
         try:

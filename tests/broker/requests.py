@@ -1,4 +1,4 @@
-"""Short forms of what tests ask a broker most."""
+"""Requests that tests send often: topics, Produce, Fetch and ListOffsets."""
 
 from __future__ import annotations
 
@@ -53,14 +53,11 @@ from partage.wire.records.encoder import SimpleRecord, encode_batch
 from .raw_client import RawClient
 
 NOW_MS = 1_760_000_000_000
-LAST_VERSION_BY_NAME = 12  # the last version of Fetch that speaks of topics by name
-
-
-# Topics.
+LAST_VERSION_BY_NAME = 12  # the last version of Fetch with topic names
 
 
 def creatable_topic(name: str, partitions: int = 1, **configs: str) -> CreatableTopic:
-    """A topic to be created; configs with ``_`` for ``.``."""
+    """Return a topic for CreateTopics; in config names write ``_`` for ``.``."""
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -92,17 +89,14 @@ def delete(raw: RawClient, name: str) -> DeleteTopicsResult:
 def metadata(
     raw: RawClient, *names: str, version: int = 12, may_create: bool = False
 ) -> MetadataResponse:
-    """Metadata of these topics, of all where none is named."""
+    """Request metadata of the given topics, or of all topics if none is given."""
     topics = [MetadataRequestTopic(name=name) for name in names] if names else None
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=may_create)
     return raw.request(METADATA, request, version)
 
 
-# Records.
-
-
 def batch(*values: bytes, **options: Any) -> bytes:
-    """A record batch with these values, each with itself for a key."""
+    """Return a record batch with these values; each value is also its key."""
     records = [
         SimpleRecord(value, value, timestamp_ms=NOW_MS + at) for at, value in enumerate(values)
     ]
@@ -126,7 +120,7 @@ def produce_request(
 
 
 def produce_result(response: Any) -> ProducePartitionResult:
-    """The one partition of a Produce response."""
+    """Return the only partition of a Produce response."""
     ((result,),) = [topic.partition_responses for topic in response.responses]
     assert isinstance(result, ProducePartitionResult)
     return result
@@ -150,7 +144,9 @@ def fetch_request(
     partition_max_bytes: int = 1 << 30,
     **options: Any,
 ) -> FetchRequest:
-    """A fetch of a topic, by name or by id: one offset for each of its first partitions."""
+    """Return a Fetch request for a topic, by name or id; one offset for each of its first
+    partitions.
+    """
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
@@ -174,7 +170,7 @@ def fetch_request(
 
 
 def fetch_results(response: Any) -> list[FetchPartitionResult]:
-    """The partitions of a Fetch response of one topic."""
+    """Return the partitions of a Fetch response with one topic."""
     assert response.error_code == 0
     (topic,) = response.responses
     results: list[FetchPartitionResult] = topic.partitions
@@ -195,7 +191,7 @@ def fetch(
 
 
 def values(result: FetchPartitionResult, from_offset: int = 0) -> list[bytes | None]:
-    """The values of the records that were fetched."""
+    """Return the values of the fetched records."""
     assert result.error_code == 0, result.error_code
     return [record[3] for record in decode_records(content(result), from_offset)]
 
@@ -214,5 +210,5 @@ def list_offset(
 
 
 def offset_range(raw: RawClient, topic: str) -> tuple[int, int]:
-    """The first and the next offset of partition 0."""
+    """Return the first and the next offset of partition 0."""
     return list_offset(raw, topic, EARLIEST).offset, list_offset(raw, topic, LATEST).offset

@@ -1,4 +1,4 @@
-"""Requests to a shard's host without a connection: the answer is kept for the test."""
+"""Requests to a shard's host without a connection; the test gets the response."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROKER_CONTEXT = BrokerContext(shard_count=1, has_partition=lambda topic, partit
 
 
 class CapturedCall(ApiCall[Any]):
-    """A request whose answer is kept."""
+    """A request whose response is kept."""
 
     __slots__ = ("answered",)
 
@@ -34,7 +34,10 @@ def ask(
     now_ms: int,
     drawn_id: str | None = None,
 ) -> asyncio.Future[Any]:
-    """Ask a shard's host; the answer, once there is one. ``drawn_id`` makes member ids unique."""
+    """Send a request to a shard's host; return the future response.
+
+    ``drawn_id`` makes member ids unique.
+    """
     call = CapturedCall(version, message, "client", "/127.0.0.1", now_ms)
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     call.answered = answered
@@ -44,7 +47,7 @@ def ask(
 
 
 class RecordingPublisher:
-    """Hears what a shard's host tells; ``on_told`` at each."""
+    """Records the published events; ``on_told`` is called for each."""
 
     def __init__(
         self, on_told: Callable[[GroupEvent | LagSample], None] = lambda told: None

@@ -1,4 +1,4 @@
-"""``partage broker`` as a command: what it prints, what it refuses, how it ends."""
+"""The command ``partage broker``: output, refused options and exit codes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_made(tmp_path):
 
 
 def test_a_directory_that_fails_is_what_is_named(tmp_path):
-    """Not the address, which has no part in it."""
+    """Not the address, which is not the cause."""
     data = tmp_path / "data"
     (data / CHECKPOINT_FILE).mkdir(parents=True)
     ran = run_partage("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
@@ -118,7 +118,7 @@ def test_a_directory_that_fails_is_what_is_named(tmp_path):
 
 
 class PausingDisk(MemoryDisk):
-    """Holds up who opens the partitions of a topic, from when it is told to."""
+    """A disk on which opening the partitions of a topic can be paused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class PausingDisk(MemoryDisk):
 
 
 def test_a_signal_ends_a_broker_that_is_starting(capsys):
-    """There may be much to scan; the next start does it again."""
+    """Recovery may take long; the next start repeats it."""
     disk, settings = PausingDisk(), BrokerSettings(offsets_partitions=1)
 
     async def before():

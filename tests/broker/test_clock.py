@@ -1,4 +1,4 @@
-"""The broker's time."""
+"""The broker's clock."""
 
 from __future__ import annotations
 

@@ -28,10 +28,8 @@ from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdR
 from .raw_client import RawClient
 from .requests import metadata
 
-#: librdkafka's own log, which else goes to stderr.
+#: Keeps librdkafka's log off stderr.
 QUIET: dict[str, Any] = {"logger": logging.getLogger("librdkafka")}
-
-# ApiVersions.
 
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.version_max + 1))
@@ -45,14 +43,14 @@ def test_what_is_said_to_be_spoken_is_spoken(raw, version):
 
 
 def test_telemetry_is_not_offered(raw):
-    """CVE-2026-111073: what is not there cannot be a decompression bomb."""
+    """CVE-2026-111073: an API that does not exist cannot unpack a decompression bomb."""
     answer = raw.request(API_VERSIONS, ApiVersionsRequest())
     assert not {71, 72} & {a.api_key for a in answer.api_keys}
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
 def test_an_unknown_version_is_answered_in_the_oldest(raw, version):
-    """KIP-511: a v0 body, whatever follows the request's first eight bytes."""
+    """KIP-511: a body in version 0, whatever follows the first eight bytes of the request."""
     request = struct.pack(">hhi", 18, version, 77) + b"\xff\xff\x80\x80"
     raw.send_bytes(struct.pack(">i", len(request)) + request)
     frame = raw.receive_frame()
@@ -63,9 +61,6 @@ def test_an_unknown_version_is_answered_in_the_oldest(raw, version):
     assert raw.request(API_VERSIONS, ApiVersionsRequest(), 3).error_code == 0
 
 
-# DescribeCluster.
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_cluster_of_one(broker, raw, version):
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
@@ -74,9 +69,6 @@ def test_a_cluster_of_one(broker, raw, version):
     assert (answer.controller_id, node.broker_id) == (1, 1)
     assert f"{node.host}:{node.port}" == broker.bootstrap_servers
     assert answer.cluster_id == metadata(raw).cluster_id
-
-
-# FindCoordinator.
 
 
 @pytest.mark.parametrize("version", range(FIND_COORDINATOR.version_max + 1))
@@ -115,9 +107,6 @@ def test_no_keys(raw):
     assert raw.request(FIND_COORDINATOR, FindCoordinatorRequest()).coordinators == []
 
 
-# InitProducerId.
-
-
 def producer_id(raw, version=None, **options):
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, **options)
     answer = raw.request(INIT_PRODUCER_ID, request, version)
@@ -134,7 +123,7 @@ def test_every_producer_gets_an_id_of_its_own(broker, raw, version):
 
 
 def test_an_id_that_is_brought_along_is_replaced(raw):
-    """Without transactions a producer that starts afresh is a new one."""
+    """Without transactions, a producer that initializes again is a new one."""
     first = producer_id(raw)
     assert producer_id(raw, producer_id=first, producer_epoch=3) != first
 
@@ -147,9 +136,6 @@ def test_transactional_producers_are_refused(raw, transactional_id):
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
-# The consumer protocol of KIP-848.
-
-
 @pytest.mark.parametrize("version", [0, 1])
 def test_the_consumer_protocol_is_refused(raw, version):
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
@@ -158,7 +144,7 @@ def test_the_consumer_protocol_is_refused(raw, version):
     assert "classic" in answer.error_message
 
 
-# Real clients, of which none may wait for what never comes.
+# Real clients: none of them may wait forever.
 
 
 def test_a_transactional_producer_learns_it_at_once(broker):

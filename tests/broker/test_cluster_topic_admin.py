@@ -1,4 +1,4 @@
-"""Changes of topics that clients ask a broker of a cluster for."""
+"""Topic changes that clients send to a broker of a cluster."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from store.zk_fixture import BrokerStores, made, run
 from .requests import creatable_topic
 from .test_topic_reconciler import BrokerFixture
 
-#: What is to take no time has it for certain; well below what any broker waits for another.
+#: Upper limit for requests that must not wait; much less than any wait for another broker.
 AT_ONCE_S = 4.0
 
 
 class AdminFixture(BrokerFixture):
-    """A broker whose clients change topics; ``other`` is another of the cluster."""
+    """A broker whose clients change topics; ``other`` is another broker of the cluster."""
 
     async def start(self) -> AdminFixture:
         await super().start()
@@ -47,7 +47,7 @@ class AdminFixture(BrokerFixture):
         await self.reconcile()
 
     async def bury(self, *names: str) -> None:
-        """Topics of these names were deleted; the other broker has not followed that."""
+        """Delete topics of these names, without the other broker having applied it."""
         for name in names:
             await self.changes.create(name, 1, {}, [])
             await self.changes.delete(name)
@@ -79,14 +79,14 @@ def test_internal_topics_are_nobodys_to_create_or_delete(name: str) -> None:
 
 
 class TopicRequests:
-    """A CreateTopics request, as far as its handler looks at it."""
+    """A CreateTopics request, with the parts that its handler uses."""
 
     def __init__(self, *names: str, timeout_ms: int) -> None:
         topics = [creatable_topic(name) for name in names]
         self.message = CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms)
 
     async def codes(self, one: AdminFixture) -> dict[str, int]:
-        """What each name is answered with."""
+        """Return the error code for each name."""
         inbound: Any = self
         neighbours: Any = None  # for assignments
         await create_topics(inbound, one.hosted, neighbours, one.changes)
@@ -97,7 +97,7 @@ class TopicRequests:
 
 
 def test_a_topic_that_is_missing_is_not_waited_for() -> None:
-    """What its client sends next would wait behind it: produced records, of any topic."""
+    """The client's next requests would wait behind it, for example records for any topic."""
 
     async def scenario() -> None:
         one = await AdminFixture().start()
@@ -141,7 +141,7 @@ def test_a_request_waits_as_long_as_its_client_does() -> None:
 def test_a_topic_that_is_made_is_not_refused_because_others_take_long(
     monkeypatch: pytest.MonkeyPatch, is_created: bool
 ) -> None:
-    """As where its creation had to wait for the groups."""
+    """For example if its creation had to wait for groups to delete offsets."""
 
     async def scenario() -> None:
         one = await AdminFixture().start()
@@ -162,7 +162,7 @@ def test_a_topic_that_is_made_is_not_refused_because_others_take_long(
 
 
 def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that spoke of it asks again; so it does where somebody else was quicker."""
+    """The client retries; likewise if another request was faster."""
 
     async def scenario() -> None:
         one = await AdminFixture().start()
@@ -179,7 +179,7 @@ def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.Monke
 
 
 def test_a_topic_never_grows_beyond_what_was_asked_for() -> None:
-    """Another broker has added a partition, of which this one has not read yet."""
+    """Another broker has added a partition that this broker has not seen yet."""
 
     async def scenario() -> None:
         one = await AdminFixture().start()
@@ -196,7 +196,7 @@ def test_a_topic_never_grows_beyond_what_was_asked_for() -> None:
 
 
 def test_each_broker_has_a_partition_of_its_own_of_the_events() -> None:
-    """Two that make theirs at once: the one is decided on top of the other."""
+    """If two brokers create theirs at the same time, one change is based on the other."""
 
     async def scenario() -> None:
         one = await AdminFixture().start()
@@ -233,7 +233,7 @@ def test_the_topic_of_events_is_there_when_it_is_asked_for() -> None:
 
 
 def test_a_partition_that_was_agreed_on_and_is_not_here_yet_is_not_made_twice() -> None:
-    """As when the broker ended before it had followed."""
+    """For example if the broker ended before it applied the change."""
 
     async def scenario() -> None:
         one = await AdminFixture().start()

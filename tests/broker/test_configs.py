@@ -101,11 +101,11 @@ def test_what_has_no_configs(raw):
     assert describe(raw, "nothing").error_code == 3
     assert describe(raw, "2", BROKER).error_code == 42
     assert describe(raw, "t", 8).error_code == 42
-    assert describe(raw, "x" * 32_000).error_code == 3  # and its message fits the answer
+    assert describe(raw, "x" * 32_000).error_code == 3  # its error message fits into the response
 
 
 def test_the_same_resource_many_times_is_described_once(raw):
-    """Else a request of a few bytes a name would be answered with megabytes."""
+    """Otherwise a small request could produce a response of megabytes."""
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="t")
     request = DescribeConfigsRequest(resources=[resource] * 3000, include_documentation=True)
     assert len(raw.request(DESCRIBE_CONFIGS, request).results) == 1

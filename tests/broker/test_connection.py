@@ -1,4 +1,4 @@
-"""What one connection may do: the order of answers, and how far a client may be ahead of them."""
+"""One connection: the order of responses, and how far a client may be ahead of them."""
 
 from __future__ import annotations
 
@@ -45,21 +45,19 @@ def other(broker):
         yield connected
 
 
-# Order.
-
-
 def test_a_heartbeat_waits_behind_a_parked_join(raw, other):
-    """It must not be answered for a generation that the client has asked to leave behind."""
+    """Its response must not be for the generation that the client wants to leave."""
     mine = join_and_sync(raw, "g")
     (theirs,) = [other.request(JOIN_GROUP, join_request("g"))]
-    other.send(JOIN_GROUP, join_request("g", theirs.member_id))  # parked until the first rejoins
+    # parked until the first member rejoins
+    other.send(JOIN_GROUP, join_request("g", theirs.member_id))
     other.send(HEARTBEAT, heartbeat_request("g", theirs))
     other.send(METADATA, MetadataRequest(topics=None))
     assert other.is_silent()
     join(raw, "g", mine.member_id)
     joined = other.receive()
     assert (joined.error_code, joined.generation_id) == (0, 2)
-    assert other.receive().error_code == 22  # the generation of its heartbeat was none
+    assert other.receive().error_code == 22  # the heartbeat had no generation
     assert other.receive().topics
 
 
@@ -104,9 +102,6 @@ def test_different_requests_in_one_breath(raw):
         assert raw.receive().topics
 
 
-# Slow and fast.
-
-
 def test_a_request_byte_by_byte(raw, other):
     create(other, "t")
     frame = raw.frame(PRODUCE, produce_request("t", batch(b"slow")))
@@ -136,7 +131,7 @@ def test_requests_cut_anywhere(raw, step):
 
 
 def test_a_client_far_ahead_of_its_answers_is_paused_and_loses_nothing(raw):
-    """Thousands of requests behind one that waits: the broker stops reading, and goes on later."""
+    """Thousands of requests behind one that waits: the broker pauses reading, then continues."""
     create(raw, "t")
     raw.send(FETCH, fetch_request("t", max_wait_ms=700, min_bytes=1), LAST_VERSION_BY_NAME)
     count = 3000
@@ -163,7 +158,7 @@ def test_a_hundred_produces_overlap_and_no_more(broker, raw, other):
 
 
 async def hold_writer(broker):
-    """Let nothing be written: everything submitted stays under way."""
+    """Block the log writer: all writes stay in progress."""
     broker.broker._writer._is_begun = True
 
 
@@ -176,13 +171,13 @@ async def end_offset(broker):
 
 
 def test_who_does_not_read_is_served_no_further(broker, other):
-    """Else a client could have answers of any size kept in memory for it."""
+    """Otherwise a client could make the broker keep responses of any size in memory."""
     create(other, "t")
     for _ in range(16):
         assert not produce(other, "t", batch(b"x" * 450_000)).error_code
     server = broker.broker.server
     with RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096) as lazy:
-        for _ in range(200):  # asks for 2.8 GB
+        for _ in range(200):  # requests 2.8 GB
             lazy.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
         eventually(lambda: server.unsent_bytes)
         assert produce(other, "t", batch(b"others go on")).error_code == 0
@@ -193,7 +188,7 @@ def test_who_does_not_read_is_served_no_further(broker, other):
 
 
 def test_when_much_is_unsent_fetches_get_less(broker, raw):
-    """So that many slow readers together stay within what the broker allows them."""
+    """Otherwise many slow readers together would exceed the broker's limit."""
     server, limit = broker.broker.server, 12_000_000
     server.limits = msgspec.structs.replace(server.limits, responses_bytes_max=limit)
     create(raw, "t")
@@ -205,14 +200,12 @@ def test_when_much_is_unsent_fetches_get_less(broker, raw):
                 RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096)
             )
             lazy.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
-        eventually(lambda: server.unsent_bytes > limit // 3)  # the system's buffers hold the rest
+        # the system's socket buffers hold the rest
+        eventually(lambda: server.unsent_bytes > limit // 3)
         assert server.unsent_bytes <= limit
         (result,) = fetch(raw, "t")
         assert len(content(result)) <= limit - server.unsent_bytes
-        assert len(content(result)) >= 64 * 1024  # everybody makes progress
-
-
-# Coming and going.
+        assert len(content(result)) >= 64 * 1024  # every client makes progress
 
 
 @pytest.mark.partage_broker({"connections.max.idle.ms": "300"})
@@ -228,7 +221,7 @@ def test_who_says_nothing_is_sent_away_and_who_waits_is_not(broker):
 
 
 def test_a_client_that_stops_sending_still_gets_its_answers(raw):
-    """Half-closed: what was asked before the end is answered."""
+    """Half-closed connection: earlier requests are answered."""
     create(raw, "t")
     raw.send(METADATA, MetadataRequest(topics=None))
     raw.socket.shutdown(socket.SHUT_WR)
@@ -278,13 +271,13 @@ def test_connections_beyond_the_limit(broker, raw, caplog):
             if not again.is_closed(0.2):
                 break
     else:
-        pytest.fail("there is no place after somebody has left")
+        pytest.fail("no connection is accepted after another one was closed")
     for one in others:
         one.close()
 
 
 def test_connections_beyond_what_the_system_allows(tmp_path):
-    """The error says which limit it is; nobody who is there already notices."""
+    """The error names the limit; clients that are already connected notice nothing."""
     with running_broker(tmp_path, descriptors=120) as process:
         clients = []
         for _ in range(60):

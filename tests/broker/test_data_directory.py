@@ -1,4 +1,4 @@
-"""Who holds a data directory."""
+"""The lock of a data directory."""
 
 from __future__ import annotations
 

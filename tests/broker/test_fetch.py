@@ -1,4 +1,4 @@
-"""Fetch: what is sent, how much of it, and when."""
+"""Fetch: content, limits and waiting."""
 
 from __future__ import annotations
 
@@ -37,28 +37,25 @@ def topic(raw):
 
 @pytest.fixture
 def other(broker):
-    """Another client, for what happens while the first one waits."""
+    """Another client, for requests while the first one waits."""
     with RawClient(broker.bootstrap_servers) as connected:
         yield connected
 
 
 def waiting(raw, topic="t", offsets=(0,), **options):
-    """Begin a fetch that has to wait."""
+    """Send a fetch that has to wait."""
     options = {"max_wait_ms": LONG_MS, "min_bytes": 1} | options
     raw.send(FETCH, fetch_request(topic, offsets, **options), LAST_VERSION_BY_NAME)
     assert raw.is_silent()
 
 
 def sizes(result):
-    """The sizes of the whole batches in what was fetched, and what is left behind them."""
+    """Return the sizes of the complete fetched batches, and the number of bytes after them."""
     left, found = content(result), []
     while len(left) >= 61 and (size := parse_header(left).size) <= len(left):
         found.append(size)
         left = left[size:]
     return found, len(left)
-
-
-# What is sent.
 
 
 @pytest.mark.parametrize("version", range(FETCH.version_min, FETCH.version_max + 1))
@@ -79,7 +76,7 @@ def test_an_offset_within_a_batch_gives_the_whole_batch(raw, topic):
 
 
 def test_a_partition_asked_for_many_times_is_sent_once(raw, topic):
-    """As in Kafka the last time counts; else a small request would be a hundred thousand reads."""
+    """As in Kafka the last one counts; otherwise a small request could cause 100,000 reads."""
     produce(raw, "t", batch(b"a", b"b"), batch(b"c"))
     request = fetch_request("t", [0, 0])
     (asked,) = request.topics
@@ -140,12 +137,9 @@ def test_the_leaders_epoch(raw, topic, epoch, error):
     assert result.error_code == error
 
 
-# Followers and sessions.
-
-
 @pytest.mark.parametrize("version", [4, 11, 14])
 def test_no_follower_is_served(raw, topic, version):
-    """CVE-2018-1288: a client that poses as a replica would read what is not durable yet."""
+    """CVE-2018-1288: a client that poses as a replica would read records that are not durable."""
     request = fetch_request(topic if version > LAST_VERSION_BY_NAME else "t", replica_id=2)
     answer = raw.request(FETCH, request, version)
     if version >= 7:
@@ -172,12 +166,9 @@ def test_sessions_are_not_kept(raw, topic, session_id, epoch, error):
         assert values(*fetch_results(answer)) == [b"a"]
 
 
-# How much.
-
-
 @pytest.fixture
 def three(raw, topic):
-    """Three batches of one size in partition 0, one in partition 1; their size."""
+    """Three batches of one size in partition 0, one in partition 1; return their size."""
     made = batch(b"x" * 100)
     for _ in range(3):
         produce(raw, "t", made)
@@ -194,7 +185,7 @@ def test_a_partitions_limit(raw, three):
 
 @pytest.mark.parametrize("limit", [0, 1, -5, 200])
 def test_the_first_batch_is_whole_even_above_the_limits(raw, three, limit):
-    """KIP-74: otherwise a consumer with small limits would never come past it."""
+    """KIP-74: otherwise a consumer with small limits would never get past the batch."""
     made = batch(b"x" * 500)
     produce(raw, "t", made, partition=2)
     for limits in ({"partition_max_bytes": limit}, {"max_bytes": limit}):
@@ -218,14 +209,11 @@ def test_the_limit_of_the_whole_answer(raw, three):
 
 @pytest.mark.partage_broker({"fetch.max.bytes": "2000"})
 def test_the_brokers_own_limit(raw, topic):
-    """fetch.max.bytes: what a client asks for without thinking must not fill the memory."""
+    """``fetch.max.bytes``: a client without a limit must not fill the broker's memory."""
     for _ in range(10):
         produce(raw, "t", batch(b"x" * 400))
     (result,) = fetch(raw, "t")
     assert len(content(result)) == 2000
-
-
-# When.
 
 
 def test_a_fetch_of_nothing_waits_its_time(raw, topic):
@@ -322,7 +310,7 @@ def test_many_wait_and_all_are_served(broker, raw, topic):
 
 
 def test_who_goes_away_is_not_waited_on(broker, raw, topic):
-    """Else clients that ask for a day and leave would pile up."""
+    """Otherwise fetches of clients that disconnect during a long wait would pile up."""
     watched = broker.run(watchers(broker))
     for _ in range(5):
         with RawClient(broker.bootstrap_servers) as leaving:
@@ -334,13 +322,13 @@ def test_who_goes_away_is_not_waited_on(broker, raw, topic):
 
 
 async def watchers(broker) -> int:
-    """How many fetches wait for partition 0."""
+    """Return the number of fetches that wait for partition 0."""
     partition = broker.broker.log_manager.partition("t", 0)
     return partition.listener_count
 
 
 def test_a_produce_and_its_fetch_in_one_breath(raw, topic):
-    """A fetch behind a produce is served after it, and finds its records."""
+    """A fetch behind a Produce request is served after it, and finds its records."""
     raw.send(PRODUCE, produce_request("t", batch(b"a")))
     raw.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
     raw.receive()

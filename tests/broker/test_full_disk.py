@@ -1,6 +1,6 @@
-"""A disk that takes no more: clients are told, groups load again, nothing acknowledged is lost.
+"""A full disk: clients get errors, groups are reloaded, and nothing acknowledged is lost.
 
-The disk is full by a limit on the size of files (``ulimit -f``): writes beyond it fail with EFBIG.
+A limit on the size of files (``ulimit -f``) simulates it: writes beyond it fail with EFBIG.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_producers_are_told_and_what_they_were_promised_is_kept(tmp_path):
             assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(raw, "t", batch(b"elsewhere"), partition=1).error_code == 0
         assert "partition t-0 went offline, a write failed" in broker.log_text()
-        # What is torn is cut off when it is opened again, and so a small batch has room.
+        # Reopening truncates the torn tail, so a small batch fits.
         assert soon_produced(raw, b"y") == acked
         assert "reopened partition t-0" in broker.log_text()
         assert values(*fetch(raw, "t")) == [value] * acked + [b"y"]
@@ -54,7 +54,7 @@ def test_producers_are_told_and_what_they_were_promised_is_kept(tmp_path):
 
 
 def soon_produced(raw: RawClient, value: bytes) -> int:
-    """The offset of a record that is sent until the partition takes it."""
+    """Send a record until the partition accepts it; return its offset."""
     deadline = time.monotonic() + 30
     while (answer := produce(raw, "t", batch(value))).error_code:
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""The topic ``__group_events``: what happens in groups, once it cannot be taken back."""
+"""The topic ``__group_events``: group events, once they are durable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SHORT_S = 0.000_123
 
 @pytest.fixture
 def told(partage_broker: ThreadedBroker) -> ThreadedBroker:
-    """The broker of a test whose marker switches events on."""
+    """The broker of a test whose marker enables events."""
     return partage_broker
 
 
@@ -53,7 +53,7 @@ on = pytest.mark.partage_broker(
 
 
 def read(servers: str, until: Callable[[list[GroupEventRecord]], bool]) -> list[GroupEventRecord]:
-    """All events from the first on, by a client that is not ours, until there are enough."""
+    """Read all events from the first one with confluent-kafka, until there are enough."""
     options = {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
     consumer = Consumer(options)
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -142,7 +142,7 @@ def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: RawClie
 
 @on
 def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: ThreadedBroker) -> None:
-    """What is counted together is of one epoch."""
+    """Repeated events are counted for one epoch only."""
 
     async def write() -> None:
         events = GroupEventsWriter(told.broker.log_manager, None, 7)
@@ -171,7 +171,7 @@ def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: Threaded
 
 @on
 def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: RawClient) -> None:
-    """Neither with commits that are refused, nor by being behind."""
+    """Neither by commits that are refused, nor by its lag."""
     metadata(raw, TOPIC, may_create=True)
     joined = group_requests.join_and_sync(raw, "g")
     assert group_requests.commit(raw, "g", TOPIC, 1) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -212,7 +212,7 @@ def test_lag_is_told_when_it_changes(told: ThreadedBroker, raw: RawClient) -> No
 
 @on
 def test_lag_never_falls_below_nothing(told: ThreadedBroker, raw: RawClient) -> None:
-    """Anybody may commit any offset."""
+    """A client may commit any offset."""
     create(raw, "t")
     assert group_requests.commit(raw, "g", "t", 1_000_000) == 0
     broker = told.broker
@@ -223,7 +223,7 @@ def test_lag_never_falls_below_nothing(told: ThreadedBroker, raw: RawClient) -> 
 
 
 def pauses(monkeypatch: pytest.MonkeyPatch, of: ModuleType) -> list[float]:
-    """The pauses that a module makes between slices of its work, while they are made."""
+    """Return the list of pauses that a module makes between slices of its work."""
     made: list[float] = []
     sleep = asyncio.sleep
 
@@ -334,7 +334,7 @@ def join(alone: HostFixture, group: str = "g") -> asyncio.Future[Any]:
 
 
 def test_nothing_is_told_that_a_crash_could_take_back() -> None:
-    """At each event the generation it speaks of is in the shard's log, and durable."""
+    """When an event is published, its generation is durable in the shard's log."""
 
     async def scenario() -> None:
         alone = await HostFixture().open()
@@ -380,7 +380,7 @@ def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads(is_killed
         servers = process.bootstrap_servers
         with RawClient(servers) as raw:
             joined = group_requests.join_and_sync(raw, "g")
-            if is_killed:  # which may cost the events of the last moment
+            if is_killed:  # a kill may lose the latest events
                 read(servers, until("assigned"))
                 process.kill()
             else:

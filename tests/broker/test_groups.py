@@ -1,4 +1,4 @@
-"""Groups over the wire: what clients may ask, and what the broker does around its coordinator."""
+"""Group requests over the wire, and the work of the broker around its coordinator."""
 
 from __future__ import annotations
 
@@ -50,9 +50,6 @@ def other(broker):
 def topic(raw):
     create(raw, "t", 3)
     return "t"
-
-
-# A group's life.
 
 
 def test_two_members_share_and_one_leaves(raw, other):
@@ -149,7 +146,7 @@ def test_many_groups_in_one_request(raw, topic):
 
 
 def test_the_same_group_many_times_is_answered_once(raw, topic):
-    """Else a request of a few bytes an id would be answered with megabytes."""
+    """Otherwise a small request could produce a response of megabytes."""
     commit(raw, "g", topic, 1)
     described = raw.request(
         DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"] * 3000 + ["h"])
@@ -162,7 +159,7 @@ def test_the_same_group_many_times_is_answered_once(raw, topic):
 
 
 class Heard(ApiCall):
-    """A request whose response goes nowhere."""
+    """A request whose response is discarded."""
 
     body = None
 
@@ -171,7 +168,7 @@ class Heard(ApiCall):
 
 
 def test_a_request_about_many_groups_holds_up_nobody():
-    """They are asked some at a time, and whoever else wants something is served in between."""
+    """They are handled in slices, and other requests are served in between."""
     names = [f"g{n}" for n in range(10_000)]
 
     async def story():
@@ -192,9 +189,6 @@ def test_a_request_about_many_groups_holds_up_nobody():
     asyncio.run(story())
 
 
-# What cannot be.
-
-
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 99, 1_800_001, 2**31 - 1])
 def test_session_timeouts_out_of_bounds(raw, timeout_ms):
     answer = raw.request(JOIN_GROUP, join_request("g", session_timeout_ms=timeout_ms))
@@ -209,7 +203,7 @@ def test_any_rebalance_timeout(raw, timeout_ms, version):
         request = join_request("g", joined.member_id, rebalance_timeout_ms=timeout_ms)
         joined = raw.request(JOIN_GROUP, request, version)
     assert joined.error_code == 0
-    assert leave(raw, "g", joined.member_id) in (0, 25)  # 25: it had no time to sync
+    assert leave(raw, "g", joined.member_id) in (0, 25)  # 25: the member had no time to sync
     join_and_sync(raw, "g")
 
 
@@ -222,13 +216,13 @@ def test_an_empty_group_id(raw, topic):
     leaving = LeaveGroupRequest(group_id="", members=[LeaveGroupMember(member_id="m")])
     assert raw.request(LEAVE_GROUP, leaving).error_code == invalid
     assert raw.request(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[""])).results[0].error_code
-    assert commit(raw, "", topic, 1) == 0  # as Kafka, for clients of old that had no group
+    assert commit(raw, "", topic, 1) == 0  # as in Kafka, for old clients without groups
     assert fetch_offsets(raw, "") == {("t", 0): 1}
 
 
 @pytest.mark.parametrize("size", [1_000, 32_767])
 def test_long_names_of_all_kinds(broker, topic, size):
-    """As long as the protocol can say: whatever has to be made of them must still fit."""
+    """Names of the maximum length of the protocol must fit into the stored records."""
     with RawClient(broker.bootstrap_servers, client_id="c" * size) as raw:
         group = "g" * size
         options = {
@@ -269,7 +263,7 @@ def test_any_retention_of_an_old_client(raw, topic, version, retention_ms):
 
 @pytest.mark.parametrize("offset", [0, 2**63 - 1, -1, -(2**63)])
 def test_any_offset(raw, topic, offset):
-    """Kafka looks at no offset; what it means is for the group to know."""
+    """As in Kafka, committed offsets are not validated."""
     assert commit(raw, "g", topic, offset) == 0
     assert fetch_offsets(raw, "g", {"t": [0]}) == {("t", 0): offset}
 

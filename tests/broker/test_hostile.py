@@ -1,8 +1,9 @@
-"""Bytes that no client should send: the connection ends, one line says why, nobody else notices.
+"""Invalid bytes from clients: the connection is closed, one line is logged, other clients are
+served.
 
-Each vulnerability of Kafka's that concerns frames, allocation or decompression is named where it
-is tried; a follower's fetch (CVE-2018-1288) is in ``test_fetch``, telemetry (CVE-2026-111073) in
-``test_cluster``, and what the decoders alone do in ``tests/wire``.
+Each Kafka vulnerability about frames, allocation or decompression is named at its test. A
+follower's fetch (CVE-2018-1288) is in ``test_fetch``, telemetry (CVE-2026-111073) in
+``test_cluster``, and the decoders alone are in ``tests/wire``.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def hostile(broker):
 
 @pytest.fixture
 def lines(caplog):
-    """The lines in which the broker says that it closes a connection."""
+    """Return the log lines about closed connections."""
 
     def found() -> list[str]:
         said = [r.getMessage() for r in caplog.records if r.name.startswith("partage.broker")]
@@ -65,7 +66,7 @@ def lines(caplog):
 
 
 def header(api_key: int, version: int, *, flexible: bool = False) -> bytes:
-    """A request's header, with an empty client id."""
+    """Return a request header with an empty client id."""
     return struct.pack(">hhih", api_key, version, 1, 0) + (b"\x00" if flexible else b"")
 
 
@@ -79,12 +80,9 @@ def is_unharmed(raw: RawClient) -> bool:
     return time.monotonic() - began < 2
 
 
-# Frames.
-
-
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 100 * MB + 1, 2**31 - 1])
 def test_a_length_that_cannot_be(hostile, raw, lines, size):
-    """CVE-2022-34917: what is claimed must not be allocated."""
+    """CVE-2022-34917: a claimed size must not be allocated."""
     with PeakMemory() as peak:
         hostile.send_bytes(struct.pack(">i", size))
         assert hostile.is_closed()
@@ -102,7 +100,7 @@ def test_another_protocol(hostile, lines, text):
 
 
 def test_large_claims_cost_what_has_arrived(broker, raw):
-    """CVE-2022-34917 again, by clients that claim 100 MB each and send little of it."""
+    """CVE-2022-34917: clients that claim 100 MB each and send little of it."""
     clients = [RawClient(broker.bootstrap_servers) for _ in range(20)]
     with PeakMemory() as peak:
         for client in clients:
@@ -117,11 +115,11 @@ def test_large_claims_cost_what_has_arrived(broker, raw):
     {"queued.max.request.bytes": "8000000", "socket.request.max.bytes": "4000000"}
 )
 def test_all_large_requests_together_have_a_limit(broker, raw):
-    """Those that do not fit are not read on until others are done; small ones go on."""
+    """Requests that do not fit wait for others; small requests are still served."""
     create(raw, "t")
     pool = broker.broker.server.memory_pool
     clients = [RawClient(broker.bootstrap_servers) for _ in range(6)]
-    # Two frames nearly whole take most of it, four more cannot even begin.
+    # Two frames that are nearly complete take most of the memory; four more cannot even begin.
     for client in clients:
         client.send_bytes(struct.pack(">i", 3_900_000) + header(3, 1) + bytes(3_000_000))
         is_unharmed(raw)
@@ -140,7 +138,7 @@ def test_all_large_requests_together_have_a_limit(broker, raw):
     {"queued.max.request.bytes": "8000000", "socket.request.max.bytes": "4000000"}
 )
 def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
-    """All begin at the same time, and no two fit together once they have grown."""
+    """All begin at the same time, and no two fit together at their full size."""
     create(raw, "t")
     pool = broker.broker.server.memory_pool
     clients = [RawClient(broker.bootstrap_servers, timeout_s=20) for _ in range(12)]
@@ -170,7 +168,7 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
 )
 @pytest.mark.parametrize("sent", [1_500_000, 2_000_000])
 def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sent):
-    """All memory for a request behind a fetch that nothing ends, partly or wholly sent."""
+    """A request with all memory, partly or completely sent, behind a fetch that never ends."""
     create(raw, "t")
     keeper = RawClient(broker.bootstrap_servers)
     keeper.send(
@@ -194,22 +192,29 @@ def test_large_groups_requests_have_a_lower_limit(hostile, lines):
     assert "JoinGroup request has" in line
 
 
-# APIs and versions.
-
-
 @pytest.mark.parametrize(
-    ("key", "version"), [(0, 2), (0, 13), (1, 3), (1, 18), (9, 10), (4, 0), (71, 0), (999, 0),
-                         (-1, 0), (3, -1), (17, 0), (36, 0)]
-)  # fmt: skip
+    ("key", "version"),
+    [
+        (0, 2),
+        (0, 13),
+        (1, 3),
+        (1, 18),
+        (9, 10),
+        (4, 0),
+        (71, 0),
+        (999, 0),
+        (-1, 0),
+        (3, -1),
+        (17, 0),
+        (36, 0),
+    ],
+)
 def test_an_unknown_api_or_version_closes_the_connection(hostile, raw, lines, key, version):
     hostile.send_bytes(framed(header(key, version) + bytes(20)))
     assert hostile.is_closed()
     (line,) = lines()
     assert f"version {version} is not supported" in line
     assert is_unharmed(raw)
-
-
-# Headers.
 
 
 @pytest.mark.parametrize("request_bytes", [b"\x00", b"\x00\x03\x00\x01\x00\x00\x00"])
@@ -234,9 +239,9 @@ def test_a_client_id_that_is_not_text(hostile, lines):
 
 @pytest.mark.parametrize("count", [b"\x41", b"\x7f", b"\xff\x01", HUGE, b"\xff" * 12])
 def test_tags_in_a_header(hostile, raw, lines, count):
-    """CVE-2026-111115: millions of objects from the tags in a request's header."""
+    """CVE-2026-111115: millions of objects from the tags of a request header."""
     request = struct.pack(">hhih", 12, 4, 1, 0) + count + b"\x00\x00" * 2_000_000
-    hostile.send_bytes(framed(API_REQUEST))  # the first one compiles what it needs
+    hostile.send_bytes(framed(API_REQUEST))  # the first request compiles its decoder
     hostile.receive_frame()
     with PeakMemory() as peak:
         hostile.send_bytes(framed(request))
@@ -250,15 +255,13 @@ API_REQUEST = struct.pack(">hhih", 18, 0, 1, 0)
 
 
 def test_unknown_tags_are_skipped(raw):
-    """Up to 64, in header and body: that is how newer clients say more."""
+    """Up to 64, in header and body: newer clients may send more fields."""
     tags = b"\x40" + b"".join(encode_uvarint(100 + n) + b"\x02ab" for n in range(64))
     request = struct.pack(">hhih", 18, 3, 1, 0) + tags + b"\x02a\x02b" + tags
     raw.send_bytes(framed(request))
     answer = API_VERSIONS.decode_response(3, raw.receive_frame(), 4)
     assert answer.error_code == 0
 
-
-# Bodies.
 
 GROUP = b"\x02g"
 
@@ -288,7 +291,7 @@ GROUP = b"\x02g"
     ],
 )
 def test_a_body_that_is_not_what_it_says(hostile, raw, lines, api, version, body):
-    """CVE-2026-111108 and the like: counts, lengths and varints are checked before all else."""
+    """CVE-2026-111108 and similar: counts, lengths and varints are checked first."""
     hostile.request(API_VERSIONS, ApiVersionsRequest())
     with PeakMemory() as peak:
         hostile.send_bytes(
@@ -302,7 +305,7 @@ def test_a_body_that_is_not_what_it_says(hostile, raw, lines, api, version, body
 
 @pytest.mark.parametrize("api", [a for k, a in APIS.items() if k not in (17, 18, 36, 75)], ids=repr)
 def test_a_frame_of_zeros_or_ones(broker, raw, api):
-    """Whatever comes of it, somebody else is served, and nothing inside the broker fails."""
+    """Another client is served whatever the result is, and no handler fails."""
     for filling in (b"\x00", b"\x01", b"\xff", b"\x7f"):
         for version in (api.version_min, api.version_max):
             with RawClient(broker.bootstrap_servers) as other:
@@ -313,7 +316,7 @@ def test_a_frame_of_zeros_or_ones(broker, raw, api):
 
 
 def test_structures_cost_no_more_than_a_request_may(hostile, raw):
-    """Six bytes on the wire can be 400 in memory: a 6 MB request once took 430 MB."""
+    """Six bytes on the wire can take 400 in memory: a 6 MB request once took 430 MB."""
     head = header(0, 8) + struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t"
     frame = framed(head + struct.pack(">i", 700_000) + struct.pack(">ii", 0, -1) * 700_000)
     with PeakMemory() as peak:
@@ -324,7 +327,7 @@ def test_structures_cost_no_more_than_a_request_may(hostile, raw):
 
 
 def test_a_flood_of_requests_with_many_structures(broker, raw):
-    """As many at a time as one client can have under way."""
+    """As many requests as one client can have in flight."""
     create(raw, "t")
     count = 1_900
     body = struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t" + struct.pack(">i", count)
@@ -339,7 +342,7 @@ def test_a_flood_of_requests_with_many_structures(broker, raw):
 
 
 def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
-    """4,000 fetches fit into what is read at a time; their answers must not all be made first."""
+    """4,000 fetches fit into one read; their responses must not all be created first."""
     create(raw, "t")
     for _ in range(4):
         produce(raw, "t", batch(b"x" * 450_000))
@@ -354,11 +357,8 @@ def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
     assert peak.bytes < 40 * MB
 
 
-# Nobody else.
-
-
 def test_a_malformed_request_harms_no_other(broker, raw, hostile):
-    """Not those of the same client before it either."""
+    """Nor earlier requests of the same client."""
     create(raw, "t")
     good = hostile.frame(PRODUCE, produce_request("t", batch(b"kept")))
     hostile.send_bytes(good + framed(header(3, 1) + struct.pack(">i", 99)))

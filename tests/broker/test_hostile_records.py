@@ -1,4 +1,4 @@
-"""Records that no client should send: they are stored as they are, or refused; none is a bomb."""
+"""Invalid records: they are stored unchanged or refused, without unpacking a bomb."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ BOMB = 16 * MB
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
 def test_a_decompression_bomb_is_not_unpacked(raw, codec):
-    """CVE-2026-111073, CVE-2023-34455: an ordinary topic stores what is packed as it is."""
+    """CVE-2026-111073, CVE-2023-34455: a topic that is not compacted stores compressed batches
+    unread.
+    """
     create(raw, "t")
     packed = compress(codec, bytes(BOMB))
     made = wrapped(packed, codec)
@@ -30,7 +32,7 @@ def test_a_decompression_bomb_is_not_unpacked(raw, codec):
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
 def test_nor_where_keys_have_to_be_looked_at(raw, codec):
-    """A compacted topic looks into its records: within limits, and what is no record is refused."""
+    """A compacted topic decodes the records, within limits, and refuses invalid ones."""
     create(raw, "table", cleanup_policy="compact")
     made = wrapped(compress(codec, bytes(BOMB)), codec)
     with PeakMemory() as peak:
@@ -43,14 +45,14 @@ def test_nor_where_keys_have_to_be_looked_at(raw, codec):
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
 @pytest.mark.parametrize("payload", [b"", b"\xff" * 40, b"\x82SNAPPY\x00" + b"\x7f" * 60])
 def test_what_cannot_be_unpacked(raw, codec, payload):
-    """CVE-2023-34455: lengths inside the codecs' own framing."""
+    """CVE-2023-34455: lengths inside the framing of the codecs."""
     create(raw, "table", cleanup_policy="compact")
     assert produce(raw, "table", wrapped(payload, codec)).error_code == 87
     assert offset_range(raw, "table") == (0, 0)
 
 
 def wrapped(payload: bytes, codec: int) -> bytes:
-    """A batch that claims to hold one record in ``payload``."""
+    """Return a batch that claims to hold one record in ``payload``."""
     made = bytearray(batch(b"x", compression=codec)[:61] + payload)
     struct.pack_into(">i", made, 8, len(made) - 12)
     return sealed(bytes(made))

@@ -1,8 +1,8 @@
-"""Killing the broker under load, again and again: nothing that was acknowledged is lost.
+"""Repeated kills of the broker under load: nothing acknowledged is lost.
 
-Idempotent producers write and a group of two reads and commits while the broker gets SIGKILL at
-moments that a seed decides, counted in acknowledged records. What a power cut does to bytes that
-were not synced is for the crash disk of ``tests/log``; here it is processes, sockets and clients.
+Idempotent producers write and a group of two reads and commits. A seed decides when the broker gets
+SIGKILL, counted in acknowledged records. Loss of bytes that were not synced is tested with the
+crash disk of ``tests/log``; this test covers processes, sockets and clients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Place = tuple[int, int]  # partition and offset
 
 
 class Told:
-    """What clients were told; waits are for its growth. Used by all their threads."""
+    """Acknowledgements that clients received; used by all their threads."""
 
     def __init__(self) -> None:
         self.acked: dict[Place, bytes] = {}
@@ -57,7 +57,7 @@ class Told:
 
 
 def produce(servers: str, name: int, told: Told, stopping: threading.Event) -> None:
-    """Send numbered values for as long as the broker is to be killed; each is sent once."""
+    """Send numbered values until the broker is no longer killed; each is sent once."""
     producer = Producer(
         {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2, **SOON}
     )
@@ -81,7 +81,7 @@ def produce(servers: str, name: int, told: Told, stopping: threading.Event) -> N
 
 
 def consume(servers: str, name: int, told: Told, stopping: threading.Event) -> None:
-    """Read in the group and commit what was read; a commit that fails is made up for by a later."""
+    """Read in the group and commit; a later commit makes up for a failed one."""
 
     def on_assign(consumer: object, partitions: list[TopicPartition]) -> None:
         with told.changing():
@@ -122,7 +122,7 @@ def consume(servers: str, name: int, told: Told, stopping: threading.Event) -> N
 
 
 def kept(servers: str) -> dict[Place, bytes]:
-    """Everything that the topic holds."""
+    """Return all records of the topic."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "auditor", "enable.partition.eof": True}
     )
@@ -140,7 +140,7 @@ def kept(servers: str) -> dict[Place, bytes]:
 
 
 def commits(servers: str) -> dict[int, int]:
-    """What the group has committed by partition."""
+    """Return the committed offsets of the group by partition."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": GROUP})
     asked = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
     found = {each.partition: each.offset for each in consumer.committed(asked, PATIENCE_S)}

@@ -1,4 +1,4 @@
-"""Where a shard's log is damaged."""
+"""Damage in the log of a shard."""
 
 from __future__ import annotations
 

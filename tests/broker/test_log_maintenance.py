@@ -1,4 +1,4 @@
-"""Retention and compaction beside everything else that is done to the same files."""
+"""Retention and compaction, concurrent with other work on the same files."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FIRST = "t-0/00000000000000000000.log"
 
 
 class PausingDisk(RealDisk):
-    """Holds a compaction up until it is told to go on: where it reads the log, or where it has read
-    all and writes what stays.
+    """A disk that pauses a compaction: while it reads the log, or when it writes the remaining
+    records.
     """
 
     def __init__(self, root: Path, *, in_reading: bool = False) -> None:
@@ -55,7 +55,7 @@ class PausingDisk(RealDisk):
 
 
 class Running:
-    """A broker on a disk of its own, and short forms of what is done with it."""
+    """A broker on its disk, with short forms of requests."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -63,7 +63,7 @@ class Running:
         self.at_ms = broker._clock.now_ms() - 1_000_000
 
     async def create(self, **configs: str) -> None:
-        """The topic; configs with ``_`` for ``.``."""
+        """Create the topic; in config names write ``_`` for ``.``."""
         named = {name.replace("_", "."): value for name, value in configs.items()}
         await self.hosted.create("t", 1, named)
 
@@ -74,7 +74,7 @@ class Running:
         return found
 
     async def produce(self, *values: bytes) -> None:
-        """One batch, and so one segment where they are closed after a millisecond, for each."""
+        """Append one batch per value; with segments of one millisecond, each is a segment."""
         for value in values:
             self.at_ms += 10
             told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
@@ -89,7 +89,7 @@ class Running:
         return [record[3] for blob in blobs for record in decode_records(blob)]
 
     async def paused_round(self, disk: PausingDisk) -> asyncio.Task[None]:
-        """A round of housekeeping that has begun to compact."""
+        """Start a maintenance run that has begun to compact."""
         begun = asyncio.create_task(self.broker._maintenance.run_once())
         assert await asyncio.to_thread(disk.has_paused.wait, 20)
         return begun
@@ -105,7 +105,7 @@ async def stopped(disk: RealDisk, run: Running) -> None:
 
 
 async def while_paused(disk: PausingDisk, work: Coroutine[Any, Any, Any]) -> None:
-    """Begin something; a tenth of a second is enough for whoever doesn't wait for the pause."""
+    """Start work and give it a tenth of a second; work that waits for the pause does not end."""
     task = asyncio.create_task(work)
     await asyncio.wait({task}, timeout=0.1)
     disk.may_go_on.set()
@@ -190,7 +190,7 @@ def test_a_partition_opened_again_is_not_compacted_by_who_had_it_before(tmp_path
 
 
 class NotRenamingDisk(RealDisk):
-    """Fails to rename the second file of a compaction, once."""
+    """A disk that fails to rename the second file of a compaction, once."""
 
     renamed = 0
 
@@ -242,7 +242,7 @@ def test_a_broker_ends_without_the_compaction_that_it_has_begun(tmp_path: Path) 
 
 def test_of_two_deletions_of_records_the_later_one_stays(tmp_path: Path) -> None:
     class Slow(RealDisk):
-        """Holds up the first step's marker."""
+        """A disk that delays the first checkpoint."""
 
         is_next = False
         has_paused, may_go_on = threading.Event(), threading.Event()

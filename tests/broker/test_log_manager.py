@@ -1,4 +1,4 @@
-"""The list of topics on a disk that takes no more: nothing changes, and the broker goes on."""
+"""Changes of topics on a full disk: nothing changes, and the broker continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = BrokerSettings(offsets_partitions=1)
 
 
 class FullDisk(RealDisk):
-    """Has no room for another list of topics while it is full."""
+    """A disk without space for a new catalogue file while it is full."""
 
     is_full = False
 
@@ -38,7 +38,7 @@ def edited(configs: dict[str, str]) -> None:
 
 
 async def changed(broker: Broker) -> list[LocalTopic | Refusal | None]:
-    """Each change that there is of a topic."""
+    """Try each kind of topic change."""
     hosted = broker.log_manager
     return [
         await hosted.create("new", 2, {}),

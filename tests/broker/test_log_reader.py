@@ -1,4 +1,4 @@
-"""Reading beside the loop."""
+"""Reads outside the event loop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from partage.log.segments.timestamp_lookup import TimestampAndOffset
 
 
 def test_who_looks_for_a_time_holds_up_nobody(tmp_path: Path) -> None:
-    """It may have to walk over a whole segment."""
+    """A lookup may scan a whole segment."""
 
     async def story() -> None:
         disk, may_go_on = RealDisk(tmp_path), threading.Event()
 
         def search() -> TimestampAndOffset | None:
-            assert may_go_on.wait(5), "nobody else had his turn"
+            assert may_go_on.wait(5), "the event loop was blocked"
             return TimestampAndOffset(3, 7)
 
         def fails() -> TimestampAndOffset | None:
-            raise DamagedLogError("t-0/x.log", 5, "it is gone")
+            raise DamagedLogError("t-0/x.log", 5, "the file does not exist")
 
         asyncio.get_running_loop().call_soon(may_go_on.set)
         found = await LogReader(disk).look_up_timestamps([search, fails, lambda: None])

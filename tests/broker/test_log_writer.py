@@ -1,4 +1,4 @@
-"""The writer's thread and its callbacks go on whatever fails."""
+"""The thread and the callbacks of the log writer continue after failures."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_one_callback_that_fails_keeps_nobody_else_waiting(
 
         writer.submit(HELLO, failing)
         assert await written(writer, HELLO) is None  # in the same group
-        assert await written(writer, HELLO) is None  # in the next one
+        assert await written(writer, HELLO) is None  # in the next group
         await asyncio.wait_for(writer.close(), 10)
 
     asyncio.run(story())
     (told,) = [r for r in caplog.records if r.exc_info]
     assert told.getMessage() == "a write callback failed"
-    caplog.clear()  # it was ordered, so the fixture that looks for faults need not see it
+    caplog.clear()  # an expected failure; the fixture `no_faults` must not see it
 
 
 def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
@@ -75,7 +75,7 @@ def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
 
 
 class RecordingDisk(RealDisk):
-    """Notes what happens to the markers."""
+    """A disk that records the writes of checkpoints."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -94,7 +94,7 @@ class RecordingDisk(RealDisk):
 
 
 def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
-    """An older one after a newer one would not be wrong for long, and would be for nothing."""
+    """An older checkpoint after a newer one would be useless."""
 
     async def story() -> None:
         disk = RecordingDisk(tmp_path)
@@ -111,7 +111,7 @@ def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
 def test_a_marker_is_written_soon_even_if_nothing_else_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or damage to the last records before a long silence would pass for a torn tail."""
+    """Otherwise damage to the last records before a long pause would look like a torn tail."""
     monkeypatch.setattr(log_writer, "CHECKPOINT_INTERVAL_S", 0.01)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""A broker that stands still for a while: stopped by a signal, or with its machine."""
+"""A broker that is stalled for a while: stopped by a signal, or with its machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_who_beats_meanwhile_is_not_expired_for_it(
         os.kill(partage_broker_process.pid, signal.SIGSTOP)
         try:
             raw.send(HEARTBEAT, heartbeat_request("g", joined))
-            time.sleep(1.5)  # it is the session that has to run out, by the broker's own clock
+            time.sleep(1.5)  # the session must expire by the broker's clock
         finally:
             os.kill(partage_broker_process.pid, signal.SIGCONT)
         assert raw.receive().error_code == 0
@@ -36,6 +36,6 @@ def test_who_does_not_is_expired_a_little_later(partage_broker_process: BrokerPr
     with RawClient(partage_broker_process.bootstrap_servers) as raw:
         join_and_sync(raw, "g", session_timeout_ms=1000)
         os.kill(partage_broker_process.pid, signal.SIGSTOP)
-        time.sleep(2.0)  # as above: two sessions
+        time.sleep(2.0)  # two sessions
         os.kill(partage_broker_process.pid, signal.SIGCONT)
         eventually(lambda: describe_group(raw, "g").group_state == "Empty")

@@ -1,4 +1,4 @@
-"""The budget of large requests, by itself."""
+"""The memory pool of large requests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_who_waits_and_goes_away_lets_others_through():
     large = LargeFrame(9 * MB, b"", budget, lambda: calls.append(1))
     small = LargeFrame(2 * MB, b"", budget, lambda: calls.append(2))
     assert large.is_waiting_for_memory
-    assert small.is_waiting_for_memory, "who has nothing waits behind others"
+    assert small.is_waiting_for_memory, "a request without memory waits behind other requests"
     large.cancel()
     assert calls == [2]
     holder.cancel()
@@ -70,7 +70,7 @@ def test_who_waits_and_goes_away_lets_others_through():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_all_come_through_in_the_end(seed):
-    """Frames of any size that arrive in any order, each served as soon as it is whole."""
+    """Frames of any size that arrive in any order; each is served once it is complete."""
     rng = Random(seed)
     limit = 10 * MB
     budget = MemoryPool(limit)

@@ -1,4 +1,4 @@
-"""Metadata: who is asked about, who is there, and who is made by being asked about."""
+"""Metadata: topics, brokers, and automatic creation of topics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_all_topics_and_none(raw):
     create(raw, "t")
     everything = {"t": False, "__consumer_offsets": True}
     assert {t.name: t.is_internal for t in ask(raw, None).topics} == everything
-    assert ask(raw, [], 0).topics[0].name  # v0 cannot say null
+    assert ask(raw, [], 0).topics[0].name  # in version 0 an empty list means all topics
     assert len(ask(raw, [], 0).topics) == 2
     assert ask(raw, [], 1).topics == []
     assert ask(raw, []).topics == []
@@ -55,20 +55,17 @@ def test_by_id(raw):
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_ids_in_versions_that_could_not_answer(raw, version):
-    """An answer without a name cannot be told in them; Kafka refuses too."""
+    """Their responses cannot omit the name; Kafka refuses too."""
     topic = MetadataRequestTopic(name=None, topic_id=b"\x01" * 16)
     (answered,) = ask(raw, [topic], version).topics
     assert (answered.name, answered.error_code) == ("", ErrorCode.INVALID_REQUEST)
 
 
 def test_a_topic_asked_for_many_times_is_described_once(raw):
-    """Else a request of a few bytes a name would be answered with megabytes."""
+    """Otherwise a small request could produce a response of megabytes."""
     create(raw, "wide", 1000)
     answer = ask(raw, [MetadataRequestTopic(name="wide") for _ in range(3000)])
     assert len(answer.topics) == 1
-
-
-# Creation by being asked for.
 
 
 @pytest.mark.partage_broker({"num.partitions": "3"})

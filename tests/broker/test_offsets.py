@@ -43,9 +43,6 @@ def topic(raw):
     return "t"
 
 
-# ListOffsets.
-
-
 @pytest.mark.parametrize("version", range(LIST_OFFSETS.version_min, LIST_OFFSETS.version_max + 1))
 def test_both_ends_in_every_version(raw, topic, version):
     last, first = (list_offset(raw, topic, end, version=version) for end in (LATEST, EARLIEST))
@@ -114,9 +111,6 @@ def test_errors_are_each_partitions_own(raw, topic):
     assert [p.offset for t in answered for p in t.partitions] == [-1, -1, 5]
 
 
-# OffsetForLeaderEpoch.
-
-
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize(("epoch", "end"), [(0, (0, 5)), (1, (-1, -1)), (-1, (-1, -1))])
 def test_the_end_of_an_epoch(raw, topic, version, epoch, end):
@@ -137,9 +131,6 @@ def test_the_end_of_an_epoch_where_there_is_no_partition(raw, topic):
     request = OffsetForLeaderEpochRequest(topics=topics)
     (answered,) = raw.request(OFFSET_FOR_LEADER_EPOCH, request).topics
     assert [p.error_code for p in answered.partitions] == [3, 75]
-
-
-# DeleteRecords.
 
 
 def delete_records(raw, topic, offset, partition=0, version=2):

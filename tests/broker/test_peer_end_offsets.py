@@ -1,4 +1,4 @@
-"""Asking other brokers where their partitions end."""
+"""End offsets of partitions of other brokers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 30
 
 
 class FakeClusterView(SingleBrokerView):
-    """Broker 1, and neighbours at these addresses."""
+    """Broker 1, and other brokers at these addresses."""
 
     def __init__(self, addresses: Mapping[int, str]) -> None:
         super().__init__(BrokerNode(node_id=1, host="h", port=1, cluster_id="c"))
@@ -44,7 +44,7 @@ class FakeClusterView(SingleBrokerView):
 
 @pytest.fixture
 def silent_peer() -> Iterator[str]:
-    """Where somebody listens who never says a word."""
+    """Yield the address of a peer that accepts connections but never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -57,7 +57,7 @@ def closed_port() -> str:
 
 @pytest.fixture
 def scripted_peer() -> Iterator[Callable[[bytes], str]]:
-    """Somebody who answers every connection with the same bytes."""
+    """Yield a function that starts a peer which sends the same bytes on each connection."""
     servers: list[socket.socket] = []
 
     def start(answer: bytes) -> str:
@@ -79,7 +79,7 @@ def scripted_peer() -> Iterator[Callable[[bytes], str]]:
 
 
 async def follower_of(*topics: tuple[str, tuple[int, ...]]) -> BrokerFixture:
-    """Broker 1, which knows these topics, and who holds their partitions."""
+    """Return broker 1 with these topics, and the brokers of their partitions."""
     one = await BrokerFixture().start()
     for number, (name, brokers) in enumerate(topics):
         await one.topics.put(name, made(f"{number:032x}", *brokers), name)
@@ -90,7 +90,7 @@ async def follower_of(*topics: tuple[str, tuple[int, ...]]) -> BrokerFixture:
 def fetch_ends(
     street: Mapping[int, str], brokers: tuple[int, ...], patience_s: float = PATIENCE_S
 ) -> dict[TopicPartition, int]:
-    """What is heard of all partitions of ``t``, placed like that."""
+    """Return the end offsets of all partitions of ``t`` with this placement."""
 
     async def scenario() -> dict[TopicPartition, int]:
         one = await follower_of(("t", brokers))

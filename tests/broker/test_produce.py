@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused and how, and what stands in the log afterwards."""
+"""Produce: accepted batches, refused batches, and the content of the log."""
 
 from __future__ import annotations
 
@@ -43,9 +43,6 @@ def producer(raw):
         INIT_PRODUCER_ID,
         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0),
     ).producer_id
-
-
-# What is taken.
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -94,7 +91,7 @@ def test_a_request_without_topics_is_answered_at_once(raw):
 
 @pytest.mark.parametrize("codec", Compression)
 def test_batches_come_back_as_they_were_sent_but_for_their_place(raw, topic, codec):
-    """Offset, length and leader epoch are the broker's; from the checksum on nothing changes."""
+    """The broker sets offset, length and leader epoch; from the checksum on nothing changes."""
     sent = batch(b"a" * 1000, b"b" * 1000, compression=codec)
     produce(raw, topic, batch(b"first"))
     produce(raw, topic, sent)
@@ -124,11 +121,8 @@ def test_a_topic_may_carry_the_brokers_time(raw):
     assert list_offset(raw, "stamped", NOW_MS + 1000).timestamp_ms == result.log_append_time_ms
 
 
-# What is refused.
-
-
 def refused(raw, *batches, topic="t", **options):
-    """The error of a Produce that must change nothing."""
+    """Return the error of a Produce request that must change nothing."""
     before = offset_range(raw, topic)
     result = produce(raw, topic, *batches, **options)
     assert result.base_offset == -1
@@ -231,7 +225,8 @@ def test_times_out_of_bounds(raw):
 
 
 def test_times_are_held_to_the_wall_also_after_the_machine_slept(broker, raw, topic):
-    broker.broker._clock._offset_ns -= 2 * 3600 * 10**9  # a steady clock stood still meanwhile
+    # the monotonic clock did not run while the machine was suspended
+    broker.broker._clock._offset_ns -= 2 * 3600 * 10**9
     now = encode_batch([SimpleRecord(b"k", b"v", timestamp_ms=time.time_ns() // 1_000_000)])
     assert produce(raw, topic, now).error_code == 0
 
@@ -242,7 +237,7 @@ def test_one_bad_batch_keeps_the_good_one_before_it_out(raw, topic):
 
 
 def test_a_failure_without_acks_closes_the_connection(broker, raw, topic):
-    """The only way to tell a producer that does not listen."""
+    """It is the only way to report an error without responses."""
     with RawClient(broker.bootstrap_servers) as other:
         other.send(PRODUCE, produce_request("nothing", batch(b"a"), acks=0), is_answered=False)
         assert other.is_closed()
@@ -251,9 +246,6 @@ def test_a_failure_without_acks_closes_the_connection(broker, raw, topic):
         other.send(PRODUCE, produce_request(topic, damaged, acks=0), is_answered=False)
         assert other.is_closed()
     assert offset_range(raw, topic) == (0, 0)
-
-
-# Idempotent producers.
 
 
 def numbered(producer_id: int, sequence: int, *contents: bytes, epoch: int = 0) -> bytes:
@@ -272,7 +264,7 @@ def test_a_repeated_batch_is_answered_with_its_first_place(raw, topic, producer)
 
 
 def test_a_repetition_in_the_same_breath_waits_for_the_first(raw, topic, producer):
-    """The first one may not be on disk yet: its repetition must not be acknowledged sooner."""
+    """The first may not be durable yet; its repetition must not be acknowledged earlier."""
     made = numbered(producer, 0, b"a")
     for _ in range(3):
         raw.send(PRODUCE, produce_request(topic, made))

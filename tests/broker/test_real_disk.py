@@ -42,7 +42,7 @@ def test_each_of_many_files_is_synced_once(disk: RealDisk, monkeypatch: pytest.M
 def test_a_system_without_fdatasync(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch, full_sync_works: bool | None
 ) -> None:
-    """macOS, where it takes F_FULLFSYNC to reach the device, as far as the file system knows it."""
+    """macOS: only F_FULLFSYNC reaches the device, if the file system supports it."""
     synced: list[str] = []
 
     def full_sync(fd: int, command: int) -> None:
@@ -65,7 +65,7 @@ def test_a_system_without_fdatasync(
 def test_a_system_that_cannot_say_what_is_cached(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All is read in a thread there."""
+    """There, all reads use a thread."""
     monkeypatch.delattr(os, "RWF_NOWAIT")
     assert disk.read_cached("7", 0, 1) is None
     disk.close()
@@ -75,7 +75,7 @@ def test_a_system_that_cannot_say_what_is_cached(
 def test_a_file_that_cannot_be_synced_fails_them_all(disk: RealDisk, place: int) -> None:
     with pytest.raises(FileNotFoundError):
         disk.sync(*MANY[:place], "missing", *MANY[place:])
-    disk.sync(*MANY)  # the disk itself is none the worse
+    disk.sync(*MANY)  # the disk still works
     disk.close()
 
 

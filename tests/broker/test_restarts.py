@@ -1,4 +1,4 @@
-"""What is still there after the broker was killed, or its files were damaged meanwhile."""
+"""Durable state after the broker was killed, or its files were damaged."""
 
 from __future__ import annotations
 
@@ -54,9 +54,6 @@ def connected(process: BrokerProcess) -> Iterator[RawClient]:
 def restart(process: BrokerProcess) -> None:
     process.kill()
     process.start()
-
-
-# Groups.
 
 
 def test_a_stable_group_goes_on_without_a_rebalance(process):
@@ -116,9 +113,6 @@ def test_deleted_topics_and_their_offsets_stay_away(process):
         assert offset_range(raw, "other") == (0, 0)
 
 
-# Records.
-
-
 def test_records_and_what_was_deleted_of_them(process):
     with connected(process) as raw:
         create(raw, "t")
@@ -148,9 +142,6 @@ def test_a_producer_that_asks_again_after_the_crash_writes_nothing_twice(process
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert produce(raw, "t", batch(b"3", base_sequence=3, **mine)).base_offset == 3
         assert raw.request(INIT_PRODUCER_ID, init).producer_id > first
-
-
-# Files.
 
 
 def test_a_torn_tail_is_cut_and_kept(process):

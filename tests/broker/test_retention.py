@@ -1,4 +1,4 @@
-"""Retention, seen to by a broker that runs; what goes and when is in ``tests/log``."""
+"""Retention in a running broker; ``tests/log`` tests which records are removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def until_begins_at(raw, topic, offset):
 
 
 def test_records_too_old_go(raw):
-    create(raw, "t", retention_ms="1000")  # those of the test are of last year
+    create(raw, "t", retention_ms="1000")  # records of the test have timestamps of last year
     produce(raw, "t", batch(b"old"))
     until_begins_at(raw, "t", 1)
     assert offset_range(raw, "t") == (1, 1)

@@ -13,7 +13,7 @@ from partage.model.settings import ConnectionLimits
 
 
 def test_a_rush_of_clients_does_not_take_all_descriptors_at_a_time() -> None:
-    """Those above the limit are turned away as they come, and every one of them is answered so."""
+    """Connections above the limit are closed as they arrive."""
     allowed, rush = 20, 100
 
     async def story() -> None:

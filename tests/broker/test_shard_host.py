@@ -1,4 +1,4 @@
-"""A shard's host, alone on a loop with a log in memory: loading, also where that fails."""
+"""A shard's host with a log in memory: loading, with and without failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from partage.wire.apis.offset_fetch import (
 
 from .shard_requests import ask
 
-#: A generation whose protocol nobody chose: it can be read, but not lived in.
+#: A generation whose protocol no member supports: it can be decoded but not activated.
 IMPOSSIBLE = GroupRecord(
     group_id="impossible",
     protocol_type="consumer",
@@ -58,7 +58,7 @@ def committed(topic: str) -> OffsetRecord:
 
 
 class HostFixture:
-    """One shard with its log, and nothing else of a broker."""
+    """One shard with its log, without a broker."""
 
     async def open(self) -> HostFixture:
         self.clock = Clock()
@@ -76,7 +76,7 @@ class HostFixture:
         raise error
 
     async def stored(self, *records: Record) -> None:
-        """Put records into the log behind the host's back."""
+        """Append records to the log directly."""
         done = asyncio.get_running_loop().create_future()
         now_ms = self.clock.now_ms()
         for batch in encode_records(records, now_ms):
@@ -84,7 +84,7 @@ class HostFixture:
         assert await done is ErrorCode.NONE
 
     async def offsets(self, group_id: str = "g") -> OffsetFetchGroupResult:
-        """What a client is told of a group's offsets."""
+        """Return the group's offsets as a client gets them."""
         request = OffsetFetchRequest(groups=[OffsetFetchGroup(group_id=group_id, topics=None)])
         answer = await ask(self.host, OFFSET_FETCH, 9, request, self.clock.now_ms())
         result: OffsetFetchGroupResult = answer.groups[0]
@@ -92,7 +92,7 @@ class HostFixture:
 
 
 class CapturingHandler(logging.Handler):
-    """Waits for a line of the log."""
+    """A log handler that waits for a line."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class CapturingHandler(logging.Handler):
 def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is served by half of it, and what happened meanwhile is not forgotten."""
+    """No request is served by a partly loaded shard, and later events are kept."""
     monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)
 
     async def scenario() -> None:
@@ -133,11 +133,11 @@ def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
         alone.host.close()
 
     asyncio.run(scenario())
-    caplog.clear()  # it was ordered, so the fixture that looks for faults need not see it
+    caplog.clear()  # an expected failure; the fixture `no_faults` must not see it
 
 
 def test_offsets_of_topics_that_are_gone_are_forgotten_at_a_start() -> None:
-    """Their broker died when it had deleted a topic, and had not told the groups yet."""
+    """The broker failed after it had deleted a topic and before the groups deleted its offsets."""
 
     async def scenario() -> None:
         alone = await HostFixture().open()
@@ -173,7 +173,7 @@ def test_who_waits_until_it_is_stored_waits_through_loading_and_failures(
         alone.host.load()
         await asyncio.wait_for(waiting, 60)
         alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"later"})))
-        alone.host.unload()  # before it was stored; it is done again
+        alone.host.unload()  # before it was stored, so the event is handled again
         alone.host.load()
         await asyncio.wait_for(alone.host.wait_durable(), 60)
         again = ShardHost("", alone.store, GroupSettings(), alone.clock, lambda notice: None)

@@ -1,4 +1,4 @@
-"""A broker whose groups are being loaded serves everything else meanwhile."""
+"""A broker serves all other requests while its groups are being loaded."""
 
 from __future__ import annotations
 

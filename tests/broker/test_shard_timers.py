@@ -1,4 +1,4 @@
-"""Timers of a shard whose loop has much to do, or stands still."""
+"""Timers of a shard whose event loop is busy or stalled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .test_shard_host import HostFixture
 
 
 def silent(**sessions_ms: int) -> GroupRecord:
-    """A group at work, of whose members nothing is heard; their session timeouts."""
+    """Return a group whose members send nothing, with these session timeouts."""
     return GroupRecord(
         group_id="g",
         protocol_type="consumer",
@@ -40,7 +40,7 @@ def silent(**sessions_ms: int) -> GroupRecord:
 
 
 class ManualClock(Clock):
-    """A clock that can be put forward."""
+    """A clock that a test advances."""
 
     ahead_ms = 0
 
@@ -49,7 +49,7 @@ class ManualClock(Clock):
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
-    """A loop that goes by such a clock."""
+    """An event loop with such a clock."""
 
     clock: ManualClock
 
@@ -58,7 +58,7 @@ class ManualLoop(asyncio.SelectorEventLoop):
 
 
 class TimerFixture:
-    """A shard of silent members, and its loop's time; who has been expired."""
+    """A shard of silent members, the loop's clock, and the expired members."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -74,7 +74,7 @@ class TimerFixture:
         await asyncio.wait_for(self.host.wait_loaded(), 10)
 
     async def turn(self, ahead_ms: int, turns: int = 1) -> None:
-        """Turns of the loop, the first of which has taken so long."""
+        """Run turns of the loop; the first one takes ``ahead_ms``."""
         self.clock.ahead_ms += ahead_ms
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -85,7 +85,7 @@ class TimerFixture:
 
 
 def run_scenario(scenario: Callable[[TimerFixture], Coroutine[None, None, None]]) -> None:
-    """Run it on a loop whose time can be put forward."""
+    """Run a scenario on a loop whose clock a test advances."""
     clock = ManualClock()
 
     def made() -> ManualLoop:
@@ -104,7 +104,7 @@ def run_scenario(scenario: Callable[[TimerFixture], Coroutine[None, None, None]]
 
 @pytest.mark.parametrize("turn_ms", [110, 150, 220, 330])
 def test_however_long_turns_take_the_silent_are_taken_for_dead(turn_ms: int) -> None:
-    """How long the loop reads what has arrived is no standstill, after which timers wait."""
+    """The time for reading received requests is not a stall, after which timers would wait."""
 
     async def scenario(shard: TimerFixture) -> None:
         await shard.open(silent(m=1_000))
@@ -116,7 +116,9 @@ def test_however_long_turns_take_the_silent_are_taken_for_dead(turn_ms: int) -> 
 
 
 def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
-    """Those who fell due in the first have been; it stands still no longer than it rested."""
+    """Members due in the first stall have expired; the second stall is no longer than the grace
+    period.
+    """
 
     async def scenario(shard: TimerFixture) -> None:
         await shard.open(silent(m=1_000, n=5_000))
@@ -131,7 +133,7 @@ def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
 
 
 def test_who_falls_due_while_nobody_can_be_answered_is_waited_for() -> None:
-    """Nobody is told anything, and so sends nothing: for as long as that took it is waited."""
+    """Members get no responses and therefore send nothing; timers wait as long as that lasts."""
 
     async def scenario(shard: TimerFixture) -> None:
         await shard.open(silent(m=1_000))

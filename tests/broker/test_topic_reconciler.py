@@ -1,4 +1,4 @@
-"""A broker's disk follows the topics of its cluster, whatever comes between."""
+"""A broker applies the topics of its cluster, with interruptions and concurrent changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fatal(error: BaseException) -> None:
 
 
 class BlockingDisk(MemoryDisk):
-    """Renames nothing while it is ``busy``; ``asked`` once somebody waits for that."""
+    """A disk whose renames block while it is ``busy``; ``asked`` is set when one is blocked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class BlockingDisk(MemoryDisk):
 
 
 class BrokerFixture:
-    """Broker 1: what it holds, and what it reads of the cluster."""
+    """Broker 1: its topics and its view of the cluster."""
 
     async def start(self) -> BrokerFixture:
         self.disk = BlockingDisk()
@@ -74,13 +74,13 @@ class BrokerFixture:
         self.forgotten.append(names)
 
     async def wait_durable(self) -> None:
-        """There are no groups."""
+        """Return at once: there are no groups."""
 
     def caught_up_epochs(self) -> dict[int, int]:
         return self.epochs
 
     def applied(self) -> AppliedDoc:
-        """What it has told of itself."""
+        """Return the document that it published."""
         path = PATHS.applied_by(1)
         return decode(path, self.zoo.nodes[path].data, AppliedDoc)
 
@@ -88,7 +88,7 @@ class BrokerFixture:
         await self.following.reconcile(self.topics, nothing)
 
     async def begin_and_cancel(self) -> None:
-        """Begin to follow on a busy disk, and wait for it no more."""
+        """Start a reconciliation on a blocked disk, and cancel the caller."""
         self.disk.occupy()
         begun = asyncio.create_task(self.reconcile())
         assert await asyncio.to_thread(self.disk.asked.wait, PATIENCE_S)
@@ -125,7 +125,7 @@ def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes(
 
 
 def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
-    """A group that came from another broker may have committed offsets of it."""
+    """A group that moved here from another broker may have committed offsets for it."""
 
     async def scenario() -> None:
         one = await BrokerFixture().start()
@@ -141,7 +141,7 @@ def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
 
 
 async def deleted_unseen() -> tuple[BrokerFixture, BrokerStores]:
-    """Brokers 1 and 2, and the grave of x, of which 1 never heard; 2 has not followed."""
+    """Brokers 1 and 2, with a tombstone of x that neither has applied; broker 1 never had x."""
     one = await BrokerFixture().start()
     two = await BrokerStores(one.zoo, 2).register()
     await two.topics.put("x", made(X, 2), "n1")
@@ -153,7 +153,9 @@ async def deleted_unseen() -> tuple[BrokerFixture, BrokerStores]:
 
 @pytest.mark.parametrize("is_here", [True, False])
 def test_what_the_groups_have_forgotten_is_not_gone_through_at_every_change(is_here: bool) -> None:
-    """All their offsets would be, while a broker that died, or is slow, keeps a grave there."""
+    """Otherwise all offsets would be scanned each time, while a failed or slow broker keeps a
+    tombstone.
+    """
 
     async def scenario() -> None:
         one, two = await deleted_unseen()
@@ -174,7 +176,7 @@ def test_what_the_groups_have_forgotten_is_not_gone_through_at_every_change(is_h
 
 
 def test_who_has_a_new_session_has_the_groups_forget_anew() -> None:
-    """What they had is lost with the session before, and shards are loaded again."""
+    """The state of the last session is discarded, and shards are loaded again."""
 
     async def scenario() -> None:
         one, _ = await deleted_unseen()
@@ -211,7 +213,7 @@ def test_a_grave_goes_when_all_have_forgotten_though_nothing_else_changes(is_dea
 
 
 def test_a_topic_that_has_the_name_of_a_grave_keeps_its_offsets() -> None:
-    """No broker makes such a topic; but if there is one, others may have taken commits for it."""
+    """No broker creates such a topic, but if it exists, it may have committed offsets."""
 
     async def scenario() -> None:
         one = await BrokerFixture().start()
@@ -229,7 +231,7 @@ def test_a_topic_that_has_the_name_of_a_grave_keeps_its_offsets() -> None:
 
 
 def test_shards_that_are_loaded_later_are_told_of() -> None:
-    """And only then: nothing is written when nothing has changed."""
+    """But nothing is written if nothing has changed."""
 
     async def scenario() -> None:
         one = await BrokerFixture().start()
@@ -303,7 +305,7 @@ def test_who_ends_waits_for_what_is_begun() -> None:
 
 @pytest.mark.parametrize("deleted", ["x", "y"])
 def test_what_is_deleted_here_meanwhile_is_deleted_the_next_time(deleted: str) -> None:
-    """While the tombstones are asked for: ``x`` is on the disk by then, ``y`` is not yet."""
+    """While the tombstones are read, ``x`` is already on the disk and ``y`` is not."""
 
     async def scenario() -> None:
         one = await BrokerFixture().start()

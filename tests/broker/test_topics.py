@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions, and what goes on meanwhile."""
+"""CreateTopics, DeleteTopics and CreatePartitions, and concurrent requests."""
 
 from __future__ import annotations
 
@@ -46,9 +46,6 @@ def names(raw):
     return {topic.name for topic in metadata(raw).topics} - {"__consumer_offsets"}
 
 
-# CreateTopics.
-
-
 @pytest.mark.parametrize("version", range(2, 8))
 def test_every_version_creates(raw, version):
     (result,) = ask_to_create(raw, creatable_topic("t", 3, retention_ms="1000"), version=version)
@@ -80,7 +77,7 @@ def test_only_to_see_whether_it_could_be_done(raw):
         ({"name": "."}, 17),
         ({"name": "a b"}, 17),
         ({"name": "x" * 250}, 17),
-        ({"name": "a.b"}, 17),  # a_b is there, and metrics could not tell the two apart
+        ({"name": "a.b"}, 17),  # a_b exists, and the two names are equal in metrics
         ({"name": "there"}, 36),
         ({"name": "__consumer_offsets"}, 36),
         ({"num_partitions": 0}, 37),
@@ -119,7 +116,7 @@ def test_the_same_topic_twice_in_a_request_is_made_not_at_all(raw):
 
 
 def test_thousands_of_names_in_a_request(raw):
-    """Nothing in it may take the square of their number."""
+    """No step may take time quadratic in the number of names."""
     results = ask_to_create(
         raw, *(creatable_topic(f"t{n}") for n in range(2000)), validate_only=True
     )
@@ -154,9 +151,6 @@ def test_the_brokers_own_numbers(raw):
     assert result.num_partitions == 4
     configs = {c.name: (c.value, c.config_source) for c in result.configs}
     assert configs["retention.ms"] == ("5000", 4)
-
-
-# DeleteTopics.
 
 
 @pytest.mark.parametrize("version", range(1, 7))
@@ -203,7 +197,7 @@ def test_a_topic_made_anew_is_empty(raw):
 
 
 def test_a_commit_to_a_topic_made_anew_stays(broker, raw):
-    """The groups forget the old one before there can be a new one, however many go with it."""
+    """Offsets for the old topic are deleted before the new one can exist."""
     going = [f"t{n}" for n in range(60)]
     assert not any(t.error_code for t in ask_to_create(raw, *map(creatable_topic, going)))
     wanted = [DeleteTopicsTopic(name=name) for name in going]
@@ -218,7 +212,7 @@ def test_a_commit_to_a_topic_made_anew_stays(broker, raw):
 
 
 def test_deleted_while_somebody_produces(broker, raw):
-    """Each request is stored or refused, and the connection stays."""
+    """Each request is stored or refused, and the connection stays open."""
     create(raw, "t")
     with RawClient(broker.bootstrap_servers) as other:
         for n in range(50):
@@ -244,9 +238,6 @@ def test_what_groups_had_committed_goes_with_the_topic(raw):
     assert fetch_offsets(raw, "g") == {("kept", 0): 6}
     assert fetch_offsets(raw, "simple", {"t": [0]}) == {("t", 0): -1}
     assert heartbeat(raw, "g", joined) == 0
-
-
-# CreatePartitions.
 
 
 def grow(raw, name, count, *, version=3, validate_only=False):

@@ -1,4 +1,4 @@
-"""Brokers of a cluster as processes of their own, to be killed, stopped and started again."""
+"""Brokers of a cluster as child processes, to be killed, stopped and restarted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OVERRIDES = {
 
 
 class ClusterBroker:
-    """One broker of a cluster; it keeps its port when it is started again."""
+    """One broker of a cluster; it keeps its port when it is restarted."""
 
     def __init__(
         self, broker_id: int, directory: Path, state: str, overrides: Mapping[str, str]
@@ -37,7 +37,7 @@ class ClusterBroker:
         self.broker_id = broker_id
         self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.directory = directory
-        #: What clients and other brokers are told, where it is not where it listens.
+        #: Address for clients and other brokers, if it is not the address of the listener.
         self.advertised = ""
         self._state = state
         self._overrides = {**OVERRIDES, **overrides}
@@ -59,7 +59,7 @@ class ClusterBroker:
         return command
 
     def launch(self) -> None:
-        """Start it without waiting for it."""
+        """Start the process without waiting for it."""
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 self.command(),
@@ -70,7 +70,7 @@ class ClusterBroker:
             )
 
     def wait_ready(self) -> None:
-        """Return once it serves."""
+        """Return once it serves requests."""
         assert self._process is not None
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
@@ -82,7 +82,7 @@ class ClusterBroker:
         self.wait_ready()
 
     def start_refused(self) -> str:
-        """Start it, and return what it said when it ended instead of serving."""
+        """Start it, expect a refusal, and return its output."""
         done = subprocess.run(
             self.command(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
@@ -102,7 +102,7 @@ class ClusterBroker:
         self.wait()
 
     def stop(self) -> None:
-        """End it cleanly."""
+        """Stop it cleanly."""
         self.send(signal.SIGTERM)
         assert self.wait() == 0, self.log_text()
 
@@ -127,7 +127,7 @@ def brokers(
     ids: Sequence[int] = (1, 2),
     overrides: Mapping[str, str] | None = None,
 ) -> Iterator[dict[int, ClusterBroker]]:
-    """Brokers that serve, by their ids."""
+    """Yield running brokers by id."""
     state = f"zookeeper://{servers}{path}"
     directory.mkdir(exist_ok=True)
     made = {n: ClusterBroker(n, directory / f"broker{n}", state, overrides or {}) for n in ids}
@@ -146,7 +146,7 @@ def brokers(
 
 
 def know_each_other(running: Mapping[int, ClusterBroker]) -> bool:
-    """Whether each of these brokers shows all of them, and has heard of groups of each."""
+    """True if each of these brokers lists all of them, and knows groups of each."""
     everybody = DescribeClusterRequest(include_cluster_authorized_operations=False)
     groups = FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(40)])
     for broker in running.values():
@@ -159,12 +159,12 @@ def know_each_other(running: Mapping[int, ClusterBroker]) -> bool:
 
 
 def bootstrap(running: Mapping[int, ClusterBroker]) -> str:
-    """The addresses of all."""
+    """Return the addresses of all brokers."""
     return ",".join(broker.address for broker in running.values())
 
 
 def create(running: Mapping[int, ClusterBroker], name: str, held_by: Sequence[int]) -> None:
-    """A topic with one partition on each of these brokers."""
+    """Create a topic with one partition on each of these brokers."""
     client = AdminClient({"bootstrap.servers": bootstrap(running), "log_level": 0})
     made = NewTopic(name, len(held_by), replica_assignment=[[broker] for broker in held_by])
     client.create_topics([made], request_timeout=30)[name].result(PATIENCE_S)

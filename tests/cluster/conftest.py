@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of a session; each test has a path of its own on it."""
+"""One ZooKeeper for all tests of a session; each test uses a separate path."""
 
 from __future__ import annotations
 

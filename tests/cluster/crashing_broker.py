@@ -1,8 +1,9 @@
-"""``partage broker`` that kills itself at one point of a group's life: python -m cluster.dying
-POINT FLAG GROUP ...; it does so once, and leaves the file FLAG.
+"""``partage broker`` that kills itself once at a given point.
 
-The points are those of the proposal, "Handling Coordinator Failures": before and after a
-generation is stored, before and after what its leader synced is.
+Usage: python -m cluster.crashing_broker POINT FLAG GROUP ...; it creates the file FLAG.
+
+The points are those of the proposal's "Handling Coordinator Failures": before and after a
+generation is stored, and before and after the leader's sync is stored.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ CRASH_POINTS = (
     "before the sync is stored",
     "after the sync is stored",
 )
-_HEADER_BYTES = 5  # of an entry
+_HEADER_BYTES = 5  # of a log entry
 
 
 def stored_groups(operations: Sequence[Operation], group: str) -> list[GroupRecord]:
-    """What a transaction stores of a group."""
+    """Return the records of a group in a transaction."""
     found = []
     for operation in operations:
         if isinstance(operation, Create) and "/log/" in operation.path:

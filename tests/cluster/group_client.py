@@ -1,4 +1,4 @@
-"""A client that looks for the coordinator and asks again, as real ones do,."""
+"""A client that looks up the coordinator and retries, as real clients do."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from partage.wire.apis.sync_group import SYNC_GROUP
 
 from .brokers import PATIENCE_S, ClusterBroker
 
-#: Loading, not available, not the coordinator: what a client meets by asking again.
+#: Loading, not available, not the coordinator: clients retry after these errors.
 RETRIABLE = (14, 15, 16)
 
 
 def error_of(answer: Any) -> int:
-    """The error of any answer of a group's APIs."""
+    """Return the error code of any response of the group APIs."""
     if getattr(answer, "groups", None):
         return int(answer.groups[0].error_code)
     if hasattr(answer, "error_code"):
@@ -37,7 +37,7 @@ def error_of(answer: Any) -> int:
 
 
 class GroupClient:
-    """Asks on behalf of one group; ``heard`` are all errors on the way."""
+    """Sends requests for one group; ``errors`` are all retriable errors it received."""
 
     def __init__(self, running: Sequence[ClusterBroker], group: str) -> None:
         self.group = group
@@ -57,11 +57,11 @@ class GroupClient:
             self._raw = None
 
     def coordinator(self) -> str:
-        """Where a broker says that the group's coordinator is."""
+        """Return the address of the group's coordinator."""
         return self.find()[1]
 
     def find(self) -> tuple[int, str]:
-        """Id and address of the coordinator, whoever of the brokers knows it."""
+        """Return id and address of the coordinator, from any broker that knows it."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             for broker in self._running:
@@ -78,7 +78,7 @@ class GroupClient:
         raise AssertionError("there is no coordinator")
 
     def request(self, api: Api[Any, Any], message: Any, version: int | None = None) -> Any:
-        """The first answer that is not a passing trouble."""
+        """Return the first response without a retriable error."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
@@ -98,10 +98,8 @@ class GroupClient:
             time.sleep(0.02)
         raise AssertionError(f"no answer but {sorted(set(self.errors))}")
 
-    # The APIs.
-
     def join(self, member_id: str = "", **options: Any) -> JoinGroupResponse:
-        """Join as clients do: with the id that was given out, anew if nobody knows it any more."""
+        """Join as clients do: with the generated id, or as a new member if the id is unknown."""
         answer = self.request(JOIN_GROUP, join_request(self.group, member_id, **options))
         while answer.error_code in (79, 25):
             member_id = answer.member_id if answer.error_code == 79 else ""
@@ -128,7 +126,7 @@ class GroupClient:
         return int(self.request(HEARTBEAT, request).error_code)
 
     def generation(self, member_id: str) -> int:
-        """The generation in which somebody else's member is: in another it has no heartbeat."""
+        """Return the generation of another client's member; in others its heartbeats fail."""
         for generation in range(1, 1000):
             if (error := self._beat(member_id, generation)) != 22:
                 assert error == 0
@@ -150,7 +148,7 @@ class GroupClient:
 def client_coordinated_by(
     running: dict[int, ClusterBroker], broker_id: int, like: Callable[[int], str] = "group{}".format
 ) -> GroupClient:
-    """A group that this broker coordinates."""
+    """Return a client for a group that this broker coordinates."""
     everybody = list(running.values())
     for number in range(200):
         client = GroupClient(everybody, like(number))

@@ -1,4 +1,4 @@
-"""The events of several brokers, as a client has them that is not ours."""
+"""Group events of several brokers, read with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Cluster = dict[int, ClusterBroker]
 
 
 def partition_leaders(running: Cluster) -> dict[int, int]:
-    """Who leads each partition of the events; -1 for one whose broker is down."""
+    """Return the leader of each events partition; -1 if its broker is down."""
     client = AdminClient({"bootstrap.servers": bootstrap(running), "log_level": 0})
     shown = client.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC]
     return {n: partition.leader for n, partition in shown.partitions.items()}
 
 
 def read_events(running: Cluster) -> dict[int, list[bytes]]:
-    """All events by partition, as a client has them that is not ours; of brokers that are up."""
+    """Return all events of live brokers by partition, read with confluent-kafka."""
     led = [n for n, leader in partition_leaders(running).items() if leader >= 0]
     values: dict[int, list[bytes]] = {n: [] for n in led}
     options = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -47,7 +47,7 @@ def read_events(running: Cluster) -> dict[int, list[bytes]]:
 
 
 def group_events(values: Mapping[int, list[bytes]], group: str) -> list[GroupEventRecord]:
-    """The events of a group in order."""
+    """Return the ordered events of a group."""
     read = [value for n in sorted(values) for value in values[n]]
     mine = [value for value in read if decode_event(value).group_id == group]
     return [decode_event(mine[place]) for place in order_by_epoch(mine)]

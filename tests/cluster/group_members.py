@@ -1,4 +1,4 @@
-"""Members of a group that go on reading and committing while brokers fail."""
+"""Members of a group that read and commit while brokers fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import PATIENCE_S, eventually
 
 from .brokers import ClusterBroker, bootstrap
 
-#: Options of librdkafka's: no long waits for a broker that comes back.
+#: librdkafka options: short delays before it reconnects to a broker.
 FAST_RECONNECT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "log_level": 0}
 
 
@@ -53,7 +53,7 @@ class ConsumerPair:
                 "enable.auto.commit": False,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "heartbeat.interval.ms": 200,
-                # Who is stopped keeps its connections: only time tells.
+                # A stopped broker keeps its connections open: only a timeout detects it.
                 "socket.timeout.ms": 3000,
                 **FAST_RECONNECT,
             }
@@ -114,16 +114,14 @@ class ConsumerPair:
 
 
 class SuppliedConsumerPair(ConsumerPair):
-    """The same with records that are written for them, in each partition in turn, while they are
-    waited for.
-    """
+    """Two members, with records written to each partition in turn while a test waits."""
 
     def __init__(
         self, running: Mapping[int, ClusterBroker], group: str, topic: str, partitions: int
     ) -> None:
         servers = bootstrap(running)
         self._topic, self._partitions = topic, partitions
-        # Or a record that was not acknowledged in time would be there twice.
+        # Without idempotence, a retried record could be stored twice.
         self._producer = Producer(
             {"bootstrap.servers": servers, "enable.idempotence": True, **FAST_RECONNECT}
         )
@@ -132,17 +130,17 @@ class SuppliedConsumerPair(ConsumerPair):
 
     @property
     def assigned(self) -> tuple[list[int], list[int]]:
-        """How much each was assigned, assignment by assignment."""
+        """Number of partitions of each member, for each of its assignments."""
         return list(self.theirs_assigned), list(self.ours_assigned)
 
     def wait_shared(self) -> None:
-        """Wait until each has half of the partitions, and has committed."""
+        """Wait until each has half of the partitions and has committed."""
         half = self._partitions // 2
         self.wait(lambda: all(sum(each) >= half for each in self.assigned))
         self.wait_commits(2)
 
     def wait_commits(self, commits: int = 5) -> None:
-        """Wait until each has committed that often from now on."""
+        """Wait for this number of further commits by each member."""
         wanted = [n + commits for n in self.committed]
 
         def committed() -> bool:
@@ -160,6 +158,6 @@ class SuppliedConsumerPair(ConsumerPair):
 
 
 def describe_group(broker: ClusterBroker, group: str) -> Any:
-    """A group, as a client sees it that knew no broker before."""
+    """Describe a group with a client that knew no broker before."""
     client = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
     return client.describe_consumer_groups([group])[group].result(PATIENCE_S)

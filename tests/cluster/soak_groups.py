@@ -1,4 +1,4 @@
-"""Groups that failures are not to harm, and how long these kept them waiting."""
+"""Groups that must survive failures unchanged, and the time they had to wait."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .group_client import GroupClient
 
 FAILOVERS = int(os.environ.get("SOAK_FAILOVERS", "50"))
 GROUPS = 20
-#: Who takes longer than this to take over does more than wait for the session to run out.
+#: A takeover that takes longer does more than wait for the session to expire.
 TAKEOVER_MAX_S = SESSION_MS / 1000 + 1
 
 Cluster = dict[int, ClusterBroker]
 
 
 class WatchedGroup:
-    """A group of one member; ``sent`` is the last offset that it tried, ``acked`` the last that was
-    acknowledged.
+    """A group of one member; ``sent`` is the last offset tried, ``acked`` the last acknowledged
+    one.
     """
 
     def __init__(self, cluster: Cluster, name: str) -> None:

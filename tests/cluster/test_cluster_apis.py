@@ -1,4 +1,4 @@
-"""What clients see of several brokers with one ZooKeeper."""
+"""Several brokers with one ZooKeeper, as clients see them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_topic_made_anew_is_another_one(cluster: Cluster) -> None:
 
 
 def test_records_and_groups_on_all_brokers(cluster: Cluster) -> None:
-    """Groups of every shard, whichever broker has it, and records of every partition."""
+    """Groups of all shards on all brokers, and records of all partitions."""
     create(admin(cluster[1]), "flights", 6)
     servers = bootstrap(cluster)
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
@@ -172,7 +172,7 @@ def test_records_and_groups_on_all_brokers(cluster: Cluster) -> None:
 
 
 def test_a_partition_of_another_brokers_is_not_served(cluster: Cluster, tmp_path: Path) -> None:
-    """NOT_LEADER_OR_FOLLOWER, so that the client looks for the leader."""
+    """NOT_LEADER_OR_FOLLOWER makes clients look up the leader."""
     create(admin(cluster[1]), "elsewhere", 3)
     shown = admin(cluster[1]).list_topics("elsewhere", timeout=PATIENCE_S).topics["elsewhere"]
     codes = {
@@ -184,7 +184,7 @@ def test_a_partition_of_another_brokers_is_not_served(cluster: Cluster, tmp_path
 
 
 def latest(address: str, topic: str, partition: int) -> int:
-    """The error of a ListOffsets sent to just this broker."""
+    """Return the error code of a ListOffsets request to one broker."""
     asked = ListOffsetsPartition(partition_index=partition, timestamp_ms=LATEST)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]

@@ -1,4 +1,4 @@
-"""A broker's place in its cluster, on a ZooKeeper in memory."""
+"""The membership of a broker, on a ZooKeeper in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS)
 
 
 class FakeWallClock:
-    """The clock of this machine, beginning some time after that of ZooKeeper's."""
+    """The clock of this machine, with an offset to ZooKeeper's clock."""
 
     def __init__(self, patch: pytest.MonkeyPatch, ahead_ms: int = 0) -> None:
         self.now_ms = NOW_MS + ahead_ms
@@ -51,11 +51,11 @@ async def until(what: Callable[[], object]) -> None:
 
 
 class MembershipFixture(BrokerFixture):
-    """Broker 1, whole but for its sockets; ``fatal`` is what ended it."""
+    """Broker 1 without its sockets; ``fatal`` is the error that ended it."""
 
     def __init__(self, timeout_ms: int = 6_000) -> None:
         self.timeout_ms = timeout_ms
-        self.before: SessionFault | None = None  # of the session, from its beginning
+        self.before: SessionFault | None = None  # for the session, from its start
         self.patch = pytest.MonkeyPatch()
 
     async def start(self) -> MembershipFixture:
@@ -78,13 +78,13 @@ class MembershipFixture(BrokerFixture):
         return self
 
     async def owns(self, group_id: str = "g") -> ShardHost:
-        """The host of a group's shard, once it is loaded."""
+        """Return the host of a group's shard, once it is loaded."""
         host = self.coordinator.host_of(group_id)
         await until(lambda: host.shard is not None)
         return host
 
     async def turns(self) -> None:
-        """Long enough for everything that waits for nobody."""
+        """Run the loop long enough for all work that does not wait for time."""
         for _ in range(200):
             await asyncio.sleep(0)
 
@@ -121,7 +121,7 @@ def run_scenario(
 
 
 def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
-    """Though the watch has not told of it yet."""
+    """Even before the watch has fired."""
 
     async def scenario(place: MembershipFixture) -> None:
         seen = RegistryView(place.cluster)
@@ -137,7 +137,7 @@ def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
 
 
 def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> None:
-    """It would be up for the others, and answer for no group ever again."""
+    """Otherwise it would stay registered without ever serving its groups again."""
 
     async def scenario(place: MembershipFixture) -> None:
         async def refuse(what: Sequence[Operation] | str) -> None:
@@ -152,7 +152,7 @@ def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> Non
 
 
 def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> None:
-    """Its lease is kept from the beginning of its session on."""
+    """Its lease is renewed from the start of the session."""
     follow, timeout_ms = TopicReconciler.reconcile, 400
 
     async def slowly(self: TopicReconciler, *topics: Any, **first: bool) -> None:
@@ -174,7 +174,7 @@ def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> 
 
 
 def test_who_was_suspended_for_longer_than_its_session_answers_nothing() -> None:
-    """Before anything has told it that the session is over."""
+    """Even before it knows that the session has ended."""
 
     async def scenario(place: MembershipFixture) -> None:
         host = await place.owns()
@@ -188,7 +188,7 @@ def test_who_was_suspended_for_longer_than_its_session_answers_nothing() -> None
 
 
 def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another() -> None:
-    """Whatever of the broker asks just then."""
+    """With any request that the broker sends at that moment."""
 
     async def scenario(place: MembershipFixture) -> None:
         begun = asyncio.Event()
@@ -213,7 +213,7 @@ def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another
 
 
 def test_a_shard_is_not_taken_back_from_who_has_it_now() -> None:
-    """A log is opened anew while it is read that another broker has come and has the shard."""
+    """A log is reopened while the registry update shows that another broker owns the shard."""
 
     async def scenario(place: MembershipFixture) -> None:
         await place.owns()
@@ -251,8 +251,8 @@ def test_clocks_that_disagree_get_a_warning(
 
     run(played())
     assert warnings(caplog) == [
-        f"this machine's clock is {each} ZooKeeper's clock: retention and timestamps of records will "
-        "differ between brokers; synchronize the clocks (NTP)"
+        f"this machine's clock is {each} ZooKeeper's clock: retention and timestamps of records "
+        "will differ between brokers; synchronize the clocks (NTP)"
         for each in told
     ]
 
@@ -273,7 +273,7 @@ def test_a_lost_connection_is_told_and_that_it_is_back(caplog: pytest.LogCapture
 def test_who_takes_long_to_arrive_does_not_take_the_clocks_to_disagree(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It registers at a first try, whose end is in doubt; at the second a minute has passed."""
+    """Its first registration has an unknown outcome; at the second try a minute has passed."""
     wall = FakeWallClock(monkeypatch)
     losing = lose_transactions()
 

@@ -1,4 +1,4 @@
-"""Commands while a broker of a cluster is down: what is left is shown, the rest is named."""
+"""Commands while a broker of a cluster is down: they show the rest and name the missing part."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 Cluster = dict[int, ClusterBroker]
 
-#: Long enough for a broker that is up, on a busy machine too.
+#: Long enough for a live broker on a busy machine.
 TIMEOUT: Final = ("--timeout-ms", 3_000)
 CONNECT_TIMEOUT: Final = ("--connect-timeout-ms", 3_000)
 
@@ -41,7 +41,7 @@ CONNECT_TIMEOUT: Final = ("--connect-timeout-ms", 3_000)
 def out_of_reach(
     zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """The second is down and nobody has noticed yet: nothing listens at the address it has told."""
+    """The second broker is down, which is not known yet: its address does not respond."""
     directory = tmp_path_factory.mktemp("out-of-reach")
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))
@@ -56,7 +56,9 @@ def out_of_reach(
 
 @pytest.fixture(scope="module")
 def departed(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The second is down, and the first knows it: what the second had has no leader."""
+    """The second broker is down, and the first one knows it: the second one's partitions have no
+    leader.
+    """
     directory = tmp_path_factory.mktemp("departed")
     with brokers(directory, zookeeper.connect_string, "/tests/departed") as running:
         prepare(running, "readers")
@@ -73,13 +75,13 @@ def departed(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(params=["out_of_reach", "departed"])
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Either."""
+    """Either of the two."""
     found: Cluster = request.getfixturevalue(request.param)
     return found
 
 
 def prepare(running: Cluster, group: str) -> None:
-    """Five records in the partition of the first broker, of which the group has read two."""
+    """Write five records to the first broker's partition; the group has read two."""
     create(running, "t", [1, 2])
     told(running)("produce", "-t", "t", "-p", 0, stdin=records("abcde"))
     client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
@@ -89,12 +91,12 @@ def prepare(running: Cluster, group: str) -> None:
 
 
 def told(running: Cluster) -> Commands:
-    """The command line, which is told of the first."""
+    """The command line, with the first broker's address."""
     return Commands(running[1].address)
 
 
 def group_of(running: Cluster, broker_id: int) -> str:
-    """A group that this broker coordinates."""
+    """Return a group that this broker coordinates."""
     names = [f"g{number}" for number in range(40)]
     with RawClient(running[1].address, timeout_s=PATIENCE_S) as raw:
         asked = FindCoordinatorRequest(coordinator_keys=names)
@@ -179,7 +181,7 @@ def test_the_broker_that_does_not_answer_is_named(out_of_reach: Cluster) -> None
 
 
 def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
-    """It tells of what it knows, and agrees to nothing; what was asked may happen later."""
+    """It serves its last known state, and refuses changes, which may be applied later."""
     with (
         ensemble(tmp_path / "zookeeper") as zookeeper,
         brokers(tmp_path / "broker", zookeeper.connect_string, "/p", ids=(1,)) as running,

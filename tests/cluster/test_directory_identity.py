@@ -1,4 +1,4 @@
-"""Which data directory may join which cluster; nothing is written where it may not."""
+"""Data directories and clusters that match, and those that do not: nothing is written then."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TREE, OTHER, NOTHING = ZkPaths("/here"), ZkPaths("/there"), ZkPaths("/nothing")
 
 
 class IdentityFixture:
-    """A ZooKeeper with two clusters, and a directory of broker 7 of the first."""
+    """A ZooKeeper with two clusters, and a directory of broker 7 of the first one."""
 
     def __init__(self) -> None:
         self.zoo = MemoryZooKeeper()
@@ -94,7 +94,7 @@ def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
 
 
 def test_a_new_directory_is_not_taken_for_one_that_has_records() -> None:
-    """However often it is tried: groups have committed what is not there."""
+    """However often it is tried: groups have committed offsets that it does not have."""
     world, disk = IdentityFixture(), MemoryDisk()
     for n in range(6):
         world.topic(f"t{n}", 8, 7)
@@ -132,7 +132,7 @@ def test_a_copy_of_the_directory_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_another_machine_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does one that has no name for the time that it is up."""
+    """Nor does a machine without a boot id."""
     disk = locked(tmp_path / "d")
     proof = lock_proof(disk)
     elsewhere = tmp_path / "boot_id"

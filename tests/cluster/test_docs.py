@@ -1,4 +1,4 @@
-"""The commands of docs/cluster.md, on brokers that were started as it says."""
+"""The commands of docs/cluster.md, with brokers started as the page says."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_page(zookeeper: Ensemble, tmp_path: Path) -> None:
             line = process.stdout.readline()
             assert line.startswith("127.0.0.1:"), (tmp_path / "log").read_text()
         for command in using:
-            # Of the page's examples the first broker has the port that tools expect.
+            # In the page's examples, the first broker has the default port of the tools.
             command = re.sub(r"\bpartage (\w+)( \w+)?", rf"\g<0> -b 127.0.0.1:{first}", command)
             done = subprocess.run(
                 ["bash", "-c", f"set -o pipefail; {command}"],

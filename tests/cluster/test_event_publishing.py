@@ -1,4 +1,4 @@
-"""What a shard's host tells of its groups, on a store that others may take away."""
+"""Publishing of group events by a shard's host whose shard another broker can take over."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EMPTIED = ["left", "rebalance started", "emptied"]
 
 
 class PublishingStore(StoreFixture):
-    """A holder whose host tells what happens."""
+    """A store whose host publishes events."""
 
     async def open(self, zoo: MemoryZooKeeper | None = None, broker_id: int = 1) -> PublishingStore:
         await super().open(zoo, broker_id)
@@ -47,12 +47,12 @@ class PublishingStore(StoreFixture):
         return self
 
     async def form(self) -> None:
-        """A group of one, whose generation is stored."""
+        """Form a group of one member, with a stored generation."""
         joined = self.ask(JOIN_GROUP, 3, join_request("g"))
         self.member_id = (await asyncio.wait_for(joined, WITHIN_S)).member_id
 
     async def empty(self) -> None:
-        """It leaves, which is stored, whoever is told."""
+        """The member leaves, which is stored."""
         leaver = LeaveGroupMember(member_id=self.member_id)
         self.ask(LEAVE_GROUP, 3, LeaveGroupRequest(group_id="g", members=[leaver]))
         async with asyncio.timeout(WITHIN_S):
@@ -64,11 +64,11 @@ class PublishingStore(StoreFixture):
             await asyncio.sleep(0)
 
     def on_deposed(self, log: SharedLog) -> None:
-        if self.store.log is log:  # else it is of an earlier tenure
+        if self.store.log is log:  # else the log is of an earlier ownership
             super().on_deposed(log)
 
     def refuse(self) -> None:
-        """A commit of somebody unknown: it writes nothing, and is told of at once."""
+        """Commit as an unknown member: it writes nothing, and is published at once."""
         request = commit_request("g", "t", {0: 1})
         request.generation_id_or_member_epoch, request.member_id = 5, "nobody"
         self.ask(OFFSET_COMMIT, 8, request)
@@ -114,7 +114,7 @@ def test_without_a_lease_nothing_is_told_until_it_is_renewed() -> None:
 
 
 def test_who_lost_the_shard_in_silence_tells_nothing_of_what_it_saw_since() -> None:
-    """Neither what is stored, for the next owner tells what it found, nor what never is."""
+    """Neither stored events, which the next owner publishes, nor those that are never stored."""
 
     async def scenario() -> None:
         holder = await PublishingStore().open()
@@ -189,16 +189,14 @@ def test_whoever_hears_of_it_and_fails_fails_no_group() -> None:
     asyncio.run(scenario())
 
 
-# Brokers that come and go.
-
 STEPS = ("joins", "joins", "joins", "refuse", "take", "lapse", "renew", "learn", "turns", "turns")
 
 
 class BrokerCluster:
-    """Three brokers, a group of one member that joins again and again, and what they tell.
+    """Three brokers, a group of one member that rejoins repeatedly, and the published events.
 
-    As with a real ZooKeeper nobody has a lease by the time that another takes the shard; who has
-    lost it may not know for as long as it likes.
+    As with a real ZooKeeper, no other broker has a valid lease when a broker takes over the shard.
+    The broker that lost it may notice that at any later time.
     """
 
     def __init__(self, seed: int) -> None:
@@ -227,7 +225,7 @@ class BrokerCluster:
     async def step(self) -> None:
         broker = self.chance.choice(self.brokers)
         match self.chance.choice(STEPS):
-            case "joins":  # with something new to say, so that there is a new generation
+            case "joins":  # with new metadata, so that there is a new generation
                 self.joins += 1
                 said = [JoinGroupProtocol(name="p", metadata=b"%d" % self.joins)]
                 broker.ask(JOIN_GROUP, 3, join_request("g", self.member_id, protocols=said))
@@ -246,7 +244,7 @@ class BrokerCluster:
                 await broker.turns()
 
     def told(self) -> list[tuple[int, GroupEventRecord]]:
-        """What each has told, in the order in which a reader puts it, with who told it."""
+        """Return all events in the order of a reader, with their broker."""
         values, tellers = list[bytes](), list[int]()
         for number, broker in enumerate(self.brokers):
             for told, epoch in zip(broker.heard.published, broker.heard.epochs, strict=True):
@@ -261,8 +259,8 @@ class BrokerCluster:
 def test_whatever_brokers_believe_what_they_tell_is_one_history(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Generations go up by one, or not at all; and each epoch has one teller, who begins with what
-    it found.
+    """Generations grow by one or stay the same. Each epoch has one publisher, which begins with the
+    loaded state.
     """
     monkeypatch.setattr(session_writer, "_TICK_S", 0)
 
@@ -283,7 +281,8 @@ def test_whatever_brokers_believe_what_they_tell_is_one_history(
                 assert event.event == "loaded"
             if event.event == "generation started":
                 assert event.generation == generation + 1
-            if event.event == "loaded":  # what the owner of before stored last, and could not tell
+            # the last state that the previous owner stored but could not publish
+            if event.event == "loaded":
                 assert event.generation >= generation
             else:
                 assert event.generation in (generation, generation + 1)

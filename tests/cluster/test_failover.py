@@ -1,4 +1,6 @@
-"""The coordinator dies, is stopped, or ends: another takes over, and the group does not notice."""
+"""The coordinator is killed, stopped or shut down: another broker takes over, unnoticed by the
+group.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def cluster(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(autouse=True)
 def all_up(cluster: Cluster) -> None:
-    """Each test begins with three brokers that share the groups, and know it."""
+    """Each test begins with three brokers that share the groups."""
     for broker in cluster.values():
         if not broker.is_running:
             broker.start()
@@ -70,7 +72,7 @@ def test_a_killed_coordinators_group_goes_on(cluster: Cluster) -> None:
 
 
 def test_one_that_ends_hands_over_without_waiting(cluster: Cluster) -> None:
-    """The session need not run out: the groups have moved before the process has ended."""
+    """The session need not expire: the groups have moved before the process has ended."""
     group = client_coordinated_by(cluster, 2, "ended{}".format)
     joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
@@ -81,7 +83,7 @@ def test_one_that_ends_hands_over_without_waiting(cluster: Cluster) -> None:
 
 
 def test_one_that_comes_again_at_once_is_not_waited_for(cluster: Cluster) -> None:
-    """Its registration is its own: the data directory says so."""
+    """It may replace its registration: the data directory proves that it is the same broker."""
     group = client_coordinated_by(cluster, 2, "again{}".format)
     joined = group.join_and_sync()
     cluster[2].kill()
@@ -92,7 +94,7 @@ def test_one_that_comes_again_at_once_is_not_waited_for(cluster: Cluster) -> Non
 
 
 def test_one_that_was_stopped_never_writes(cluster: Cluster) -> None:
-    """It wakes up and finds commits in its sockets; what it believes of itself is out of date."""
+    """It continues with commits in its sockets, although it no longer owns the shards."""
     group = client_coordinated_by(cluster, 2, "stopped{}".format)
     joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
@@ -133,7 +135,7 @@ def test_a_dead_brokers_partitions_stay_listed(cluster: Cluster) -> None:
 
 
 def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
-    """It does as the topics say when it comes back: one made, one gone, one grown."""
+    """It applies the topic changes when it is back: one created, one deleted, one grown."""
     for name in ("going", "growing"):
         create(cluster, name, [2])
     producer = Producer({"bootstrap.servers": bootstrap(cluster), "log_level": 0})
@@ -163,7 +165,7 @@ def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
     "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.interop)]
 )
 def test_real_members_go_on_without_a_rebalance(cluster: Cluster, number: signal.Signals) -> None:
-    """Their partitions are on other brokers, so that reading, too, goes on."""
+    """Their partitions are on other brokers, so reading continues too."""
     topic = f"flights{int(number)}"
     create(cluster, topic, [1, 3, 1, 3])
     group = client_coordinated_by(cluster, 2, f"real{int(number)}-{{}}".format).group
@@ -192,7 +194,7 @@ def test_real_members_go_on_without_a_rebalance(cluster: Cluster, number: signal
 def test_zookeeper_goes_and_comes_back(
     zookeeper: Ensemble, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Without it no group is answered, for nobody knows who has it; with it they go on."""
+    """Without ZooKeeper no group is served, since ownership is unknown; with it they continue."""
     group = client_coordinated_by(cluster, 1, "silent{}".format)
     joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
@@ -233,7 +235,7 @@ def test_zookeeper_is_killed_and_started_again(zookeeper: Ensemble, cluster: Clu
 
 @pytest.mark.parametrize("kind", [pytest.param("theirs", marks=pytest.mark.interop), "ours"])
 def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kind: str) -> None:
-    """Who joins meanwhile is assigned all of them, reads what can be read, and the rest later."""
+    """A new member is assigned all of them, reads the available ones, and the others later."""
     topic = f"whole-{kind}"
     create(cluster, topic, [1, 2, 3])
     servers = bootstrap(cluster)
@@ -276,7 +278,7 @@ def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kin
 def test_a_registration_that_was_removed_is_made_again(
     zookeeper: Ensemble, cluster: Cluster
 ) -> None:
-    """By an administrator, say: the broker is up, and so it says it again."""
+    """An operator removed it; the broker registers again because it is live."""
     group = client_coordinated_by(cluster, 3, "removed{}".format)
     joined = group.join_and_sync()
 
@@ -296,10 +298,10 @@ def test_a_registration_that_was_removed_is_made_again(
 
 @pytest.mark.interop
 def test_brokers_that_are_restarted_one_after_the_other_are_not_noticed(cluster: Cluster) -> None:
-    """Three restarts, every group and every partition away once: no rebalance, nothing lost."""
+    """Three restarts, each group and partition is unavailable once: no rebalance, no loss."""
     create(cluster, "rolling", [1, 2, 3])
     servers = bootstrap(cluster)
-    # Or a record that was not acknowledged in time would be there twice.
+    # Without idempotence, a retried record could be stored twice.
     producer = Producer(
         {"bootstrap.servers": servers, "enable.idempotence": True, **FAST_RECONNECT}
     )

@@ -1,4 +1,4 @@
-"""The proposal's four points of failure, each with a coordinator's process that dies just there."""
+"""The four failure points of the proposal, each with a coordinator process that dies there."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
 
 BEFORE_GENERATION, AFTER_GENERATION, BEFORE_SYNC, AFTER_SYNC = CRASH_POINTS
 SHARDS = int(OVERRIDES["offsets.topic.num.partitions"])
-#: In the first shard, which the first broker keeps when another comes.
+#: In the first shard, which the first broker keeps when another one joins.
 GROUP = next(name for n in range(100) if not shard_of(name := f"victim{n}", SHARDS))
 GENERATIONS = {
-    # Nobody has heard of that generation: the first one is that of the new coordinator.
+    # No client knows that generation, so the new coordinator's first generation is 1.
     BEFORE_GENERATION: 1,
-    # It was stored and is waiting for its sync, but its members join again: the second one.
+    # It was stored and waits for its sync, but its members rejoin: generation 2.
     AFTER_GENERATION: 2,
-    # A sync that is sent again, or was stored, needs no new generation.
+    # A sync that is repeated or was stored needs no new generation.
     BEFORE_SYNC: 1,
     AFTER_SYNC: 1,
 }

@@ -1,4 +1,4 @@
-"""What happens in groups, told by several brokers in one topic."""
+"""Group events of several brokers in one topic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[Cluster]
 
 
 class DirectMember:
-    """A consumer that is not ours, polled when somebody waits."""
+    """A confluent-kafka consumer that is polled while a test waits."""
 
     def __init__(self, servers: str, group: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -75,7 +75,7 @@ class DirectMember:
 
 
 def find_out_late(patch: pytest.MonkeyPatch) -> None:
-    """An analysis finds out while it reads that a broker is down."""
+    """Let an analysis notice only during its read that a broker is down."""
     reach, looks = online_partitions.find_online_partitions, list[int]()
 
     def late(options: Mapping[str, str], topic: str) -> online_partitions.OnlinePartitions:

@@ -1,4 +1,4 @@
-"""What kazoo does when a session ends while something is asked."""
+"""kazoo when a session ends during a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHIN_S = 60
 
 
 def test_who_waits_for_an_answer_that_never_comes_is_told_of_the_end() -> None:
-    """kazoo drops what is asked just when it takes its threads down."""
+    """kazoo drops requests that are made while it stops its threads."""
 
     async def scenario() -> None:
         session = KazooSession("127.0.0.1:1", 4_000)
@@ -35,7 +35,7 @@ def test_who_waits_for_an_answer_that_never_comes_is_told_of_the_end() -> None:
 
 
 def test_a_session_that_ends_within_a_transaction_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The servers say so as the result of one of the operations."""
+    """The servers report it as the result of one of the operations."""
 
     async def scenario() -> None:
         session = KazooSession("127.0.0.1:1", 4_000)
@@ -55,7 +55,7 @@ def test_a_session_that_ends_within_a_transaction_is_over(monkeypatch: pytest.Mo
 
 @pytest.fixture
 def admin(zookeeper: Ensemble) -> Iterator[KazooClient]:
-    """Another client, who is an administrator; in the end the root is open to all again."""
+    """Yield an administrator's client; afterwards the root is accessible to all again."""
     client = KazooClient(zookeeper.connect_string)
     client.start(60)
     client.add_auth("digest", "admin:secret")
@@ -72,8 +72,9 @@ def admin(zookeeper: Ensemble) -> Iterator[KazooClient]:
 def test_to_reach_the_servers_takes_a_quorum(
     zookeeper: Ensemble, admin: KazooClient, tmp_path: Path, is_open: bool
 ) -> None:
-    """They number what they agree on: a leader that answered by itself would not. The root may be
-    closed to us, as where many share an ensemble, each below a path of its own.
+    """A transaction has a number that a quorum must agree on; a leader alone cannot do that.
+
+    The root may be inaccessible, for example in an ensemble that several applications share.
     """
     path = f"/numbers-{tmp_path.name}"
     admin.create(path)

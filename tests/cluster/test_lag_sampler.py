@@ -1,4 +1,4 @@
-"""The lag of groups on partitions that other brokers hold."""
+"""The lag of groups on partitions of other brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .test_shared_store import SETTINGS, StoreFixture
 
 
 class FakeRemoteEndOffsets:
-    """Where partitions end of which this broker has nothing; each may be asked for."""
+    """End offsets of partitions that this broker does not have; each may be requested."""
 
     def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
         self.known = dict(ends)
@@ -32,7 +32,7 @@ class FakeRemoteEndOffsets:
 
 
 class SampledStore(StoreFixture):
-    """A group that has committed, and whoever hears of its lag."""
+    """A group with commits, and the published lag samples."""
 
     async def come(self, elsewhere: FakeRemoteEndOffsets) -> SampledStore:
         await self.open()
@@ -81,7 +81,7 @@ def test_the_lag_of_partitions_elsewhere_is_told_as_far_as_it_can_be_had() -> No
 
 
 def test_who_may_have_lost_the_shard_tells_of_no_lag() -> None:
-    """And tells it once it is known to have it still."""
+    """It is published once the lease is valid again."""
 
     async def scenario() -> None:
         sampled = await SampledStore().come(FakeRemoteEndOffsets({("there", 0): 15}))
@@ -139,7 +139,7 @@ def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
 
 
 def test_who_takes_the_shard_anew_while_it_is_looked_at_tells_of_it_the_next_time() -> None:
-    """What was looked at are the offsets of an earlier tenure."""
+    """The sampled offsets are of an earlier ownership."""
 
     class Retaken(LagSampler):
         async def _yield_periodically(self) -> None:

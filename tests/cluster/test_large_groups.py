@@ -1,4 +1,4 @@
-"""A group whose state is larger than a packet of ZooKeeper's, joined over the wire."""
+"""A group whose state is larger than a ZooKeeper packet, joined over the wire."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from .zookeeper_ensemble import Ensemble
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 MEMBERS = 5000
-#: What ZooKeeper takes in one packet, unless its settings say otherwise (``jute.maxbuffer``).
+#: ZooKeeper's default limit for a packet (``jute.maxbuffer``).
 PACKET_BYTES = 0xFFFFF
 METADATA_BYTES = 200
 PATH = "/tests/large-group"
 OVERRIDES = {
-    # Begins again while members come, so that all are there when the first rebalance ends.
+    # The delay restarts with each new member, so all have joined when the first rebalance ends.
     "group.initial.rebalance.delay.ms": "3000",
     "offsets.topic.num.partitions": "2",
     "zookeeper.session.timeout.ms": "6000",
@@ -51,7 +51,7 @@ def connections(address: str, count: int) -> Iterator[list[RawClient]]:
 
 
 def all_joined(members: Sequence[RawClient], group: str) -> list[JoinGroupResponse]:
-    """One generation with all of them, each with metadata of its own."""
+    """Let all members join one generation, each with different metadata."""
     chance = random.Random(MEMBERS)
     options = [
         {
@@ -73,7 +73,7 @@ def all_joined(members: Sequence[RawClient], group: str) -> list[JoinGroupRespon
 
 
 def assign(members: Sequence[RawClient], group: str, joined: Sequence[JoinGroupResponse]) -> None:
-    """The leader assigns, and everybody learns what is its own."""
+    """The leader assigns, and each member gets its assignment."""
     (leader,) = [each for each in joined if each.members]
     assert len(leader.members) == len(joined)
     shares = {each.member_id: each.member_id.encode() for each in joined}
@@ -84,14 +84,14 @@ def assign(members: Sequence[RawClient], group: str, joined: Sequence[JoinGroupR
 
 
 def beats(raw: RawClient, group: str, joined: Sequence[JoinGroupResponse]) -> set[int]:
-    """What becomes of a heartbeat of each of them, through one connection."""
+    """Return the error codes of a heartbeat of each member, sent on one connection."""
     for each in joined:
         raw.send(HEARTBEAT, heartbeat_request(group, each))
     return {raw.receive().error_code for _ in joined}
 
 
 def bytes_in_chunks(servers: str) -> int:
-    """How much of all shards is in chunks, for want of room in a packet."""
+    """Return the size of all chunks, which exist because a packet is too small."""
 
     async def reading() -> int:
         session = await KazooSession.begin(servers, 10_000, PATIENCE_S)

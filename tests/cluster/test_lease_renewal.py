@@ -1,4 +1,4 @@
-"""How often a lease is renewed."""
+"""The frequency of lease renewals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log tells of a ZooKeeper that is away for as long as it is, and that it is back."""
+"""Log lines during an outage of ZooKeeper, and after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Entry = tuple[int, int, Callable[[], None]]
 
 
 class FakeTimer:
-    """One of `Timers`."""
+    """A timer of `FakeTimers`."""
 
     def __init__(self, waiting: list[Entry], entry: Entry) -> None:
         self._waiting, self._entry = waiting, entry
@@ -26,7 +26,7 @@ class FakeTimer:
 
 
 class FakeTimers:
-    """Seconds that pass when the test says so."""
+    """Timers with a clock that a test advances."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -60,7 +60,7 @@ def test_it_is_told_again_at_growing_intervals_until_it_is_over(
 ) -> None:
     timers = FakeTimers()
     outage = OutageLogger(timers.later, timers.clock)
-    outage.on_reconnected()  # there was none
+    outage.on_reconnected()  # there was no outage
     outage.on_disconnected()
     timers.pass_s(5)
     outage.on_disconnected()

@@ -1,4 +1,4 @@
-"""A shard's host on a store that others may take away: when it answers, and what."""
+"""A shard's host whose shard another broker can take over: its responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WITHIN_S = 30
 
 
 class StoreFixture:
-    """What a store needs of a cluster: one shard, and a lease to be turned on and off."""
+    """A fixture for one store: one shard, and a lease that tests switch on and off."""
 
     def __init__(self) -> None:
         self.has_lease = True
@@ -60,7 +60,7 @@ class StoreFixture:
         self.host.load()
         await asyncio.wait_for(self.host.wait_loaded(), WITHIN_S)
 
-    # What the store asks.
+    # Implementation of `ShardLogAccess`.
 
     def append(self, log: SharedLog, batch: bytes, written: WriteCallback) -> None:
         self.writing.append(log, batch, written)
@@ -76,7 +76,7 @@ class StoreFixture:
         self.retaken += 1
         return await self.player.acquire(shard)
 
-    # Clients.
+    # Requests of clients.
 
     def ask(self, api: Api[Any, Any], version: int, message: Any) -> asyncio.Future[Any]:
         return ask(self.host, api, version, message, self.clock.now_ms())
@@ -88,7 +88,7 @@ class StoreFixture:
         return error_of(await asyncio.wait_for(self.commit(offset), WITHIN_S))
 
     async def is_stored(self, offset: int) -> None:
-        """Return once ZooKeeper has the offset, whoever was told."""
+        """Return once ZooKeeper has the offset."""
         while True:
             found = (await self.other.read()).offsets.get("g", {})
             if found and found["t", 0].offset == offset:
@@ -109,7 +109,7 @@ def test_only_who_has_the_shard_answers() -> None:
 
 
 def test_what_comes_within_a_tick_shares_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits of one turn of the loop are an entry; those of several turns share a write."""
+    """Commits of one loop turn share an entry; those of several turns share a transaction."""
     monkeypatch.setattr(session_writer, "_TICK_S", 0.3)
 
     async def scenario() -> None:
@@ -178,7 +178,7 @@ def test_who_was_deposed_learns_it_by_writing() -> None:
 
 
 def test_after_a_failure_it_begins_under_another_epoch() -> None:
-    """What is still on its way of what was dropped is refused."""
+    """Unfinished writes of the old epoch are refused."""
 
     async def scenario() -> None:
         holder = await StoreFixture().open()
@@ -213,11 +213,11 @@ def test_many_commits_are_merged_and_found_again() -> None:
     asyncio.run(scenario())
 
 
-# The four points of "Handling Coordinator Failures", by faults to order.
+# The four points of "Handling Coordinator Failures", with injected faults.
 
 
 class CrashingStore(StoreFixture):
-    """A coordinator that dies at a transaction to come: with it, or when it has been done."""
+    """A coordinator that dies at a later transaction: before it, or after it was applied."""
 
     def die(self, when: str) -> None:
         async def dying(what: object) -> None:
@@ -253,13 +253,13 @@ def sync(holder: StoreFixture, member: JoinGroupResponse) -> asyncio.Future[Any]
     ],
 )
 def test_the_four_points_of_failure(what: str, when: str, generation: int) -> None:
-    """Nobody has an answer of the one that died; what the next one knows is what was stored."""
+    """No client has a response of the failed one; the next coordinator has the stored state."""
 
     async def scenario() -> None:
         victim = CrashingStore()
         await victim.open()
         await victim.acquire()
-        member_id = (await join(victim)).member_id  # given out, and nothing stored
+        member_id = (await join(victim)).member_id  # an id was generated, and nothing stored
         if what == "sync":
             member = await join(victim, member_id)
         victim.die(when)
@@ -271,7 +271,7 @@ def test_the_four_points_of_failure(what: str, when: str, generation: int) -> No
         if what == "generation":
             member = await join(heir, member_id)
             assert member.error_code == (25 if when == "before" else 0)
-            if when == "before":  # nobody has heard of it: it begins anew
+            if when == "before":  # no client knows that generation, so it starts again
                 member = await join(heir, (await join(heir)).member_id)
         assert member.generation_id == generation
         synced = await asyncio.wait_for(sync(heir, member), WITHIN_S)

@@ -1,10 +1,9 @@
-"""Failovers by the dozen: ``make soak``. SOAK_FAILOVERS says how many of each kind, 50 by default.
+"""Dozens of failovers: ``make soak``. SOAK_FAILOVERS is the number of each kind, 50 by default.
 
-Twenty groups, each of one member that commits, on three brokers. The coordinator of one of them is
-killed, or stopped with commits waiting in its sockets; the time runs until another broker has
-acknowledged a commit, and none may take a second longer than a session. Groups must keep their
-generation, and an acknowledged offset its place; and what all brokers told of them in the end is
-that, and who took them over.
+Twenty groups of one member each commit on three brokers. The coordinator of a group is killed, or
+stopped with commits in its sockets. The time runs until another broker has acknowledged a commit,
+at most a session timeout plus one second. Groups must keep their generation and their acknowledged
+offsets. At the end, the group events of all brokers must show just that, and the takeovers.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ def test_failovers(
 
 
 def takeovers_told(cluster: Cluster, group: str) -> int:
-    """How many of its coordinators have told that they loaded a group, in which nothing happened
-    since it was formed.
+    """Return how many coordinators published that they loaded the group, in which nothing else
+    happened.
     """
     told = [event for event in group_events(read_events(cluster), group) if event.event != "lag"]
     tellers: dict[int | None, int | None] = {}
@@ -74,7 +73,7 @@ def takeovers_told(cluster: Cluster, group: str) -> int:
 
 
 def failed_over(cluster: Cluster, group: WatchedGroup, number: signal.Signals) -> float:
-    """One failover; the time until a commit was acknowledged by another broker."""
+    """Do one failover; return the time until another broker acknowledged a commit."""
     owner, address = group.client.find()
     others = [broker for n, broker in cluster.items() if n != owner]
     is_stopped = number is signal.SIGSTOP

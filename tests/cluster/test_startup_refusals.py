@@ -1,4 +1,4 @@
-"""What cannot be one of several brokers says why, and leaves everything as it was."""
+"""Brokers that cannot join a cluster say why, and change nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
 
 
 def in_session(servers: str, play: Callable[[KazooSession], Awaitable[Any]]) -> Any:
-    """Do something in a session of its own."""
+    """Run a function in a new session."""
 
     async def playing() -> Any:
         session = await KazooSession.begin(servers, 10_000, PATIENCE_S)
@@ -67,7 +67,7 @@ def make(servers: str, *operations: Operation) -> None:
 
 
 def tree(servers: str, path: str) -> dict[str, bytes]:
-    """Everything under a path, ephemeral nodes apart."""
+    """Return all nodes under a path except ephemeral ones."""
 
     async def reading(session: KazooSession) -> dict[str, bytes]:
         found = {}
@@ -82,9 +82,6 @@ def tree(servers: str, path: str) -> dict[str, bytes]:
 
     result: dict[str, bytes] = in_session(servers, reading)
     return result
-
-
-# The option.
 
 
 @pytest.mark.parametrize(
@@ -140,11 +137,8 @@ def test_each_broker_needs_an_id(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-# At the start.
-
-
 def test_one_of_several_keeps_its_records(tmp_path: Path) -> None:
-    """In memory they would be gone at each start, and offsets that were committed be used anew."""
+    """In memory they would be lost at each start, and committed offsets would be reused."""
     broker = ClusterBroker(1, tmp_path / "d", "zookeeper://127.0.0.1:1/p", {})
     done = subprocess.run(
         [*broker.command(), "--ephemeral"],
@@ -158,7 +152,7 @@ def test_one_of_several_keeps_its_records(tmp_path: Path) -> None:
 
 
 def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
-    """It comes with an extra, and a broker that is alone does without."""
+    """It comes with an extra, which a single broker does not need."""
     program = "import sys; sys.modules['kazoo'] = None; from partage.console import main; main()"
     broker = ClusterBroker(1, tmp_path / "b", "zookeeper://127.0.0.1:1/p", {})
     done = subprocess.run(
@@ -173,7 +167,7 @@ def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_more_shards_than_one_transaction_can_make(tmp_path: Path) -> None:
-    """Nobody is asked: ZooKeeper would drop the connection at each try."""
+    """It is refused without a request: ZooKeeper would drop the connection each time."""
     broker = ClusterBroker(
         1,
         tmp_path / "b",
@@ -211,7 +205,7 @@ def test_a_path_that_holds_something_else(
 
 @pytest.mark.interop
 def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None:
-    """An id that is taken, another broker's data, another cluster's, that of one who was alone."""
+    """An id in use, the data of another broker, of another cluster, or of a single broker."""
     servers = zookeeper.connect_string
     with (
         brokers(tmp_path, servers, "/tests/door", ids=(1,)) as door,
@@ -275,12 +269,12 @@ def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
         assert running[1].is_running
         running[1].kill()
         copied = ClusterBroker(1, tmp_path / "copy", state, {})
-        copied.start()  # once the other's session is over
+        copied.start()  # once the other broker's session has expired
         copied.stop()
 
 
 def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path) -> None:
-    """One that was killed has it until its session is over: then it can be another's."""
+    """The address of a killed broker is free once its session has expired."""
     with brokers(tmp_path, zookeeper.connect_string, "/tests/address", ids=(1,)) as running:
         state = f"zookeeper://{zookeeper.connect_string}/tests/address"
         second = ClusterBroker(2, tmp_path / "second", state, {})
@@ -295,7 +289,7 @@ def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path
 def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:
-    """Neither by itself nor after it was refused because the id was taken."""
+    """Neither at first nor after a refusal because the id was in use."""
     with brokers(tmp_path / "data", zookeeper.connect_string, "/tests/lost") as running:
         state = f"zookeeper://{zookeeper.connect_string}/tests/lost"
         empty = ClusterBroker(2, tmp_path / "empty", state, {})
@@ -311,7 +305,7 @@ def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
         empty.stop()
 
 
-# The session itself, on a real server.
+# The session, on a real server.
 
 
 def test_as_many_shards_as_are_allowed_are_founded_at_once(zookeeper: Ensemble) -> None:
@@ -375,7 +369,7 @@ def test_watches_tell_of_what_comes_changes_and_goes(zookeeper: Ensemble) -> Non
 
 
 def test_a_session_that_has_ended_does_nothing_more(zookeeper: Ensemble) -> None:
-    """Its client would go on in a new one by itself; this one does not."""
+    """kazoo's client would continue in a new session; ours does not."""
 
     async def playing() -> None:
         session = await KazooSession.begin(zookeeper.connect_string, 10_000, PATIENCE_S)
@@ -401,7 +395,7 @@ def test_a_session_that_has_ended_does_nothing_more(zookeeper: Ensemble) -> None
 
 
 def expire(servers: str, session: KazooSession) -> None:
-    """Close a session from elsewhere, as its expiry would."""
+    """Close a session from another connection, like its expiry."""
     from kazoo.client import KazooClient
 
     twin = KazooClient(servers, client_id=session._client.client_id)
@@ -411,7 +405,7 @@ def expire(servers: str, session: KazooSession) -> None:
 
 
 def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> None:
-    """5,000 members are 1.3 MB; ZooKeeper's packets have 1 MB."""
+    """5,000 members take 1.3 MB; ZooKeeper's packets have 1 MB."""
 
     async def playing(session: KazooSession) -> None:
         at = ZkPaths("/tests-large")
@@ -441,7 +435,7 @@ def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> N
 
 
 def test_who_was_deposed_writes_nothing_on_a_real_server(zookeeper: Ensemble) -> None:
-    """Its session lives: the fence alone keeps it from writing."""
+    """Its session is alive: only the fence stops its writes."""
 
     async def broker(session: KazooSession, at: ZkPaths, broker_id: int) -> ClusterRegistry:
         await find_or_create_cluster(session, at, "fenced", 2)
@@ -487,7 +481,7 @@ def test_who_was_deposed_writes_nothing_on_a_real_server(zookeeper: Ensemble) ->
 
 
 def test_the_timeout_is_what_the_servers_grant(zookeeper: Ensemble) -> None:
-    """These grant a minute at most."""
+    """These servers grant one minute at most."""
 
     async def playing() -> Sequence[int]:
         granted = []

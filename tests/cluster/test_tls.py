@@ -1,4 +1,4 @@
-"""A ZooKeeper that is reached over TLS, and wants to see certificates."""
+"""ZooKeeper over TLS with client certificates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWN = "zookeeper.ssl.keystore.location"
 
 @dataclass
 class TlsEnsemble:
-    """A server; ``overrides`` are those of a broker that may speak with it."""
+    """A server; ``overrides`` are for brokers that may connect to it."""
 
     port: int
     overrides: dict[str, str]
@@ -70,7 +70,7 @@ def context(overrides: dict[str, str]) -> ssl.SSLContext | None:
 
 
 def refusal(servers: str, overrides: dict[str, str]) -> str:
-    """Why nobody is reached."""
+    """Return the reason why no server is reachable."""
 
     async def trying() -> str:
         with pytest.raises(ZooKeeperUnreachableError) as refused:
@@ -93,7 +93,7 @@ def test_brokers_reach_a_zookeeper_over_tls(secure: TlsEnsemble, tmp_path: Path)
 
 
 def test_what_openssl_has_read_already_can_be_read(tmp_path: Path) -> None:
-    """Two answers in one record of TLS: nothing more comes when the first has been taken."""
+    """Two responses in one TLS record: no further bytes arrive after the first one was read."""
     authority = Authority(tmp_path)
     issued = authority.issue("server", "127.0.0.1")
     client = context({ENABLE: "true", TRUSTED: str(authority.certificate)})
@@ -175,7 +175,7 @@ def test_files_that_cannot_be_used_are_told(
 
 
 def test_a_key_that_needs_a_password_is_refused(tmp_path: Path) -> None:
-    """And nobody is asked for it at a terminal."""
+    """And there is no prompt on the terminal."""
     issued = Authority(tmp_path).issue("broker", password="secret").in_one_file()
     with pytest.raises(
         ZooKeeperTlsError,

@@ -1,4 +1,6 @@
-"""A topic is deleted and made anew while nobody has the groups that committed offsets of it."""
+"""A topic is deleted and created again while no broker owns the groups that committed offsets for
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from .zookeeper_ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(120)]
 
-#: Longer than a deletion waits for brokers that do not follow.
+#: Longer than a deletion waits for brokers that have not applied it.
 SESSION = {"zookeeper.session.timeout.ms": "7000"}
 
 

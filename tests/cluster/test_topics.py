@@ -1,4 +1,4 @@
-"""Topics, shards and who is up, as a broker on a ZooKeeper in memory brings them together."""
+"""Topics, shards and registrations of a broker, on a ZooKeeper in memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed()
 
 
 def test_who_came_just_before_a_change_is_waited_for() -> None:
-    """Though this broker has not looked since: whoever came may do as the topics said before."""
+    """Even if this broker has not seen it yet: the new broker may use the old topics."""
 
     async def scenario(place: MembershipFixture) -> None:
         is_free = asyncio.Event()
@@ -75,7 +75,7 @@ def test_who_came_just_before_a_change_is_waited_for() -> None:
 
 
 async def killed_with_a_commit(place: MembershipFixture) -> BrokerStores:
-    """Broker 2, whose session lasts on; g, whose shard it had, has committed 5 of topic t."""
+    """Broker 2 was killed, its session is alive; its group g has committed offset 5 of topic t."""
     await ClusterTopicAdmin(place.cluster, place.hosted).create("t", 1, {}, [1])
     await place.owns()
     two = await BrokerStores(place.zoo, 2).register()
@@ -88,8 +88,8 @@ async def killed_with_a_commit(place: MembershipFixture) -> BrokerStores:
 def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The dead broker's shard is taken over when its session is over, and the topic's name must not
-    stand for another topic by then.
+    """Its shard is taken over after its session has expired; until then no new topic may have the
+    name.
     """
     monkeypatch.setattr(cluster_membership, "_APPLY_TIMEOUT_S", 0.01)
 
@@ -98,7 +98,7 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
         changes = ClusterTopicAdmin(place.cluster, place.hosted)
         assert not isinstance(await changes.delete("t"), Refusal)
         making = asyncio.create_task(changes.create("t", 1, {}, [1]))
-        await asyncio.sleep(0.3)  # it is asked again each tenth of a second
+        await asyncio.sleep(0.3)  # it is tried every 100 ms
         assert not making.done()
         place.zoo.expire(two.session)
         assert not isinstance(await making, Refusal)
@@ -112,7 +112,7 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
 def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who deleted the topic could not wait for that."""
+    """The broker that deleted the topic could not wait for it."""
     monkeypatch.setattr(cluster_membership, "_APPLY_TIMEOUT_S", 0.01)
     monkeypatch.setattr(cluster_membership, "_REFRESH_INTERVAL_S", 0.05)
 
@@ -136,7 +136,7 @@ def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
 def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would take commits for the new one, and forget them when it follows the deletion."""
+    """It would accept commits for the new topic, and delete them when it applies the deletion."""
     monkeypatch.setattr(cluster_membership, "_APPLY_TIMEOUT_S", 0.01)
 
     async def scenario(place: MembershipFixture) -> None:
@@ -193,7 +193,7 @@ def test_who_cannot_follow_the_topics_ends_with_the_reason() -> None:
 
 
 async def topics_are_read_later(place: MembershipFixture) -> asyncio.Event:
-    """What broker 1 may read the topics after, and so follow them."""
+    """Return an event; broker 1 reads and applies the topics only after it is set."""
     is_free = asyncio.Event()
 
     async def wait(what: Sequence[Operation] | str) -> None:
@@ -231,7 +231,7 @@ def test_a_broker_that_comes_is_ready_when_it_has_followed_the_topics() -> None:
 
 
 def test_who_registers_anew_takes_nothing_before_it_has_followed() -> None:
-    """While it was not registered, nobody waited for it: a name may be another topic's."""
+    """While it was not registered, no broker waited for it: a name may belong to a new topic."""
 
     async def scenario(place: MembershipFixture) -> None:
         await place.owns()

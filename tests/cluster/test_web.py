@@ -1,4 +1,4 @@
-"""The page of a cluster of several brokers, of which one dies and comes back."""
+"""The web page of a cluster while a broker fails and returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[dict[int
 def test_a_group_changes_hands_and_its_timeline_is_whole_again(
     cluster: dict[int, ClusterBroker],
 ) -> None:
-    """What the dead broker has told is read once it is back, and stands before what came later."""
+    """The failed broker's events are read once it is back, and are sorted before later ones."""
     servers = bootstrap(cluster)
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     topic = NewTopic("flights", 1, replica_assignment=[[2]])
@@ -68,13 +68,13 @@ def test_a_group_changes_hands_and_its_timeline_is_whole_again(
 def test_a_group_moves_between_brokers_of_which_none_has_died(
     cluster: dict[int, ClusterBroker],
 ) -> None:
-    """Who coordinated it says that it no longer does, and is asked no more."""
+    """The former coordinator says that it no longer owns the group, and is not polled again."""
     servers = bootstrap(cluster)
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     topic = NewTopic("flights", 1, replica_assignment=[[2]])
     client.create_topics([topic], request_timeout=30)["flights"].result(PATIENCE_S)
     cluster[1].kill()
-    # Who comes back gets the last shards.
+    # A broker that returns gets the last shards.
     group = next(name for n in range(100) if shard_of(name := f"tower{n}", SHARDS) == SHARDS - 1)
     coordinated = GroupClient([cluster[2]], group)
     eventually(lambda: coordinated.find()[0] == 2)

@@ -1,4 +1,4 @@
-"""One of three ZooKeeper servers dies, the leader: groups wait for another, and go on."""
+"""The leader of three ZooKeeper servers is killed: groups wait for a new one, and continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_serving(server: ZooKeeperServer) -> bool:
 
 
 def known_of(cluster: Cluster, group: str) -> dict[str, int]:
-    """The generation of each member."""
+    """Return the generation of each member."""
     with GroupClient(list(cluster.values()), group) as asking:
         members = describe_group(cluster[1], group).members
         return {each.member_id: asking.generation(each.member_id) for each in members}
@@ -42,8 +42,8 @@ def known_of(cluster: Cluster, group: str) -> dict[str, int]:
 def test_zookeepers_leader_is_killed(
     tmp_path: Path, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody loses a shard for it, or another takes it over; in any case groups go on, and real
-    members read everything once.
+    """Brokers keep their shards, or another one takes them over. In both cases groups continue, and
+    real members read each record once.
     """
     times_s: list[float] = []
     with (

@@ -1,4 +1,4 @@
-"""ZooKeeper is away for longer than members' sessions last, and not as long as a broker's."""
+"""A ZooKeeper outage that is longer than members' sessions, shorter than brokers' sessions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = [
 
 SESSION_MS = 20_000
 MEMBERS_MS = 1_000
-#: Longer than a broker's lease holds without ZooKeeper, by more than a member's session.
+#: Longer than the lease of a broker, by more than a member's session.
 AWAY_S = 16
 
 
 def test_who_could_not_be_answered_is_not_expired_for_it(
     zookeeper: Ensemble, tmp_path: Path, path: str
 ) -> None:
-    """A member that, as kafka-python's, stays who it is and waits for its answer."""
+    """A member that, like kafka-python's, keeps its id and waits for the response."""
     overrides = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
     with brokers(tmp_path / "all", zookeeper.connect_string, path, overrides=overrides) as running:
         group = client_coordinated_by(running, 2)

@@ -1,4 +1,4 @@
-"""A real ZooKeeper for tests: one server, or three, from the jars that PySpark brings."""
+"""A real ZooKeeper for tests, with one or three servers, from the jars of PySpark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partage.spark.java import find_java
 PATIENCE_S = 60.0
 _chance = random.Random()
 JARS = Path(pyspark.__file__).parent / "jars"
-#: What the server needs of Spark's jars; loading all of them takes twice as long.
+#: Jars that the server needs; loading all of Spark's jars takes twice as long.
 NEEDED = (
     "zookeeper",
     "slf4j-api",
@@ -35,8 +35,9 @@ NEEDED = (
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different; below those that systems give to connections,
-    one of which might have it by the time that a server has started.
+    """Return free ports below the ephemeral range.
+
+    A connection could take an ephemeral port before the server has started.
     """
     found: list[int] = []
     while len(found) < count:
@@ -91,7 +92,7 @@ class ZooKeeperServer:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         java = find_java().home / "bin" / "java"
         command = [str(java), "-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        # Nothing of a test outlives a loss of power.
+        # Test data need not survive a power loss.
         command += ["-Dzookeeper.forceSync=no", "-cp", ":".join(jars), main]
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -99,7 +100,7 @@ class ZooKeeperServer:
             )
 
     def four_letter_word(self, word: bytes) -> str:
-        """The answer to one of ZooKeeper's four-letter words; empty if there is none."""
+        """Return the response to a four-letter word, or an empty string."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
                 connection.sendall(word)
@@ -109,7 +110,7 @@ class ZooKeeperServer:
 
     @property
     def mode(self) -> str:
-        """Leader, follower or standalone; empty while it is none of them."""
+        """Mode: leader, follower or standalone; empty if the server has none."""
         lines = [
             line
             for line in self.four_letter_word(b"srvr").splitlines()
@@ -132,7 +133,7 @@ class ZooKeeperServer:
 
 
 class Ensemble:
-    """One server or several; ``servers_at`` is what ``--state`` takes."""
+    """One or several servers; ``connect_string`` is for ``--state``."""
 
     def __init__(self, directory: Path, size: int = 1, more: Sequence[str] = ()) -> None:
         ports = free_ports(3 * size)
@@ -170,7 +171,7 @@ class Ensemble:
 
 @contextmanager
 def ensemble(directory: Path, size: int = 1, more: Sequence[str] = ()) -> Iterator[Ensemble]:
-    """An ensemble that serves, and is gone afterwards; ``more`` are lines of its configuration."""
+    """Run an ensemble and delete it afterwards; ``more`` are lines of its configuration."""
     made = Ensemble(directory, size, more)
     try:
         made.start()

@@ -1,4 +1,4 @@
-"""Faults to order, seen by partage's consumer and by confluent's."""
+"""Injected faults, with Partage's and with confluent-kafka's consumer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def consumer(servers, told):
 
 
 def read(consumer, count, within_s=30.0):
-    """Poll until so many records have come; how many have."""
+    """Poll until ``count`` records have arrived; return their number."""
     come, give_up = 0, time.monotonic() + within_s
     while come < count and time.monotonic() < give_up:
         come += len(list(consumer.poll(20)))
@@ -84,7 +84,7 @@ def produce(servers, count=1):
 
 
 def committed_in_the_end(theirs, within_s=30.0):
-    """Commit; librdkafka refuses by itself until it has found the coordinator again."""
+    """Commit; librdkafka refuses locally until it has found the coordinator again."""
     give_up = time.monotonic() + within_s
     while True:
         try:
@@ -190,7 +190,7 @@ class TestFailing:
         assert faults.pending == 0
 
     def test_another_clients_requests_do_not(self, faults, consumer):
-        faults.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", client_id="somebody else")
+        faults.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", client_id="another client")
         consumer.commit()
         assert faults.pending == 1
         faults.clear()
@@ -220,7 +220,7 @@ class TestTheCoordinator:
         with faults.coordinator_down():
             assert faults.members("g") == {}
             assert produce(servers, 3) == 0
-            assert read(consumer, 3) == 3  # of what it owns, it reads on
+            assert read(consumer, 3) == 3  # it continues to read its partitions
         consumer.commit()
         assert set(faults.members("g")) == {member_id}
         assert told.calls == ["assigned"]

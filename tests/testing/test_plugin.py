@@ -1,4 +1,4 @@
-"""The fixture that other people's tests use."""
+"""The fixtures of the pytest plugin."""
 
 import pytest
 from confluent_kafka import Consumer, Producer

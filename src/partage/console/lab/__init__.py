@@ -1,1 +1,1 @@
-"""Lab."""
+"""Commands of ``partage lab``: simulated worlds, and what-if simulations of live groups."""

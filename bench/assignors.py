@@ -85,18 +85,18 @@ def _at_size(
         ours=after,
         less_is_better=True,
         wanted=wanted,
-        note=f"all at once, in a group that is new: {fresh:.3f} s",
+        note=f"first assignment of a new group: {fresh:.3f} s",
     )
     if java is not None:
         its = java.time("cooperative-sticky", *left, 4 * rounds)
         yield Figure(
-            what="the same beside Java's, once it is compiled",
+            what="the same, compared with Java's after its compilation",
             unit="s CPU",
             ours=after,
             peer_name=JAVA,
             peer=its.warm_s,
             less_is_better=True,
-            note=f"its first time in that JVM: {its.cold_s:.2f} s",
+            note=f"its first run in that JVM: {its.cold_s:.2f} s",
         )
 
 

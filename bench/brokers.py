@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from interop.peers.kafka import JVM_FOR_BENCHMARKS, VERSION, ApacheKafka
 
 OURS: Final = "partage"
-BARE: Final = "no core behind"
+BARE: Final = "bare handler"
 KAFKA: Final = f"Apache Kafka {VERSION}"
 
 #: Both keep their groups in so many partitions, form a group at once, and let sessions be short.

@@ -119,7 +119,7 @@ def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
             + (f", Kafka's {its.p99_ms:.1f} ms" if its else ""),
         )
         yield Figure(
-            what="the same: CPU a commit",
+            what="the same: CPU for each commit",
             unit="µs",
             ours=mine.cpu_us,
             peer_name=KAFKA if its else "",

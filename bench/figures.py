@@ -69,7 +69,7 @@ def table_of(title: str, figures: Iterable[Figure]) -> Table:
     """The figures of one question."""
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("what")
-    for name in ("unit", "ours", "peer", "peer's", "ratio", "wanted"):
+    for name in ("unit", "ours", "peer", "peer's", "ratio", "target"):
         table.add_column(name, justify="right" if name in ("ours", "peer's", "ratio") else "left")
     table.add_column("")
     for figure in figures:

@@ -107,10 +107,10 @@ def _beside(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
             note=note,
         )
 
-    warmed = f"after {warm_ups} such groups to warm up, the middle of {rounds}"
+    warmed = f"after {warm_ups} such groups as warm-up, the median of {rounds}"
     yield beside(f"{size:,} members form a group", "took_s", ratio_wanted=1.0, note=warmed)
     yield beside("the same: CPU of the broker", "broker_cpu_s", note=_generations(seen))
-    yield beside(f"one of {size:,} leaves, until the others are stable again", "left_s")
+    yield beside(f"one of {size:,} leaves, until the other members are stable again", "left_s")
     yield beside(
         f"one of {size:,} crashes, the same; its session is {_SESSION_MS / 1e3:g} s", "crashed_s"
     )
@@ -148,12 +148,12 @@ def _alone(is_quick: bool) -> Iterator[Figure]:
     yield _held(size)
     waited = min((slow for _, slow in seen), key=lambda slow: slow.took_s)
     yield Figure(
-        what="the same: longest that somebody else waits among them for an answer",
+        what="the same: longest wait of another client for a response",
         unit="ms",
         ours=waited.took_s * 1e3,
         less_is_better=True,
-        note=f"a prober apart asks ApiVersions every 2 ms; the best of {rounds}, before which the "
-        f"prober itself woke {waited.late_s * 1e3:.1f} ms late",
+        note=f"a separate prober sends ApiVersions every 2 ms; the best of {rounds}, before "
+        f"which the prober itself woke {waited.late_s * 1e3:.1f} ms late",
     )
 
 
@@ -165,10 +165,10 @@ def _held(size: int) -> Figure:
     longest = max(holds, key=lambda hold: hold.held_s, default=Hold(0.01, "nowhere"))
     where = longest.where.strip().splitlines()[-1].strip()
     return Figure(
-        what="the same: longest that one callback holds the loop",
+        what="the same: longest callback on the event loop",
         unit="ms",
         ours=longest.held_s * 1e3,
         less_is_better=True,
         wanted=100,
-        note=f"looked at every 2 ms; it was at: {where}",
+        note=f"sampled every 2 ms; the callback was at: {where}",
     )

@@ -108,7 +108,7 @@ def _closed_loop(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     )
     yield Figure(what=what, unit="/s", ours=mine.per_s, wanted=20_000, note=note)
     yield Figure(
-        what="the same beside a handler with no core behind it",
+        what="the same, compared with a handler without a state machine",
         unit="/s",
         ours=mine.per_s,
         peer_name=BARE,
@@ -118,16 +118,16 @@ def _closed_loop(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     for name in [KAFKA] if with_kafka else []:
         its = middle[name]
         yield Figure(
-            what="the same beside Kafka on one core",
+            what="the same, compared with Kafka on one core",
             unit="/s",
             ours=mine.per_s,
             peer_name=name,
             peer=its.per_s,
-            note=f"Kafka warmed up by {warm_up[KAFKA]:g} s of the same",
+            note=f"Kafka warmed up by {warm_up[KAFKA]:g} s of this load",
         )
     for name in [BARE, *([KAFKA] if with_kafka else [])]:
         yield Figure(
-            what="CPU a Heartbeat, all threads and the system's share",
+            what="CPU for each Heartbeat, all threads, with kernel time",
             unit="µs",
             ours=mine.cpu_us,
             peer_name=name,
@@ -199,7 +199,7 @@ def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
             seen[broker.name] = load.run(crowd, broker, size, seconds)
     mine, its = seen[OURS], seen.get(KAFKA)
     peer_name = KAFKA if its else ""
-    what = f"{mine.members:,} members beating every {_BEAT_S:g} s"
+    what = f"{mine.members:,} members with a heartbeat every {_BEAT_S:g} s"
     yield Figure(
         what=f"{what}: share of a core",
         unit="%",
@@ -211,22 +211,22 @@ def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
         note=f"{mine.beats_per_s:,.0f} Heartbeats a second",
     )
     yield Figure(
-        what=f"{what}: answered within, p99",
+        what=f"{what}: response time, p99",
         unit="ms",
         ours=mine.p99_ms,
         peer_name=peer_name,
         peer=its.p99_ms if its else None,
         less_is_better=True,
         wanted=50,
-        note=f"the slowest took {mine.worst_ms:.0f} ms; the generator's own delays are in it",
+        note=f"the slowest took {mine.worst_ms:.0f} ms; this includes delays of the load generator",
     )
     yield Figure(
-        what=f"{what}: memory each",
+        what=f"{what}: memory for each member",
         unit="KB",
         ours=mine.bytes_a_member / 1e3,
         peer_name=peer_name,
         peer=its.bytes_a_member / 1e3 if its else None,
         less_is_better=True,
         wanted=8,
-        note="resident memory; Kafka's grows by its heap's policy" if its else "resident memory",
+        note="resident memory; Kafka's depends on its heap settings" if its else "resident memory",
     )

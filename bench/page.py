@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.figures import Figure, number
 
-_HEAD = "| | unit | ours | peer's | ratio | wanted | |\n|---|---|--:|--:|--:|---|---|\n"
+_HEAD = "| | unit | ours | peer's | ratio | target | |\n|---|---|--:|--:|--:|---|---|\n"
 
 
 def update(page: Path, machine: str, tables: dict[str, str]) -> None:

@@ -60,7 +60,7 @@ def _compared(kind: _Kind, ours: History, eager: History) -> Iterator[Figure]:
     closed = "drained and closed" if kind.drains else "closed"
     yield Figure(
         what=f"{plan.members} members, each working {plan.work_s:g} s after a poll, are {closed} "
-        "and come back: partition-seconds lost",
+        "and restarted: partition-seconds lost",
         unit="%",
         ours=share_lost(ours) * 100,
         peer_name="eager",
@@ -72,17 +72,17 @@ def _compared(kind: _Kind, ours: History, eager: History) -> Iterator[Figure]:
         f"records read twice: {read_twice(ours.handed)}, eager {read_twice(eager.handed)}",
     )
     yield Figure(
-        what="the same: longest wait for an owner that stays the same",
+        what="the same: longest wait for a partition whose owner stays",
         unit="s",
         ours=_longest(ours, stays=True),
         peer_name="eager",
         peer=_longest(eager, stays=True),
         less_is_better=True,
         wanted=GRACE_S,
-        note="beyond its own work",
+        note="in addition to the owner's work",
     )
     yield Figure(
-        what="the same: longest wait where it moves",
+        what="the same: longest wait for a partition that moves",
         unit="s",
         ours=_longest(ours, stays=False),
         peer_name="eager",

@@ -55,7 +55,8 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
             peer_name=peer_name,
             peer=total / took[THEIRS].wall_s / 1e6 if connector else None,
             ratio_wanted=ratio_wanted,
-            note=f"best of {rounds} in turns; CPU of Spark's processes: {', '.join(cpu_s)}",
+            note=f"best of {rounds} rounds, alternating; "
+            f"CPU of Spark's processes: {', '.join(cpu_s)}",
         )
 
     def raced(what: str, job: Job, servers: str, total: int, ratio_wanted: float) -> Figure:
@@ -70,17 +71,19 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
         what = f"{total:,} records into Parquet by topic and day, all columns"
         yield raced(what, to_parquet, servers, total, 0.9)
         took = spark_archive.race(spark, servers, sources, total, rounds)
-        yield figure("the same by a stream, each exactly once, headers too", total, took, 0.9)
+        yield figure(
+            "the same as a stream, each record exactly once, with headers", total, took, 0.9
+        )
         ms = {source: latency_ms(spark, source, servers, seconds) for source in sources}
         yield Figure(
-            what="a record's way to the sink with a batch a second, median",
+            what="latency of a record to the sink, one batch per second, median",
             unit="ms",
             ours=ms[OURS],
             peer_name=peer_name,
             peer=ms.get(THEIRS),
             less_is_better=True,
             wanted=ms[THEIRS] + LATER_MS if connector else None,
-            note="half a second of it is waiting for the next batch; wanted: at most "
+            note="half a second of it is the wait for the next batch; target: at most "
             f"{LATER_MS} ms more than the connector",
         )
         idle = {source: idle_percent(spark, source, servers, seconds) for source in sources}

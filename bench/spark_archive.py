@@ -22,7 +22,7 @@ from partage.pipelines.archive.job import ArchiveOptions, archive
 def race(
     spark: SparkSession, servers: str, sources: Sequence[str], total: int, rounds: int
 ) -> Mapping[str, Took]:
-    """In turns: the best of so many rounds of each, after one to warm up."""
+    """In turns: the best of so many rounds of each, after one warm-up round."""
     best: dict[str, Took] = {}
     for turn in range(rounds + 1):
         for source in sources:

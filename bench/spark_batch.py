@@ -3,9 +3,9 @@
     python -m bench.spark_batch [--millions 5] [--partitions 4] [--codec none] [--rounds 3]
 
 Records of 100 bytes; one job counts them and sums their lengths, another writes all columns to
-Parquet, on local[2]. The sources take turns, so that both meet the same machine; what counts is the
-best round of each, after one to warm up. CPU is that of Spark's processes (the JVM and its Python
-workers), without the broker's.
+Parquet, on local[2]. The sources take turns, so that both run under the same conditions. The
+best round of each counts, after one warm-up round. CPU is that of Spark's processes (the JVM and
+its Python workers), without the broker's.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def to_parquet(rows: DataFrame) -> int:
 def race(
     spark: SparkSession, servers: str, sources: Sequence[Source], job: Job, total: int, rounds: int
 ) -> Mapping[Source, Took]:
-    """The sources do a job in turns: the best of so many rounds of each, after one to warm up."""
+    """Run a job with the sources in turn; return the best round of each, after one warm-up."""
     best: dict[Source, Took] = {}
     for turn in range(rounds + 1):
         for source in sources:

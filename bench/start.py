@@ -83,7 +83,7 @@ class Took(NamedTuple):
 
 def _beside(mine: Took, its: Took | None) -> dict[str, Any]:
     """What all figures of this question have in common."""
-    said = f"on top of an empty start; CPU {number(mine.cpu_s)} s"
+    said = f"without an empty start; CPU {number(mine.cpu_s)} s"
     return {
         "unit": "s",
         "ours": mine.seconds,

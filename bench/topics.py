@@ -83,7 +83,7 @@ def _compared(sync: str, size: int, rounds: int, with_kafka: bool) -> Iterator[F
             peer_name=KAFKA if its else "",
             peer=statistics.median(its[what]) if its else None,
             ratio_wanted=0.5 if what.startswith("produce") else 1.0,
-            note=f"{size >> 20} MB a round, middle of {rounds} after one to warm up",
+            note=f"{size >> 20} MB in each round, median of {rounds} after one warm-up round",
         )
 
 

@@ -16,7 +16,7 @@ $(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml $(NATIVE)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-demo: setup  ## the main job: flights through a group, then through Spark
+demo: setup  ## the main job, examples/flights: flights through a group, then through Spark
 	$(BIN)/python -m partage.demo
 
 test: setup  ## the tests, without other people's programs

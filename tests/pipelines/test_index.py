@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from console.commands import Commands
-from partage.demo.flights import FLIGHTS, PARTITIONS, records
-from partage.demo.loader import load
+from examples.flights.csv_records import FLIGHTS, PARTITIONS, records
+from examples.flights.loader import load
 from recipes.external_broker import empty_broker, fresh_topic
 
 pytestmark = pytest.mark.timeout(300)

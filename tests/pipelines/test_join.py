@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.commands import Commands
-from partage.demo.flights import FLIGHTS, WEATHER, records
+from examples.flights.csv_records import FLIGHTS, WEATHER, records
 from partage.pipelines.join.job import JoinOptions, batch_source_options, join
 from partage.pipelines.join.window import JoinWindow, left_end_offsets, pending_spans
 from partage.pipelines.offset_spans import OffsetSpan

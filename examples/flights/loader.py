@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from partage.demo.flights import PARTITIONS, FlightRecord
+from examples.flights.csv_records import PARTITIONS, FlightRecord
 
 _STEP: Final = 500
 _FLUSH_TIMEOUT_S: Final = 60

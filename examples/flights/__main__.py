@@ -1,8 +1,8 @@
-"""``python -m partage.demo``."""
+"""``python -m examples.flights``."""
 
 from __future__ import annotations
 
-from partage.demo.app import main
+from examples.flights.app import main
 
 if __name__ == "__main__":
     main()

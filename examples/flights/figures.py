@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from partage.demo.flights import FLIGHTS, WEATHER, open_table
-from partage.demo.weather_bands import VISIBILITY_EDGES, WIND_EDGES, band
+from examples.flights.csv_records import FLIGHTS, WEATHER, open_table
+from examples.flights.weather_bands import VISIBILITY_EDGES, WIND_EDGES, band
 
 TOLERANCE: Final = 1e-9
 

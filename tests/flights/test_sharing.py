@@ -10,19 +10,19 @@ import pytest
 from aiokafka.partitioner import murmur2
 from confluent_kafka import Consumer, TopicPartition
 
-from partage.demo import applications
-from partage.demo.applications import Application, ApplicationError, Applications
-from partage.demo.archive_results import Entries, archived_rows, rows_by_partition
-from partage.demo.flights import PARTITIONS, FlightRecord
-from partage.demo.loader import PacedRows, create_topics, load
-from partage.demo.timeline import (
+from examples.flights import applications
+from examples.flights.applications import Application, ApplicationError, Applications
+from examples.flights.archive_results import Entries, archived_rows, rows_by_partition
+from examples.flights.csv_records import PARTITIONS, FlightRecord
+from examples.flights.loader import PacedRows, create_topics, load
+from examples.flights.timeline import (
     ArchivedRows,
     OwnershipInterval,
     OwnershipTimeline,
     TimelineEvent,
     stayed,
 )
-from partage.demo.timeline_chart import draw_timeline
+from examples.flights.timeline_chart import draw_timeline
 from partage.pipelines.archive.directory import entry_path
 from partage.pipelines.archive.manifest import ArchivedRange, ManifestEntry
 
@@ -151,7 +151,7 @@ def test_ended_application_can_be_killed(partage_broker, tmp_path, monkeypatch):
 
 
 def test_unstable_group_is_reported(partage_broker, tmp_path, monkeypatch):
-    monkeypatch.setattr(applications, "_LOOK_S", 0.01)
+    monkeypatch.setattr(applications, "_POLL_S", 0.01)
     with (
         Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as none,
         pytest.raises(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from partage.demo.timeline import ArchivedRows
+from examples.flights.timeline import ArchivedRows
 from partage.pipelines.archive.directory import entry_path
 from partage.pipelines.archive.manifest import ManifestEntry
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.demo.figures import Cell, Figures
-from partage.demo.flights import WEATHER
-from partage.demo.weather_bands import VISIBILITY_EDGES, WIND_EDGES
+from examples.flights.csv_records import WEATHER
+from examples.flights.figures import Cell, Figures
+from examples.flights.weather_bands import VISIBILITY_EDGES, WIND_EDGES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,7 +69,7 @@ def mean_delays(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _band(value: Column, edges: tuple[float, ...]) -> Column:
-    """Return the band as `partage.demo.weather_bands.band` does."""
+    """Return the band as `examples.flights.weather_bands.band` does."""
     from pyspark.sql import functions as f
 
     found = f.when(value < edges[0], 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 import tempfile
@@ -16,13 +15,9 @@ from typing import Annotated, Final
 
 import typer
 
-from partage.client import LATEST, ClientError, Cluster, list_offsets
-from partage.demo.applications import ApplicationError, Applications
-from partage.demo.archive_results import Entries, archived_rows, rows_by_partition
-from partage.demo.delay_chart import draw
-from partage.demo.delays import read_figures
-from partage.demo.figures import Figures, differences, figures_from_csv
-from partage.demo.flights import (
+from examples.flights.applications import ApplicationError, Applications
+from examples.flights.archive_results import Entries, archived_rows, rows_by_partition
+from examples.flights.csv_records import (
     COUNTS,
     FLIGHTS,
     PARTITIONS,
@@ -30,12 +25,17 @@ from partage.demo.flights import (
     FlightsNotInstalledError,
     records,
 )
-from partage.demo.loader import LoadError, PacedRows, create_topics, load
-from partage.demo.progress_report import ProgressReport
-from partage.demo.timeline import Owners
-from partage.demo.timeline_chart import draw_timeline
+from examples.flights.delay_chart import draw
+from examples.flights.delays import read_figures
+from examples.flights.figures import Figures, differences, figures_from_csv
+from examples.flights.loader import LoadError, PacedRows, create_topics, load
+from examples.flights.progress_report import ProgressReport
+from examples.flights.timeline import Owners
+from examples.flights.timeline_chart import draw_timeline
+from partage.errors import ClientError
 from partage.pipelines.archive.directory import ArchiveDirectory
 from partage.spark import JavaNotFoundError, prepare_java
+from partage.sync import Consumer
 from partage.testing import BrokerProcess
 
 GROUP: Final = "departure-boards"
@@ -200,7 +200,7 @@ class Demo:
 
     def _count(self, servers: str) -> None:
         """Check that each record of the topic has one row, and that there are no other rows."""
-        ends = asyncio.run(_ends(servers))
+        ends = _end_offsets(servers)
         _expect("flights in the topic", sum(ends.values()), COUNTS[FLIGHTS])
         report = ArchiveDirectory(self._joined).manifest.report("")
         found: Counter[int] = Counter()
@@ -286,12 +286,11 @@ def _check_installed() -> None:
         raise DemoError(f"not installed: {', '.join(missing)}; run make setup")
 
 
-async def _ends(servers: str) -> dict[int, int]:
-    """Return the end offsets of the flights' partitions."""
-    async with Cluster(servers) as cluster:
-        topic = (await cluster.topics([FLIGHTS]))[FLIGHTS]
-        found = await list_offsets(cluster, dict.fromkeys(topic.topic_partitions, LATEST))
-    return {p.partition: 0 if end is None else end.offset for p, end in found.items()}
+def _end_offsets(servers: str) -> dict[int, int]:
+    """Return the end offsets of the flights' partitions, by partition."""
+    with Consumer(servers) as consumer:
+        ends = consumer.end_offsets(consumer.partitions_of(FLIGHTS))
+    return {each.partition: end for each, end in ends.items()}
 
 
 def _expect(what: str, found: int, wanted: int) -> None:

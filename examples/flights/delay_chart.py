@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from partage.demo.figures import Cell, Figures
-from partage.demo.weather_bands import VISIBILITY_NAMES, WIND_NAMES
+from examples.flights.figures import Cell, Figures
+from examples.flights.weather_bands import VISIBILITY_NAMES, WIND_NAMES
 
 _INK: Final = "#22262b"
 _FAINT: Final = "#6b7280"

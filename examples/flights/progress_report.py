@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from partage.demo.timeline import Owners, stayed
+from examples.flights.timeline import Owners, stayed
 
 _WIDTH: Final = 96
 _EVERY_S: Final = 0.25

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from partage.demo.timeline import ArchivedRows, OwnershipTimeline
+from examples.flights.timeline import ArchivedRows, OwnershipTimeline
 
 _INK: Final = "#22262b"
 _FAINT: Final = "#6b7280"

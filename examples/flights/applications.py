@@ -18,9 +18,11 @@ from typing import Any, Final, Self
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from partage.demo.timeline import Owners, OwnershipTimeline
+from examples.flights.timeline import Owners, OwnershipTimeline
 
-_LOOK_S: Final = 0.2
+#: The directory of the package `examples`.
+_ROOT: Final = Path(__file__).parents[2]
+_POLL_S: Final = 0.2
 _REQUEST_TIMEOUT_S: Final = 20
 _LEAVE_S: Final = 60
 
@@ -38,7 +40,8 @@ class Application:
         self.told: dict[str, dict[str, Any]] = {}
         with log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "partage.demo.application", *arguments],
+                [sys.executable, "-m", "examples.flights.application", *arguments],
+                cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -199,10 +202,10 @@ class Applications:
                 raise ApplicationError(
                     f"timed out after {within_s:g} s: the applications have not {what()}"
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _watch(self) -> None:
-        while not self._is_over.wait(_LOOK_S):
+        while not self._is_over.wait(_POLL_S):
             owners = self._look()
             if owners is not None:
                 self._owners = owners

@@ -1,6 +1,6 @@
 """A Spark application of the demo: a process that joins its share of the flights.
 
-    python -m partage.demo.application SERVERS GROUP NAME OUTPUT TABLE
+    python -m examples.flights.application SERVERS GROUP NAME OUTPUT TABLE
 
 Its query joins each flight with the weather of its hour, and writes the rows to OUTPUT, an archive
 (`partage.pipelines.archive`). The archive keeps each row once, even if applications are killed. The
@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from partage.demo.delays import joined, mean_delays, read_weather, write
-from partage.demo.flights import FLIGHTS
+from examples.flights.csv_records import FLIGHTS
+from examples.flights.delays import joined, mean_delays, read_weather, write
 from partage.pipelines.archive.directory import ArchiveDirectory
 from partage.pipelines.archive.query import ArchivingQuery
 from partage.pipelines.session import spark_session

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from partage.demo.delays import joined, mean_delays, read_figures, read_weather, write
-from partage.demo.figures import Cell
-from partage.demo.flights import FLIGHTS, WEATHER
+from examples.flights.csv_records import FLIGHTS, WEATHER
+from examples.flights.delays import joined, mean_delays, read_figures, read_weather, write
+from examples.flights.figures import Cell
 from partage.testing import ThreadedBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -23,7 +23,7 @@ from .requests import LAST_VERSION_BY_NAME, create, fetch_request, metadata
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_line_says_where_and_a_signal_ends_it(tmp_path, number):
+def test_command_prints_address_and_ends_on_signal(tmp_path, number):
     with running_broker(tmp_path / "data") as broker:
         assert re.fullmatch(r"127\.0\.0\.1:\d+", broker.servers)
         with RawClient(broker.servers) as raw:
@@ -38,7 +38,7 @@ def test_one_line_says_where_and_a_signal_ends_it(tmp_path, number):
     assert (tmp_path / "data" / "t-0").is_dir()
 
 
-def test_a_directory_is_held_by_one_broker(tmp_path):
+def test_data_directory_in_use_is_refused(tmp_path):
     data = tmp_path / "data"
     with running_broker(data) as broker:
         ran = run_partage("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
@@ -51,7 +51,7 @@ def test_a_directory_is_held_by_one_broker(tmp_path):
             pass
 
 
-def test_a_port_that_is_taken(tmp_path):
+def test_port_in_use_is_refused(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = run_partage("broker", "--listen", address, "--data-dir", tmp_path / "data")
@@ -60,7 +60,7 @@ def test_a_port_that_is_taken(tmp_path):
     assert "in use" in ran.stderr
 
 
-def test_clients_are_told_the_advertised_address(tmp_path):
+def test_advertised_address_is_sent_to_clients(tmp_path):
     options = ("--ephemeral", "--advertised", "broker.test:1234")
     with running_broker(tmp_path / "none", *options, listen="[::1]:0") as broker:
         host, _, port = broker.servers.rpartition(":")
@@ -90,7 +90,7 @@ def test_clients_are_told_the_advertised_address(tmp_path):
         ("--sync never", "--sync"),
     ],
 )
-def test_options_that_cannot_be(options, why, tmp_path):
+def test_invalid_options_are_refused(options, why, tmp_path):
     ran = run_partage("broker", "--data-dir", tmp_path / "data", *options.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     (line,) = ran.stderr.splitlines()
@@ -98,7 +98,7 @@ def test_options_that_cannot_be(options, why, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_a_directory_that_cannot_be_made(tmp_path):
+def test_data_directory_not_creatable_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for place, why in [("file", "File exists"), ("file/data", "Not a directory")]:
         ran = run_partage("broker", "--data-dir", tmp_path / place)
@@ -106,7 +106,7 @@ def test_a_directory_that_cannot_be_made(tmp_path):
         assert ran.stderr == f"error: cannot use data directory '{tmp_path / place}': {why}\n"
 
 
-def test_a_directory_that_fails_is_what_is_named(tmp_path):
+def test_data_directory_failure_is_named(tmp_path):
     """Not the address, which is not the cause."""
     data = tmp_path / "data"
     (data / CHECKPOINT_FILE).mkdir(parents=True)
@@ -135,7 +135,7 @@ class PausingDisk(MemoryDisk):
         return super().names(directory)
 
 
-def test_a_signal_ends_a_broker_that_is_starting(capsys):
+def test_signal_during_start_ends_broker(capsys):
     """Recovery may take long; the next start repeats it."""
     disk, settings = PausingDisk(), BrokerSettings(offsets_partitions=1)
 

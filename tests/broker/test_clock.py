@@ -9,7 +9,7 @@ from partage.broker.clock import Clock
 HOUR_NS = 3_600 * 10**9
 
 
-def test_setting_the_machines_time_expires_nobody(monkeypatch):
+def test_now_ms_ignores_system_time_changes(monkeypatch):
     clock = Clock()
     before, wall = clock.now_ms(), time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: wall() + HOUR_NS)
@@ -19,7 +19,7 @@ def test_setting_the_machines_time_expires_nobody(monkeypatch):
     assert 0 <= clock.now_ms() - before < 10_000
 
 
-def test_it_goes_on_steadily(monkeypatch):
+def test_now_ms_follows_monotonic_clock(monkeypatch):
     clock = Clock()
     before, steady = clock.now_ms(), time.monotonic_ns
     monkeypatch.setattr(time, "monotonic_ns", lambda: steady() + HOUR_NS)

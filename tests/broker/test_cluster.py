@@ -33,7 +33,7 @@ QUIET: dict[str, Any] = {"logger": logging.getLogger("librdkafka")}
 
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.version_max + 1))
-def test_what_is_said_to_be_spoken_is_spoken(raw, version):
+def test_api_versions_match_handlers(raw, version):
     answer = raw.request(API_VERSIONS, ApiVersionsRequest(), version)
     assert answer.error_code == 0
     assert {a.api_key for a in answer.api_keys} == set(APIS) - {17, 36, 75}
@@ -42,14 +42,14 @@ def test_what_is_said_to_be_spoken_is_spoken(raw, version):
         assert (spoken.min_version, spoken.max_version) == (api.version_min, api.version_max)
 
 
-def test_telemetry_is_not_offered(raw):
+def test_api_versions_omit_telemetry(raw):
     """CVE-2026-111073: an API that does not exist cannot unpack a decompression bomb."""
     answer = raw.request(API_VERSIONS, ApiVersionsRequest())
     assert not {71, 72} & {a.api_key for a in answer.api_keys}
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_an_unknown_version_is_answered_in_the_oldest(raw, version):
+def test_api_versions_unknown_version_gets_v0(raw, version):
     """KIP-511: a body in version 0, whatever follows the first eight bytes of the request."""
     request = struct.pack(">hhi", 18, version, 77) + b"\xff\xff\x80\x80"
     raw.send_bytes(struct.pack(">i", len(request)) + request)
@@ -62,7 +62,7 @@ def test_an_unknown_version_is_answered_in_the_oldest(raw, version):
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_cluster_of_one(broker, raw, version):
+def test_describe_cluster_single_broker(broker, raw, version):
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     answer = raw.request(DESCRIBE_CLUSTER, request, version)
     (node,) = answer.brokers
@@ -72,7 +72,7 @@ def test_a_cluster_of_one(broker, raw, version):
 
 
 @pytest.mark.parametrize("version", range(FIND_COORDINATOR.version_max + 1))
-def test_every_group_is_coordinated_here(broker, raw, version):
+def test_find_coordinator_returns_this_broker(broker, raw, version):
     if version >= 4:
         request = FindCoordinatorRequest(coordinator_keys=["g", "h", ""])
         found = raw.request(FIND_COORDINATOR, request, version).coordinators
@@ -86,7 +86,7 @@ def test_every_group_is_coordinated_here(broker, raw, version):
 
 @pytest.mark.parametrize("kind", [TRANSACTION, SHARE, 9, -1])
 @pytest.mark.parametrize("version", [1, 3, 4, 6])
-def test_nothing_else_is_coordinated(raw, kind, version):
+def test_find_coordinator_other_types_are_refused(raw, kind, version):
     if version >= 4:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
         (found,) = raw.request(FIND_COORDINATOR, request, version).coordinators
@@ -103,7 +103,7 @@ def test_nothing_else_is_coordinated(raw, kind, version):
     assert "coordinates" in found.error_message
 
 
-def test_no_keys(raw):
+def test_find_coordinator_without_keys(raw):
     assert raw.request(FIND_COORDINATOR, FindCoordinatorRequest()).coordinators == []
 
 
@@ -115,21 +115,21 @@ def producer_id(raw, version=None, **options):
 
 
 @pytest.mark.parametrize("version", range(INIT_PRODUCER_ID.version_max + 1))
-def test_every_producer_gets_an_id_of_its_own(broker, raw, version):
+def test_init_producer_id_returns_unique_ids(broker, raw, version):
     with RawClient(broker.bootstrap_servers) as other:
         ids = [producer_id(one, version) for one in (raw, other) for _ in range(10)]
     assert len(set(ids)) == 20
     assert min(ids) >= 0
 
 
-def test_an_id_that_is_brought_along_is_replaced(raw):
+def test_init_producer_id_replaces_given_id(raw):
     """Without transactions, a producer that initializes again is a new one."""
     first = producer_id(raw)
     assert producer_id(raw, producer_id=first, producer_epoch=3) != first
 
 
 @pytest.mark.parametrize("transactional_id", ["", "tx"])
-def test_transactional_producers_are_refused(raw, transactional_id):
+def test_init_producer_id_transactional_is_refused(raw, transactional_id):
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
     answer = raw.request(INIT_PRODUCER_ID, request)
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -137,7 +137,7 @@ def test_transactional_producers_are_refused(raw, transactional_id):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_consumer_protocol_is_refused(raw, version):
+def test_consumer_group_heartbeat_is_refused(raw, version):
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
     answer = raw.request(CONSUMER_GROUP_HEARTBEAT, request, version)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -147,7 +147,7 @@ def test_the_consumer_protocol_is_refused(raw, version):
 # Real clients: none of them may wait forever.
 
 
-def test_a_transactional_producer_learns_it_at_once(broker):
+def test_librdkafka_transactional_producer_fails_fast(broker):
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", **QUIET}
     )
@@ -159,7 +159,7 @@ def test_a_transactional_producer_learns_it_at_once(broker):
     assert "consumer groups only" in error.str()
 
 
-def test_a_consumer_of_the_new_protocol_learns_it_at_once(broker):
+def test_librdkafka_kip848_consumer_fails_fast(broker):
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

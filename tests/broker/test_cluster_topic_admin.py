@@ -62,7 +62,7 @@ class AdminFixture(BrokerFixture):
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__group_events", "__transaction_state"])
-def test_internal_topics_are_nobodys_to_create_or_delete(name: str) -> None:
+def test_internal_topics_cannot_be_created_or_deleted(name: str) -> None:
     async def scenario() -> None:
         one = await AdminFixture().start()
         one.hosted.settings = msgspec.structs.replace(one.hosted.settings, group_events=False)
@@ -96,7 +96,7 @@ class TopicRequests:
         self.response = message
 
 
-def test_a_topic_that_is_missing_is_not_waited_for() -> None:
+def test_auto_create_does_not_wait() -> None:
     """The client's next requests would wait behind it, for example records for any topic."""
 
     async def scenario() -> None:
@@ -112,7 +112,7 @@ def test_a_topic_that_is_missing_is_not_waited_for() -> None:
     run(scenario())
 
 
-def test_all_names_of_a_request_wait_no_longer_than_its_client() -> None:
+def test_create_topics_share_the_client_timeout() -> None:
     async def scenario() -> None:
         one = await AdminFixture().start()
         await one.bury("x", "y", "z")
@@ -124,7 +124,7 @@ def test_all_names_of_a_request_wait_no_longer_than_its_client() -> None:
     run(scenario())
 
 
-def test_a_request_waits_as_long_as_its_client_does() -> None:
+def test_create_topic_waits_for_client_timeout() -> None:
     async def scenario() -> None:
         one = await AdminFixture().start()
         await one.bury("x", "y")
@@ -138,7 +138,7 @@ def test_a_request_waits_as_long_as_its_client_does() -> None:
 
 
 @pytest.mark.parametrize("is_created", [True, False])
-def test_a_topic_that_is_made_is_not_refused_because_others_take_long(
+def test_create_topic_slow_peers_do_not_fail_it(
     monkeypatch: pytest.MonkeyPatch, is_created: bool
 ) -> None:
     """For example if its creation had to wait for groups to delete offsets."""
@@ -161,7 +161,7 @@ def test_a_topic_that_is_made_is_not_refused_because_others_take_long(
     run(scenario())
 
 
-def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_create_topic_not_yet_applied_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client retries; likewise if another request was faster."""
 
     async def scenario() -> None:
@@ -178,7 +178,7 @@ def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.Monke
     run(scenario())
 
 
-def test_a_topic_never_grows_beyond_what_was_asked_for() -> None:
+def test_add_partitions_concurrent_keeps_requested_count() -> None:
     """Another broker has added a partition that this broker has not seen yet."""
 
     async def scenario() -> None:
@@ -195,7 +195,7 @@ def test_a_topic_never_grows_beyond_what_was_asked_for() -> None:
     run(scenario())
 
 
-def test_each_broker_has_a_partition_of_its_own_of_the_events() -> None:
+def test_events_topic_has_one_partition_per_broker() -> None:
     """If two brokers create theirs at the same time, one change is based on the other."""
 
     async def scenario() -> None:
@@ -221,7 +221,7 @@ def test_each_broker_has_a_partition_of_its_own_of_the_events() -> None:
     run(scenario())
 
 
-def test_the_topic_of_events_is_there_when_it_is_asked_for() -> None:
+def test_events_topic_is_created_on_metadata_request() -> None:
     async def scenario() -> None:
         one = await AdminFixture().start()
         made = await one.changes.auto_create(TOPIC)
@@ -232,7 +232,7 @@ def test_the_topic_of_events_is_there_when_it_is_asked_for() -> None:
     run(scenario())
 
 
-def test_a_partition_that_was_agreed_on_and_is_not_here_yet_is_not_made_twice() -> None:
+def test_own_partition_not_yet_applied_is_not_added_twice() -> None:
     """For example if the broker ended before it applied the change."""
 
     async def scenario() -> None:
@@ -245,7 +245,7 @@ def test_a_partition_that_was_agreed_on_and_is_not_here_yet_is_not_made_twice() 
     run(scenario())
 
 
-def test_a_topic_that_is_too_like_it_stands_in_the_way_of_events_and_of_nothing_else() -> None:
+def test_own_partition_name_collision_is_refused() -> None:
     async def scenario() -> None:
         one = await AdminFixture().start()
         await one.changes.create("__group.events", 1, {}, [])

@@ -64,7 +64,7 @@ def topic(raw):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_topics_configs_in_every_version(raw, version):
+def test_describe_topic_configs_every_version(raw, version):
     entries = {e.name: e for e in describe(raw, version=version).configs}
     assert entries["retention.ms"].value == "1000"
     assert entries["retention.ms"].config_source == 1
@@ -74,7 +74,7 @@ def test_a_topics_configs_in_every_version(raw, version):
     assert not any(e.documentation for e in entries.values())
 
 
-def test_where_a_value_comes_from_and_what_it_is(raw):
+def test_describe_configs_source_and_type(raw):
     entry = config(raw, "retention.ms", include_synonyms=True, include_documentation=True)
     assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
         ("retention.ms", "1000", 1),
@@ -84,27 +84,27 @@ def test_where_a_value_comes_from_and_what_it_is(raw):
 
 
 @pytest.mark.partage_broker({"log.retention.ms": "77"})
-def test_the_brokers_default_lies_between(raw):
+def test_describe_configs_broker_default_source(raw):
     alter(raw, (DELETE, "retention.ms", None))
     entry = config(raw, "retention.ms", include_synonyms=True)
     assert (entry.value, entry.config_source) == ("77", 4)
 
 
-def test_the_brokers_own_configs(raw):
+def test_describe_broker_configs(raw):
     for name in ("1", ""):
         entries = {e.name: e for e in describe(raw, name, BROKER).configs}
         assert entries["group.initial.rebalance.delay.ms"].value == "0"
         assert all(e.read_only for e in entries.values())
 
 
-def test_what_has_no_configs(raw):
+def test_describe_configs_unknown_resource_is_refused(raw):
     assert describe(raw, "nothing").error_code == 3
     assert describe(raw, "2", BROKER).error_code == 42
     assert describe(raw, "t", 8).error_code == 42
     assert describe(raw, "x" * 32_000).error_code == 3  # its error message fits into the response
 
 
-def test_the_same_resource_many_times_is_described_once(raw):
+def test_describe_configs_duplicate_resource_once(raw):
     """Otherwise a small request could produce a response of megabytes."""
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="t")
     request = DescribeConfigsRequest(resources=[resource] * 3000, include_documentation=True)
@@ -112,7 +112,7 @@ def test_the_same_resource_many_times_is_described_once(raw):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_change_holds_at_once(raw, version):
+def test_alter_configs_applies_immediately(raw, version):
     assert alter(raw, (SET, "max.message.bytes", "100"), version=version) == 0
     assert config(raw, "max.message.bytes").value == "100"
     assert produce(raw, "t", batch(b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -122,7 +122,7 @@ def test_a_change_holds_at_once(raw, version):
     assert config(raw, "retention.ms").value == "1000"
 
 
-def test_changes_at_the_same_time_all_hold(broker, raw):
+def test_alter_configs_concurrent_changes_all_apply(broker, raw):
     keys = [
         "retention.ms",
         "segment.ms",
@@ -143,7 +143,7 @@ def test_changes_at_the_same_time_all_hold(broker, raw):
     assert {config(raw, key).value for key in keys} == {"12345"}
 
 
-def test_lists_are_added_to_and_taken_from(raw):
+def test_alter_configs_append_and_subtract(raw):
     assert alter(raw, (APPEND, "cleanup.policy", "compact")) == 0
     assert config(raw, "cleanup.policy").value == "delete,compact"
     assert alter(raw, (SUBTRACT, "cleanup.policy", "delete")) == 0
@@ -160,18 +160,18 @@ def test_lists_are_added_to_and_taken_from(raw):
         ((9, "retention.ms", "1"), 40),
     ],
 )
-def test_what_cannot_be_changed(raw, change, error):
+def test_alter_configs_invalid_change_is_refused(raw, change, error):
     assert alter(raw, (SET, "segment.ms", "5000"), change) == error
     assert config(raw, "segment.ms").config_source == 5
     assert config(raw, "retention.ms").value == "1000"
 
 
-def test_only_to_see_whether_it_could_be_changed(raw):
+def test_alter_configs_validate_only_changes_nothing(raw):
     assert alter(raw, (SET, "retention.ms", "5"), validate_only=True) == 0
     assert alter(raw, (SET, "retention.ms", "x"), validate_only=True) == 40
     assert config(raw, "retention.ms").value == "1000"
 
 
-def test_resources_that_cannot_be_changed(raw):
+def test_alter_configs_unsupported_resource_is_refused(raw):
     assert alter(raw, (SET, "retention.ms", "5"), name="nothing") == 3
     assert alter(raw, (SET, "num.partitions", "5"), name="1", kind=BROKER) == 42

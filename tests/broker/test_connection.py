@@ -45,7 +45,7 @@ def other(broker):
         yield connected
 
 
-def test_a_heartbeat_waits_behind_a_parked_join(raw, other):
+def test_heartbeat_waits_behind_parked_join(raw, other):
     """Its response must not be for the generation that the client wants to leave."""
     mine = join_and_sync(raw, "g")
     (theirs,) = [other.request(JOIN_GROUP, join_request("g"))]
@@ -61,7 +61,7 @@ def test_a_heartbeat_waits_behind_a_parked_join(raw, other):
     assert other.receive().topics
 
 
-def test_answers_of_overlapping_produces_leave_in_order(raw):
+def test_overlapping_produces_are_answered_in_order(raw):
     create(raw, "t", 2)
     for n in range(200):
         raw.send(PRODUCE, produce_request("t", batch(b"%d" % n), partition=n % 2))
@@ -69,7 +69,7 @@ def test_answers_of_overlapping_produces_leave_in_order(raw):
     assert offsets == [n // 2 for n in range(200)]
 
 
-def test_a_produce_that_fails_at_once_is_answered_in_its_turn(raw):
+def test_failed_produce_is_answered_in_order(raw):
     create(raw, "t")
     raw.send(PRODUCE, produce_request("t", batch(b"a")))
     raw.send(PRODUCE, produce_request("nothing", batch(b"b")))
@@ -77,7 +77,7 @@ def test_a_produce_that_fails_at_once_is_answered_in_its_turn(raw):
     assert [produce_result(raw.receive()).error_code for _ in range(3)] == [0, 3, 0]
 
 
-def test_silence_is_kept_in_its_turn_too(raw):
+def test_produce_without_acks_keeps_order(raw):
     create(raw, "t")
     for n in range(30):
         raw.send(PRODUCE, produce_request("t", batch(b"x"), acks=0), is_answered=False)
@@ -89,7 +89,7 @@ def test_silence_is_kept_in_its_turn_too(raw):
     assert offsets == list(range(1, 60, 2))
 
 
-def test_different_requests_in_one_breath(raw):
+def test_pipelined_requests_of_different_apis(raw):
     create(raw, "t")
     for _ in range(100):
         raw.send(PRODUCE, produce_request("t", batch(b"x")))
@@ -102,7 +102,7 @@ def test_different_requests_in_one_breath(raw):
         assert raw.receive().topics
 
 
-def test_a_request_byte_by_byte(raw, other):
+def test_request_byte_by_byte(raw, other):
     create(other, "t")
     frame = raw.frame(PRODUCE, produce_request("t", batch(b"slow")))
     for at in range(len(frame)):
@@ -114,7 +114,7 @@ def test_a_request_byte_by_byte(raw, other):
 
 
 @pytest.mark.parametrize("step", [1, 7, 63, 1000, 65_536, 300_000])
-def test_requests_cut_anywhere(raw, step):
+def test_requests_split_anywhere(raw, step):
     """Frames of all sizes, in pieces that end within lengths, headers and records."""
     create(raw, "t")
     sizes = (10, 100, 65_400, 65_536, 70_000, 10) if step > 50 else (10, 100, 10)
@@ -130,7 +130,7 @@ def test_requests_cut_anywhere(raw, step):
     assert got == [bytes([65 + n]) * size for n, size in enumerate(sizes)]
 
 
-def test_a_client_far_ahead_of_its_answers_is_paused_and_loses_nothing(raw):
+def test_pipelining_client_is_paused_without_loss(raw):
     """Thousands of requests behind one that waits: the broker pauses reading, then continues."""
     create(raw, "t")
     raw.send(FETCH, fetch_request("t", max_wait_ms=700, min_bytes=1), LAST_VERSION_BY_NAME)
@@ -144,7 +144,7 @@ def test_a_client_far_ahead_of_its_answers_is_paused_and_loses_nothing(raw):
     assert ids == [int.from_bytes(frame[8:12], "big") for frame in frames]
 
 
-def test_a_hundred_produces_overlap_and_no_more(broker, raw, other):
+def test_produce_overlap_is_limited(broker, raw, other):
     create(raw, "t")
     broker.run(hold_writer(broker))
     for n in range(150):
@@ -170,7 +170,7 @@ async def end_offset(broker):
     return broker.broker.log_manager.partition("t", 0).log.end_offset
 
 
-def test_who_does_not_read_is_served_no_further(broker, other):
+def test_client_that_does_not_read_is_not_served(broker, other):
     """Otherwise a client could make the broker keep responses of any size in memory."""
     create(other, "t")
     for _ in range(16):
@@ -187,7 +187,7 @@ def test_who_does_not_read_is_served_no_further(broker, other):
     eventually(lambda: server.unsent_bytes == 0)
 
 
-def test_when_much_is_unsent_fetches_get_less(broker, raw):
+def test_unsent_bytes_reduce_fetch_size(broker, raw):
     """Otherwise many slow readers together would exceed the broker's limit."""
     server, limit = broker.broker.server, 12_000_000
     server.limits = msgspec.structs.replace(server.limits, responses_bytes_max=limit)
@@ -209,7 +209,7 @@ def test_when_much_is_unsent_fetches_get_less(broker, raw):
 
 
 @pytest.mark.partage_broker({"connections.max.idle.ms": "300"})
-def test_who_says_nothing_is_sent_away_and_who_waits_is_not(broker):
+def test_idle_connection_is_closed_waiting_is_kept(broker):
     with (
         RawClient(broker.bootstrap_servers) as idle,
         RawClient(broker.bootstrap_servers) as waiting,
@@ -220,7 +220,7 @@ def test_who_says_nothing_is_sent_away_and_who_waits_is_not(broker):
         assert fetch_results(waiting.receive())
 
 
-def test_a_client_that_stops_sending_still_gets_its_answers(raw):
+def test_half_closed_connection_gets_responses(raw):
     """Half-closed connection: earlier requests are answered."""
     create(raw, "t")
     raw.send(METADATA, MetadataRequest(topics=None))
@@ -228,7 +228,7 @@ def test_a_client_that_stops_sending_still_gets_its_answers(raw):
     assert raw.receive().topics
 
 
-def test_a_large_request_that_fails_here_gives_its_room_back(broker, raw, caplog):
+def test_failed_large_request_releases_memory(broker, raw, caplog):
     def failing(inbound):
         raise RuntimeError("a fault of ours")
 
@@ -241,7 +241,7 @@ def test_a_large_request_that_fails_here_gives_its_room_back(broker, raw, caplog
     caplog.clear()
 
 
-def test_a_client_that_goes_away_in_the_middle(broker, raw):
+def test_disconnect_during_large_request_releases_memory(broker, raw):
     create(raw, "t")
     for cut in (1, 3, 4, 20, 70_000):
         with RawClient(broker.bootstrap_servers) as leaving:
@@ -253,7 +253,7 @@ def test_a_client_that_goes_away_in_the_middle(broker, raw):
 
 
 @pytest.mark.partage_broker({"max.connections": "5"})
-def test_connections_beyond_the_limit(broker, raw, caplog):
+def test_connection_limit_max_connections(broker, raw, caplog):
     others = [RawClient(broker.bootstrap_servers) for _ in range(4)]
     for one in others:
         assert metadata(one).brokers
@@ -276,7 +276,7 @@ def test_connections_beyond_the_limit(broker, raw, caplog):
         one.close()
 
 
-def test_connections_beyond_what_the_system_allows(tmp_path):
+def test_connection_limit_file_descriptors(tmp_path):
     """The error names the limit; clients that are already connected notice nothing."""
     with running_broker(tmp_path, descriptors=120) as process:
         clients = []

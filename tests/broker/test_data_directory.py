@@ -12,7 +12,7 @@ import pytest
 from partage.broker.topics.data_directory import DirectoryLock, DirectoryLockedError
 
 
-def test_a_directory_is_held_by_one_until_it_lets_go(tmp_path: Path) -> None:
+def test_lock_is_exclusive_until_released(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     with pytest.raises(
         DirectoryLockedError, match=f"in use by another broker .process {os.getpid()}."
@@ -22,7 +22,7 @@ def test_a_directory_is_held_by_one_until_it_lets_go(tmp_path: Path) -> None:
     DirectoryLock(tmp_path).release()
 
 
-def test_a_file_system_without_locks_is_not_taken_for_another_broker(
+def test_lock_unsupported_file_system_raises_os_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusing(fd: int, operation: int) -> None:

@@ -59,7 +59,7 @@ def sizes(result):
 
 
 @pytest.mark.parametrize("version", range(FETCH.version_min, FETCH.version_max + 1))
-def test_every_version(raw, topic, version):
+def test_fetch_every_version(raw, topic, version):
     produce(raw, "t", batch(b"a", b"b"))
     (result,) = fetch(raw, "t" if version <= LAST_VERSION_BY_NAME else topic, [1], version=version)
     assert values(result, 1) == [b"b"]
@@ -69,13 +69,13 @@ def test_every_version(raw, topic, version):
     assert result.aborted_transactions is None
 
 
-def test_an_offset_within_a_batch_gives_the_whole_batch(raw, topic):
+def test_fetch_offset_inside_batch_returns_whole_batch(raw, topic):
     produce(raw, "t", batch(b"a", b"b", b"c"))
     (result,) = fetch(raw, "t", [2])
     assert parse_header(content(result)).base_offset == 0
 
 
-def test_a_partition_asked_for_many_times_is_sent_once(raw, topic):
+def test_fetch_duplicate_partition_is_sent_once(raw, topic):
     """As in Kafka the last one counts; otherwise a small request could cause 100,000 reads."""
     produce(raw, "t", batch(b"a", b"b"), batch(b"c"))
     request = fetch_request("t", [0, 0])
@@ -88,7 +88,7 @@ def test_a_partition_asked_for_many_times_is_sent_once(raw, topic):
     assert values(answered.partitions[0]) == [b"c"]
 
 
-def test_the_end_gives_nothing_and_beyond_it_is_out_of_range(raw, topic):
+def test_fetch_beyond_end_is_out_of_range(raw, topic):
     produce(raw, "t", batch(b"a"))
     (at_end,) = fetch(raw, "t", [1])
     assert (at_end.error_code, content(at_end)) == (0, b"")
@@ -98,7 +98,7 @@ def test_the_end_gives_nothing_and_beyond_it_is_out_of_range(raw, topic):
         assert (beyond.high_watermark, beyond.log_start_offset) == (1, 0)
 
 
-def test_several_partitions_each_with_its_own_answer(raw, topic):
+def test_fetch_several_partitions(raw, topic):
     produce(raw, "t", batch(b"a"))
     produce(raw, "t", batch(b"b"), partition=2)
     results = fetch(raw, "t", [0, 0, 5, 0])
@@ -108,7 +108,7 @@ def test_several_partitions_each_with_its_own_answer(raw, topic):
     assert values(results[1]) == []
 
 
-def test_unknown_topics(raw, topic):
+def test_fetch_unknown_topics(raw, topic):
     (result,) = fetch(raw, "nothing")
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert result.high_watermark == -1
@@ -118,7 +118,7 @@ def test_unknown_topics(raw, topic):
     assert result.error_code == 0
 
 
-def test_a_topic_made_anew_has_another_id(raw, topic):
+def test_fetch_recreated_topic_has_new_id(raw, topic):
     produce(raw, "t", batch(b"old"))
     delete(raw, "t")
     again = create(raw, "t").topic_id
@@ -130,7 +130,7 @@ def test_a_topic_made_anew_has_another_id(raw, topic):
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(-1, 0), (0, 0), (1, 75)])
-def test_the_leaders_epoch(raw, topic, epoch, error):
+def test_fetch_checks_leader_epoch(raw, topic, epoch, error):
     request = fetch_request("t")
     request.topics[0].partitions[0].current_leader_epoch = epoch
     (result,) = fetch_results(raw.request(FETCH, request, 11))
@@ -138,7 +138,7 @@ def test_the_leaders_epoch(raw, topic, epoch, error):
 
 
 @pytest.mark.parametrize("version", [4, 11, 14])
-def test_no_follower_is_served(raw, topic, version):
+def test_fetch_by_follower_is_refused(raw, topic, version):
     """CVE-2018-1288: a client that poses as a replica would read records that are not durable."""
     request = fetch_request(topic if version > LAST_VERSION_BY_NAME else "t", replica_id=2)
     answer = raw.request(FETCH, request, version)
@@ -147,7 +147,7 @@ def test_no_follower_is_served(raw, topic, version):
     assert answer.responses == []
 
 
-def test_no_follower_is_served_in_new_versions_either(raw, topic):
+def test_fetch_by_follower_new_versions_is_refused(raw, topic):
     request = fetch_request(topic, replica_state=FetchReplicaState(replica_id=0, replica_epoch=1))
     answer = raw.request(FETCH, request)
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -157,7 +157,7 @@ def test_no_follower_is_served_in_new_versions_either(raw, topic):
 @pytest.mark.parametrize(
     ("session_id", "epoch", "error"), [(0, -1, 0), (0, 0, 0), (5, -1, 0), (0, 1, 70), (5, 1, 70)]
 )
-def test_sessions_are_not_kept(raw, topic, session_id, epoch, error):
+def test_fetch_sessions_are_not_kept(raw, topic, session_id, epoch, error):
     produce(raw, "t", batch(b"a"))
     request = fetch_request(topic, session_id=session_id, session_epoch=epoch)
     answer = raw.request(FETCH, request)
@@ -176,7 +176,7 @@ def three(raw, topic):
     return len(made)
 
 
-def test_a_partitions_limit(raw, three):
+def test_fetch_partition_limit(raw, three):
     (result,) = fetch(raw, "t", partition_max_bytes=2 * three)
     assert sizes(result) == ([three] * 2, 0)
     (result,) = fetch(raw, "t", partition_max_bytes=2 * three + 10)
@@ -184,7 +184,7 @@ def test_a_partitions_limit(raw, three):
 
 
 @pytest.mark.parametrize("limit", [0, 1, -5, 200])
-def test_the_first_batch_is_whole_even_above_the_limits(raw, three, limit):
+def test_fetch_first_batch_ignores_limits(raw, three, limit):
     """KIP-74: otherwise a consumer with small limits would never get past the batch."""
     made = batch(b"x" * 500)
     produce(raw, "t", made, partition=2)
@@ -193,13 +193,13 @@ def test_the_first_batch_is_whole_even_above_the_limits(raw, three, limit):
         assert sizes(result) == ([len(made)], 0)
 
 
-def test_only_the_first_partition_may_be_above_the_limits(raw, three):
+def test_fetch_only_first_partition_exceeds_limits(raw, three):
     first, second, _ = fetch(raw, "t", [0, 0, 0], partition_max_bytes=10)
     assert sizes(first) == ([three], 0)
     assert sizes(second) == ([], 0)
 
 
-def test_the_limit_of_the_whole_answer(raw, three):
+def test_fetch_response_limit(raw, three):
     first, second, _ = fetch(raw, "t", [0, 0, 0], max_bytes=3 * three + 20)
     assert sizes(first) == ([three] * 3, 0)
     assert sizes(second) == ([], 0)
@@ -208,7 +208,7 @@ def test_the_limit_of_the_whole_answer(raw, three):
 
 
 @pytest.mark.partage_broker({"fetch.max.bytes": "2000"})
-def test_the_brokers_own_limit(raw, topic):
+def test_fetch_broker_limit(raw, topic):
     """``fetch.max.bytes``: a client without a limit must not fill the broker's memory."""
     for _ in range(10):
         produce(raw, "t", batch(b"x" * 400))
@@ -216,7 +216,7 @@ def test_the_brokers_own_limit(raw, topic):
     assert len(content(result)) == 2000
 
 
-def test_a_fetch_of_nothing_waits_its_time(raw, topic):
+def test_fetch_without_partitions_waits(raw, topic):
     began = time.monotonic()
     (result,) = fetch(raw, "t", max_wait_ms=100, min_bytes=1)
     assert 0.09 < time.monotonic() - began < 5
@@ -224,19 +224,19 @@ def test_a_fetch_of_nothing_waits_its_time(raw, topic):
 
 
 @pytest.mark.parametrize("options", [{"min_bytes": 0}, {"max_wait_ms": 0}, {"max_wait_ms": -1}])
-def test_nothing_to_wait_for(raw, topic, options):
+def test_fetch_without_min_bytes_does_not_wait(raw, topic, options):
     options = {"max_wait_ms": LONG_MS, "min_bytes": 1} | options
     (result,) = fetch(raw, "t", **options)
     assert content(result) == b""
 
 
-def test_a_waiting_fetch_ends_with_the_first_record(raw, other, topic):
+def test_waiting_fetch_ends_with_first_record(raw, other, topic):
     waiting(raw, offsets=[0, 0, 0])
     produce(other, "t", batch(b"a"), partition=1)
     assert values(fetch_results(raw.receive())[1]) == [b"a"]
 
 
-def test_it_ends_exactly_when_there_is_enough(raw, other, topic):
+def test_waiting_fetch_ends_at_min_bytes(raw, other, topic):
     size = len(batch(b"a"))
     waiting(raw, offsets=[0, 0, 0], min_bytes=3 * size)
     produce(other, "t", batch(b"a"), partition=0)
@@ -246,34 +246,34 @@ def test_it_ends_exactly_when_there_is_enough(raw, other, topic):
     assert [values(r) for r in fetch_results(raw.receive())] == [[b"a"], [b"b"], [b"c"]]
 
 
-def test_what_is_there_already_counts(raw, other, topic):
+def test_waiting_fetch_counts_available_bytes(raw, other, topic):
     produce(other, "t", batch(b"a"))
     waiting(raw, min_bytes=len(batch(b"a")) + 1)
     produce(other, "t", batch(b"b"))
     assert values(*fetch_results(raw.receive())) == [b"a", b"b"]
 
 
-def test_when_time_is_up_it_takes_what_is_there(raw, other, topic):
+def test_waiting_fetch_timeout_returns_available(raw, other, topic):
     waiting(raw, min_bytes=1 << 20, max_wait_ms=300)
     produce(other, "t", batch(b"a"))
     assert values(*fetch_results(raw.receive())) == [b"a"]
 
 
-def test_an_answer_that_is_full_is_not_waited_for(raw, topic):
+def test_fetch_full_response_does_not_wait(raw, topic):
     for _ in range(3):
         produce(raw, "t", batch(b"a"))
     (result,) = fetch(raw, "t", max_wait_ms=LONG_MS, min_bytes=1 << 30, max_bytes=100)
     assert len(content(result)) == 100
 
 
-def test_an_error_is_not_waited_for(raw, topic):
+def test_fetch_with_error_does_not_wait(raw, topic):
     first, second = fetch(raw, "t", [0, 9], max_wait_ms=LONG_MS, min_bytes=1)
     assert (first.error_code, second.error_code) == (0, 1)
     (result,) = fetch(raw, "nothing", max_wait_ms=LONG_MS, min_bytes=1)
     assert result.error_code == 3
 
 
-def test_records_elsewhere_wake_nobody(raw, other, topic):
+def test_waiting_fetch_ignores_other_partitions(raw, other, topic):
     create(other, "u")
     waiting(raw)
     produce(other, "u", batch(b"a"))
@@ -281,14 +281,14 @@ def test_records_elsewhere_wake_nobody(raw, other, topic):
     assert raw.is_silent()
 
 
-def test_a_topic_deleted_while_somebody_waits(raw, other, topic):
+def test_waiting_fetch_ends_when_topic_is_deleted(raw, other, topic):
     waiting(raw)
     delete(other, "t")
     (result,) = fetch_results(raw.receive())
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_deleted_while_somebody_waits_for_its_id(raw, other, topic):
+def test_waiting_fetch_by_id_ends_when_topic_is_deleted(raw, other, topic):
     raw.send(FETCH, fetch_request(topic, max_wait_ms=LONG_MS, min_bytes=1))
     assert raw.is_silent()
     delete(other, "t")
@@ -296,7 +296,7 @@ def test_a_topic_deleted_while_somebody_waits_for_its_id(raw, other, topic):
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_many_wait_and_all_are_served(broker, raw, topic):
+def test_many_waiting_fetches_are_served(broker, raw, topic):
     clients = [RawClient(broker.bootstrap_servers) for _ in range(50)]
     for client in clients:
         client.send(
@@ -309,7 +309,7 @@ def test_many_wait_and_all_are_served(broker, raw, topic):
         client.close()
 
 
-def test_who_goes_away_is_not_waited_on(broker, raw, topic):
+def test_waiting_fetch_is_dropped_on_disconnect(broker, raw, topic):
     """Otherwise fetches of clients that disconnect during a long wait would pile up."""
     watched = broker.run(watchers(broker))
     for _ in range(5):
@@ -327,7 +327,7 @@ async def watchers(broker) -> int:
     return partition.listener_count
 
 
-def test_a_produce_and_its_fetch_in_one_breath(raw, topic):
+def test_pipelined_produce_and_fetch(raw, topic):
     """A fetch behind a Produce request is served after it, and finds its records."""
     raw.send(PRODUCE, produce_request("t", batch(b"a")))
     raw.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
@@ -335,7 +335,7 @@ def test_a_produce_and_its_fetch_in_one_breath(raw, topic):
     assert values(*fetch_results(raw.receive())) == [b"a"]
 
 
-def test_thousands_of_empty_partitions_are_looked_at_quickly(raw):
+def test_fetch_thousands_of_empty_partitions_is_fast(raw):
     create(raw, "wide", 3000)
     began = time.monotonic()
     results = fetch(raw, "wide", [0] * 3000)

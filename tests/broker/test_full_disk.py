@@ -27,7 +27,7 @@ from .requests import batch, create, fetch, list_offset, produce, values
 FILE_BYTES_MAX = 4 << 20
 
 
-def test_producers_are_told_and_what_they_were_promised_is_kept(tmp_path):
+def test_full_disk_produce_fails_and_acked_records_stay(tmp_path):
     data = tmp_path / "data"
     value, acked = b"x" * 300_000, 0
     with (
@@ -63,7 +63,7 @@ def soon_produced(raw: RawClient, value: bytes) -> int:
     return answer.base_offset
 
 
-def test_a_group_whose_commit_does_not_fit_is_loaded_again(tmp_path):
+def test_full_disk_failed_commit_reloads_shard(tmp_path):
     data, note = tmp_path / "data", "m" * 4096
     with (
         running_broker(data, file_bytes_max=FILE_BYTES_MAX) as broker,

@@ -82,7 +82,7 @@ def named(events: Sequence[GroupEventRecord]) -> list[str]:
 
 
 @on
-def test_the_life_of_a_group(told: ThreadedBroker, raw: RawClient) -> None:
+def test_events_of_a_group_lifecycle(told: ThreadedBroker, raw: RawClient) -> None:
     joined = group_requests.join_and_sync(raw, "g")
     assert group_requests.leave(raw, "g", joined.member_id) == 0
     events = read(told.bootstrap_servers, until("emptied"))
@@ -107,9 +107,7 @@ def test_the_life_of_a_group(told: ThreadedBroker, raw: RawClient) -> None:
 
 
 @on
-def test_the_topic_is_internal_and_there_when_it_is_asked_for(
-    told: ThreadedBroker, raw: RawClient
-) -> None:
+def test_topic_is_internal_and_auto_created(told: ThreadedBroker, raw: RawClient) -> None:
     (topic,) = metadata(raw, TOPIC, may_create=True).topics
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 1)
     configs = told.broker.log_manager.topic(TOPIC)
@@ -117,7 +115,7 @@ def test_the_topic_is_internal_and_there_when_it_is_asked_for(
     assert configs.topic.configs["retention.ms"] == str(7 * 24 * 3600 * 1000)
 
 
-def test_switched_off_there_is_no_topic(partage_broker: ThreadedBroker, raw: RawClient) -> None:
+def test_disabled_events_create_no_topic(partage_broker: ThreadedBroker, raw: RawClient) -> None:
     assert partage_broker.broker.group_events is None
     group_requests.join_and_sync(raw, "g")
     (topic,) = metadata(raw, TOPIC, may_create=True).topics
@@ -126,7 +124,7 @@ def test_switched_off_there_is_no_topic(partage_broker: ThreadedBroker, raw: Raw
 
 
 @on
-def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: RawClient) -> None:
+def test_refused_commits_are_aggregated(told: ThreadedBroker, raw: RawClient) -> None:
     create(raw, "t")
     group_requests.join_and_sync(raw, "g")
     for _ in range(30):
@@ -141,7 +139,7 @@ def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: RawClie
 
 
 @on
-def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: ThreadedBroker) -> None:
+def test_cluster_events_have_broker_id_and_epoch(told: ThreadedBroker) -> None:
     """Repeated events are counted for one epoch only."""
 
     async def write() -> None:
@@ -170,7 +168,7 @@ def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: Threaded
 
 
 @on
-def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: RawClient) -> None:
+def test_events_reader_causes_no_events(told: ThreadedBroker, raw: RawClient) -> None:
     """Neither by commits that are refused, nor by its lag."""
     metadata(raw, TOPIC, may_create=True)
     joined = group_requests.join_and_sync(raw, "g")
@@ -196,7 +194,7 @@ def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: RawCli
 
 
 @on
-def test_lag_is_told_when_it_changes(told: ThreadedBroker, raw: RawClient) -> None:
+def test_lag_is_published_when_changed(told: ThreadedBroker, raw: RawClient) -> None:
     create(raw, "t", partitions=2)
     assert not produce(raw, "t", batch(*[b"x"] * 10)).error_code
     assert group_requests.commit(raw, "g", "t", 4) == 0
@@ -211,7 +209,7 @@ def test_lag_is_told_when_it_changes(told: ThreadedBroker, raw: RawClient) -> No
 
 
 @on
-def test_lag_never_falls_below_nothing(told: ThreadedBroker, raw: RawClient) -> None:
+def test_lag_is_never_negative(told: ThreadedBroker, raw: RawClient) -> None:
     """A client may commit any offset."""
     create(raw, "t")
     assert group_requests.commit(raw, "g", "t", 1_000_000) == 0
@@ -238,7 +236,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, of: ModuleType) -> list[float]:
 
 
 @on
-def test_large_events_leave_turns_to_others(
+def test_large_events_do_not_block_loop(
     told: ThreadedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = pauses(monkeypatch, group_events_writer)
@@ -258,7 +256,7 @@ def test_large_events_leave_turns_to_others(
 
 
 @on
-def test_the_lag_of_a_large_group_leaves_turns_to_others(
+def test_lag_of_large_group_does_not_block_loop(
     told: ThreadedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = pauses(monkeypatch, lag_sampling)
@@ -281,7 +279,7 @@ def test_the_lag_of_a_large_group_leaves_turns_to_others(
 
 
 @on
-def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: RawClient) -> None:
+def test_dropped_events_are_counted(told: ThreadedBroker, raw: RawClient) -> None:
     async def storm() -> None:
         events = GroupEventsWriter(told.broker.log_manager, weight_max=10)
         for number in range(25):
@@ -309,7 +307,7 @@ def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: RawClie
 
 
 @on
-def test_a_topic_that_fails_costs_events_and_nothing_else(
+def test_failed_events_partition_only_drops_events(
     told: ThreadedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group_requests.join_and_sync(raw, "before")
@@ -333,7 +331,7 @@ def join(alone: HostFixture, group: str = "g") -> asyncio.Future[Any]:
     return ask(alone.host, JOIN_GROUP, 3, request, alone.clock.now_ms(), drawn_id="1")
 
 
-def test_nothing_is_told_that_a_crash_could_take_back() -> None:
+def test_published_events_are_durable_in_shard_log() -> None:
     """When an event is published, its generation is durable in the shard's log."""
 
     async def scenario() -> None:
@@ -375,7 +373,7 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads(is_killed: bool) -> None:
+def test_stop_writes_events_and_start_publishes_loaded(is_killed: bool) -> None:
     with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as process:
         servers = process.bootstrap_servers
         with RawClient(servers) as raw:
@@ -403,7 +401,7 @@ def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads(is_killed
 
 
 @on
-def test_its_retention_is_the_administrators(told: ThreadedBroker, raw: RawClient) -> None:
+def test_topic_retention_can_be_changed(told: ThreadedBroker, raw: RawClient) -> None:
     metadata(raw, TOPIC, may_create=True)
     admin = AdminClient({"bootstrap.servers": told.bootstrap_servers})
     change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)

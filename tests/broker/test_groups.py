@@ -52,7 +52,7 @@ def topic(raw):
     return "t"
 
 
-def test_two_members_share_and_one_leaves(raw, other):
+def test_two_members_rebalance_and_one_leaves(raw, other):
     first = join_and_sync(raw, "g")
     second = other.request(JOIN_GROUP, join_request("g"))
     other.send(JOIN_GROUP, join_request("g", second.member_id))
@@ -76,7 +76,7 @@ def test_two_members_share_and_one_leaves(raw, other):
     assert join(raw, "g", leader.member_id).generation_id == 3
 
 
-def test_a_dead_members_place_is_given_to_others(broker, raw):
+def test_expired_member_triggers_rebalance(broker, raw):
     mine = join_and_sync(raw, "g")
     with RawClient(broker.bootstrap_servers) as dying:
         theirs = dying.request(JOIN_GROUP, join_request("g", session_timeout_ms=1000))
@@ -89,7 +89,7 @@ def test_a_dead_members_place_is_given_to_others(broker, raw):
     assert [m.member_id for m in join(raw, "g", again.member_id).members] == [mine.member_id]
 
 
-def test_offsets_of_a_group_of_members(raw, topic):
+def test_offsets_of_group_with_members(raw, topic):
     joined = join_and_sync(raw, "g")
     assert commit(raw, "g", topic, 5, joined=joined) == 0
     assert fetch_offsets(raw, "g") == {("t", 0): 5}
@@ -104,14 +104,14 @@ def test_offsets_of_a_group_of_members(raw, topic):
     assert fetch_offsets(raw, "g") == {("t", 0): 5}
 
 
-def test_commits_for_partitions_that_are_not_there(raw, topic):
+def test_commit_unknown_partition_is_refused(raw, topic):
     answer = raw.request(OFFSET_COMMIT, commit_request("g", topic, {0: 1, 3: 1, -1: 1, 2: 5}))
     assert commit_errors(answer) == [0, 3, 3, 0]
     assert commit(raw, "g", "nothing", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert fetch_offsets(raw, "g") == {("t", 0): 1, ("t", 2): 5}
 
 
-def test_deleted_groups_and_their_offsets_are_gone(raw, topic):
+def test_delete_group_deletes_offsets(raw, topic):
     commit(raw, "g", topic, 5)
     joined = join_and_sync(raw, "busy")
     request = DeleteGroupsRequest(groups_names=["g", "busy", "nothing"])
@@ -125,7 +125,7 @@ def test_deleted_groups_and_their_offsets_are_gone(raw, topic):
     assert heartbeat(raw, "busy", joined) == 0
 
 
-def test_groups_of_all_shards_are_listed(raw, topic):
+def test_list_groups_covers_all_shards(raw, topic):
     names = [f"group-{n}" for n in range(30)]
     for name in names:
         commit(raw, name, topic, 1)
@@ -136,7 +136,7 @@ def test_groups_of_all_shards_are_listed(raw, topic):
     assert (only.group_id, only.group_state, only.group_type) == ("live", "Stable", "classic")
 
 
-def test_many_groups_in_one_request(raw, topic):
+def test_describe_many_groups(raw, topic):
     for n in range(20):
         commit(raw, f"g{n}", topic, n)
     groups = [OffsetFetchGroup(group_id=f"g{n}", topics=None) for n in range(21)]
@@ -145,7 +145,7 @@ def test_many_groups_in_one_request(raw, topic):
     assert found == [[n] for n in range(20)] + [[]]
 
 
-def test_the_same_group_many_times_is_answered_once(raw, topic):
+def test_describe_duplicate_group_is_answered_once(raw, topic):
     """Otherwise a small request could produce a response of megabytes."""
     commit(raw, "g", topic, 1)
     described = raw.request(
@@ -167,7 +167,7 @@ class Heard(ApiCall):
         self.body = b"".join(body)
 
 
-def test_a_request_about_many_groups_holds_up_nobody():
+def test_describe_many_groups_does_not_block_loop():
     """They are handled in slices, and other requests are served in between."""
     names = [f"g{n}" for n in range(10_000)]
 
@@ -190,14 +190,14 @@ def test_a_request_about_many_groups_holds_up_nobody():
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 99, 1_800_001, 2**31 - 1])
-def test_session_timeouts_out_of_bounds(raw, timeout_ms):
+def test_join_session_timeout_out_of_range_is_refused(raw, timeout_ms):
     answer = raw.request(JOIN_GROUP, join_request("g", session_timeout_ms=timeout_ms))
     assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize("version", [0, 1, 9])
-def test_any_rebalance_timeout(raw, timeout_ms, version):
+def test_join_any_rebalance_timeout_is_accepted(raw, timeout_ms, version):
     joined = raw.request(JOIN_GROUP, join_request("g", rebalance_timeout_ms=timeout_ms), version)
     if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         request = join_request("g", joined.member_id, rebalance_timeout_ms=timeout_ms)
@@ -207,7 +207,7 @@ def test_any_rebalance_timeout(raw, timeout_ms, version):
     join_and_sync(raw, "g")
 
 
-def test_an_empty_group_id(raw, topic):
+def test_empty_group_id(raw, topic):
     invalid = ErrorCode.INVALID_GROUP_ID
     joined = join_and_sync(raw, "g")
     assert raw.request(JOIN_GROUP, join_request("")).error_code == invalid
@@ -221,7 +221,7 @@ def test_an_empty_group_id(raw, topic):
 
 
 @pytest.mark.parametrize("size", [1_000, 32_767])
-def test_long_names_of_all_kinds(broker, topic, size):
+def test_names_of_maximum_length(broker, topic, size):
     """Names of the maximum length of the protocol must fit into the stored records."""
     with RawClient(broker.bootstrap_servers, client_id="c" * size) as raw:
         group = "g" * size
@@ -246,7 +246,7 @@ def test_names_in_any_script(raw, topic):
         assert describe_group(raw, group).members[0].group_instance_id == group
 
 
-def test_metadata_of_commits(raw, topic):
+def test_commit_metadata_limit(raw, topic):
     assert commit(raw, "g", topic, 1, metadata="x" * 4096) == 0
     assert commit(raw, "g", topic, 2, metadata="x" * 4097) == 12
     assert fetch_offsets(raw, "g") == {("t", 0): 1}
@@ -254,7 +254,7 @@ def test_metadata_of_commits(raw, topic):
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize("retention_ms", [-1, 0, 60_000, 2**62, 2**63 - 1])
-def test_any_retention_of_an_old_client(raw, topic, version, retention_ms):
+def test_commit_any_retention_is_accepted(raw, topic, version, retention_ms):
     request = commit_request("g", topic, {0: 7})
     request.retention_time_ms = retention_ms
     assert commit_errors(raw.request(OFFSET_COMMIT, request, version)) == [0]
@@ -262,14 +262,14 @@ def test_any_retention_of_an_old_client(raw, topic, version, retention_ms):
 
 
 @pytest.mark.parametrize("offset", [0, 2**63 - 1, -1, -(2**63)])
-def test_any_offset(raw, topic, offset):
+def test_commit_any_offset_is_accepted(raw, topic, offset):
     """As in Kafka, committed offsets are not validated."""
     assert commit(raw, "g", topic, offset) == 0
     assert fetch_offsets(raw, "g", {"t": [0]}) == {("t", 0): offset}
 
 
 @pytest.mark.partage_broker({"group.max.size": "1"})
-def test_a_full_group(raw, other):
+def test_join_full_group_is_refused(raw, other):
     joined = join_and_sync(raw, "g")
     assert (
         other.request(JOIN_GROUP, join_request("g")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

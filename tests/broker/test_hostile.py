@@ -81,7 +81,7 @@ def is_unharmed(raw: RawClient) -> bool:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 100 * MB + 1, 2**31 - 1])
-def test_a_length_that_cannot_be(hostile, raw, lines, size):
+def test_invalid_frame_length_closes_connection(hostile, raw, lines, size):
     """CVE-2022-34917: a claimed size must not be allocated."""
     with PeakMemory() as peak:
         hostile.send_bytes(struct.pack(">i", size))
@@ -93,13 +93,13 @@ def test_a_length_that_cannot_be(hostile, raw, lines, size):
 
 
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"])
-def test_another_protocol(hostile, lines, text):
+def test_other_protocol_closes_connection(hostile, lines, text):
     hostile.send_bytes(text)
     assert hostile.is_closed()
     assert len(lines()) == 1
 
 
-def test_large_claims_cost_what_has_arrived(broker, raw):
+def test_claimed_size_allocates_only_received_bytes(broker, raw):
     """CVE-2022-34917: clients that claim 100 MB each and send little of it."""
     clients = [RawClient(broker.bootstrap_servers) for _ in range(20)]
     with PeakMemory() as peak:
@@ -114,7 +114,7 @@ def test_large_claims_cost_what_has_arrived(broker, raw):
 @pytest.mark.partage_broker(
     {"queued.max.request.bytes": "8000000", "socket.request.max.bytes": "4000000"}
 )
-def test_all_large_requests_together_have_a_limit(broker, raw):
+def test_large_requests_share_a_memory_limit(broker, raw):
     """Requests that do not fit wait for others; small requests are still served."""
     create(raw, "t")
     pool = broker.broker.server.memory_pool
@@ -137,7 +137,7 @@ def test_all_large_requests_together_have_a_limit(broker, raw):
 @pytest.mark.partage_broker(
     {"queued.max.request.bytes": "8000000", "socket.request.max.bytes": "4000000"}
 )
-def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
+def test_large_requests_do_not_deadlock(broker, raw):
     """All begin at the same time, and no two fit together at their full size."""
     create(raw, "t")
     pool = broker.broker.server.memory_pool
@@ -167,7 +167,7 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
     }
 )
 @pytest.mark.parametrize("sent", [1_500_000, 2_000_000])
-def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sent):
+def test_stalled_large_request_is_closed(broker, raw, sent):
     """A request with all memory, partly or completely sent, behind a fetch that never ends."""
     create(raw, "t")
     keeper = RawClient(broker.bootstrap_servers)
@@ -183,7 +183,7 @@ def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sen
     keeper.close()
 
 
-def test_large_groups_requests_have_a_lower_limit(hostile, lines):
+def test_group_requests_have_a_lower_size_limit(hostile, lines):
     request = join_request("g", "m" * 1000)
     request.protocols[0].metadata = bytes(17 * MB)
     hostile.send(JOIN_GROUP, request)
@@ -209,7 +209,7 @@ def test_large_groups_requests_have_a_lower_limit(hostile, lines):
         (36, 0),
     ],
 )
-def test_an_unknown_api_or_version_closes_the_connection(hostile, raw, lines, key, version):
+def test_unknown_api_or_version_closes_connection(hostile, raw, lines, key, version):
     hostile.send_bytes(framed(header(key, version) + bytes(20)))
     assert hostile.is_closed()
     (line,) = lines()
@@ -218,27 +218,27 @@ def test_an_unknown_api_or_version_closes_the_connection(hostile, raw, lines, ke
 
 
 @pytest.mark.parametrize("request_bytes", [b"\x00", b"\x00\x03\x00\x01\x00\x00\x00"])
-def test_a_request_too_short_for_a_header(hostile, lines, request_bytes):
+def test_request_shorter_than_header(hostile, lines, request_bytes):
     hostile.send_bytes(framed(request_bytes))
     assert hostile.is_closed()
     assert "too short for a header" in lines()[0]
 
 
 @pytest.mark.parametrize("length", [1, 1000, 32767])
-def test_a_client_id_longer_than_its_frame(hostile, lines, length):
+def test_client_id_longer_than_frame(hostile, lines, length):
     hostile.send_bytes(framed(struct.pack(">hhih", 3, 1, 1, length)))
     assert hostile.is_closed()
     assert f"the client id declares {length} bytes" in lines()[0]
 
 
-def test_a_client_id_that_is_not_text(hostile, lines):
+def test_client_id_invalid_utf8(hostile, lines):
     hostile.send_bytes(framed(struct.pack(">hhih", 3, 1, 1, 2) + b"\xff\xfe" + bytes(4)))
     assert hostile.is_closed()
     assert "not valid UTF-8" in lines()[0]
 
 
 @pytest.mark.parametrize("count", [b"\x41", b"\x7f", b"\xff\x01", HUGE, b"\xff" * 12])
-def test_tags_in_a_header(hostile, raw, lines, count):
+def test_header_with_many_tags_is_refused(hostile, raw, lines, count):
     """CVE-2026-111115: millions of objects from the tags of a request header."""
     request = struct.pack(">hhih", 12, 4, 1, 0) + count + b"\x00\x00" * 2_000_000
     hostile.send_bytes(framed(API_REQUEST))  # the first request compiles its decoder
@@ -290,7 +290,7 @@ GROUP = b"\x02g"
         (PRODUCE, 3, b""),
     ],
 )
-def test_a_body_that_is_not_what_it_says(hostile, raw, lines, api, version, body):
+def test_malformed_body_closes_connection(hostile, raw, lines, api, version, body):
     """CVE-2026-111108 and similar: counts, lengths and varints are checked first."""
     hostile.request(API_VERSIONS, ApiVersionsRequest())
     with PeakMemory() as peak:
@@ -304,7 +304,7 @@ def test_a_body_that_is_not_what_it_says(hostile, raw, lines, api, version, body
 
 
 @pytest.mark.parametrize("api", [a for k, a in APIS.items() if k not in (17, 18, 36, 75)], ids=repr)
-def test_a_frame_of_zeros_or_ones(broker, raw, api):
+def test_frame_of_zeros_or_ones(broker, raw, api):
     """Another client is served whatever the result is, and no handler fails."""
     for filling in (b"\x00", b"\x01", b"\xff", b"\x7f"):
         for version in (api.version_min, api.version_max):
@@ -315,7 +315,7 @@ def test_a_frame_of_zeros_or_ones(broker, raw, api):
     assert is_unharmed(raw)
 
 
-def test_structures_cost_no_more_than_a_request_may(hostile, raw):
+def test_request_with_many_structures_memory_is_limited(hostile, raw):
     """Six bytes on the wire can take 400 in memory: a 6 MB request once took 430 MB."""
     head = header(0, 8) + struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t"
     frame = framed(head + struct.pack(">i", 700_000) + struct.pack(">ii", 0, -1) * 700_000)
@@ -326,7 +326,7 @@ def test_structures_cost_no_more_than_a_request_may(hostile, raw):
     assert is_unharmed(raw)
 
 
-def test_a_flood_of_requests_with_many_structures(broker, raw):
+def test_many_requests_with_many_structures(broker, raw):
     """As many requests as one client can have in flight."""
     create(raw, "t")
     count = 1_900
@@ -341,7 +341,7 @@ def test_a_flood_of_requests_with_many_structures(broker, raw):
     assert is_unharmed(raw)
 
 
-def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
+def test_pipelined_fetch_responses_are_not_collected(broker, raw):
     """4,000 fetches fit into one read; their responses must not all be created first."""
     create(raw, "t")
     for _ in range(4):
@@ -357,7 +357,7 @@ def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
     assert peak.bytes < 40 * MB
 
 
-def test_a_malformed_request_harms_no_other(broker, raw, hostile):
+def test_malformed_request_affects_no_other_request(broker, raw, hostile):
     """Nor earlier requests of the same client."""
     create(raw, "t")
     good = hostile.frame(PRODUCE, produce_request("t", batch(b"kept")))

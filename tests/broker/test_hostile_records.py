@@ -18,7 +18,7 @@ BOMB = 16 * MB
 
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
-def test_a_decompression_bomb_is_not_unpacked(raw, codec):
+def test_decompression_bomb_is_stored_compressed(raw, codec):
     """CVE-2026-111073, CVE-2023-34455: a topic that is not compacted stores compressed batches
     unread.
     """
@@ -31,7 +31,7 @@ def test_a_decompression_bomb_is_not_unpacked(raw, codec):
 
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
-def test_nor_where_keys_have_to_be_looked_at(raw, codec):
+def test_decompression_bomb_in_compacted_topic_is_refused(raw, codec):
     """A compacted topic decodes the records, within limits, and refuses invalid ones."""
     create(raw, "table", cleanup_policy="compact")
     made = wrapped(compress(codec, bytes(BOMB)), codec)
@@ -44,7 +44,7 @@ def test_nor_where_keys_have_to_be_looked_at(raw, codec):
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
 @pytest.mark.parametrize("payload", [b"", b"\xff" * 40, b"\x82SNAPPY\x00" + b"\x7f" * 60])
-def test_what_cannot_be_unpacked(raw, codec, payload):
+def test_corrupt_compression_in_compacted_topic_is_refused(raw, codec, payload):
     """CVE-2023-34455: lengths inside the framing of the codecs."""
     create(raw, "table", cleanup_policy="compact")
     assert produce(raw, "table", wrapped(payload, codec)).error_code == 87

@@ -23,7 +23,7 @@ def nobody(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_damage_is_told_with_file_and_position(place: int) -> None:
+def test_read_damaged_log_reports_file_and_position(place: int) -> None:
     async def story() -> None:
         disk = MemoryDisk()
         writer = LogWriter(disk, sync=False, inline=True)

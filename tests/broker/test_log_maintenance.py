@@ -112,7 +112,7 @@ async def while_paused(disk: PausingDisk, work: Coroutine[Any, Any, Any]) -> Non
     await asyncio.wait_for(task, 20)
 
 
-def test_files_that_are_to_go_later_do_not_go_from_a_topic_made_anew(tmp_path: Path) -> None:
+def test_delayed_removal_spares_recreated_topic(tmp_path: Path) -> None:
     async def story() -> None:
         disk = RealDisk(tmp_path)
         run = await running(disk)
@@ -133,7 +133,7 @@ def test_files_that_are_to_go_later_do_not_go_from_a_topic_made_anew(tmp_path: P
     asyncio.run(story())
 
 
-def test_files_that_are_to_go_later_do_go(tmp_path: Path) -> None:
+def test_delayed_removal_removes_files(tmp_path: Path) -> None:
     async def story() -> None:
         disk = RealDisk(tmp_path)
         run = await running(disk)
@@ -149,7 +149,7 @@ def test_files_that_are_to_go_later_do_go(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_topic_made_anew_is_not_compacted_with_the_old_ones_files(tmp_path: Path) -> None:
+def test_delete_during_compaction_spares_recreated_topic(tmp_path: Path) -> None:
     async def story() -> None:
         disk = PausingDisk(tmp_path)
         run = await running(disk)
@@ -170,7 +170,7 @@ def test_a_topic_made_anew_is_not_compacted_with_the_old_ones_files(tmp_path: Pa
     asyncio.run(story())
 
 
-def test_a_partition_opened_again_is_not_compacted_by_who_had_it_before(tmp_path: Path) -> None:
+def test_reopen_during_compaction_cancels_it(tmp_path: Path) -> None:
     async def story() -> None:
         disk = PausingDisk(tmp_path)
         run = await running(disk)
@@ -202,7 +202,7 @@ class NotRenamingDisk(RealDisk):
         super().rename(old, new)
 
 
-def test_a_swap_that_fails_halfway_is_ended_when_the_partition_is_opened_again(
+def test_interrupted_swap_is_finished_on_reopen(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
@@ -222,7 +222,7 @@ def test_a_swap_that_fails_halfway_is_ended_when_the_partition_is_opened_again(
     asyncio.run(story())
 
 
-def test_a_broker_ends_without_the_compaction_that_it_has_begun(tmp_path: Path) -> None:
+def test_stop_cancels_compaction(tmp_path: Path) -> None:
     async def story() -> None:
         disk = PausingDisk(tmp_path, in_reading=True)
         run = await running(disk)
@@ -240,7 +240,7 @@ def test_a_broker_ends_without_the_compaction_that_it_has_begun(tmp_path: Path) 
     asyncio.run(story())
 
 
-def test_of_two_deletions_of_records_the_later_one_stays(tmp_path: Path) -> None:
+def test_concurrent_delete_records_later_one_is_kept(tmp_path: Path) -> None:
     class Slow(RealDisk):
         """A disk that delays the first checkpoint."""
 
@@ -282,7 +282,7 @@ def test_of_two_deletions_of_records_the_later_one_stays(tmp_path: Path) -> None
     asyncio.run(story())
 
 
-def test_where_nothing_is_synced_a_round_syncs_what_came_since_the_last(tmp_path: Path) -> None:
+def test_run_without_fsync_writes_recovery_checkpoint(tmp_path: Path) -> None:
     class Counting(RealDisk):
         synced = 0
 
@@ -308,7 +308,7 @@ def test_where_nothing_is_synced_a_round_syncs_what_came_since_the_last(tmp_path
     asyncio.run(story())
 
 
-def test_a_fault_in_one_partition_keeps_no_other_from_being_seen_to(
+def test_run_failure_in_one_partition_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:

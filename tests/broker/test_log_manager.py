@@ -47,7 +47,7 @@ async def changed(broker: Broker) -> list[LocalTopic | Refusal | None]:
     ]
 
 
-def test_a_change_that_cannot_be_written_is_taken_back(tmp_path: Path) -> None:
+def test_topic_change_on_full_disk_is_rolled_back(tmp_path: Path) -> None:
     async def story() -> None:
         disk = FullDisk(tmp_path)
         broker = await Broker.start(disk, SETTINGS, host="127.0.0.1", port=0)
@@ -72,7 +72,7 @@ def test_a_change_that_cannot_be_written_is_taken_back(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_new_directory_without_room_is_an_error_of_the_disk(tmp_path: Path) -> None:
+def test_open_new_directory_on_full_disk_raises(tmp_path: Path) -> None:
     disk = FullDisk(tmp_path)
     disk.is_full = True
     with pytest.raises(OSError, match="No space left"):

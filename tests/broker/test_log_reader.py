@@ -12,7 +12,7 @@ from partage.log.errors import DamagedLogError
 from partage.log.segments.timestamp_lookup import TimestampAndOffset
 
 
-def test_who_looks_for_a_time_holds_up_nobody(tmp_path: Path) -> None:
+def test_timestamp_lookup_does_not_block_loop(tmp_path: Path) -> None:
     """A lookup may scan a whole segment."""
 
     async def story() -> None:

@@ -37,7 +37,7 @@ async def written(writer: LogWriter, writes: Sequence[Write]) -> OSError | None:
     return await asyncio.wait_for(told, 30)
 
 
-def test_one_callback_that_fails_keeps_nobody_else_waiting(
+def test_failing_callback_does_not_block_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -57,7 +57,7 @@ def test_one_callback_that_fails_keeps_nobody_else_waiting(
     caplog.clear()  # an expected failure; the fixture `no_faults` must not see it
 
 
-def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
+def test_write_failure_is_reported_and_writer_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -93,7 +93,7 @@ class RecordingDisk(RealDisk):
             self.is_synced.set()
 
 
-def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
+def test_checkpoints_at_one_position_latest_is_written(tmp_path: Path) -> None:
     """An older checkpoint after a newer one would be useless."""
 
     async def story() -> None:
@@ -108,7 +108,7 @@ def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_marker_is_written_soon_even_if_nothing_else_is(
+def test_checkpoint_without_writes_is_written_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise damage to the last records before a long pause would look like a torn tail."""

@@ -17,7 +17,7 @@ from .raw_client import RawClient
 
 
 @pytest.mark.parametrize("session_ms", [700, 1000])
-def test_who_beats_meanwhile_is_not_expired_for_it(
+def test_stalled_broker_keeps_members_with_heartbeats(
     partage_broker_process: BrokerProcess, session_ms: int
 ) -> None:
     with RawClient(partage_broker_process.bootstrap_servers) as raw:
@@ -32,7 +32,7 @@ def test_who_beats_meanwhile_is_not_expired_for_it(
         assert heartbeat(raw, "g", joined) == 0
 
 
-def test_who_does_not_is_expired_a_little_later(partage_broker_process: BrokerProcess) -> None:
+def test_stalled_broker_expires_silent_members_later(partage_broker_process: BrokerProcess) -> None:
     with RawClient(partage_broker_process.bootstrap_servers) as raw:
         join_and_sync(raw, "g", session_timeout_ms=1000)
         os.kill(partage_broker_process.pid, signal.SIGSTOP)

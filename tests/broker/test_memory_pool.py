@@ -12,7 +12,7 @@ from partage.broker.net.memory_pool import MemoryPool
 MB = 1 << 20
 
 
-def test_a_frame_takes_what_has_arrived_and_gives_it_all_back():
+def test_frame_allocates_received_bytes_and_releases_all():
     budget = MemoryPool(100 * MB)
     large = LargeFrame(50 * MB, b"abc", budget, lambda: None)
     assert budget.available_bytes == 99 * MB
@@ -27,7 +27,7 @@ def test_a_frame_takes_what_has_arrived_and_gives_it_all_back():
     assert budget.available_bytes == 100 * MB
 
 
-def test_what_is_given_up_is_free():
+def test_cancelled_frame_releases_memory():
     budget = MemoryPool(10 * MB)
     large = LargeFrame(9 * MB, b"", budget, lambda: None)
     assert budget.available_bytes == 9 * MB
@@ -35,7 +35,7 @@ def test_what_is_given_up_is_free():
     assert budget.available_bytes == 10 * MB
 
 
-def test_who_begins_waits_until_the_whole_would_fit():
+def test_first_allocation_waits_until_whole_frame_fits():
     calls = []
     budget = MemoryPool(10 * MB)
     first = LargeFrame(8 * MB, b"", budget, lambda: calls.append(1))
@@ -53,7 +53,7 @@ def test_who_begins_waits_until_the_whole_would_fit():
     assert len(second.free_space()) == MB
 
 
-def test_who_waits_and_goes_away_lets_others_through():
+def test_cancelled_wait_serves_next_waiter():
     calls = []
     budget = MemoryPool(10 * MB)
     holder = LargeFrame(4 * MB, bytes(4 * MB - 1), budget, lambda: calls.append(0))
@@ -69,7 +69,7 @@ def test_who_waits_and_goes_away_lets_others_through():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_all_come_through_in_the_end(seed):
+def test_random_frames_all_complete(seed):
     """Frames of any size that arrive in any order; each is served once it is complete."""
     rng = Random(seed)
     limit = 10 * MB

@@ -17,7 +17,7 @@ def ask(raw, topics, version=None, **options):
 
 
 @pytest.mark.parametrize("version", range(METADATA.version_max + 1))
-def test_every_version(broker, raw, version):
+def test_metadata_every_version(broker, raw, version):
     topic_id = create(raw, "t", 2).topic_id
     answer = ask(raw, [MetadataRequestTopic(name="t")], version)
     (node,) = answer.brokers
@@ -34,7 +34,7 @@ def test_every_version(broker, raw, version):
         assert partition.leader_epoch == (0 if version >= 7 else -1)
 
 
-def test_all_topics_and_none(raw):
+def test_metadata_all_topics_and_none(raw):
     create(raw, "t")
     everything = {"t": False, "__consumer_offsets": True}
     assert {t.name: t.is_internal for t in ask(raw, None).topics} == everything
@@ -44,7 +44,7 @@ def test_all_topics_and_none(raw):
     assert ask(raw, []).topics == []
 
 
-def test_by_id(raw):
+def test_metadata_by_id(raw):
     topic_id = create(raw, "t").topic_id
     unknown = b"\x01" * 16
     topics = [MetadataRequestTopic(name=None, topic_id=i) for i in (topic_id, unknown)]
@@ -54,14 +54,14 @@ def test_by_id(raw):
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_in_versions_that_could_not_answer(raw, version):
+def test_metadata_by_id_old_version_is_refused(raw, version):
     """Their responses cannot omit the name; Kafka refuses too."""
     topic = MetadataRequestTopic(name=None, topic_id=b"\x01" * 16)
     (answered,) = ask(raw, [topic], version).topics
     assert (answered.name, answered.error_code) == ("", ErrorCode.INVALID_REQUEST)
 
 
-def test_a_topic_asked_for_many_times_is_described_once(raw):
+def test_metadata_duplicate_topic_is_described_once(raw):
     """Otherwise a small request could produce a response of megabytes."""
     create(raw, "wide", 1000)
     answer = ask(raw, [MetadataRequestTopic(name="wide") for _ in range(3000)])
@@ -70,13 +70,13 @@ def test_a_topic_asked_for_many_times_is_described_once(raw):
 
 @pytest.mark.partage_broker({"num.partitions": "3"})
 @pytest.mark.parametrize("version", [0, 3, 4, 9, 13])
-def test_a_missing_topic_is_made(raw, version):
+def test_metadata_creates_missing_topic(raw, version):
     (topic,) = ask(raw, [MetadataRequestTopic(name="new")], version).topics
     assert (topic.error_code, len(topic.partitions)) == (0, 3)
     assert len(metadata(raw, "new").topics[0].partitions) == 3
 
 
-def test_a_client_may_say_no(raw):
+def test_auto_create_disabled_by_client(raw):
     (topic,) = metadata(raw, "new", may_create=False).topics
     assert (topic.error_code, topic.partitions) == (3, [])
     assert len(metadata(raw).topics) == 1
@@ -84,31 +84,31 @@ def test_a_client_may_say_no(raw):
 
 @pytest.mark.partage_broker({"auto.create.topics.enable": "false"})
 @pytest.mark.parametrize("version", [0, 13])
-def test_so_may_the_broker(raw, version):
+def test_auto_create_disabled_by_broker(raw, version):
     (topic,) = ask(raw, [MetadataRequestTopic(name="new")], version).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("may_create", [True, False])
 @pytest.mark.parametrize("name", ["", "..", "a b", "x" * 250, "x" * 32_000])
-def test_a_name_that_no_topic_can_have(raw, name, may_create):
+def test_metadata_invalid_name(raw, name, may_create):
     (topic,) = metadata(raw, name, may_create=may_create).topics
     assert (topic.name, topic.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-def test_internal_topics_are_not_made_for_clients(raw):
+def test_auto_create_internal_topic_is_refused(raw):
     (topic,) = metadata(raw, "__transaction_state", may_create=True).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_many_ask_for_the_same_new_topic(broker, raw):
+def test_auto_create_concurrent_requests(broker, raw):
     for _ in range(20):
         raw.send(METADATA, MetadataRequest(topics=[MetadataRequestTopic(name="new")]))
     ids = {raw.receive().topics[0].topic_id for _ in range(20)}
     assert len(ids) == 1
 
 
-def test_hundreds_of_topics(raw):
+def test_metadata_hundreds_of_topics(raw):
     began = time.monotonic()
     answer = metadata(raw, *(f"t{n}" for n in range(300)), may_create=True)
     assert {t.error_code for t in answer.topics} == {0}

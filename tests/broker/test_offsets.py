@@ -44,14 +44,14 @@ def topic(raw):
 
 
 @pytest.mark.parametrize("version", range(LIST_OFFSETS.version_min, LIST_OFFSETS.version_max + 1))
-def test_both_ends_in_every_version(raw, topic, version):
+def test_list_offsets_ends_every_version(raw, topic, version):
     last, first = (list_offset(raw, topic, end, version=version) for end in (LATEST, EARLIEST))
     assert (last.offset, first.offset) == (5, 0)
     assert (last.timestamp_ms, first.timestamp_ms) == (-1, -1)
     assert last.leader_epoch == (0 if version >= 4 else -1)
 
 
-def test_the_largest_time_and_the_tiers(raw, topic):
+def test_list_offsets_max_timestamp_and_tiers(raw, topic):
     found = list_offset(raw, topic, MAX_TIMESTAMP)
     assert (found.offset, found.timestamp_ms) == (3, NOW_MS + 100)
     assert list_offset(raw, topic, EARLIEST_LOCAL).offset == 0
@@ -63,7 +63,7 @@ def test_the_largest_time_and_the_tiers(raw, topic):
     ("time_ms", "offset"),
     [(0, 0), (NOW_MS, 0), (NOW_MS + 1, 1), (NOW_MS + 3, 3), (NOW_MS + 60, 3), (NOW_MS + 101, -1)],
 )
-def test_the_first_record_of_a_time_or_later(raw, topic, time_ms, offset):
+def test_list_offsets_by_timestamp(raw, topic, time_ms, offset):
     found = list_offset(raw, topic, time_ms)
     assert (found.error_code, found.offset) == (0, offset)
     assert found.timestamp_ms == -1 if offset < 0 else found.timestamp_ms >= time_ms
@@ -73,12 +73,12 @@ def test_the_first_record_of_a_time_or_later(raw, topic, time_ms, offset):
     ("time_ms", "version"),
     [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-6, 9), (-(2**63), 9)],
 )
-def test_what_is_no_time_in_this_version(raw, topic, time_ms, version):
+def test_list_offsets_unknown_special_timestamp(raw, topic, time_ms, version):
     found = list_offset(raw, topic, time_ms, version=version)
     assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
-def test_a_partition_asked_for_twice(raw):
+def test_list_offsets_duplicate_partition(raw):
     create(raw, "t", 2)
     asked = [ListOffsetsPartition(partition_index=n, timestamp_ms=0) for n in (0, 1, 0)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=asked)])
@@ -90,7 +90,7 @@ def test_a_partition_asked_for_twice(raw):
     ]
 
 
-def test_an_empty_partition(raw):
+def test_list_offsets_empty_partition(raw):
     create(raw, "empty")
     assert offset_range(raw, "empty") == (0, 0)
     for time_ms in (MAX_TIMESTAMP, NOW_MS):
@@ -98,7 +98,7 @@ def test_an_empty_partition(raw):
         assert (found.offset, found.timestamp_ms) == (-1, -1)
 
 
-def test_errors_are_each_partitions_own(raw, topic):
+def test_list_offsets_errors_per_partition(raw, topic):
     create(raw, "ahead")
     asked = [
         ("ahead", ListOffsetsPartition(partition_index=0, timestamp_ms=0, current_leader_epoch=3)),
@@ -113,7 +113,7 @@ def test_errors_are_each_partitions_own(raw, topic):
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize(("epoch", "end"), [(0, (0, 5)), (1, (-1, -1)), (-1, (-1, -1))])
-def test_the_end_of_an_epoch(raw, topic, version, epoch, end):
+def test_leader_epoch_end_offset(raw, topic, version, epoch, end):
     asked = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
     topics = [OffsetForLeaderTopic(topic=topic, partitions=[asked])]
     request = OffsetForLeaderEpochRequest(topics=topics)
@@ -122,7 +122,7 @@ def test_the_end_of_an_epoch(raw, topic, version, epoch, end):
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, *end)
 
 
-def test_the_end_of_an_epoch_where_there_is_no_partition(raw, topic):
+def test_leader_epoch_unknown_partition(raw, topic):
     asked = [
         OffsetForLeaderPartition(partition=9, leader_epoch=0),
         OffsetForLeaderPartition(partition=0, leader_epoch=0, current_leader_epoch=7),
@@ -143,7 +143,7 @@ def delete_records(raw, topic, offset, partition=0, version=2):
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_partition_begins_later(raw, topic, version):
+def test_delete_records_moves_start_offset(raw, topic, version):
     assert delete_records(raw, topic, 2, version=version) == (0, 2)
     assert offset_range(raw, topic) == (2, 5)
     (before,) = fetch(raw, topic, [1])
@@ -154,18 +154,18 @@ def test_a_partition_begins_later(raw, topic, version):
     assert list_offset(raw, topic, 0).offset == 2
 
 
-def test_everything_up_to_the_end(raw, topic):
+def test_delete_records_up_to_high_watermark(raw, topic):
     assert delete_records(raw, topic, -1) == (0, 5)
     assert offset_range(raw, topic) == (5, 5)
     assert produce(raw, topic, batch(b"a")).base_offset == 5
 
 
-def test_it_never_begins_earlier_again(raw, topic):
+def test_delete_records_never_lowers_start_offset(raw, topic):
     assert delete_records(raw, topic, 3) == (0, 3)
     assert delete_records(raw, topic, 1) == (0, 3)
 
 
-def test_of_a_partition_named_twice_the_last_offset_counts(raw, topic):
+def test_delete_records_duplicate_partition_last_counts(raw, topic):
     asked = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (4, 1, 2)]
     topics = [DeleteRecordsTopic(name=topic, partitions=[one]) for one in asked]
     (answered,) = raw.request(
@@ -177,12 +177,12 @@ def test_of_a_partition_named_twice_the_last_offset_counts(raw, topic):
 
 
 @pytest.mark.parametrize("offset", [6, -2])
-def test_beyond_the_end(raw, topic, offset):
+def test_delete_records_beyond_end(raw, topic, offset):
     assert delete_records(raw, topic, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert offset_range(raw, topic) == (0, 5)
 
 
-def test_where_records_cannot_be_deleted(raw, topic):
+def test_delete_records_invalid_partition_is_refused(raw, topic):
     assert delete_records(raw, topic, 1, partition=4) == (3, -1)
     assert delete_records(raw, "nothing", 1) == (3, -1)
     assert delete_records(raw, "__consumer_offsets", 0) == (17, -1)

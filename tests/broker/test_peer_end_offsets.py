@@ -100,16 +100,14 @@ def fetch_ends(
     return run(scenario())
 
 
-def test_who_holds_a_partition_says_where_it_ends(
-    partage_broker: ThreadedBroker, raw: RawClient
-) -> None:
+def test_fetch_returns_end_offsets_of_peers(partage_broker: ThreadedBroker, raw: RawClient) -> None:
     create(raw, "t", partitions=3)
     assert not produce(raw, "t", batch(*[b"x"] * 10)).error_code
     found = fetch_ends({2: partage_broker.bootstrap_servers}, (2, 2, 2))
     assert found == {("t", 0): 10, ("t", 1): 0, ("t", 2): 0}
 
 
-def test_many_are_asked_for_in_parts(
+def test_fetch_many_partitions_uses_several_requests(
     partage_broker: ThreadedBroker, raw: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_end_offsets, "_PARTITIONS_PER_REQUEST", 7)
@@ -118,7 +116,7 @@ def test_many_are_asked_for_in_parts(
     assert found == {("t", n): 0 for n in range(30)}
 
 
-def test_who_is_down_gone_or_mute_is_left_out_and_nobody_waits_for_long(
+def test_fetch_unresponsive_peer_is_left_out(
     partage_broker: ThreadedBroker, raw: RawClient, mute: str, nobody: str
 ) -> None:
     create(raw, "t", partitions=5)
@@ -126,9 +124,7 @@ def test_who_is_down_gone_or_mute_is_left_out_and_nobody_waits_for_long(
     assert fetch_ends(street, (2, 3, 4, 5, 1, 6), 1.0) == {("t", 0): 0}
 
 
-def test_who_does_not_hold_it_after_all_is_left_out(
-    partage_broker: ThreadedBroker, raw: RawClient
-) -> None:
+def test_fetch_error_response_is_left_out(partage_broker: ThreadedBroker, raw: RawClient) -> None:
     create(raw, "t", partitions=1)
     assert fetch_ends({2: partage_broker.bootstrap_servers}, (2, 2)) == {("t", 0): 0}
 
@@ -146,5 +142,5 @@ def test_who_does_not_hold_it_after_all_is_left_out(
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ],
 )
-def test_nonsense_is_no_answer(talker: Callable[[bytes], str], answer: bytes) -> None:
+def test_fetch_malformed_response_is_ignored(talker: Callable[[bytes], str], answer: bytes) -> None:
     assert fetch_ends({2: talker(answer)}, (2,)) == {}

@@ -47,7 +47,7 @@ def producer(raw):
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_tells_where_the_records_went(raw, topic, version, acks):
+def test_produce_every_version_returns_offset(raw, topic, version, acks):
     assert produce(raw, topic, batch(b"a", b"b"), version=version, acks=acks).base_offset == 0
     result = produce(raw, topic, batch(b"c"), version=version, acks=acks)
     assert (result.error_code, result.base_offset, result.log_append_time_ms) == (0, 2, -1)
@@ -55,19 +55,19 @@ def test_every_version_tells_where_the_records_went(raw, topic, version, acks):
     assert values(*fetch(raw, topic)) == [b"a", b"b", b"c"]
 
 
-def test_without_acks_nothing_is_answered_and_everything_stored(raw, topic):
+def test_produce_without_acks_has_no_response(raw, topic):
     raw.send(PRODUCE, produce_request(topic, batch(b"a"), acks=0), is_answered=False)
     raw.send(PRODUCE, produce_request(topic, batch(b"b"), acks=0), is_answered=False)
     assert produce(raw, topic, batch(b"c"), acks=1).base_offset == 2
     assert values(*fetch(raw, topic)) == [b"a", b"b", b"c"]
 
 
-def test_several_batches_for_one_partition(raw, topic):
+def test_produce_several_batches_for_one_partition(raw, topic):
     assert produce(raw, topic, batch(b"a", b"b"), batch(b"c")).base_offset == 0
     assert offset_range(raw, topic) == (0, 3)
 
 
-def test_several_partitions_are_answered_one_by_one(raw, topic):
+def test_produce_several_partitions_separate_results(raw, topic):
     request = produce_request(topic, batch(b"a"))
     request.topic_data[0].partition_data += [
         ProducePartition(index=1, records=[batch(b"b")]),
@@ -84,13 +84,13 @@ def test_several_partitions_are_answered_one_by_one(raw, topic):
     assert [p.error_code for p in u.partition_responses] == [3]
 
 
-def test_a_request_without_topics_is_answered_at_once(raw):
+def test_produce_without_topics(raw):
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[])
     assert raw.request(PRODUCE, request).responses == []
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_batches_come_back_as_they_were_sent_but_for_their_place(raw, topic, codec):
+def test_produce_batch_is_stored_unchanged(raw, topic, codec):
     """The broker sets offset, length and leader epoch; from the checksum on nothing changes."""
     sent = batch(b"a" * 1000, b"b" * 1000, compression=codec)
     produce(raw, topic, batch(b"first"))
@@ -102,7 +102,7 @@ def test_batches_come_back_as_they_were_sent_but_for_their_place(raw, topic, cod
     assert values(result) == [b"a" * 1000, b"b" * 1000]
 
 
-def test_headers_nulls_and_times_are_kept(raw, topic):
+def test_produce_keeps_headers_nulls_and_timestamps(raw, topic):
     made = [
         SimpleRecord(None, None, [("h", b"1"), ("h", None), ("", b"")], NOW_MS + 5),
         SimpleRecord(b"", b"", (), NOW_MS - 5),
@@ -112,7 +112,7 @@ def test_headers_nulls_and_times_are_kept(raw, topic):
     assert content(result)[61:] == encode_batch(made)[61:]
 
 
-def test_a_topic_may_carry_the_brokers_time(raw):
+def test_produce_log_append_time(raw):
     create(raw, "stamped", message_timestamp_type="LogAppendTime")
     result = produce(raw, "stamped", batch(b"a"))
     assert result.log_append_time_ms > NOW_MS
@@ -135,24 +135,24 @@ def changed(made: bytes, at: int, new: bytes) -> bytes:
     return made[:at] + new + made[at + len(new) :]
 
 
-def test_an_unknown_topic_or_partition(raw, topic):
+def test_produce_unknown_topic_or_partition(raw, topic):
     assert produce(raw, "nothing", batch(b"a")).error_code == 3
     assert produce(raw, topic, batch(b"a"), partition=2).error_code == 3
     assert produce(raw, topic, batch(b"a"), partition=-1).error_code == 3
 
 
-def test_the_coordinators_own_topic(raw):
+def test_produce_to_internal_topic_is_refused(raw):
     assert (
         refused(raw, batch(b"a"), topic="__consumer_offsets") is ErrorCode.INVALID_TOPIC_EXCEPTION
     )
 
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])
-def test_other_acks(raw, topic, acks):
+def test_produce_invalid_acks_are_refused(raw, topic, acks):
     assert refused(raw, batch(b"a"), acks=acks) is ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_a_batch_above_the_limit(raw):
+def test_produce_batch_above_limit_is_refused(raw):
     create(raw, "small", max_message_bytes="200")
     produce(raw, "small", batch(b"x" * 60))
     too_large = ErrorCode.MESSAGE_TOO_LARGE
@@ -160,7 +160,7 @@ def test_a_batch_above_the_limit(raw):
     assert refused(raw, batch(b"x"), batch(b"x" * 100), topic="small") is too_large
 
 
-def test_more_than_a_segment_holds(raw):
+def test_produce_batch_above_segment_size_is_refused(raw):
     create(raw, "tight", segment_bytes="300")
     two = [batch(b"x" * 100), batch(b"y" * 100)]
     assert refused(raw, *two, topic="tight") is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -168,30 +168,30 @@ def test_more_than_a_segment_holds(raw):
 
 
 @pytest.mark.parametrize("at", [17, 21, 40, 61, 70])
-def test_a_batch_that_does_not_match_its_checksum(raw, topic, at):
+def test_produce_wrong_checksum_is_refused(raw, topic, at):
     made = batch(b"a", b"b", b"c")
     damaged = changed(made, at, bytes([made[at] ^ 0x40]))
     assert refused(raw, damaged) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_batch_that_is_cut_off(raw, topic):
+def test_produce_truncated_batch_is_refused(raw, topic):
     assert refused(raw, batch(b"abc")[:-1]) is ErrorCode.CORRUPT_MESSAGE
     assert refused(raw, batch(b"abc")[:40]) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
-def test_other_formats(raw, topic, magic):
+def test_produce_old_formats_are_refused(raw, topic, magic):
     assert refused(raw, changed(batch(b"a"), 16, bytes([magic]))) is ErrorCode.INVALID_RECORD
 
 
-def test_no_records(raw, topic):
+def test_produce_no_records_is_refused(raw, topic):
     assert refused(raw, b"") is ErrorCode.INVALID_RECORD
     request = produce_request(topic)
     request.topic_data[0].partition_data[0].records = None
     assert produce_result(raw.request(PRODUCE, request)).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_control_batches(raw, topic):
+def test_produce_control_batch_is_refused(raw, topic):
     control = encode_batch(
         [SimpleRecord(b"\0\0\0\1", b"")],
         producer_id=1,
@@ -202,7 +202,7 @@ def test_control_batches(raw, topic):
     assert refused(raw, control) is ErrorCode.INVALID_RECORD
 
 
-def test_transactions(raw, topic):
+def test_produce_transactional_is_refused(raw, topic):
     open_batch = batch(
         b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
     )
@@ -211,32 +211,32 @@ def test_transactions(raw, topic):
     assert error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_a_record_without_a_key_for_a_compacted_topic(raw):
+def test_produce_compacted_topic_requires_keys(raw):
     create(raw, "table", cleanup_policy="compact")
     without = encode_batch([SimpleRecord(None, b"v", timestamp_ms=NOW_MS)])
     assert refused(raw, without, topic="table") is ErrorCode.INVALID_RECORD
     assert produce(raw, "table", batch(b"k")).error_code == 0
 
 
-def test_times_out_of_bounds(raw):
+def test_produce_timestamp_out_of_range_is_refused(raw):
     create(raw, "now", message_timestamp_after_max_ms="1000")
     later = encode_batch([SimpleRecord(b"k", b"v", timestamp_ms=1 << 45)])
     assert refused(raw, later, topic="now") is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_times_are_held_to_the_wall_also_after_the_machine_slept(broker, raw, topic):
+def test_produce_timestamp_check_after_suspend(broker, raw, topic):
     # the monotonic clock did not run while the machine was suspended
     broker.broker._clock._offset_ns -= 2 * 3600 * 10**9
     now = encode_batch([SimpleRecord(b"k", b"v", timestamp_ms=time.time_ns() // 1_000_000)])
     assert produce(raw, topic, now).error_code == 0
 
 
-def test_one_bad_batch_keeps_the_good_one_before_it_out(raw, topic):
+def test_produce_one_bad_batch_rejects_all(raw, topic):
     good = batch(b"good")
     assert refused(raw, good, changed(good, 70, b"?")) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_failure_without_acks_closes_the_connection(broker, raw, topic):
+def test_produce_failure_without_acks_closes_connection(broker, raw, topic):
     """It is the only way to report an error without responses."""
     with RawClient(broker.bootstrap_servers) as other:
         other.send(PRODUCE, produce_request("nothing", batch(b"a"), acks=0), is_answered=False)
@@ -252,7 +252,7 @@ def numbered(producer_id: int, sequence: int, *contents: bytes, epoch: int = 0) 
     return batch(*contents, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_a_repeated_batch_is_answered_with_its_first_place(raw, topic, producer):
+def test_duplicate_batch_returns_first_offset(raw, topic, producer):
     first = numbered(producer, 0, b"a", b"b")
     second = numbered(producer, 2, b"c")
     assert produce(raw, topic, first).base_offset == 0
@@ -263,7 +263,7 @@ def test_a_repeated_batch_is_answered_with_its_first_place(raw, topic, producer)
     assert values(*fetch(raw, topic)) == [b"a", b"b", b"c"]
 
 
-def test_a_repetition_in_the_same_breath_waits_for_the_first(raw, topic, producer):
+def test_duplicate_batch_waits_for_original(raw, topic, producer):
     """The first may not be durable yet; its repetition must not be acknowledged earlier."""
     made = numbered(producer, 0, b"a")
     for _ in range(3):
@@ -272,7 +272,7 @@ def test_a_repetition_in_the_same_breath_waits_for_the_first(raw, topic, produce
     assert offset_range(raw, topic) == (0, 1)
 
 
-def test_five_batches_are_remembered(raw, topic, producer):
+def test_last_five_batches_are_deduplicated(raw, topic, producer):
     batches = [numbered(producer, n, b"%d" % n) for n in range(6)]
     for made in batches:
         produce(raw, topic, made)
@@ -280,7 +280,7 @@ def test_five_batches_are_remembered(raw, topic, producer):
     assert refused(raw, batches[0]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_gap_in_the_numbers(raw, topic, producer):
+def test_sequence_gap_is_refused(raw, topic, producer):
     produce(raw, topic, numbered(producer, 0, b"a"))
     gap = numbered(producer, 2, b"c")
     assert refused(raw, gap) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -288,7 +288,7 @@ def test_a_gap_in_the_numbers(raw, topic, producer):
     assert produce(raw, topic, gap).base_offset == 2
 
 
-def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(raw, topic, producer):
+def test_producer_epoch_old_fenced_new_starts_at_zero(raw, topic, producer):
     produce(raw, topic, numbered(producer, 0, b"a", epoch=1))
     assert refused(raw, numbered(producer, 1, b"b")) is ErrorCode.INVALID_PRODUCER_EPOCH
     newer = numbered(producer, 1, b"b", epoch=2)
@@ -296,7 +296,7 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(raw, topic, pro
     assert produce(raw, topic, numbered(producer, 0, b"b", epoch=2)).base_offset == 1
 
 
-def test_producers_are_numbered_apart_by_partition_and_by_id(raw, topic, producer):
+def test_sequences_are_per_partition_and_producer(raw, topic, producer):
     for partition in (0, 1):
         assert (
             produce(raw, topic, numbered(producer, 0, b"a"), partition=partition).base_offset == 0
@@ -304,17 +304,17 @@ def test_producers_are_numbered_apart_by_partition_and_by_id(raw, topic, produce
     assert produce(raw, topic, numbered(producer + 1, 0, b"a")).base_offset == 1
 
 
-def test_an_unknown_producer_may_begin_anywhere(raw, topic):
+def test_unknown_producer_may_start_at_any_sequence(raw, topic):
     """Its earlier records may have been removed (KIP-360)."""
     assert produce(raw, topic, numbered(77, 500, b"a")).error_code == 0
 
 
 @pytest.mark.parametrize("fields", [{"producer_epoch": -1}, {"base_sequence": -1}])
-def test_a_producer_without_epoch_or_number(raw, topic, fields):
+def test_producer_without_epoch_or_sequence_is_refused(raw, topic, fields):
     made = batch(b"a", **({"producer_id": 5, "producer_epoch": 0, "base_sequence": 0} | fields))
     assert refused(raw, made) is ErrorCode.INVALID_RECORD
 
 
-def test_numbers_go_on_at_zero_after_the_largest(raw, topic, producer):
+def test_sequence_wraps_to_zero(raw, topic, producer):
     produce(raw, topic, numbered(producer, 2**31 - 2, b"a", b"b"))
     assert produce(raw, topic, numbered(producer, 0, b"c")).base_offset == 2

@@ -20,7 +20,7 @@ def disk(tmp_path: Path) -> RealDisk:
     return disk
 
 
-def test_each_of_many_files_is_synced_once(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_many_files_syncs_each_once(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fdatasync = os.fdatasync
 
@@ -39,7 +39,7 @@ def test_each_of_many_files_is_synced_once(disk: RealDisk, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("full_sync_works", [None, True, False])
-def test_a_system_without_fdatasync(
+def test_sync_without_fdatasync_uses_full_fsync(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch, full_sync_works: bool | None
 ) -> None:
     """macOS: only F_FULLFSYNC reaches the device, if the file system supports it."""
@@ -62,7 +62,7 @@ def test_a_system_without_fdatasync(
     disk.close()
 
 
-def test_a_system_that_cannot_say_what_is_cached(
+def test_read_cached_without_rwf_nowait_returns_none(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There, all reads use a thread."""
@@ -72,14 +72,14 @@ def test_a_system_that_cannot_say_what_is_cached(
 
 
 @pytest.mark.parametrize("place", [0, 1, len(MANY)])
-def test_a_file_that_cannot_be_synced_fails_them_all(disk: RealDisk, place: int) -> None:
+def test_sync_failure_of_one_file_fails_the_call(disk: RealDisk, place: int) -> None:
     with pytest.raises(FileNotFoundError):
         disk.sync(*MANY[:place], "missing", *MANY[place:])
     disk.sync(*MANY)  # the disk still works
     disk.close()
 
 
-def test_a_read_in_the_middle_of_a_rename_holds_no_file_that_is_gone(
+def test_read_during_rename_caches_no_stale_descriptor(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     disk.make_directory("t")
@@ -99,7 +99,7 @@ def test_a_read_in_the_middle_of_a_rename_holds_no_file_that_is_gone(
     disk.close()
 
 
-def test_a_read_in_the_middle_of_a_removal_holds_no_file_that_is_gone(
+def test_read_during_removal_caches_no_stale_descriptor(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     unlink = Path.unlink

@@ -56,7 +56,7 @@ def restart(process: BrokerProcess) -> None:
     process.start()
 
 
-def test_a_stable_group_goes_on_without_a_rebalance(process):
+def test_restart_stable_group_continues_without_rebalance(process):
     with connected(process) as raw:
         create(raw, "t")
         joined = join_and_sync(raw, "g")
@@ -71,7 +71,7 @@ def test_a_stable_group_goes_on_without_a_rebalance(process):
         assert commit(raw, "g", "t", 43, joined=joined) == 0
 
 
-def test_a_group_that_awaited_its_sync_still_does(process):
+def test_restart_group_in_sync_phase_continues(process):
     with connected(process) as raw:
         joined = join(raw, "g")
     restart(process)
@@ -81,7 +81,7 @@ def test_a_group_that_awaited_its_sync_still_does(process):
         assert heartbeat(raw, "g", joined) == 0
 
 
-def test_a_static_member_comes_back_to_its_place(process):
+def test_restart_static_member_keeps_assignment(process):
     with connected(process) as raw:
         joined = join_and_sync(raw, "g", group_instance_id="one")
     restart(process)
@@ -94,7 +94,7 @@ def test_a_static_member_comes_back_to_its_place(process):
         assert heartbeat(raw, "g", joined) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_deleted_topics_and_their_offsets_stay_away(process):
+def test_restart_deleted_topics_and_offsets_stay_deleted(process):
     with connected(process) as raw:
         create(raw, "t", 3, retention_ms="7000")
         create(raw, "other")
@@ -113,7 +113,7 @@ def test_deleted_topics_and_their_offsets_stay_away(process):
         assert offset_range(raw, "other") == (0, 0)
 
 
-def test_records_and_what_was_deleted_of_them(process):
+def test_restart_keeps_records_and_deletions(process):
     with connected(process) as raw:
         create(raw, "t")
         for n in range(5):
@@ -127,7 +127,7 @@ def test_records_and_what_was_deleted_of_them(process):
         assert produce(raw, "t", batch(b"5")).base_offset == 5
 
 
-def test_a_producer_that_asks_again_after_the_crash_writes_nothing_twice(process):
+def test_crash_repeated_batch_is_not_appended_twice(process):
     with connected(process) as raw:
         create(raw, "t")
         init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -144,7 +144,7 @@ def test_a_producer_that_asks_again_after_the_crash_writes_nothing_twice(process
         assert raw.request(INIT_PRODUCER_ID, init).producer_id > first
 
 
-def test_a_torn_tail_is_cut_and_kept(process):
+def test_torn_tail_is_truncated_and_set_aside(process):
     with connected(process) as raw:
         create(raw, "t")
         produce(raw, "t", batch(b"whole"))
@@ -161,7 +161,7 @@ def test_a_torn_tail_is_cut_and_kept(process):
     assert f"removed {len(batch(b'torn')) - 1} bytes at byte {size}" in process.log_path.read_text()
 
 
-def test_a_damaged_middle_is_refused_and_the_advice_works(process):
+def test_damaged_middle_is_refused_with_working_advice(process):
     with connected(process) as raw:
         create(raw, "t")
         for n in range(3):
@@ -189,7 +189,7 @@ def test_a_damaged_middle_is_refused_and_the_advice_works(process):
         assert produce(raw, "t", batch(b"again")).base_offset == 1
 
 
-def test_what_cannot_be_cut(process):
+def test_log_truncate_invalid_arguments_are_refused(process):
     with connected(process) as raw:
         create(raw, "t")
         produce(raw, "t", batch(b"0"))
@@ -211,7 +211,7 @@ def test_what_cannot_be_cut(process):
         assert values(*fetch(raw, "t")) == [b"0"]
 
 
-def test_no_directory_is_made_to_cut_in(tmp_path):
+def test_log_truncate_creates_no_directory(tmp_path):
     ran = run_partage("log", "cut", FIRST_SEGMENT, "--at", "0", "--data-dir", tmp_path / "none")
     assert ran.returncode == 1
     assert "no such data directory" in ran.stderr
@@ -221,7 +221,7 @@ def test_no_directory_is_made_to_cut_in(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content"), [("meta.json", "{"), ("topics.json", "{}"), ("producer-ids.json", "")]
 )
-def test_small_files_that_are_not_what_was_written(tmp_path, name, content):
+def test_damaged_small_files_are_refused(tmp_path, name, content):
     with running_broker(tmp_path / "data") as broker:
         broker.end()
     (tmp_path / "data" / name).write_text(content)

@@ -17,7 +17,7 @@ def until_begins_at(raw, topic, offset):
         assert time.monotonic() < give_up, offset_range(raw, topic)
 
 
-def test_records_too_old_go(raw):
+def test_retention_ms_removes_old_records(raw):
     create(raw, "t", retention_ms="1000")  # records of the test have timestamps of last year
     produce(raw, "t", batch(b"old"))
     until_begins_at(raw, "t", 1)
@@ -25,7 +25,7 @@ def test_records_too_old_go(raw):
     assert produce(raw, "t", batch(b"next")).base_offset == 1
 
 
-def test_records_too_many_go(raw):
+def test_retention_bytes_removes_old_records(raw):
     create(raw, "t", retention_ms="-1", retention_bytes="20000", segment_bytes="1048576")
     for n in range(5):
         assert produce(raw, "t", batch(b"%d" % n * 500_000)).base_offset == n

@@ -12,7 +12,7 @@ from partage.broker.net.server import Server
 from partage.model.settings import ConnectionLimits
 
 
-def test_a_rush_of_clients_does_not_take_all_descriptors_at_a_time() -> None:
+def test_connection_burst_does_not_exhaust_descriptors() -> None:
     """Connections above the limit are closed as they arrive."""
     allowed, rush = 20, 100
 

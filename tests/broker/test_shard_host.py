@@ -111,7 +111,7 @@ class CapturingHandler(logging.Handler):
             shard_host.log.removeHandler(self)
 
 
-def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
+def test_load_failure_during_activation_is_retried(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request is served by a partly loaded shard, and later events are kept."""
@@ -136,7 +136,7 @@ def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
     caplog.clear()  # an expected failure; the fixture `no_faults` must not see it
 
 
-def test_offsets_of_topics_that_are_gone_are_forgotten_at_a_start() -> None:
+def test_load_deletes_offsets_of_missing_topics() -> None:
     """The broker failed after it had deleted a topic and before the groups deleted its offsets."""
 
     async def scenario() -> None:
@@ -156,7 +156,7 @@ def test_offsets_of_topics_that_are_gone_are_forgotten_at_a_start() -> None:
     asyncio.run(scenario())
 
 
-def test_who_waits_until_it_is_stored_waits_through_loading_and_failures(
+def test_wait_durable_survives_loading_and_failures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)

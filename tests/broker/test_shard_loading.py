@@ -22,7 +22,7 @@ from partage.wire.types import Buffer
 SETTINGS = BrokerSettings(offsets_partitions=40)  # more than any pool has threads
 
 
-def test_whatever_needs_a_thread_does_not_wait_for_the_shards(
+def test_shard_loading_leaves_threads_for_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_load = threading.Event()

@@ -103,7 +103,7 @@ def run_scenario(scenario: Callable[[TimerFixture], Coroutine[None, None, None]]
 
 
 @pytest.mark.parametrize("turn_ms", [110, 150, 220, 330])
-def test_however_long_turns_take_the_silent_are_taken_for_dead(turn_ms: int) -> None:
+def test_slow_loop_turns_still_expire_silent_members(turn_ms: int) -> None:
     """The time for reading received requests is not a stall, after which timers would wait."""
 
     async def scenario(shard: TimerFixture) -> None:
@@ -115,7 +115,7 @@ def test_however_long_turns_take_the_silent_are_taken_for_dead(turn_ms: int) -> 
     run_scenario(scenario)
 
 
-def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
+def test_second_stall_defers_newly_due_members() -> None:
     """Members due in the first stall have expired; the second stall is no longer than the grace
     period.
     """
@@ -132,7 +132,7 @@ def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
     run_scenario(scenario)
 
 
-def test_who_falls_due_while_nobody_can_be_answered_is_waited_for() -> None:
+def test_invalid_lease_defers_due_members() -> None:
     """Members get no responses and therefore send nothing; timers wait as long as that lasts."""
 
     async def scenario(shard: TimerFixture) -> None:

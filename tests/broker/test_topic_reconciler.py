@@ -105,7 +105,7 @@ async def run_loop_turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes() -> None:
+def test_cancelled_deletion_finishes_before_tombstone_removal() -> None:
     async def scenario() -> None:
         one = await BrokerFixture().start()
         await one.topics.put("x", made(X, 1), "n1")
@@ -124,7 +124,7 @@ def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes(
     run(scenario())
 
 
-def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
+def test_deleted_topic_never_seen_deletes_offsets() -> None:
     """A group that moved here from another broker may have committed offsets for it."""
 
     async def scenario() -> None:
@@ -141,7 +141,7 @@ def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
 
 
 async def deleted_unseen() -> tuple[BrokerFixture, BrokerStores]:
-    """Brokers 1 and 2, with a tombstone of x that neither has applied; broker 1 never had x."""
+    """Brokers 1 and 2, and a tombstone of x: broker 1 never had x, 2 has not applied it."""
     one = await BrokerFixture().start()
     two = await BrokerStores(one.zoo, 2).register()
     await two.topics.put("x", made(X, 2), "n1")
@@ -152,7 +152,7 @@ async def deleted_unseen() -> tuple[BrokerFixture, BrokerStores]:
 
 
 @pytest.mark.parametrize("is_here", [True, False])
-def test_what_the_groups_have_forgotten_is_not_gone_through_at_every_change(is_here: bool) -> None:
+def test_offsets_are_deleted_once_per_tombstone(is_here: bool) -> None:
     """Otherwise all offsets would be scanned each time, while a failed or slow broker keeps a
     tombstone.
     """
@@ -175,7 +175,7 @@ def test_what_the_groups_have_forgotten_is_not_gone_through_at_every_change(is_h
     run(scenario())
 
 
-def test_who_has_a_new_session_has_the_groups_forget_anew() -> None:
+def test_new_session_deletes_offsets_again() -> None:
     """The state of the last session is discarded, and shards are loaded again."""
 
     async def scenario() -> None:
@@ -188,7 +188,7 @@ def test_who_has_a_new_session_has_the_groups_forget_anew() -> None:
 
 
 @pytest.mark.parametrize("is_dead", [True, False])
-def test_a_grave_goes_when_all_have_forgotten_though_nothing_else_changes(is_dead: bool) -> None:
+def test_name_is_released_when_all_brokers_caught_up(is_dead: bool) -> None:
     async def scenario() -> None:
         one, two = await deleted_unseen()
         version = one.topics.version
@@ -212,7 +212,7 @@ def test_a_grave_goes_when_all_have_forgotten_though_nothing_else_changes(is_dea
     run(scenario())
 
 
-def test_a_topic_that_has_the_name_of_a_grave_keeps_its_offsets() -> None:
+def test_existing_topic_with_reserved_name_keeps_offsets() -> None:
     """No broker creates such a topic, but if it exists, it may have committed offsets."""
 
     async def scenario() -> None:
@@ -230,7 +230,7 @@ def test_a_topic_that_has_the_name_of_a_grave_keeps_its_offsets() -> None:
     run(scenario())
 
 
-def test_shards_that_are_loaded_later_are_told_of() -> None:
+def test_shards_loaded_later_are_published() -> None:
     """But nothing is written if nothing has changed."""
 
     async def scenario() -> None:
@@ -248,7 +248,7 @@ def test_shards_that_are_loaded_later_are_told_of() -> None:
     run(scenario())
 
 
-def test_who_cannot_remove_a_topic_does_not_say_that_it_is_forgotten(
+def test_failed_deletion_is_not_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario() -> None:
@@ -273,7 +273,7 @@ def test_who_cannot_remove_a_topic_does_not_say_that_it_is_forgotten(
     run(scenario())
 
 
-def test_a_creation_that_nobody_waits_for_is_finished() -> None:
+def test_cancelled_creation_finishes() -> None:
     async def scenario() -> None:
         one = await BrokerFixture().start()
         await one.topics.put("x", made(X, 1), "n1")
@@ -287,7 +287,7 @@ def test_a_creation_that_nobody_waits_for_is_finished() -> None:
     run(scenario())
 
 
-def test_who_ends_waits_for_what_is_begun() -> None:
+def test_wait_idle_waits_for_running_work() -> None:
     async def scenario() -> None:
         one = await BrokerFixture().start()
         await one.topics.put("x", made(X, 1), "n1")
@@ -304,7 +304,7 @@ def test_who_ends_waits_for_what_is_begun() -> None:
 
 
 @pytest.mark.parametrize("deleted", ["x", "y"])
-def test_what_is_deleted_here_meanwhile_is_deleted_the_next_time(deleted: str) -> None:
+def test_topic_deleted_during_reconcile_is_removed_next(deleted: str) -> None:
     """While the tombstones are read, ``x`` is already on the disk and ``y`` is not."""
 
     async def scenario() -> None:

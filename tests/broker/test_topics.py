@@ -47,7 +47,7 @@ def names(raw):
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_every_version_creates(raw, version):
+def test_create_topics_every_version(raw, version):
     (result,) = ask_to_create(raw, creatable_topic("t", 3, retention_ms="1000"), version=version)
     assert (result.name, result.error_code) == ("t", 0)
     assert result.num_partitions == (3 if version >= 5 else -1)
@@ -61,7 +61,7 @@ def test_every_version_creates(raw, version):
     assert result.topic_id == (described.topic_id if version >= 7 else bytes(16))
 
 
-def test_only_to_see_whether_it_could_be_done(raw):
+def test_create_topics_validate_only_creates_nothing(raw):
     create(raw, "there")
     wanted = [creatable_topic("t", 2), creatable_topic("there"), creatable_topic("bad/name")]
     results = ask_to_create(raw, *wanted, validate_only=True)
@@ -87,7 +87,7 @@ def test_only_to_see_whether_it_could_be_done(raw):
         ({"replication_factor": 0}, 38),
     ],
 )
-def test_what_cannot_be_created(raw, wanted, error):
+def test_create_topics_invalid_request_is_refused(raw, wanted, error):
     create(raw, "there")
     create(raw, "a_b")
     topic = creatable_topic("t")
@@ -100,14 +100,14 @@ def test_what_cannot_be_created(raw, wanted, error):
 
 
 @pytest.mark.parametrize("configs", [{"no.such": "1"}, {"retention.ms": "x"}, {"segment.ms": None}])
-def test_configs_that_cannot_be(raw, configs):
+def test_create_topics_invalid_configs_are_refused(raw, configs):
     topic = creatable_topic("t", **configs)
     (result,) = ask_to_create(raw, topic)
     assert result.error_code == ErrorCode.INVALID_CONFIG
     assert next(iter(configs)) in result.error_message
 
 
-def test_the_same_topic_twice_in_a_request_is_made_not_at_all(raw):
+def test_create_topics_duplicate_name_is_refused(raw):
     results = ask_to_create(
         raw, creatable_topic("t"), creatable_topic("u"), creatable_topic("t", 2)
     )
@@ -115,7 +115,7 @@ def test_the_same_topic_twice_in_a_request_is_made_not_at_all(raw):
     assert names(raw) == {"u"}
 
 
-def test_thousands_of_names_in_a_request(raw):
+def test_create_topics_thousands_of_names_is_fast(raw):
     """No step may take time quadratic in the number of names."""
     results = ask_to_create(
         raw, *(creatable_topic(f"t{n}") for n in range(2000)), validate_only=True
@@ -133,7 +133,7 @@ def test_thousands_of_names_in_a_request(raw):
         ({0: [7]}, 39),
     ],
 )
-def test_assignments_by_hand(raw, partitions, error):
+def test_create_topics_with_assignments(raw, partitions, error):
     topic = creatable_topic("t", -1)
     topic.assignments = [
         CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
@@ -146,7 +146,7 @@ def test_assignments_by_hand(raw, partitions, error):
 
 
 @pytest.mark.partage_broker({"num.partitions": "4", "log.retention.ms": "5000"})
-def test_the_brokers_own_numbers(raw):
+def test_create_topics_uses_broker_defaults(raw):
     (result,) = ask_to_create(raw, creatable_topic("t", -1))
     assert result.num_partitions == 4
     configs = {c.name: (c.value, c.config_source) for c in result.configs}
@@ -154,7 +154,7 @@ def test_the_brokers_own_numbers(raw):
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_every_version_deletes(raw, version):
+def test_delete_topics_every_version(raw, version):
     create(raw, "t")
     request = DeleteTopicsRequest(timeout_ms=1000)
     if version >= 6:
@@ -167,7 +167,7 @@ def test_every_version_deletes(raw, version):
     assert names(raw) == set()
 
 
-def test_delete_by_id(raw):
+def test_delete_topics_by_id(raw):
     topic_id = create(raw, "t").topic_id
     unknown = b"\x07" * 16
     topics = [DeleteTopicsTopic(topic_id=topic_id), DeleteTopicsTopic(topic_id=unknown)]
@@ -177,14 +177,14 @@ def test_delete_by_id(raw):
     assert (missing.name, missing.topic_id, missing.error_code) == (None, unknown, 100)
 
 
-def test_the_coordinators_own_topic_stays(raw):
+def test_delete_topics_internal_topic_is_refused(raw):
     topics = [DeleteTopicsTopic(name="__consumer_offsets")]
     request = DeleteTopicsRequest(topics=topics, timeout_ms=1000)
     (result,) = raw.request(DELETE_TOPICS, request).responses
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_topic_made_anew_is_empty(raw):
+def test_recreated_topic_is_empty(raw):
     create(raw, "t", 2)
     produce(raw, "t", batch(b"old", producer_id=1, producer_epoch=0, base_sequence=0))
     delete(raw, "t")
@@ -196,7 +196,7 @@ def test_a_topic_made_anew_is_empty(raw):
     assert values(*fetch(raw, "t")) == [b"new"]
 
 
-def test_a_commit_to_a_topic_made_anew_stays(broker, raw):
+def test_commit_to_recreated_topic_is_kept(broker, raw):
     """Offsets for the old topic are deleted before the new one can exist."""
     going = [f"t{n}" for n in range(60)]
     assert not any(t.error_code for t in ask_to_create(raw, *map(creatable_topic, going)))
@@ -211,7 +211,7 @@ def test_a_commit_to_a_topic_made_anew_stays(broker, raw):
         assert fetch_offsets(other, "g") == {("t0", 0): 5}
 
 
-def test_deleted_while_somebody_produces(broker, raw):
+def test_delete_topic_during_produce(broker, raw):
     """Each request is stored or refused, and the connection stays open."""
     create(raw, "t")
     with RawClient(broker.bootstrap_servers) as other:
@@ -226,7 +226,7 @@ def test_deleted_while_somebody_produces(broker, raw):
     assert {r.error_code for r in results[len(taken) :]} == {3}
 
 
-def test_what_groups_had_committed_goes_with_the_topic(raw):
+def test_delete_topic_deletes_committed_offsets(raw):
     create(raw, "t", 2)
     create(raw, "kept")
     joined = join_and_sync(raw, "g", protocol_type="consumer")
@@ -248,7 +248,7 @@ def grow(raw, name, count, *, version=3, validate_only=False):
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_more_partitions(raw, version):
+def test_create_partitions_adds_partitions(raw, version):
     create(raw, "t", 2)
     produce(raw, "t", batch(b"a"))
     assert grow(raw, "t", 4, version=version) == 0
@@ -257,7 +257,7 @@ def test_more_partitions(raw, version):
     assert values(*fetch(raw, "t")) == [b"a"]
 
 
-def test_what_cannot_grow(raw):
+def test_create_partitions_invalid_request_is_refused(raw):
     create(raw, "t", 2)
     assert grow(raw, "t", 2) == ErrorCode.INVALID_PARTITIONS
     assert grow(raw, "t", 1) == ErrorCode.INVALID_PARTITIONS
@@ -267,7 +267,7 @@ def test_what_cannot_grow(raw):
     assert len(metadata(raw, "t").topics[0].partitions) == 2
 
 
-def test_the_same_topic_twice_grows_not_at_all(raw):
+def test_create_partitions_duplicate_name_is_refused(raw):
     create(raw, "t")
     topics = [CreatePartitionsTopic(name="t", count=count) for count in (2, 3)]
     request = CreatePartitionsRequest(topics=topics, timeout_ms=1000)

@@ -47,7 +47,7 @@ def create(client: AdminClient, name: str, partitions: int = 3, **options: int) 
     made[name].result(PATIENCE_S)
 
 
-def test_every_broker_shows_all_brokers_and_the_same_controller(cluster: Cluster) -> None:
+def test_all_brokers_show_same_cluster(cluster: Cluster) -> None:
     for broker in cluster.values():
         client = admin(broker)
         shown = client.list_topics(timeout=PATIENCE_S)
@@ -59,7 +59,7 @@ def test_every_broker_shows_all_brokers_and_the_same_controller(cluster: Cluster
         assert {node.id for node in described.nodes} == {1, 2, 3}
 
 
-def test_what_a_broker_advertises_is_what_others_show(
+def test_advertised_address_is_shown_by_peers(
     zookeeper: Ensemble, tmp_path: Path, path: str
 ) -> None:
     with brokers(tmp_path / "all", zookeeper.connect_string, path) as running:
@@ -85,7 +85,7 @@ def test_what_a_broker_advertises_is_what_others_show(
             eventually(lambda: coordinators() == {1: "127.0.0.1", 2: "localhost"})
 
 
-def test_partitions_are_spread_and_every_broker_knows_where(cluster: Cluster) -> None:
+def test_partitions_are_spread_over_brokers(cluster: Cluster) -> None:
     create(admin(cluster[2]), "spread", 6)
     for broker in cluster.values():
         shown = admin(broker).list_topics("spread", timeout=PATIENCE_S).topics["spread"]
@@ -94,25 +94,25 @@ def test_partitions_are_spread_and_every_broker_knows_where(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("factor", [2, 3])
-def test_replicas_are_refused(cluster: Cluster, factor: int) -> None:
+def test_replication_factor_above_one_is_refused(cluster: Cluster, factor: int) -> None:
     with pytest.raises(KafkaException) as refused:
         create(admin(cluster[1]), "copied", 1, replication_factor=factor)
     assert refused.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
 
 
 @pytest.mark.parametrize("factor", [-1, 1])
-def test_one_replica_is_what_there_is(cluster: Cluster, factor: int) -> None:
+def test_replication_factor_one_is_accepted(cluster: Cluster, factor: int) -> None:
     create(admin(cluster[1]), f"single{factor}", 1, replication_factor=factor)
 
 
-def test_a_name_is_given_once_whoever_is_asked(cluster: Cluster) -> None:
+def test_concurrent_create_topic_succeeds_once(cluster: Cluster) -> None:
     create(admin(cluster[1]), "once")
     with pytest.raises(KafkaException) as refused:
         create(admin(cluster[3]), "once")
     assert refused.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
-def test_partitions_are_added_for_all(cluster: Cluster) -> None:
+def test_added_partitions_are_visible_everywhere(cluster: Cluster) -> None:
     create(admin(cluster[1]), "grown", 1)
     client = admin(cluster[2])
     grown = client.create_partitions([NewPartitions("grown", 4)])
@@ -122,7 +122,7 @@ def test_partitions_are_added_for_all(cluster: Cluster) -> None:
         assert len(shown.partitions) == 4
 
 
-def test_a_topic_made_anew_is_another_one(cluster: Cluster) -> None:
+def test_recreated_topic_is_empty_everywhere(cluster: Cluster) -> None:
     client = admin(cluster[1])
     create(client, "anew")
     producer = Producer({"bootstrap.servers": bootstrap(cluster)})
@@ -171,7 +171,7 @@ def test_records_and_groups_on_all_brokers(cluster: Cluster) -> None:
     assert not listed.errors
 
 
-def test_a_partition_of_another_brokers_is_not_served(cluster: Cluster, tmp_path: Path) -> None:
+def test_partition_of_other_broker_is_not_served(cluster: Cluster, tmp_path: Path) -> None:
     """NOT_LEADER_OR_FOLLOWER makes clients look up the leader."""
     create(admin(cluster[1]), "elsewhere", 3)
     shown = admin(cluster[1]).list_topics("elsewhere", timeout=PATIENCE_S).topics["elsewhere"]

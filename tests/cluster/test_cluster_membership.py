@@ -120,7 +120,7 @@ def run_scenario(
     run(played())
 
 
-def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
+def test_are_up_sees_new_broker_before_watch() -> None:
     """Even before the watch has fired."""
 
     async def scenario(place: MembershipFixture) -> None:
@@ -136,7 +136,7 @@ def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
     run_scenario(scenario)
 
 
-def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> None:
+def test_lease_renewal_failure_stops_broker() -> None:
     """Otherwise it would stay registered without ever serving its groups again."""
 
     async def scenario(place: MembershipFixture) -> None:
@@ -151,7 +151,7 @@ def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> Non
     run_scenario(scenario, timeout_ms=40)
 
 
-def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> None:
+def test_slow_reconciliation_keeps_lease_valid() -> None:
     """Its lease is renewed from the start of the session."""
     follow, timeout_ms = TopicReconciler.reconcile, 400
 
@@ -173,7 +173,7 @@ def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> 
     run(played())
 
 
-def test_who_was_suspended_for_longer_than_its_session_answers_nothing() -> None:
+def test_suspended_beyond_session_sends_no_responses() -> None:
     """Even before it knows that the session has ended."""
 
     async def scenario(place: MembershipFixture) -> None:
@@ -187,7 +187,7 @@ def test_who_was_suspended_for_longer_than_its_session_answers_nothing() -> None
     run_scenario(scenario)
 
 
-def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another() -> None:
+def test_session_end_while_disconnected_starts_new_session() -> None:
     """With any request that the broker sends at that moment."""
 
     async def scenario(place: MembershipFixture) -> None:
@@ -212,7 +212,7 @@ def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another
     run_scenario(scenario, timeout_ms=40)
 
 
-def test_a_shard_is_not_taken_back_from_who_has_it_now() -> None:
+def test_reacquire_shard_of_other_broker_is_refused() -> None:
     """A log is reopened while the registry update shows that another broker owns the shard."""
 
     async def scenario(place: MembershipFixture) -> None:
@@ -237,7 +237,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ("ahead_ms", "told"),
     [(-10_000, ["10.0 s behind"]), (-1_000, []), (1_000, []), (10_000, ["10.0 s ahead of"])],
 )
-def test_clocks_that_disagree_get_a_warning(
+def test_clock_skew_logs_warning(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     ahead_ms: int,
@@ -257,7 +257,7 @@ def test_clocks_that_disagree_get_a_warning(
     ]
 
 
-def test_a_lost_connection_is_told_and_that_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_connection_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(place: MembershipFixture) -> None:
         caplog.clear()
         place.session.on_suspended()
@@ -270,7 +270,7 @@ def test_a_lost_connection_is_told_and_that_it_is_back(caplog: pytest.LogCapture
     run_scenario(scenario)
 
 
-def test_who_takes_long_to_arrive_does_not_take_the_clocks_to_disagree(
+def test_slow_registration_is_not_clock_skew(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its first registration has an unknown outcome; at the second try a minute has passed."""

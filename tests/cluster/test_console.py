@@ -104,19 +104,21 @@ def group_of(running: Cluster, broker_id: int) -> str:
     return next(each.key for each in found if each.node_id == broker_id)
 
 
-def test_half_a_topic_is_not_consumed_as_if_it_were_all(cluster: Cluster) -> None:
+def test_consume_topic_with_missing_leader_fails(cluster: Cluster) -> None:
     error = told(cluster).fails("consume", "-t", "t", "--exit", *CONNECT_TIMEOUT)
     assert error == "partition 1 of t has no leader; to read the others, name each of them with -p"
 
 
-def test_the_partitions_of_other_brokers_are_consumed(departed: Cluster) -> None:
+def test_consume_partitions_of_live_brokers(departed: Cluster) -> None:
     partage = told(departed)
     assert partage.lines("t", "-p", 0) == ["a", "b", "c", "d", "e"]
     error = partage.fails("consume", "-t", "t", "-p", 1, "-e", *CONNECT_TIMEOUT)
     assert error == "partition 1 of t has no leader"
 
 
-def test_a_leader_is_waited_for_once(departed: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_leader_is_waited_for_once(
+    departed: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     passed_s = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -136,19 +138,21 @@ def test_a_leader_is_waited_for_once(departed: Cluster, monkeypatch: pytest.Monk
     ("spec", "found"),
     [(OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 5), (OffsetSpec.for_timestamp(2**50), -1)],
 )
-def test_only_what_is_known_is_an_offset(cluster: Cluster, spec: OffsetSpec, found: int) -> None:
+def test_offsets_shows_known_partitions_only(
+    cluster: Cluster, spec: OffsetSpec, found: int
+) -> None:
     with Reached(cluster[1].address, {}, 3_000, verbose=False) as reached:
         assert list_offsets(reached, [("t", 0), ("t", 1)], spec) == {("t", 0): found}
 
 
-def test_nothing_is_produced_to_a_partition_that_nobody_leads(departed: Cluster) -> None:
+def test_produce_to_partition_without_leader_fails(departed: Cluster) -> None:
     asked = ("produce", "-t", "t", "-p", 1, *TIMEOUT, "-X", "message.timeout.ms=10000")
     assert told(departed).fails(*asked, stdin="a\n") == (
         "partition 1 of t has no leader; start its broker, or choose another partition with -p"
     )
 
 
-def test_describe_leaves_out_what_nobody_can_tell(cluster: Cluster) -> None:
+def test_describe_omits_unknown_values(cluster: Cluster) -> None:
     described = told(cluster)("topics", "describe", "-t", "t", "--json", *TIMEOUT).json
     found = [
         (each["earliest_offset"], each["latest_offset"])
@@ -157,12 +161,12 @@ def test_describe_leaves_out_what_nobody_can_tell(cluster: Cluster) -> None:
     assert found == [(0, 5), (None, None)]
 
 
-def test_lag_counts_what_is_known(departed: Cluster) -> None:
+def test_lag_sums_known_partitions(departed: Cluster) -> None:
     shown = told(departed)("groups", "describe", "-g", "readers").lines
     assert shown[-1].endswith("total lag 3 excluding 1 partition with unknown end")
 
 
-def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> None:
+def test_list_groups_of_responding_brokers(out_of_reach: Cluster) -> None:
     listed = told(out_of_reach)("groups", "list", *TIMEOUT, code=1)
     assert group_of(out_of_reach, 1) in [line.split()[0] for line in listed.lines]
     told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
@@ -173,14 +177,14 @@ def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> 
     assert documents["groups"]
 
 
-def test_the_broker_that_does_not_answer_is_named(out_of_reach: Cluster) -> None:
+def test_unresponsive_broker_is_named(out_of_reach: Cluster) -> None:
     group = group_of(out_of_reach, 2)
     error = told(out_of_reach).fails("groups", "describe", "-g", group, *TIMEOUT)
     told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
     assert error == f"no response from {told_of}; start it, or try again"
 
 
-def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
+def test_broker_without_zookeeper_serves_known_state(tmp_path: Path) -> None:
     """It serves its last known state, and refuses changes, which may be applied later."""
     with (
         ensemble(tmp_path / "zookeeper") as zookeeper,
@@ -199,13 +203,13 @@ def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["--to-earliest", "--by-duration=PT1H"])
-def test_offsets_are_not_reset_to_what_nobody_can_tell(departed: Cluster, scenario: str) -> None:
+def test_reset_offsets_to_unknown_end_is_refused(departed: Cluster, scenario: str) -> None:
     asked = ("groups", "reset-offsets", "-g", "readers", "-t", "t", scenario, "--execute", *TIMEOUT)
     error = told(departed).fails(*asked)
     assert error == "partition 1 of t does not exist or has no leader"
 
 
-def test_what_if_says_what_nobody_can_read(departed: Cluster) -> None:
+def test_whatif_names_unreadable_partitions(departed: Cluster) -> None:
     servers = departed[1].address
     with sync.Consumer(servers, group_id="tried", auto_offset_reset="earliest") as member:
         member.subscribe(["t"])

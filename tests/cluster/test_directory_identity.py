@@ -51,14 +51,14 @@ class IdentityFixture:
         asyncio.run(put())
 
 
-def test_a_new_directory_joins_what_it_finds() -> None:
+def test_new_directory_joins_existing_cluster() -> None:
     world = IdentityFixture()
     cluster_id, directory_id = world.identify(TREE, MemoryDisk(), 8)
     assert cluster_id == world.directory[0]
     assert directory_id != world.directory[1]
 
 
-def test_a_directory_is_known_again() -> None:
+def test_known_directory_is_accepted() -> None:
     world = IdentityFixture()
     assert world.identify(TREE, world.disk) == world.directory
 
@@ -71,7 +71,7 @@ def test_a_directory_is_known_again() -> None:
         (TREE, 8, "the data directory belongs to broker 7; correct --broker-id"),
     ],
 )
-def test_what_does_not_belong_together(tree: ZkPaths, broker_id: int, words: str) -> None:
+def test_mismatched_directory_is_refused(tree: ZkPaths, broker_id: int, words: str) -> None:
     world = IdentityFixture()
     nodes, meta = dict(world.zoo.nodes), read_meta_properties(world.disk)
     with pytest.raises(ForeignDataError, match=words):
@@ -80,20 +80,20 @@ def test_what_does_not_belong_together(tree: ZkPaths, broker_id: int, words: str
     assert read_meta_properties(world.disk) == meta
 
 
-def test_the_data_of_one_who_was_alone() -> None:
+def test_single_broker_directory_is_refused() -> None:
     world, disk = IdentityFixture(), MemoryDisk()
     write_meta_properties(disk, MetaProperties("some cluster"))
     with pytest.raises(ForeignDataError, match="a single broker without a cluster"):
         world.identify(TREE, disk)
 
 
-def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
+def test_cluster_directory_is_refused_without_state() -> None:
     world = IdentityFixture()
     with pytest.raises(DamagedFileError, match="broker 7 of a cluster"):
         load_cluster_id(world.disk)
 
 
-def test_a_new_directory_is_not_taken_for_one_that_has_records() -> None:
+def test_new_directory_for_broker_with_records_is_refused() -> None:
     """However often it is tried: groups have committed offsets that it does not have."""
     world, disk = IdentityFixture(), MemoryDisk()
     for n in range(6):
@@ -106,7 +106,7 @@ def test_a_new_directory_is_not_taken_for_one_that_has_records() -> None:
     world.identify(TREE, world.disk)
 
 
-def test_events_of_groups_may_be_lost_and_others_records_are_elsewhere() -> None:
+def test_new_directory_with_only_events_is_accepted() -> None:
     world = IdentityFixture()
     world.topic(EVENTS_TOPIC, 8, 7)
     world.topic("t", 8)
@@ -118,20 +118,22 @@ def locked(directory: Path) -> RealDisk:
     return RealDisk(directory)
 
 
-def test_a_start_on_the_same_directory_proves_that_the_earlier_one_is_over(tmp_path: Path) -> None:
+def test_lock_proof_same_directory_matches(tmp_path: Path) -> None:
     proof = lock_proof(locked(tmp_path / "d"))
     assert lock_proof(locked(tmp_path / "d")) == proof
     (tmp_path / "d").rename(tmp_path / "e")
     assert lock_proof(locked(tmp_path / "e")) == proof
 
 
-def test_a_copy_of_the_directory_proves_nothing(tmp_path: Path) -> None:
+def test_lock_proof_of_copy_differs(tmp_path: Path) -> None:
     proof = lock_proof(locked(tmp_path / "d"))
     shutil.copytree(tmp_path / "d", tmp_path / "copy")
     assert lock_proof(locked(tmp_path / "copy")) != proof
 
 
-def test_another_machine_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_proof_on_other_machine_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor does a machine without a boot id."""
     disk = locked(tmp_path / "d")
     proof = lock_proof(disk)

@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page(zookeeper: Ensemble, tmp_path: Path) -> None:
+def test_commands_of_cluster_page(zookeeper: Ensemble, tmp_path: Path) -> None:
     text = PAGE.read_text().replace("127.0.0.1:2181", zookeeper.connect_string)
     first, second = free_ports(2)
     text = text.replace("127.0.0.1:9092", f"127.0.0.1:{first}")

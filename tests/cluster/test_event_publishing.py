@@ -74,7 +74,7 @@ class PublishingStore(StoreFixture):
         self.ask(OFFSET_COMMIT, 8, request)
 
 
-def test_who_has_the_shard_tells_with_its_epoch_and_the_next_what_it_found() -> None:
+def test_owner_publishes_with_epoch_next_owner_loaded() -> None:
     async def scenario() -> None:
         one = await PublishingStore().open()
         await one.acquire()
@@ -95,7 +95,7 @@ def test_who_has_the_shard_tells_with_its_epoch_and_the_next_what_it_found() -> 
     asyncio.run(scenario())
 
 
-def test_without_a_lease_nothing_is_told_until_it_is_renewed() -> None:
+def test_invalid_lease_defers_events() -> None:
     async def scenario() -> None:
         holder = await PublishingStore().open()
         await holder.acquire()
@@ -113,7 +113,7 @@ def test_without_a_lease_nothing_is_told_until_it_is_renewed() -> None:
     asyncio.run(scenario())
 
 
-def test_who_lost_the_shard_in_silence_tells_nothing_of_what_it_saw_since() -> None:
+def test_lost_shard_publishes_no_deferred_events() -> None:
     """Neither stored events, which the next owner publishes, nor those that are never stored."""
 
     async def scenario() -> None:
@@ -138,7 +138,7 @@ def test_who_lost_the_shard_in_silence_tells_nothing_of_what_it_saw_since() -> N
     asyncio.run(scenario())
 
 
-def test_who_was_deposed_without_knowing_tells_of_no_write_that_was_refused() -> None:
+def test_fenced_writes_are_not_published() -> None:
     async def scenario() -> None:
         holder = await PublishingStore().open()
         await holder.acquire()
@@ -151,7 +151,7 @@ def test_who_was_deposed_without_knowing_tells_of_no_write_that_was_refused() ->
     asyncio.run(scenario())
 
 
-def test_what_waits_for_long_has_bounds_and_the_rest_is_counted(
+def test_deferred_events_are_limited_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shard_host, "_UNPUBLISHED_MAX", 10)
@@ -173,7 +173,7 @@ def test_what_waits_for_long_has_bounds_and_the_rest_is_counted(
     asyncio.run(scenario())
 
 
-def test_whoever_hears_of_it_and_fails_fails_no_group() -> None:
+def test_failing_publisher_affects_no_group() -> None:
     def fail(told: object) -> None:
         raise RuntimeError(told)
 
@@ -256,7 +256,7 @@ class BrokerCluster:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_brokers_believe_what_they_tell_is_one_history(
+def test_events_of_competing_brokers_form_one_history(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Generations grow by one or stay the same. Each epoch has one publisher, which begins with the

@@ -57,7 +57,7 @@ def all_up(cluster: Cluster) -> None:
     eventually(lambda: know_each_other(cluster))
 
 
-def test_a_killed_coordinators_group_goes_on(cluster: Cluster) -> None:
+def test_killed_coordinator_group_continues(cluster: Cluster) -> None:
     """Same generation, same member, same offsets."""
     group = client_coordinated_by(cluster, 2, "killed{}".format)
     joined = group.join_and_sync()
@@ -71,7 +71,7 @@ def test_a_killed_coordinators_group_goes_on(cluster: Cluster) -> None:
     group.close()
 
 
-def test_one_that_ends_hands_over_without_waiting(cluster: Cluster) -> None:
+def test_stopped_coordinator_hands_over_immediately(cluster: Cluster) -> None:
     """The session need not expire: the groups have moved before the process has ended."""
     group = client_coordinated_by(cluster, 2, "ended{}".format)
     joined = group.join_and_sync()
@@ -82,7 +82,7 @@ def test_one_that_ends_hands_over_without_waiting(cluster: Cluster) -> None:
     group.close()
 
 
-def test_one_that_comes_again_at_once_is_not_waited_for(cluster: Cluster) -> None:
+def test_restarted_broker_registers_immediately(cluster: Cluster) -> None:
     """It may replace its registration: the data directory proves that it is the same broker."""
     group = client_coordinated_by(cluster, 2, "again{}".format)
     joined = group.join_and_sync()
@@ -93,7 +93,7 @@ def test_one_that_comes_again_at_once_is_not_waited_for(cluster: Cluster) -> Non
     group.close()
 
 
-def test_one_that_was_stopped_never_writes(cluster: Cluster) -> None:
+def test_suspended_coordinator_writes_nothing(cluster: Cluster) -> None:
     """It continues with commits in its sockets, although it no longer owns the shards."""
     group = client_coordinated_by(cluster, 2, "stopped{}".format)
     joined = group.join_and_sync()
@@ -116,7 +116,7 @@ def test_one_that_was_stopped_never_writes(cluster: Cluster) -> None:
     other.close()
 
 
-def test_a_dead_brokers_partitions_stay_listed(cluster: Cluster) -> None:
+def test_partitions_of_dead_broker_stay_listed(cluster: Cluster) -> None:
     create(cluster, "partly", [1, 2, 3])
     cluster[2].kill()
     client = AdminClient({"bootstrap.servers": cluster[1].address, "log_level": 0})
@@ -134,7 +134,7 @@ def test_a_dead_brokers_partitions_stay_listed(cluster: Cluster) -> None:
     assert shown.partitions[1].isrs == []
 
 
-def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
+def test_returning_broker_applies_topic_changes(cluster: Cluster) -> None:
     """It applies the topic changes when it is back: one created, one deleted, one grown."""
     for name in ("going", "growing"):
         create(cluster, name, [2])
@@ -164,7 +164,7 @@ def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.interop)]
 )
-def test_real_members_go_on_without_a_rebalance(cluster: Cluster, number: signal.Signals) -> None:
+def test_real_members_continue_without_rebalance(cluster: Cluster, number: signal.Signals) -> None:
     """Their partitions are on other brokers, so reading continues too."""
     topic = f"flights{int(number)}"
     create(cluster, topic, [1, 3, 1, 3])
@@ -191,7 +191,7 @@ def test_real_members_go_on_without_a_rebalance(cluster: Cluster, number: signal
         members.stop()
 
 
-def test_zookeeper_goes_and_comes_back(
+def test_zookeeper_suspended_and_resumed(
     zookeeper: Ensemble, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Without ZooKeeper no group is served, since ownership is unknown; with it they continue."""
@@ -219,7 +219,7 @@ def test_zookeeper_goes_and_comes_back(
 
 
 @pytest.mark.interop
-def test_zookeeper_is_killed_and_started_again(zookeeper: Ensemble, cluster: Cluster) -> None:
+def test_zookeeper_killed_and_restarted(zookeeper: Ensemble, cluster: Cluster) -> None:
     group = client_coordinated_by(cluster, 3, "restarted{}".format)
     joined = group.join_and_sync()
     assert group.commit("t", 42, joined) == 0
@@ -234,7 +234,7 @@ def test_zookeeper_is_killed_and_started_again(zookeeper: Ensemble, cluster: Clu
 
 
 @pytest.mark.parametrize("kind", [pytest.param("theirs", marks=pytest.mark.interop), "ours"])
-def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kind: str) -> None:
+def test_members_are_assigned_partitions_of_dead_broker(cluster: Cluster, kind: str) -> None:
     """A new member is assigned all of them, reads the available ones, and the others later."""
     topic = f"whole-{kind}"
     create(cluster, topic, [1, 2, 3])
@@ -275,9 +275,7 @@ def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kin
     theirs.close()
 
 
-def test_a_registration_that_was_removed_is_made_again(
-    zookeeper: Ensemble, cluster: Cluster
-) -> None:
+def test_removed_registration_is_restored(zookeeper: Ensemble, cluster: Cluster) -> None:
     """An operator removed it; the broker registers again because it is live."""
     group = client_coordinated_by(cluster, 3, "removed{}".format)
     joined = group.join_and_sync()
@@ -297,7 +295,7 @@ def test_a_registration_that_was_removed_is_made_again(
 
 
 @pytest.mark.interop
-def test_brokers_that_are_restarted_one_after_the_other_are_not_noticed(cluster: Cluster) -> None:
+def test_rolling_restart_is_unnoticed(cluster: Cluster) -> None:
     """Three restarts, each group and partition is unavailable once: no rebalance, no loss."""
     create(cluster, "rolling", [1, 2, 3])
     servers = bootstrap(cluster)

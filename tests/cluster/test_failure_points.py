@@ -54,7 +54,7 @@ class CrashingBroker(ClusterBroker):
         pytest.param(AFTER_SYNC, marks=pytest.mark.interop),
     ],
 )
-def test_the_coordinator_fails(
+def test_coordinator_dies_at_failure_point(
     zookeeper: Ensemble, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))

@@ -92,7 +92,7 @@ def find_out_late(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.interop)]
 )
-def test_after_a_failover_the_events_of_all_brokers_are_one_history(
+def test_failover_events_form_one_history(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     left = {2: cluster[2]}

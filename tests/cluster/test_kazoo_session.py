@@ -19,7 +19,7 @@ from .zookeeper_ensemble import Ensemble
 WITHIN_S = 60
 
 
-def test_who_waits_for_an_answer_that_never_comes_is_told_of_the_end() -> None:
+def test_pending_request_fails_when_session_ends() -> None:
     """kazoo drops requests that are made while it stops its threads."""
 
     async def scenario() -> None:
@@ -34,7 +34,7 @@ def test_who_waits_for_an_answer_that_never_comes_is_told_of_the_end() -> None:
     asyncio.run(scenario())
 
 
-def test_a_session_that_ends_within_a_transaction_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_end_in_transaction_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The servers report it as the result of one of the operations."""
 
     async def scenario() -> None:
@@ -69,7 +69,7 @@ def admin(zookeeper: Ensemble) -> Iterator[KazooClient]:
 @pytest.mark.xdist_group("zookeeper")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("is_open", [True, False])
-def test_to_reach_the_servers_takes_a_quorum(
+def test_ping_leader_needs_quorum(
     zookeeper: Ensemble, admin: KazooClient, tmp_path: Path, is_open: bool
 ) -> None:
     """A transaction has a number that a quorum must agree on; a leader alone cannot do that.

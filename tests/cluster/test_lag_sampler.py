@@ -62,7 +62,7 @@ class SampledStore(StoreFixture):
 ALL = [("here", 0), ("there", 0), ("there", 1), ("there", 2), (TOPIC, 1), ("gone", 0), ("there", 9)]
 
 
-def test_the_lag_of_partitions_elsewhere_is_told_as_far_as_it_can_be_had() -> None:
+def test_lag_of_remote_partitions_is_published() -> None:
     async def scenario() -> None:
         elsewhere = FakeRemoteEndOffsets({("there", 0): 15, ("there", 1): 3})
         sampled = await SampledStore().come(elsewhere)
@@ -80,7 +80,7 @@ def test_the_lag_of_partitions_elsewhere_is_told_as_far_as_it_can_be_had() -> No
     run(scenario())
 
 
-def test_who_may_have_lost_the_shard_tells_of_no_lag() -> None:
+def test_invalid_lease_publishes_no_lag() -> None:
     """It is published once the lease is valid again."""
 
     async def scenario() -> None:
@@ -102,7 +102,7 @@ def test_who_may_have_lost_the_shard_tells_of_no_lag() -> None:
     run(scenario())
 
 
-def test_of_many_partitions_elsewhere_no_more_are_asked_for_than_there_is_room(
+def test_remote_partitions_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("partage.broker.coordination.lag_sampler.REMOTE_PARTITIONS_MAX", 2)
@@ -119,7 +119,7 @@ def test_of_many_partitions_elsewhere_no_more_are_asked_for_than_there_is_room(
     run(scenario())
 
 
-def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
+def test_shard_lost_during_fetch_publishes_nothing() -> None:
     class Slow(FakeRemoteEndOffsets):
         async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
             sampled.host.resign()
@@ -138,7 +138,7 @@ def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
     run(scenario())
 
 
-def test_who_takes_the_shard_anew_while_it_is_looked_at_tells_of_it_the_next_time() -> None:
+def test_shard_reacquired_during_sample_publishes_next_time() -> None:
     """The sampled offsets are of an earlier ownership."""
 
     class Retaken(LagSampler):

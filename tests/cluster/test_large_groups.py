@@ -107,9 +107,7 @@ def bytes_in_chunks(servers: str) -> int:
     return asyncio.run(reading())
 
 
-def test_five_thousand_members_keep_their_generation_when_their_coordinator_is_killed(
-    zookeeper: Ensemble, tmp_path: Path
-) -> None:
+def test_failover_of_5000_members_keeps_generation(zookeeper: Ensemble, tmp_path: Path) -> None:
     servers = zookeeper.connect_string
     with (
         brokers(tmp_path, servers, PATH, ids=(1, 2), overrides=OVERRIDES) as cluster,

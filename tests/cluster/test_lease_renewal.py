@@ -12,7 +12,7 @@ from partage.store.lease import Lease
 TIMEOUT_MS = 6_000
 
 
-def test_one_answer_that_takes_a_quarter_of_the_session_silences_nobody() -> None:
+def test_one_slow_renewal_keeps_lease_valid() -> None:
     lease = Lease(TIMEOUT_MS, begun_ms=0)
     sent_ms = 0
     for number in range(40):
@@ -22,7 +22,7 @@ def test_one_answer_that_takes_a_quarter_of_the_session_silences_nobody() -> Non
         sent_ms = max(sent_ms + TIMEOUT_MS // _RENEWALS, answered_ms)
 
 
-def test_time_that_the_machine_sleeps_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boot_ms_includes_suspended_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def told(clock: int) -> int:

@@ -55,7 +55,7 @@ def everything_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def test_it_is_told_again_at_growing_intervals_until_it_is_over(
+def test_outage_is_logged_at_growing_intervals(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     timers = FakeTimers()
@@ -77,7 +77,7 @@ def test_it_is_told_again_at_growing_intervals_until_it_is_over(
     ]
 
 
-def test_the_next_one_begins_from_the_beginning(caplog: pytest.LogCaptureFixture) -> None:
+def test_next_outage_restarts_intervals(caplog: pytest.LogCaptureFixture) -> None:
     timers = FakeTimers()
     outage = OutageLogger(timers.later, timers.clock)
     outage.on_disconnected()

@@ -96,7 +96,7 @@ class StoreFixture:
             await asyncio.sleep(0)
 
 
-def test_only_who_has_the_shard_answers() -> None:
+def test_only_owner_responds() -> None:
     async def scenario() -> None:
         holder = await StoreFixture().open()
         assert await holder.answer(1) == 16
@@ -108,7 +108,7 @@ def test_only_who_has_the_shard_answers() -> None:
     asyncio.run(scenario())
 
 
-def test_what_comes_within_a_tick_shares_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_within_tick_share_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits of one loop turn share an entry; those of several turns share a transaction."""
     monkeypatch.setattr(session_writer, "_TICK_S", 0.3)
 
@@ -130,7 +130,7 @@ def test_what_comes_within_a_tick_shares_a_transaction(monkeypatch: pytest.Monke
     asyncio.run(scenario())
 
 
-def test_without_a_lease_what_is_stored_is_not_answered_until_it_is_renewed() -> None:
+def test_invalid_lease_defers_responses() -> None:
     async def scenario() -> None:
         holder = await StoreFixture().open()
         await holder.acquire()
@@ -148,7 +148,7 @@ def test_without_a_lease_what_is_stored_is_not_answered_until_it_is_renewed() ->
     asyncio.run(scenario())
 
 
-def test_who_lost_the_shard_in_silence_takes_back_what_it_was_about_to_say() -> None:
+def test_lost_shard_replaces_deferred_responses() -> None:
     async def scenario() -> None:
         holder = await StoreFixture().open()
         await holder.acquire()
@@ -162,7 +162,7 @@ def test_who_lost_the_shard_in_silence_takes_back_what_it_was_about_to_say() -> 
     asyncio.run(scenario())
 
 
-def test_who_was_deposed_learns_it_by_writing() -> None:
+def test_deposed_owner_is_detected_by_write() -> None:
     async def scenario() -> None:
         holder = await StoreFixture().open()
         await holder.acquire()
@@ -177,7 +177,7 @@ def test_who_was_deposed_learns_it_by_writing() -> None:
     asyncio.run(scenario())
 
 
-def test_after_a_failure_it_begins_under_another_epoch() -> None:
+def test_reopen_after_failure_uses_new_epoch() -> None:
     """Unfinished writes of the old epoch are refused."""
 
     async def scenario() -> None:
@@ -199,7 +199,7 @@ def test_after_a_failure_it_begins_under_another_epoch() -> None:
     asyncio.run(scenario())
 
 
-def test_many_commits_are_merged_and_found_again() -> None:
+def test_merged_commits_are_loaded() -> None:
     async def scenario() -> None:
         holder = await StoreFixture().open()
         await holder.acquire()
@@ -252,7 +252,7 @@ def sync(holder: StoreFixture, member: JoinGroupResponse) -> asyncio.Future[Any]
         ("sync", "after", 1),
     ],
 )
-def test_the_four_points_of_failure(what: str, when: str, generation: int) -> None:
+def test_coordinator_failure_points(what: str, when: str, generation: int) -> None:
     """No client has a response of the failed one; the next coordinator has the stored state."""
 
     async def scenario() -> None:

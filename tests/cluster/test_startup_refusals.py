@@ -93,7 +93,7 @@ def tree(servers: str, path: str) -> dict[str, bytes]:
         ("zookeeper://[::1]:1,h:65535,[fe80::1]:3/p", "[::1]:1,h:65535,[fe80::1]:3", "/p"),
     ],
 )
-def test_the_state_option(text: str, servers: str, path: str) -> None:
+def test_parse_state(text: str, servers: str, path: str) -> None:
     assert parse_state(text) == StateAddress(servers=servers, path=path)
 
 
@@ -118,12 +118,12 @@ def test_the_state_option(text: str, servers: str, path: str) -> None:
         "zookeeper://::1:2181/a",
     ],
 )
-def test_state_options_that_cannot_be(text: str) -> None:
+def test_parse_state_invalid_is_refused(text: str) -> None:
     with pytest.raises(StateAddressError, match="expected zookeeper://HOST:PORT/PATH"):
         parse_state(text)
 
 
-def test_each_broker_needs_an_id(tmp_path: Path) -> None:
+def test_state_without_broker_id_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "partage", "broker", "--data-dir", str(tmp_path / "d")]
     done = subprocess.run(
         [*command, "--state", "zookeeper://127.0.0.1:1/p"],
@@ -137,7 +137,7 @@ def test_each_broker_needs_an_id(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_one_of_several_keeps_its_records(tmp_path: Path) -> None:
+def test_state_with_ephemeral_is_refused(tmp_path: Path) -> None:
     """In memory they would be lost at each start, and committed offsets would be reused."""
     broker = ClusterBroker(1, tmp_path / "d", "zookeeper://127.0.0.1:1/p", {})
     done = subprocess.run(
@@ -151,7 +151,7 @@ def test_one_of_several_keeps_its_records(tmp_path: Path) -> None:
     assert "--state cannot be combined with --ephemeral" in " ".join(done.stderr.split())
 
 
-def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_kazoo_names_package(tmp_path: Path) -> None:
     """It comes with an extra, which a single broker does not need."""
     program = "import sys; sys.modules['kazoo'] = None; from partage.console import main; main()"
     broker = ClusterBroker(1, tmp_path / "b", "zookeeper://127.0.0.1:1/p", {})
@@ -166,7 +166,7 @@ def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'partage[zookeeper]'" in done.stderr
 
 
-def test_more_shards_than_one_transaction_can_make(tmp_path: Path) -> None:
+def test_too_many_shards_are_refused(tmp_path: Path) -> None:
     """It is refused without a request: ZooKeeper would drop the connection each time."""
     broker = ClusterBroker(
         1,
@@ -178,7 +178,7 @@ def test_more_shards_than_one_transaction_can_make(tmp_path: Path) -> None:
 
 
 @pytest.mark.interop
-def test_nobody_answers(tmp_path: Path) -> None:
+def test_unreachable_zookeeper_is_reported(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://127.0.0.1:{port}/p", {})
     assert f"no ZooKeeper server answers at 127.0.0.1:{port}" in broker.start_refused()
@@ -192,7 +192,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
     ],
     ids=["nodes", "data"],
 )
-def test_a_path_that_holds_something_else(
+def test_path_with_foreign_data_is_refused(
     zookeeper: Ensemble, tmp_path: Path, made: list[Create]
 ) -> None:
     make(zookeeper.connect_string, *made)
@@ -204,7 +204,7 @@ def test_a_path_that_holds_something_else(
 
 
 @pytest.mark.interop
-def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None:
+def test_mismatched_brokers_are_refused(zookeeper: Ensemble, tmp_path: Path) -> None:
     """An id in use, the data of another broker, of another cluster, or of a single broker."""
     servers = zookeeper.connect_string
     with (
@@ -258,7 +258,7 @@ def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None
         assert tree(servers, "/tests/nothing") == {}
 
 
-def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
+def test_copied_data_directory_does_not_stop_live_broker(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:
     with brokers(tmp_path, zookeeper.connect_string, "/tests/copy", ids=(1,)) as running:
@@ -273,7 +273,7 @@ def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
         copied.stop()
 
 
-def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path) -> None:
+def test_address_in_use_is_refused(zookeeper: Ensemble, tmp_path: Path) -> None:
     """The address of a killed broker is free once its session has expired."""
     with brokers(tmp_path, zookeeper.connect_string, "/tests/address", ids=(1,)) as running:
         state = f"zookeeper://{zookeeper.connect_string}/tests/address"
@@ -286,7 +286,7 @@ def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path
         second.stop()
 
 
-def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
+def test_empty_directory_for_broker_with_records_is_refused(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:
     """Neither at first nor after a refusal because the id was in use."""
@@ -308,7 +308,7 @@ def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
 # The session, on a real server.
 
 
-def test_as_many_shards_as_are_allowed_are_founded_at_once(zookeeper: Ensemble) -> None:
+def test_maximum_shards_fit_one_transaction(zookeeper: Ensemble) -> None:
     async def found(session: KazooSession) -> int:
         root = "/tests/" + "x" * 100
         return (await find_or_create_cluster(session, ZkPaths(root), "c", SHARDS_MAX)).shards
@@ -316,7 +316,7 @@ def test_as_many_shards_as_are_allowed_are_founded_at_once(zookeeper: Ensemble) 
     assert in_session(zookeeper.connect_string, found) == SHARDS_MAX
 
 
-def test_what_the_servers_refuse(zookeeper: Ensemble) -> None:
+def test_session_refusal_reasons(zookeeper: Ensemble) -> None:
     servers = zookeeper.connect_string
 
     async def refused(session: KazooSession, *operations: Operation) -> tuple[int, RefusalReason]:
@@ -349,7 +349,7 @@ def test_what_the_servers_refuse(zookeeper: Ensemble) -> None:
     in_session(servers, playing)
 
 
-def test_watches_tell_of_what_comes_changes_and_goes(zookeeper: Ensemble) -> None:
+def test_session_watches_fire_on_create_change_delete(zookeeper: Ensemble) -> None:
     async def playing(session: KazooSession) -> None:
         heard: asyncio.Queue[str] = asyncio.Queue()
         path = "/tests-watched"
@@ -368,7 +368,7 @@ def test_watches_tell_of_what_comes_changes_and_goes(zookeeper: Ensemble) -> Non
     in_session(zookeeper.connect_string, playing)
 
 
-def test_a_session_that_has_ended_does_nothing_more(zookeeper: Ensemble) -> None:
+def test_ended_session_sends_no_requests(zookeeper: Ensemble) -> None:
     """kazoo's client would continue in a new session; ours does not."""
 
     async def playing() -> None:
@@ -404,7 +404,7 @@ def expire(servers: str, session: KazooSession) -> None:
     twin.close()
 
 
-def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> None:
+def test_group_larger_than_packet_is_stored(zookeeper: Ensemble) -> None:
     """5,000 members take 1.3 MB; ZooKeeper's packets have 1 MB."""
 
     async def playing(session: KazooSession) -> None:
@@ -434,7 +434,7 @@ def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> N
     in_session(zookeeper.connect_string, playing)
 
 
-def test_who_was_deposed_writes_nothing_on_a_real_server(zookeeper: Ensemble) -> None:
+def test_deposed_owner_is_fenced(zookeeper: Ensemble) -> None:
     """Its session is alive: only the fence stops its writes."""
 
     async def broker(session: KazooSession, at: ZkPaths, broker_id: int) -> ClusterRegistry:
@@ -480,7 +480,7 @@ def test_who_was_deposed_writes_nothing_on_a_real_server(zookeeper: Ensemble) ->
     in_session(zookeeper.connect_string, playing)
 
 
-def test_the_timeout_is_what_the_servers_grant(zookeeper: Ensemble) -> None:
+def test_session_timeout_is_granted_timeout(zookeeper: Ensemble) -> None:
     """These servers grant one minute at most."""
 
     async def playing() -> Sequence[int]:

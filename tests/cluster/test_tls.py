@@ -80,7 +80,7 @@ def refusal(servers: str, overrides: dict[str, str]) -> str:
     return asyncio.run(trying())
 
 
-def test_brokers_reach_a_zookeeper_over_tls(secure: TlsEnsemble, tmp_path: Path) -> None:
+def test_brokers_connect_over_tls(secure: TlsEnsemble, tmp_path: Path) -> None:
     with (
         brokers(tmp_path, secure.servers, "/secure", overrides=secure.overrides) as running,
         GroupClient(list(running.values()), "g") as group,
@@ -92,7 +92,7 @@ def test_brokers_reach_a_zookeeper_over_tls(secure: TlsEnsemble, tmp_path: Path)
         assert group.heartbeat(joined) == 0
 
 
-def test_what_openssl_has_read_already_can_be_read(tmp_path: Path) -> None:
+def test_select_returns_sockets_with_buffered_bytes(tmp_path: Path) -> None:
     """Two responses in one TLS record: no further bytes arrive after the first one was read."""
     authority = Authority(tmp_path)
     issued = authority.issue("server", "127.0.0.1")
@@ -116,7 +116,7 @@ def accept(listening: socket.socket, server: ssl.SSLContext) -> ssl.SSLSocket:
     return server.wrap_socket(accepted, server_side=True)
 
 
-def test_many_answers_at_once_are_all_read(secure: TlsEnsemble) -> None:
+def test_many_concurrent_responses_are_read(secure: TlsEnsemble) -> None:
     async def playing() -> int:
         session = await KazooSession.begin(
             secure.servers, 60_000, PATIENCE_S, context(secure.overrides)
@@ -131,26 +131,24 @@ def test_many_answers_at_once_are_all_read(secure: TlsEnsemble) -> None:
     assert asyncio.run(playing()) == 3_000
 
 
-def test_a_server_of_another_authority_is_not_spoken_to(
-    secure: TlsEnsemble, tmp_path: Path
-) -> None:
+def test_server_of_other_authority_is_refused(secure: TlsEnsemble, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other").certificate
     said = refusal(secure.servers, {**secure.overrides, TRUSTED: str(other)})
     assert f"no ZooKeeper server answers at {secure.servers} over TLS (" in said
     assert "certificate" in said
 
 
-def test_a_server_under_another_name_is_not_spoken_to(secure: TlsEnsemble) -> None:
+def test_server_with_other_name_is_refused(secure: TlsEnsemble) -> None:
     said = refusal(f"localhost:{secure.port}", secure.overrides)
     assert "certificate is not valid for 'localhost'" in said
 
 
-def test_who_shows_no_certificate_is_not_spoken_to(secure: TlsEnsemble) -> None:
+def test_client_without_certificate_is_refused(secure: TlsEnsemble) -> None:
     shown_none = {name: value for name, value in secure.overrides.items() if name != OWN}
     assert "no ZooKeeper answers" in refusal(secure.servers, shown_none)
 
 
-def test_without_a_word_of_it_there_is_no_tls() -> None:
+def test_tls_is_disabled_by_default() -> None:
     assert context({}) is None
     checking = context({ENABLE: "true"})
     assert checking is not None
@@ -162,7 +160,7 @@ def test_without_a_word_of_it_there_is_no_tls() -> None:
     ("content", "why"),
     [(None, "No such file or directory"), (b"JKS", "the file does not contain ")],
 )
-def test_files_that_cannot_be_used_are_told(
+def test_unusable_files_are_reported(
     name: str, content: bytes | None, why: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "file.jks"
@@ -174,7 +172,7 @@ def test_files_that_cannot_be_used_are_told(
         context({name: str(path)})
 
 
-def test_a_key_that_needs_a_password_is_refused(tmp_path: Path) -> None:
+def test_encrypted_key_is_refused(tmp_path: Path) -> None:
     """And there is no prompt on the terminal."""
     issued = Authority(tmp_path).issue("broker", password="secret").in_one_file()
     with pytest.raises(
@@ -184,7 +182,7 @@ def test_a_key_that_needs_a_password_is_refused(tmp_path: Path) -> None:
         context({ENABLE: "true", OWN: str(issued.certificate)})
 
 
-def test_a_broker_says_what_is_wrong(tmp_path: Path) -> None:
+def test_broker_reports_tls_error(tmp_path: Path) -> None:
     overrides = {ENABLE: "true", TRUSTED: "no"}
     broker = ClusterBroker(1, tmp_path / "b", "zookeeper://127.0.0.1:1/p", overrides)
     assert f"{TRUSTED}=no: No such file" in broker.start_refused()

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(120)]
 SESSION = {"zookeeper.session.timeout.ms": "7000"}
 
 
-def test_a_topic_made_anew_while_a_coordinator_is_dead_has_no_offsets(
+def test_topic_recreated_without_coordinator_has_no_offsets(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:
     path = "/tests/topics-anew"

@@ -21,7 +21,7 @@ from store.zk_fixture import PATHS, SHARDS, BrokerStores, committed, made, run
 from .test_cluster_membership import WITHIN_S, MembershipFixture, run_scenario, until
 
 
-def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed() -> None:
+def test_delete_topic_waits_for_durable_offset_deletion() -> None:
     async def scenario(place: MembershipFixture) -> None:
         changes = ClusterTopicAdmin(place.cluster, place.hosted)
         await changes.create("t", 1, {}, [])
@@ -49,7 +49,7 @@ def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed()
     run_scenario(scenario)
 
 
-def test_who_came_just_before_a_change_is_waited_for() -> None:
+def test_topic_change_waits_for_new_broker() -> None:
     """Even if this broker has not seen it yet: the new broker may use the old topics."""
 
     async def scenario(place: MembershipFixture) -> None:
@@ -85,7 +85,7 @@ async def killed_with_a_commit(place: MembershipFixture) -> BrokerStores:
     return two
 
 
-def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
+def test_recreate_topic_waits_for_dead_brokers_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its shard is taken over after its session has expired; until then no new topic may have the
@@ -109,7 +109,7 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
     run_scenario(scenario)
 
 
-def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
+def test_dead_brokers_groups_offsets_are_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker that deleted the topic could not wait for it."""
@@ -133,7 +133,7 @@ def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
     run_scenario(scenario)
 
 
-def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
+def test_recreate_topic_waits_for_unapplied_deletion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would accept commits for the new topic, and delete them when it applies the deletion."""
@@ -161,7 +161,7 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
     run_scenario(scenario)
 
 
-def test_shards_are_taken_over_while_topics_are_followed() -> None:
+def test_takeover_during_slow_topic_reconciliation() -> None:
     async def scenario(place: MembershipFixture) -> None:
         two = await BrokerStores(place.zoo, 2).register()
         await until(lambda: not all(place.cluster.owns(shard) for shard in range(SHARDS)))
@@ -179,7 +179,7 @@ def test_shards_are_taken_over_while_topics_are_followed() -> None:
     run_scenario(scenario)
 
 
-def test_who_cannot_follow_the_topics_ends_with_the_reason() -> None:
+def test_reconciliation_failure_stops_broker() -> None:
     async def scenario(place: MembershipFixture) -> None:
         two = await BrokerStores(place.zoo, 2).register()
         await two.topics.put("t", made("11" * 16, 2), "n1")
@@ -212,7 +212,7 @@ def is_ready(place: MembershipFixture) -> bool:
     return decode(PATHS.broker(1), place.zoo.nodes[PATHS.broker(1)].data, BrokerDoc).is_ready
 
 
-def test_a_broker_that_comes_is_ready_when_it_has_followed_the_topics() -> None:
+def test_new_broker_is_ready_after_applying_topics() -> None:
     async def played() -> None:
         place = MembershipFixture()
         is_free = await topics_are_read_later(place)
@@ -230,7 +230,7 @@ def test_a_broker_that_comes_is_ready_when_it_has_followed_the_topics() -> None:
     run(asyncio.wait_for(played(), WITHIN_S))
 
 
-def test_who_registers_anew_takes_nothing_before_it_has_followed() -> None:
+def test_reregistered_broker_applies_topics_before_takeover() -> None:
     """While it was not registered, no broker waited for it: a name may belong to a new topic."""
 
     async def scenario(place: MembershipFixture) -> None:

@@ -31,7 +31,7 @@ def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[dict[int
         yield running
 
 
-def test_a_group_changes_hands_and_its_timeline_is_whole_again(
+def test_timeline_is_complete_after_failed_broker_returns(
     cluster: dict[int, ClusterBroker],
 ) -> None:
     """The failed broker's events are read once it is back, and are sorted before later ones."""
@@ -65,7 +65,7 @@ def test_a_group_changes_hands_and_its_timeline_is_whole_again(
                 late.until(f"/groups/{group}", "member joined")
 
 
-def test_a_group_moves_between_brokers_of_which_none_has_died(
+def test_timeline_follows_group_to_other_broker(
     cluster: dict[int, ClusterBroker],
 ) -> None:
     """The former coordinator says that it no longer owns the group, and is not polled again."""

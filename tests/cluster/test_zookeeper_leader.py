@@ -39,7 +39,7 @@ def known_of(cluster: Cluster, group: str) -> dict[str, int]:
         ),
     ],
 )
-def test_zookeepers_leader_is_killed(
+def test_killed_zookeeper_leader_keeps_groups(
     tmp_path: Path, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Brokers keep their shards, or another one takes them over. In both cases groups continue, and

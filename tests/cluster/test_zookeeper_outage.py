@@ -28,7 +28,7 @@ MEMBERS_MS = 1_000
 AWAY_S = 16
 
 
-def test_who_could_not_be_answered_is_not_expired_for_it(
+def test_zookeeper_outage_expires_no_waiting_member(
     zookeeper: Ensemble, tmp_path: Path, path: str
 ) -> None:
     """A member that, like kafka-python's, keeps its id and waits for the response."""

@@ -103,13 +103,13 @@ def confluent(servers, **settings):
 
 
 class TestExpiry:
-    def test_of_ours(self, faults, consumer, told):
+    def test_expire_own_consumer_rejoins(self, faults, consumer, told):
         (member_id,) = faults.members("g")
         assert faults.expire("g", client_id="ours") == member_id
         until(lambda: told.calls == ["assigned", "lost", "assigned"], consumer)
         assert member_id not in faults.members("g")
 
-    def test_of_confluents(self, faults, servers):
+    def test_expire_confluent_consumer_rejoins(self, faults, servers):
         calls = []
         theirs = confluent(servers)
         theirs.subscribe(
@@ -125,11 +125,11 @@ class TestExpiry:
             theirs.poll(0.01)
         theirs.close()
 
-    def test_of_nobody(self, faults, consumer):
+    def test_expire_unknown_member_raises(self, faults, consumer):
         with pytest.raises(LookupError, match="no member with member_id=None, client_id='other'"):
             faults.expire("g", client_id="other", within_s=0)
 
-    def test_of_one_of_several(self, faults, consumer, servers):
+    def test_expire_ambiguous_member_raises(self, faults, consumer, servers):
         with Consumer(servers, group_id="g", client_id="second", **QUICK) as second:
             second.subscribe(["t"])
             until(lambda: len(faults.members("g")) == 2, consumer, second)
@@ -139,26 +139,26 @@ class TestExpiry:
 
 
 class TestHolding:
-    def test_a_response_comes_when_it_is_released(self, faults, consumer):
+    def test_hold_response_until_released(self, faults, consumer):
         with faults.hold("OffsetCommit", client_id="ours") as held:
             committed = consumer.commit_async()
             held.wait()
             assert not committed.done()
         committed.result(10)
 
-    def test_a_request_that_does_not_come(self, faults):
+    def test_hold_without_request_times_out(self, faults):
         held = faults.hold("JoinGroup")
         with pytest.raises(TimeoutError, match="no matching request"):
             held.wait(timeout_s=0.01)
 
-    def test_what_comes_after_the_release_is_not_held(self, faults, servers):
+    def test_hold_released_early_holds_nothing(self, faults, servers):
         faults.hold("ListOffsets").release()
         with Consumer(servers) as consumer:
             assert list(consumer.end_offsets([("t", 0)]).values()) == [10]
 
 
 class TestFailing:
-    def test_a_commit(self, faults, servers):
+    def test_fail_commit(self, faults, servers):
         theirs = confluent(servers)
         faults.fail("OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", client_id="theirs")
         theirs.subscribe(["t"])
@@ -169,14 +169,14 @@ class TestFailing:
         assert theirs.commit(asynchronous=False)[0].offset == 1
         theirs.close()
 
-    def test_a_produce_that_fails_has_no_effect_and_is_tried_again(self, faults, servers):
+    def test_fail_produce_has_no_effect_and_is_retried(self, faults, servers):
         faults.fail("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
         assert produce(servers) == 0
         with Consumer(servers) as consumer:
             assert list(consumer.end_offsets([("t", 0)]).values()) == [11]
 
     @pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "Metadata", "FindCoordinator"])
-    def test_what_passes_is_survived(self, faults, servers, api):
+    def test_fail_with_retriable_error_is_retried(self, faults, servers, api):
         error = {
             "FindCoordinator": "COORDINATOR_NOT_AVAILABLE",
             "Metadata": "LEADER_NOT_AVAILABLE",
@@ -189,14 +189,14 @@ class TestFailing:
             assert read(consumer, 10) == 10
         assert faults.pending == 0
 
-    def test_another_clients_requests_do_not(self, faults, consumer):
+    def test_fail_applies_to_given_client_only(self, faults, consumer):
         faults.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", client_id="another client")
         consumer.commit()
         assert faults.pending == 1
         faults.clear()
         assert faults.pending == 0
 
-    def test_of_an_api_that_there_is_not(self, faults):
+    def test_fail_unknown_api_raises(self, faults):
         with pytest.raises(
             ValueError, match="'JoinGrup' is not an API name; did you mean 'JoinGroup'"
         ):
@@ -214,7 +214,7 @@ def test_connections_that_are_cut(faults, consumer, servers, told):
 
 
 class TestTheCoordinator:
-    def test_it_comes_back_with_its_groups(self, faults, consumer, servers, told):
+    def test_revived_coordinator_has_its_groups(self, faults, consumer, servers, told):
         consumer.commit()
         (member_id,) = faults.members("g")
         with faults.coordinator_down():
@@ -226,7 +226,7 @@ class TestTheCoordinator:
         assert told.calls == ["assigned"]
         assert [each.offset for each in consumer.committed([("t", 0)]).values()] == [13]
 
-    def test_confluents_survives_it_too(self, faults, servers):
+    def test_confluent_consumer_survives_dead_coordinator(self, faults, servers):
         theirs = confluent(servers)
         theirs.subscribe(["t"])
         while theirs.poll(0.05) is None:
@@ -237,7 +237,7 @@ class TestTheCoordinator:
         assert committed_in_the_end(theirs)[0].offset >= 1
         theirs.close()
 
-    def test_it_dies_once_and_lives_once(self, faults):
+    def test_kill_and_revive_twice_raise(self, faults):
         with pytest.raises(RuntimeError, match="is not killed"):
             faults.revive_coordinator()
         faults.kill_coordinator()
@@ -248,7 +248,7 @@ class TestTheCoordinator:
 
 
 class TestMetadata:
-    def test_stale(self, faults, servers):
+    def test_stale_metadata_hides_new_partitions(self, faults, servers):
         admin = AdminClient({"bootstrap.servers": servers})
         with faults.stale_metadata():
             for created in admin.create_topics([NewTopic("new", 1)]).values():
@@ -256,7 +256,7 @@ class TestMetadata:
             assert set(admin.list_topics(timeout=30).topics) == {"t", "__consumer_offsets"}
         assert "new" in admin.list_topics(timeout=30).topics
 
-    def test_unavailable(self, faults, servers):
+    def test_metadata_unavailable_until_end(self, faults, servers):
         admin = AdminClient({"bootstrap.servers": servers})
         with faults.metadata_unavailable():
             topic = admin.list_topics(timeout=30).topics["t"]

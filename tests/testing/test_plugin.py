@@ -5,7 +5,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 
-def test_a_produced_record_is_consumed(partage_broker):
+def test_broker_serves_produce_and_consume(partage_broker):
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
     producer = Producer(servers)
     producer.produce("greetings", b"hello")
@@ -18,7 +18,7 @@ def test_a_produced_record_is_consumed(partage_broker):
 
 
 @pytest.mark.parametrize("turn", [1, 2])
-def test_the_broker_is_empty_in_every_test(partage_broker, turn):
+def test_broker_is_empty_in_each_test(partage_broker, turn):
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
     producer = Producer(servers)
     topics = AdminClient(servers).list_topics(timeout=30).topics
@@ -28,13 +28,13 @@ def test_the_broker_is_empty_in_every_test(partage_broker, turn):
 
 
 @pytest.mark.partage_broker({"auto.create.topics.enable": "false"})
-def test_settings_are_given_by_a_marker(partage_broker):
+def test_marker_sets_broker_settings(partage_broker):
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
     topics = AdminClient(servers).list_topics("nothing", timeout=30).topics
     assert topics["nothing"].error.str() == "Broker: Unknown topic or partition"
 
 
-def test_topics_are_created_in_one_line(partage_broker):
+def test_create_topic(partage_broker):
     partage_broker.create_topic("t", partitions=3)
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
     assert len(AdminClient(servers).list_topics(timeout=30).topics["t"].partitions) == 3
@@ -42,7 +42,7 @@ def test_topics_are_created_in_one_line(partage_broker):
         partage_broker.create_topic("t")
 
 
-def test_a_broker_beside_the_test_survives_being_killed(partage_broker_process):
+def test_broker_process_survives_kill(partage_broker_process):
     broker = partage_broker_process
     servers = {"bootstrap.servers": broker.bootstrap_servers}
     producer = Producer(servers)

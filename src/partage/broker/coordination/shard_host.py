@@ -88,8 +88,9 @@ class ShardHost:
         """Start loading; until it is done, requests fail with COORDINATOR_LOAD_IN_PROGRESS.
 
         Args:
-            topics: at a start or takeover, the existing topics; offsets of others are deleted. A
-                broker may have failed between the deletion of a topic and of its offsets.
+            topics: at a start or takeover, the existing topics. Offsets of other topics are
+                deleted: a broker may have failed between the deletion of a topic and of its
+                offsets.
         """
         self._is_resigned = False
         self._driver.start_loading()

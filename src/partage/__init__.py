@@ -1,4 +1,8 @@
-"""Consumer groups for Python and Spark over Kafka's protocol."""
+"""Consumer groups for Python and Spark over Kafka's protocol.
+
+Everything here is imported on first use. `partage.sync` has the blocking `Consumer` and
+`Membership`, and `partage.errors` all exceptions.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,70 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from partage.client.consumer import Consumer
+    from partage import errors
+    from partage.client.consumer.consumer import Consumer
+    from partage.client.consumer.listener import RebalanceListener
+    from partage.client.consumer.records import Batch, Record, Records
+    from partage.client.group.membership_protocol import (
+        GenerationMember,
+        GenerationMembers,
+        MemberAssignment,
+        MembershipListener,
+    )
+    from partage.client.group.offsets import OffsetAndMetadata
     from partage.client.membership import Membership
+    from partage.client.offsets import OffsetAndTimestamp
+    from partage.client.security.tokens import Token
+    from partage.model.topic_partition import TopicPartition
 
 __version__ = "0.1.0"
 
-__all__ = ["Consumer", "Membership", "__version__"]
+__all__ = [
+    "Batch",
+    "Consumer",
+    "GenerationMember",
+    "GenerationMembers",
+    "MemberAssignment",
+    "Membership",
+    "MembershipListener",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RebalanceListener",
+    "Record",
+    "Records",
+    "Token",
+    "TopicPartition",
+    "__version__",
+    "errors",
+]
 
+#: The module of each name that is imported on first use, so that `import partage` is fast.
 _LAZY_EXPORTS = {
-    "Consumer": "partage.client.consumer",
+    "Batch": "partage.client.consumer.records",
+    "Consumer": "partage.client.consumer.consumer",
+    "GenerationMember": "partage.client.group.membership_protocol",
+    "GenerationMembers": "partage.client.group.membership_protocol",
+    "MemberAssignment": "partage.client.group.membership_protocol",
     "Membership": "partage.client.membership",
+    "MembershipListener": "partage.client.group.membership_protocol",
+    "OffsetAndMetadata": "partage.client.group.offsets",
+    "OffsetAndTimestamp": "partage.client.offsets",
+    "RebalanceListener": "partage.client.consumer.listener",
+    "Record": "partage.client.consumer.records",
+    "Records": "partage.client.consumer.records",
+    "Token": "partage.client.security.tokens",
+    "TopicPartition": "partage.model.topic_partition",
 }
 
 
-def __getattr__(name: str) -> object:
-    # Imported on first use, so that `import partage` stays light (PEP 562).
+def __getattr__(name: str) -> object:  # PEP 562
+    if name == "errors":
+        return import_module("partage.errors")
     if name in _LAZY_EXPORTS:
         found: object = getattr(import_module(_LAZY_EXPORTS[name]), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,10 +8,13 @@ import socket
 
 import pytest
 
-from partage import Membership
-from partage.client.errors import ClientError
-from partage.client.group.errors import AssignmentFailedError, MemberFailedError
-from partage.client.membership import MembershipListener, NotAMemberError
+from partage import Membership, MembershipListener
+from partage.errors import (
+    AssignmentFailedError,
+    ClientError,
+    MemberFailedError,
+    NotAMemberError,
+)
 
 from .group_admin import remove_member
 

@@ -8,9 +8,8 @@ import threading
 
 import pytest
 
-from partage.client.loop_thread import CalledFromLoopError
-from partage.client.membership import MembershipListener, NotAMemberError
-from partage.sync import Membership
+from partage.errors import CalledFromLoopError, NotAMemberError
+from partage.sync import Membership, MembershipListener
 
 from .test_membership import QUICK
 

@@ -10,8 +10,7 @@ from interop.members import Team, fresh_name
 from interop.peers.server import BrokerProcess
 from partage.assignors import Range
 from partage.client.consumer import AssignmentFailedError
-from partage.client.membership import GenerationMembers
-from partage.sync import Consumer, Membership
+from partage.sync import Consumer, GenerationMembers, Membership
 
 pytestmark = pytest.mark.interop
 

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from client.group_admin import remove_member
+from partage import Membership
 from partage.client.group.driver import now_ms
-from partage.client.group.errors import MemberFailedError
 from partage.client.loop_thread import LoopThread
-from partage.client.membership import Membership, NotAMemberError
+from partage.errors import MemberFailedError, NotAMemberError
 from partage.recipes import LeaderElection
 from partage.recipes.election import PROTOCOL_TYPE
 from partage.recipes.elector import elect

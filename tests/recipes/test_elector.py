@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.client.membership import GenerationMember, GenerationMembers
+from partage import GenerationMember, GenerationMembers
 from partage.recipes.elector import elect
 
 

@@ -14,9 +14,9 @@ from partage.client import UnknownTopicError
 from partage.client.consumer import UnknownOptionError
 from partage.model.topic_partition import TopicPartition
 from partage.recipes import RedundantIndexer
+from partage.recipes.errors import DirectoryInUseError, IndexFileError
 from partage.recipes.replicas import decode_metadata
 from partage.recipes.search import search
-from partage.recipes.sqlite_index import DirectoryInUseError, IndexFileError
 from partage.recipes.sync import RedundantIndexer as BlockingIndexer
 from partage.sync import Consumer
 

@@ -10,7 +10,7 @@ import pytest
 
 from partage.client.loop_thread import LoopThread
 from partage.recipes import RedundantIndexer
-from partage.recipes.sqlite_index import IndexFileError
+from partage.recipes.errors import IndexFileError
 from partage.recipes.sync import RedundantIndexer as BlockingIndexer
 
 from .external_broker import empty_broker, fresh_topic

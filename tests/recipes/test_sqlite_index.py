@@ -8,24 +8,19 @@ import sys
 
 import pytest
 
-from partage.model.topic_partition import TopicPartition
-from partage.recipes import sqlite_index
-from partage.recipes.search import (
-    LIMIT_MAX,
-    InvalidQueryError,
-    NoSearchIndexError,
-    fts5_query,
-    search,
-    searchable_partitions,
-)
-from partage.recipes.search_index import Document, SearchIndexError
-from partage.recipes.sqlite_index import (
+from partage.errors import (
     DirectoryInUseError,
     FullTextSearchUnavailableError,
     IndexFileError,
-    SqliteIndexStore,
-    check_fts5,
+    InvalidQueryError,
+    NoSearchIndexError,
+    SearchIndexError,
 )
+from partage.model.topic_partition import TopicPartition
+from partage.recipes import sqlite_index
+from partage.recipes.search import LIMIT_MAX, fts5_query, search, searchable_partitions
+from partage.recipes.search_index import Document
+from partage.recipes.sqlite_index import SqliteIndexStore, check_fts5
 
 ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BIRDS = TopicPartition("birds-of-prey", 12)

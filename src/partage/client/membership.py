@@ -17,12 +17,10 @@ from partage.client.cluster import Cluster
 from partage.client.consumer.options import ConsumerOptions, option_names, parse_options
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.driver import Driver, now_ms
-from partage.client.group.errors import GroupError
+from partage.client.group.errors import NotAMemberError
 from partage.client.group.lease_tracker import LeaseTracker
 from partage.client.group.membership_protocol import (
     AssignFunction,
-    GenerationMember,
-    GenerationMembers,
     MemberAssignment,
     MembershipListener,
     MembershipProtocol,
@@ -34,27 +32,7 @@ from partage.member.events import LeaveRequested, RejoinRequested, StartRequeste
 from partage.member.settings import MemberSettings
 from partage.member.state_machine import MembershipStateMachine as Core
 
-__all__ = [
-    "GenerationMember",
-    "GenerationMembers",
-    "MemberAssignment",
-    "Membership",
-    "MembershipListener",
-    "NotAMemberError",
-    "broadcast_metadata",
-]
-
 _MEMBER_OPTIONS: Final = ("session_timeout_ms", "heartbeat_interval_ms", "group_instance_id")
-
-
-class NotAMemberError(GroupError):
-    """The membership is closed or was not started."""
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__(
-            f"the membership of group {group_id!r} is not started, or closed already; "
-            "use `async with` or start()"
-        )
 
 
 class Membership:
@@ -208,8 +186,9 @@ class Membership:
     def exclusive_until_ms(self) -> int | None:
         """Time until which no other member can have this member's place; None if it has no place.
 
-        It is on the clock of `partage.client.group.driver.now_ms`. It does not hold for static
-        members: a member with the same instance id takes the place at once.
+        In milliseconds on the clock ``time.CLOCK_BOOTTIME``, or ``time.CLOCK_MONOTONIC`` where that
+        does not exist. It does not hold for static members: a member with the same instance id
+        takes the place at once.
         """
         return self._leased.expires_ms
 
@@ -226,8 +205,7 @@ class Membership:
             AssignmentFailedError: The leader could not assign; raised once, and the group tries
                 again.
             ClientError: No broker answers or accepts the client. Raised for as long as that holds,
-                while
-                the member retries.
+                while the member retries.
             NotAMemberError: The membership is closed.
         """
         while True:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from partage.client.group.errors import NotAMemberError
+from partage.client.group.membership_protocol import MemberAssignment
 from partage.client.loop_thread import LoopThread
-from partage.client.membership import MemberAssignment, NotAMemberError
 from partage.client.membership import Membership as AsyncMembership
 
 

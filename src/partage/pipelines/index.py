@@ -15,7 +15,8 @@ import msgspec
 
 from partage.client.errors import ClientError
 from partage.model.topic_partition import TopicPartition
-from partage.recipes.search import NoSearchIndexError, searchable_partitions
+from partage.recipes.errors import NoSearchIndexError
+from partage.recipes.search import searchable_partitions
 from partage.recipes.sync import RedundantIndexer
 from partage.recipes.sync_indexer import IndexerProgress
 

@@ -3,7 +3,8 @@
 `LeaderElection` keeps exactly one of several processes active. `WorkerPool` distributes units of
 work over processes and moves as few as possible. Both use `partage.Membership`. `Processor` joins
 topics partition by partition, and `RedundantIndexer` maintains replicas of a search index. Both use
-`partage.Consumer`. `partage.recipes.sync` has the blocking variants.
+`partage.Consumer`. `partage.recipes.sync` has the blocking variants. `partage.recipes.search`
+searches the indexes.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from partage.recipes.election import Leader, LeaderElection, Term
 from partage.recipes.indexer import RedundantIndexer
 from partage.recipes.pool import WorkerPool
 from partage.recipes.processor import Processor
+from partage.recipes.search_index import Document, IndexStore, SearchIndex
 from partage.recipes.tasks import Task, TaskId
 
 __all__ = [
     "CoPartitioningError",
+    "Document",
+    "IndexStore",
     "Leader",
     "LeaderElection",
     "Processor",
     "RedundantIndexer",
+    "SearchIndex",
     "Task",
     "TaskId",
     "Term",

@@ -11,12 +11,9 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from partage.client.membership import (
-    MemberAssignment,
-    Membership,
-    MembershipListener,
-    NotAMemberError,
-)
+from partage.client.group.errors import NotAMemberError
+from partage.client.group.membership_protocol import MemberAssignment, MembershipListener
+from partage.client.membership import Membership
 from partage.recipes.elector import Candidate, ElectionResult, elect
 from partage.recipes.lease_guard import (
     cancel_and_wait,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from partage.client.membership import GenerationMembers
+from partage.client.group.membership_protocol import GenerationMembers
 
 
 class Candidate(msgspec.Struct, frozen=True):

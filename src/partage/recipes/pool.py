@@ -12,13 +12,13 @@ from typing import Any, Final, Self
 import msgspec
 
 from partage.client.group.driver import now_ms
-from partage.client.membership import (
+from partage.client.group.errors import NotAMemberError
+from partage.client.group.membership_protocol import (
     GenerationMembers,
     MemberAssignment,
-    Membership,
     MembershipListener,
-    NotAMemberError,
 )
+from partage.client.membership import Membership
 from partage.recipes.lease_guard import (
     cancel_and_wait,
     remaining_lease_ms,

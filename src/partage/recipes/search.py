@@ -1,4 +1,4 @@
-"""Search in the indexes of `partage.recipes.sqlite_index`, also while they are written."""
+"""Search in the indexes of `partage.recipes.RedundantIndexer`, also while they are written."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from typing import Final
 import msgspec
 
 from partage.model.topic_partition import TopicPartition
-from partage.recipes.search_index import SearchIndexError, replace_surrogates
+from partage.recipes.errors import IndexFileError, InvalidQueryError, NoSearchIndexError
+from partage.recipes.search_index import replace_surrogates
 from partage.recipes.sqlite_index import (
     SUFFIX,
-    IndexFileError,
     check_format,
     check_fts5,
     is_new,
     partition_of,
     sqlite_errors,
 )
+
+__all__ = ["LIMIT_MAX", "Hit", "SearchablePartition", "search", "searchable_partitions"]
 
 #: Maximum number of results: they are held in memory, for each partition.
 LIMIT_MAX: Final = 1_000_000
@@ -31,14 +33,6 @@ SELECT d."offset", d.timestamp, d.key, d.text, -bm25(words), snippet(words, 0, '
 FROM words JOIN documents d ON d."offset" = words.rowid
 WHERE words MATCH ? ORDER BY rank, d."offset" LIMIT ?
 """
-
-
-class NoSearchIndexError(SearchIndexError):
-    """Raised if a directory has no indexes, or none of the requested topics."""
-
-
-class InvalidQueryError(SearchIndexError, ValueError):
-    """Raised for a query that FTS5 cannot parse."""
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,10 +16,6 @@ from partage.client.consumer import Record
 from partage.model.topic_partition import TopicPartition
 
 
-class SearchIndexError(Exception):
-    """The base class of search index exceptions; the messages say what to do."""
-
-
 class Document(NamedTuple):
     """A record as it is indexed; ``timestamp`` is ms since the epoch, -1 if there is none."""
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from partage.model.topic_partition import TopicPartition
-from partage.recipes.search_index import Document, IndexStore, SearchIndex, SearchIndexError
+from partage.recipes.errors import (
+    DirectoryInUseError,
+    FullTextSearchUnavailableError,
+    IndexFileError,
+    SearchIndexError,
+)
+from partage.recipes.search_index import Document, IndexStore, SearchIndex
 
 #: SQLite's header fields that identify these files and their format.
 APPLICATION_ID: Final = 0x50415254
@@ -39,43 +45,13 @@ PRAGMA user_version = {FORMAT};
 """
 
 
-class FullTextSearchUnavailableError(SearchIndexError):
-    """Raised if this Python's SQLite was built without FTS5."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"SQLite {sqlite3.sqlite_version} of this Python has no FTS5: use a Python whose "
-            "SQLite was built with SQLITE_ENABLE_FTS5, such as those of python.org, Debian and "
-            "conda"
-        )
-
-
-class DirectoryInUseError(SearchIndexError):
-    """Raised if another process uses the directory."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(
-            f"another process uses {directory}: give each process a separate directory"
-        )
-
-
-class IndexFileError(SearchIndexError):
-    """Raised if SQLite failed on an index file."""
-
-    def __init__(self, path: Path, why: object) -> None:
-        super().__init__(
-            f"{path}: {why}. If the file is damaged or is not an index, move it away: a missing "
-            "index is rebuilt from its topic"
-        )
-
-
 def check_fts5() -> None:
     """Raise FullTextSearchUnavailableError if SQLite has no FTS5."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE words USING fts5 (text)")
     except sqlite3.OperationalError:
-        raise FullTextSearchUnavailableError from None
+        raise FullTextSearchUnavailableError(sqlite3.sqlite_version) from None
     finally:
         connection.close()
 

@@ -1,7 +1,8 @@
 """Floor 5: a Spark data source and sink for Kafka topics, ``spark.read.format("partage")``.
 
 The source registers itself: Spark imports every module named ``pyspark_*``, and so finds
-``pyspark_partage``. `prepare_java` finds a Java installation for Spark.
+``pyspark_partage``. `prepare_java` finds a Java installation for Spark, `install` commits offsets
+at the end of each batch, and `drop_duplicates` removes rows that were written twice.
 """
 
 from __future__ import annotations
@@ -9,14 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from partage.spark.bounds import SparkOptionError
 from partage.spark.java import Java, JavaNotFoundError, prepare_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from partage.spark.sink.row_marks import drop_duplicates
     from partage.spark.stream.listener import CommitListener
 
-__all__ = ["Java", "JavaNotFoundError", "install", "prepare_java"]
+__all__ = [
+    "Java",
+    "JavaNotFoundError",
+    "SparkOptionError",
+    "drop_duplicates",
+    "install",
+    "prepare_java",
+]
+
+
+def __getattr__(name: str) -> object:
+    # Imported on first use, because `prepare_java` must run before the first import of PySpark.
+    if name == "drop_duplicates":
+        from partage.spark.sink.row_marks import drop_duplicates
+
+        return drop_duplicates
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def install(spark: SparkSession, options: Mapping[str, str] | None = None) -> CommitListener:

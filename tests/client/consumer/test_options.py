@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import partage
-from partage.client import InvalidAddressError
-from partage.client.consumer import InvalidOptionError, UnknownOptionError
 from partage.client.consumer.options import option_names, parse_options, parse_reset
 from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST
+from partage.errors import InvalidAddressError, InvalidOptionError, UnknownOptionError
 from partage.sync import Consumer
 
 
@@ -110,9 +108,3 @@ def test_docs_page_names_every_option():
     page = (Path(__file__).parents[3] / "docs" / "consumer.md").read_text()
     ours = [name for name in option_names() if not name.startswith(("ssl_", "sasl_", "security_"))]
     assert [name for name in ours if f"`{name}`" not in page] == []
-
-
-def test_package_exports_consumer_lazily():
-    assert partage.Consumer.__module__ == "partage.client.consumer.consumer"
-    with pytest.raises(AttributeError, match="no attribute 'Konsumer'"):
-        partage.Konsumer  # noqa: B018

@@ -59,6 +59,16 @@ class MissingGroupIdError(GroupError, ValueError):
         super().__init__(f"{what} needs a consumer group: set group_id")
 
 
+class NotAMemberError(GroupError):
+    """Raised if the membership was not started, or is closed."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            f"the membership of group {group_id!r} is not started, or is already closed; "
+            "use `async with` or start()"
+        )
+
+
 _ADVICE: dict[int, str] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "The group has another protocol type, or no assignor "
     "is common to all members: use an assignor that the other members have, or another group_id.",

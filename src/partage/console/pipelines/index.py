@@ -25,7 +25,7 @@ from partage.console.common.output import (
 from partage.console.common.signals import StopRequest
 from partage.pipelines.index import IndexReport
 from partage.pipelines.index import index as run_index
-from partage.recipes.search_index import SearchIndexError
+from partage.recipes.errors import SearchIndexError
 from partage.recipes.sync_indexer import IndexerProgress as Done
 
 app = command_app()

@@ -126,7 +126,7 @@ def test_failover_events_form_one_history(
     told_now = Commands(cluster[2].address)(
         "pipeline", "rebalances", "--local", "-g", group, "-o", tmp_path / "part"
     )
-    assert "1 partition not read, of brokers that are down" in told_now.err
+    assert "1 partition not read because their brokers are down" in told_now.err
     assert f"{group} (incomplete)" in told_now.out
     with monkeypatch.context() as patch:
         find_out_late(patch)

@@ -60,7 +60,7 @@ def test_timeline_is_complete_after_failed_broker_returns(
                     f"/groups/{group}", "(2)", "Stable", "Reported by the coordinator"
                 )
                 assert "member joined" not in shown.text
-                assert "what came before is not known" in shown.text
+                assert "the history is incomplete" in shown.text
                 cluster[1].start()
                 late.until(f"/groups/{group}", "member joined")
 

@@ -42,7 +42,7 @@ CLUSTER_MUTANTS = (
         "merged entries are read twice",
         f"{_S}.shared_log",
         "await self._commit_state(entries[-1].number + 1, [part",
-        "await self._commit_state(entries[0].number, [blob",
+        "await self._commit_state(entries[0].number, [part",
     ),
     Mutant(
         "live brokers are read before shard owners",

@@ -6,9 +6,20 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A bug: in ``module``, ``words`` are replaced by ``by``."""
+    """A bug: in the source of ``module``, ``original`` is replaced by ``replacement``."""
 
     name: str
     module: str
-    words: str
-    by: str
+    original: str
+    replacement: str
+
+    def apply(self, source: str) -> str:
+        """Return the source with the bug.
+
+        Raises:
+            LookupError: The original code does not occur exactly once.
+        """
+        count = source.count(self.original)
+        if count != 1:
+            raise LookupError(f"{self.name}: {self.module} contains the code {count} times")
+        return source.replace(self.original, self.replacement)

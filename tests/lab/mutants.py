@@ -1,6 +1,6 @@
 """Mutants: bugs that are planted by replacing a few words of the source code.
 
-``words`` must occur exactly once in the module, so that a test detects a mutant that no longer
+``original`` must occur exactly once in the module, so that a test detects a mutant that no longer
 matches the code.
 """
 

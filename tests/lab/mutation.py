@@ -32,16 +32,12 @@ class MutantResult(NamedTuple):
 
 
 class MutatedLoader(importlib.machinery.SourceFileLoader):
-    """Loads a module with the replaced words."""
+    """Loads a module with the mutant in its source."""
 
     mutant: Mutant
 
     def get_code(self, fullname: str) -> CodeType:
-        source = self.get_data(self.path).decode()
-        count = source.count(self.mutant.words)
-        if count != 1:
-            raise LookupError(f"{self.mutant.name}: its words occur {count} times in {fullname}")
-        changed = source.replace(self.mutant.words, self.mutant.by)
+        changed = self.mutant.apply(self.get_data(self.path).decode())
         return compile(changed, self.path, "exec")
 
 

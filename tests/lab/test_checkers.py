@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from partage.coordinator.outcome import SESSION_EXPIRED_REASON
 from partage.coordinator.records import OffsetTombstone
 from partage.lab import history as told
 from partage.lab.checkers import Ledger
@@ -165,8 +166,7 @@ def joined(story: HistoryBuilder) -> None:
 
 
 def expired(story: HistoryBuilder) -> None:
-    reason = "no heartbeat within its session timeout"
-    story.append(told.MemberExpired, group_id="g", member_id="a", reason=reason)
+    story.append(told.MemberExpired, group_id="g", member_id="a", reason=SESSION_EXPIRED_REASON)
 
 
 def live_member_is_expired(story: HistoryBuilder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -42,6 +43,10 @@ class RebalanceCause(StrEnum):
     NOT_SYNCED = "never asked for its assignment"
     ASSIGNMENT_FAILED = "leader could not assign"
     GROUP_TOO_LARGE = "more members than allowed"
+
+
+#: The reason in the `GroupEvent` of a member whose session expired.
+SESSION_EXPIRED_REASON: Final = "no heartbeat within its session timeout"
 
 
 class GroupEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -15,7 +15,7 @@ from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Ticket
 from partage.coordinator.group import Group, InitialDelay
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import GroupEventType, RebalanceCause
+from partage.coordinator.outcome import SESSION_EXPIRED_REASON, GroupEventType, RebalanceCause
 from partage.coordinator.replies import JoinedMember, JoinReply, SyncReply
 from partage.coordinator.states import MAY_REBALANCE, GroupState
 from partage.coordinator.timers import JoinTimer, SyncTimer
@@ -282,6 +282,12 @@ def on_session_timeout(context: EventContext, group: Group, member_id: str) -> N
     # retry.
     remove_member(context, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
     cause = RebalanceCause.SESSION_EXPIRED
-    reason = "no heartbeat within its session timeout"
-    context.emit(group, GroupEventType.EXPIRED, member_id, reason, cause=cause, member=member)
+    context.emit(
+        group,
+        GroupEventType.EXPIRED,
+        member_id,
+        SESSION_EXPIRED_REASON,
+        cause=cause,
+        member=member,
+    )
     on_member_departed(context, group, cause, f"session of member {member_id} expired", member_id)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from partage.coordinator.outcome import SESSION_EXPIRED_REASON
 from partage.coordinator.records import GroupRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
@@ -31,7 +32,6 @@ from partage.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from partage.wire.apis.offset_commit import OffsetCommitResponse
 from partage.wire.apis.sync_group import SyncGroupResponse
 
-_REASON: Final = "no heartbeat within its session timeout"
 _LATE_MS: Final = 200  # lateness that needs no pause
 _RESTS_MAX_MS: Final = 10_000
 _Place = tuple[str, str]
@@ -114,7 +114,7 @@ class SessionExpiryChecker:
     def _expire(self, entry: MemberExpired) -> None:
         place = (entry.group_id, entry.member_id)
         session_ms = self._sessions.get(place)
-        if entry.reason != _REASON or session_ms is None:
+        if entry.reason != SESSION_EXPIRED_REASON or session_ms is None:
             return
         self._expired[place] = entry
         if entry.at_ms - self._alive_ms.get(place, 0) < session_ms:

@@ -6,12 +6,14 @@ import asyncio
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from partage.broker.broker import Broker
-from partage.console.broker.command import serve
+from partage.broker.foreground import serve
 from partage.log.layout import CHECKPOINT_FILE
 from partage.log.memory_disk import MemoryDisk
 from partage.model.settings import BrokerSettings
@@ -96,6 +98,29 @@ def test_invalid_options_are_refused(options, why, tmp_path):
     (line,) = ran.stderr.splitlines()
     assert why in line
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "why"),
+    [
+        ("--override x", 2, "error: --override requires NAME=VALUE, not 'x'\n"),
+        ("--sync never", 2, "argument --sync: invalid choice: 'never' (choose from "),
+        ("--data-dir /dev/null", 1, "error: cannot use data directory '/dev/null': File exists\n"),
+    ],
+)
+def test_module_refuses_what_command_refuses(options, code, why, tmp_path):
+    """``python -m partage.broker`` needs no package of ``partage[cli]``."""
+    program = "import sys; sys.modules |= dict.fromkeys(['typer', 'rich', 'confluent_kafka']);"
+    program += "import runpy; runpy.run_module('partage.broker', run_name='__main__')"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *options.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert why in ran.stderr
 
 
 def test_data_directory_not_creatable_is_refused(tmp_path):

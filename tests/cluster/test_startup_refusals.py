@@ -293,7 +293,7 @@ def test_empty_directory_for_broker_with_records_is_refused(
     with brokers(tmp_path / "data", zookeeper.connect_string, "/tests/lost") as running:
         state = f"zookeeper://{zookeeper.connect_string}/tests/lost"
         empty = ClusterBroker(2, tmp_path / "empty", state, {})
-        assert "a broker with id 2 is up" in empty.start_refused()
+        assert "broker id 2 is in use by" in empty.start_refused()
         create(running, "flights", [1, 2])
         running[2].stop()
         assert "broker 2 of this cluster holds partitions of flights, but" in empty.start_refused()

@@ -168,3 +168,15 @@ def test_command_imports_only_its_dependencies(module: str, absent: list[str]) -
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     ).stdout.split()
     assert not set(absent) & set(loaded)
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich", "confluent_kafka"])
+def test_partage_without_cli_packages_names_extra(missing: str) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; from partage.console import main; main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "broker"], capture_output=True, text=True, check=False
+    )
+    line = "partage needs typer, rich and confluent-kafka: pip install 'partage[cli]'\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,21 @@ _TOPIC_DEFAULTS = {key.server_name: name for name, key in CONFIG_KEYS.items() if
 
 class OverrideError(ValueError):
     """Raised if a setting is unknown, or its value is invalid."""
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
+    """Return NAME=VALUE texts as a dictionary. If a name is repeated, the last value wins.
+
+    Raises:
+        OverrideError: A text has no ``=`` or no name.
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise OverrideError(f"--override requires NAME=VALUE, not {text!r}")
+        found[name.strip()] = value
+    return found
 
 
 def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> BrokerSettings:

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from partage.console.app import main
+import sys
+from importlib.util import find_spec
 
-__all__ = ["main"]
+#: The packages of the extra `cli`, which all commands need.
+_PACKAGES = ("typer", "rich", "confluent_kafka")
+
+
+def main() -> None:
+    """Run the ``partage`` command. Exits with code 1 if a package of the extra `cli` is missing."""
+    if any(find_spec(name) is None for name in _PACKAGES):
+        sys.exit("partage needs typer, rich and confluent-kafka: pip install 'partage[cli]'")
+    from partage.console.app import main as run
+
+    run()

@@ -17,7 +17,7 @@ _STOP_TIMEOUT_S = 30.0
 
 
 class BrokerProcess:
-    """``partage broker`` as a child process.
+    """A broker as a child process, ``python -m partage.broker``.
 
     A restarted broker keeps its port, so that clients find it. ``log_path`` is the file with its
     log.
@@ -60,7 +60,7 @@ class BrokerProcess:
         Raises:
             RuntimeError: the broker ended instead; the message has the last line of its log.
         """
-        command = [sys.executable, "-m", "partage", "broker", "--listen", self._listen]
+        command = [sys.executable, "-m", "partage.broker", "--listen", self._listen]
         command += ["--data-dir", str(self.data_dir), "--sync", self._sync]
         for name, value in self._overrides.items():
             command += ["--override", f"{name}={value}"]

@@ -2,244 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import logging
-import signal
-import sys
-from collections.abc import Coroutine
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
-from partage.broker.broker import Broker, ListenError
-from partage.broker.cluster.facade import ClusterJoinError
-from partage.broker.cluster.state_address import StateAddress, StateAddressError, parse_state
-from partage.broker.overrides import OverrideError, apply_overrides
-from partage.broker.topics.data_directory import DirectoryLock, DirectoryLockedError
-from partage.broker.topics.real_disk import RealDisk
-from partage.console.common.addresses import (
-    AddressParseError,
-    format_address,
-    is_wildcard,
-    parse_address,
+from partage.broker.foreground import (
+    OPTION_HELP,
+    BrokerOptionError,
+    BrokerStartError,
+    ForegroundOptions,
+    SyncMode,
+    run_in_foreground,
 )
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import parse_pairs
-from partage.log.disk import Disk
-from partage.log.errors import DamagedFileError, DamagedLogError
-from partage.log.memory_disk import MemoryDisk
-from partage.model.settings import INT32_MAX, BrokerSettings
-from partage.wire.records.decoder import DECODER
-
-log = logging.getLogger("partage")
-
-
-class SyncMode(StrEnum):
-    """The point at which a write is acknowledged."""
-
-    DISK = "disk"
-    OS = "os"
 
 
 def run(
     listen: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port."),
+        str, typer.Option(metavar="HOST:PORT", help=OPTION_HELP["listen"])
     ] = "127.0.0.1:9092",
-    data_dir: Annotated[Path, typer.Option(help="Directory for topics and groups.")] = Path(
-        "partage-data"
-    ),
-    ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep all data in memory, for tests.")
-    ] = False,
-    sync: Annotated[
-        SyncMode,
-        typer.Option(
-            help="When a write is acknowledged: after fsync (disk), or when the operating system "
-            "has it (os, Kafka's default)."
-        ),
-    ] = SyncMode.DISK,
+    data_dir: Annotated[Path, typer.Option(help=OPTION_HELP["data_dir"])] = Path("partage-data"),
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help=OPTION_HELP["ephemeral"])] = False,
+    sync: Annotated[SyncMode, typer.Option(help=OPTION_HELP["sync"])] = SyncMode.DISK,
     override: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Broker setting by its Kafka name, for example "
-            "group.initial.rebalance.delay.ms=0; repeatable.",
-        ),
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help=OPTION_HELP["override"])
     ] = None,
     advertised: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Address that clients connect to."),
+        str | None, typer.Option(metavar="HOST:PORT", help=OPTION_HELP["advertised"])
     ] = None,
     broker_id: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Broker id, unique in the cluster; required with --state."),
+        int | None, typer.Option(metavar="N", help=OPTION_HELP["broker_id"])
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option(
-            metavar="zookeeper://HOST:PORT/PATH",
-            help="Join the cluster of brokers that keeps its state in this ZooKeeper.",
-        ),
+        typer.Option(metavar="zookeeper://HOST:PORT/PATH", help=OPTION_HELP["state"]),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at DEBUG level.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help=OPTION_HELP["verbose"])] = False,
 ) -> None:
     """Run a broker for Kafka clients until Ctrl-C or SIGTERM."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
+    options = ForegroundOptions(
+        listen=listen,
+        data_dir=data_dir,
+        ephemeral=ephemeral,
+        sync=sync,
+        override=override or [],
+        advertised=advertised,
+        broker_id=broker_id,
+        state=state,
+        verbose=verbose,
     )
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
     try:
-        host, port = parse_address(listen)
-        settings = apply_overrides(BrokerSettings(), parse_pairs(override or [], "--override"))
-        settings = msgspec.structs.replace(settings, is_fsync_enabled=sync is SyncMode.DISK)
-        reachable = _reachable(host, advertised)
-        settings, state_address = _placed(settings, broker_id, state)
-        if ephemeral and state is not None:
-            raise StateAddressError(
-                "--state cannot be combined with --ephemeral: a broker of a cluster keeps its "
-                "records on disk; use --data-dir"
-            )
-    except (AddressParseError, OverrideError, StateAddressError) as error:
+        run_in_foreground(options)
+    except BrokerOptionError as error:
         raise usage_error(str(error)) from None
-    lock: DirectoryLock | None = None
-    disk: Disk
-    if ephemeral:
-        disk = MemoryDisk()
-    else:
-        try:
-            lock = DirectoryLock(data_dir)
-        except DirectoryLockedError as error:
-            raise CommandError(str(error)) from None
-        except OSError as error:
-            raise CommandError(
-                f"cannot use data directory '{data_dir}': {error.strerror}"
-            ) from None
-        disk = RealDisk(data_dir)
-    _calm_collector()
-    try:
-        _run_loop(serve(disk, settings, host, port, reachable, state_address))
-    except ClusterJoinError as error:
+    except BrokerStartError as error:
         raise CommandError(str(error)) from None
-    except DamagedFileError as error:
-        raise CommandError(f"data directory '{data_dir}': {error}") from None
-    except (
-        DamagedLogError
-    ) as error:  # The message ends with a repair command, which needs --data-dir.
-        raise CommandError(f"data directory '{data_dir}': {error} --data-dir {data_dir}") from None
-    except ListenError as error:
-        raise CommandError(f"cannot listen on {listen}: {error}") from None
-    except OSError as error:
-        raise CommandError(f"cannot use data directory '{data_dir}': {error}") from None
-    finally:
-        if lock is not None:
-            lock.release()
-
-
-def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:
-    """Return the address that clients connect to; None for the listening address."""
-    if advertised is None:
-        if is_wildcard(host):
-            raise AddressParseError(
-                f"--listen {host!r} means all addresses, and clients need one of them; add "
-                "--advertised HOST:PORT"
-            )
-        return None
-    address = parse_address(advertised)
-    if is_wildcard(address[0]) or not address[1]:
-        raise AddressParseError(
-            f"invalid --advertised {advertised!r}: clients cannot connect to it; use HOST:PORT"
-        )
-    return address
-
-
-def _placed(
-    settings: BrokerSettings, broker_id: int | None, state: str | None
-) -> tuple[BrokerSettings, StateAddress | None]:
-    """Return the settings with the broker id, and the address of the cluster's state."""
-    if broker_id is not None:
-        if not 0 <= broker_id <= INT32_MAX:
-            raise StateAddressError(
-                f"invalid --broker-id {broker_id}: must be from 0 to {INT32_MAX}"
-            )
-        settings = msgspec.structs.replace(settings, node_id=broker_id)
-    if state is None:
-        return settings, None
-    if broker_id is None:
-        raise StateAddressError("--state requires a unique broker id; add --broker-id N")
-    return settings, parse_state(state)
-
-
-def _calm_collector() -> None:
-    """Run the garbage collector rarely.
-
-    A broker's short-lived objects are trees without cycles, so reference counting frees them.
-    """
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-
-
-def _run_loop(main: Coroutine[Any, Any, None]) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
-
-
-async def serve(
-    disk: Disk,
-    settings: BrokerSettings,
-    host: str,
-    port: int,
-    advertised: tuple[str, int] | None,
-    state: StateAddress | None = None,
-) -> None:
-    """Run a broker until SIGTERM, SIGINT or a fatal error.
-
-    Prints the broker's address when it accepts connections.
-
-    Args:
-        disk: Storage of the broker's files.
-        settings: Broker settings.
-        host: Host to listen on.
-        port: Port to listen on; 0 picks a free port.
-        advertised: Address that clients connect to; None means the address that the broker listens
-            on.
-        state: ZooKeeper address of the cluster's state; None for a single broker.
-
-    Raises:
-        Exception: The error that stopped the broker.
-    """
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    stopped = loop.create_task(stopping.wait())
-    starting = loop.create_task(
-        Broker.start(disk, settings, host=host, port=port, advertised=advertised, state=state)
-    )
-    await asyncio.wait({stopped, starting}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-    try:
-        broker = await starting
-    except asyncio.CancelledError:
-        log.info("broker stopped during startup")
-        return
-    log.info("selected record decoder: %s", DECODER)
-    print(format_address(*broker.address), flush=True)
-    failed = loop.create_task(broker.wait_failed())
-    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
-    await broker.stop()
-    stopped.cancel()
-    if failed.done():
-        raise failed.result()
-    failed.cancel()

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from partage.console.common.addresses import AddressParseError, parse_address
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import with_cluster
 from partage.console.common.output import note
+from partage.model.addresses import AddressParseError, parse_address
 
 app = command_app()
 

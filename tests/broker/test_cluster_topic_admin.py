@@ -171,7 +171,7 @@ def test_create_topic_not_yet_applied_times_out(monkeypatch: pytest.MonkeyPatch)
             missing = await asyncio.wait_for(one.changes.auto_create("x"), AT_ONCE_S)
             assert isinstance(missing, Refusal)
             assert missing.code is ErrorCode.LEADER_NOT_AVAILABLE
-            assert "is agreed on" in missing.message
+            assert "stored in ZooKeeper" in missing.message
         await one.reconcile()
         assert isinstance(await one.changes.auto_create("x"), LocalTopic)
 

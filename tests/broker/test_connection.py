@@ -159,11 +159,11 @@ def test_produce_overlap_is_limited(broker, raw, other):
 
 async def hold_writer(broker):
     """Block the log writer: all writes stay in progress."""
-    broker.broker._writer._is_begun = True
+    broker.broker._writer._is_running = True
 
 
 async def release_writer(broker):
-    broker.broker._writer._begin()
+    broker.broker._writer._start_group()
 
 
 async def end_offset(broker):

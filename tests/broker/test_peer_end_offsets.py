@@ -117,10 +117,15 @@ def test_fetch_many_partitions_uses_several_requests(
 
 
 def test_fetch_unresponsive_peer_is_left_out(
-    partage_broker: ThreadedBroker, raw: RawClient, mute: str, nobody: str
+    partage_broker: ThreadedBroker, raw: RawClient, silent_peer: str, closed_port: str
 ) -> None:
     create(raw, "t", partitions=5)
-    street = {2: partage_broker.bootstrap_servers, 3: mute, 4: nobody, 6: f"{'x' * 70}.test:1"}
+    street = {
+        2: partage_broker.bootstrap_servers,
+        3: silent_peer,
+        4: closed_port,
+        6: f"{'x' * 70}.test:1",
+    }
     assert fetch_ends(street, (2, 3, 4, 5, 1, 6), 1.0) == {("t", 0): 0}
 
 
@@ -142,5 +147,7 @@ def test_fetch_error_response_is_left_out(partage_broker: ThreadedBroker, raw: R
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ],
 )
-def test_fetch_malformed_response_is_ignored(talker: Callable[[bytes], str], answer: bytes) -> None:
-    assert fetch_ends({2: talker(answer)}, (2,)) == {}
+def test_fetch_malformed_response_is_ignored(
+    scripted_peer: Callable[[bytes], str], answer: bytes
+) -> None:
+    assert fetch_ends({2: scripted_peer(answer)}, (2,)) == {}

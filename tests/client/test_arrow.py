@@ -1,5 +1,7 @@
 """Columns as Arrow, with the names and types of Spark's connector."""
 
+import subprocess
+import sys
 from random import Random
 
 import pyarrow as pa
@@ -115,3 +117,13 @@ def test_arrow_stream_size_is_close_to_data_size(with_headers):
         if part is made:
             assert sent < 1000 * 160 + 500 * with_headers * 80 + 5000
     assert sent < 100 * 160 + 5000
+
+
+def test_missing_pyarrow_names_extra():
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from partage.client.consumer.records import Records\n"
+        "Records([]).to_arrow()"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stderr.endswith("Arrow needs the package pyarrow: pip install 'partage[arrow]'\n")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from partage.client import (
     BrokerProofError,
     ClientOptions,
     Cluster,
+    InvalidSecurityOptionError,
     RetryPolicy,
     SecurityError,
     UnsupportedMechanismError,
@@ -21,6 +23,7 @@ from partage.client import (
 )
 from partage.client.security.credentials import warn_secret_unencrypted
 from partage.client.security.mechanisms import Scram
+from partage.sync import Consumer as SyncConsumer
 from partage.wire.apis import APIS
 from partage.wire.apis.sasl_authenticate import SaslAuthenticateResponse
 from partage.wire.apis.sasl_handshake import SaslHandshakeResponse
@@ -98,6 +101,24 @@ class TestPasswords:
         sasl = SaslScript("PLAIN", passwords={"alice": PASSWORD})
         topics(options("PLAIN"), sasl)
         assert sasl.said == [f"\0alice\0{PASSWORD}".encode()]
+
+    def test_scram_without_its_package_is_refused(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "scramp", None)
+        why = r"^SCRAM needs the package scramp: pip install 'partage\[sasl\]'$"
+        with pytest.raises(InvalidSecurityOptionError, match=why):
+            Cluster("127.0.0.1:9092", options("SCRAM-SHA-256"))
+        Cluster("127.0.0.1:9092", options("PLAIN"))
+
+    def test_consumer_without_scram_package_is_refused(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "scramp", None)
+        login = {"sasl_username": "alice", "sasl_password": PASSWORD}
+        with pytest.raises(InvalidSecurityOptionError, match="SCRAM needs the package scramp"):
+            SyncConsumer(
+                "127.0.0.1:9092",
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="SCRAM-SHA-512",
+                **login,
+            )
 
     def test_names_and_passwords_are_sent_unchanged(self):
         """SASLprep would change the one and reject the other; Kafka does not apply it."""

@@ -6,12 +6,19 @@ partition number, equal in all rows of a partition, are created here, once for m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ModuleNotFoundError as error:
+    if error.name != "pyarrow":
+        raise
+    raise ModuleNotFoundError(
+        "Arrow needs the package pyarrow: pip install 'partage[arrow]'", name="pyarrow"
+    ) from None
 
 from partage.wire.records.columns import BinaryBuffers, Bytes, HeaderColumns, RecordColumns
 
@@ -34,6 +41,16 @@ KAFKA_COLUMN_TYPES: Final = {
 def kafka_schema(names: Iterable[str]) -> pa.Schema:
     """Return a schema of the named columns, in that order. Raises KeyError for an unknown name."""
     return pa.schema([(name, KAFKA_COLUMN_TYPES[name]) for name in names])
+
+
+def to_table(batches: Sequence[pa.RecordBatch], columns: Iterable[str]) -> pa.Table:
+    """Return record batches with the named columns as one table, which may be empty."""
+    return pa.Table.from_batches(batches, schema=kafka_schema(columns))
+
+
+def to_reader(batches: Iterable[pa.RecordBatch], columns: Iterable[str]) -> pa.RecordBatchReader:
+    """Return a reader of record batches with the named columns."""
+    return pa.RecordBatchReader.from_batches(kafka_schema(columns), batches)
 
 
 class ArrowBatchBuilder:

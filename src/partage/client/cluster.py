@@ -54,7 +54,7 @@ class Cluster:
 
     Raises:
         InvalidAddressError: An address in ``bootstrap_servers`` is invalid.
-        InvalidSecurityOptionError: A TLS file cannot be used.
+        InvalidSecurityOptionError: A TLS file cannot be used, or a package is not installed.
     """
 
     def __init__(

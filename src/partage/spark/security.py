@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from partage.client.security.credentials import check_usable
 from partage.client.security.jaas import parse_jaas
 from partage.client.security.options import (
     InvalidSecurityOptionError,
     SecurityOptions,
     parse_security_options,
 )
-from partage.client.security.tls import make_context
 from partage.spark.bounds import SparkOptionError
 from partage.spark.option_values import parse_boolean, parse_choice
 
@@ -90,7 +90,7 @@ def parse_security(given: Mapping[str, str]) -> SecurityOptions:
         taken |= _parse_login(given[_JAAS])
     try:
         options = parse_security_options(taken)
-        make_context(options)
+        check_usable(options)
     except InvalidSecurityOptionError as error:
         raise SparkOptionError(
             f"{_PREFIX}security.protocol and its related options: {error}"

@@ -273,8 +273,6 @@ class Records:
 
 def arrow_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] = COLUMNS) -> pa.Table:
     """Return record batches as one table, which may be empty."""
-    import pyarrow as pa
+    from partage.client.arrow import to_table
 
-    from partage.client.arrow import kafka_schema
-
-    return pa.Table.from_batches(batches, schema=kafka_schema(columns))
+    return to_table(batches, columns)

@@ -45,7 +45,7 @@ class Consumer(BaseConsumer):
     Args:
         bootstrap_servers: Addresses of brokers, ``host:port,host:port``.
         options: Kafka's consumer settings in snake case, with Kafka's defaults; see
-            `ConsumerOptions`.
+            `partage.ConsumerConfig`.
 
     Raises:
         InvalidAddressError, UnknownOptionError, InvalidOptionError, InvalidSecurityOptionError:
@@ -147,13 +147,10 @@ class Consumer(BaseConsumer):
             timeout_ms: Longest wait for the next batch; None for no limit. The reader raises
                 `ReadTimeoutError` after it.
         """
-        import pyarrow as pa
-
-        from partage.client.arrow import kafka_schema
+        from partage.client.arrow import to_reader
 
         self._end_cursor()
-        schema = kafka_schema(columns)
-        return pa.RecordBatchReader.from_batches(schema, self._read_to_ends(columns, timeout_ms))
+        return to_reader(self._read_to_ends(columns, timeout_ms), columns)
 
     def _read_to_ends(
         self, columns: Sequence[str], timeout_ms: float | None

@@ -9,8 +9,14 @@ from typing import Final
 
 from partage.client.addresses import Address
 from partage.client.security.daemon_thread import run_in_daemon_thread
-from partage.client.security.mechanisms import Mechanism, OAuthBearer, Plain, Scram
-from partage.client.security.options import SecurityOptions
+from partage.client.security.mechanisms import (
+    Mechanism,
+    OAuthBearer,
+    Plain,
+    Scram,
+    check_scram_package,
+)
+from partage.client.security.options import SCRAM_MECHANISMS, SecurityOptions
 from partage.client.security.tls import make_context
 from partage.client.security.tokens import TokenSource
 
@@ -26,18 +32,29 @@ def warn_secret_unencrypted(mechanism: str) -> None:
     log.warning("sasl_mechanism=%s without TLS sends the secret unencrypted", mechanism)
 
 
+def check_usable(options: SecurityOptions) -> None:
+    """Check that this machine has the files and packages that the options need.
+
+    Raises:
+        InvalidSecurityOptionError: A file is missing or invalid, or a package is not installed.
+    """
+    make_context(options)
+    if options.sasl_mechanism in SCRAM_MECHANISMS:
+        check_scram_package()
+
+
 class Credentials:
     """The trust and the identity of a client; belongs to the event loop that first uses it.
 
     Raises:
-        InvalidSecurityOptionError: A file is missing or invalid.
+        InvalidSecurityOptionError: A file is missing or invalid, or a package is not installed.
     """
 
     def __init__(self, options: SecurityOptions) -> None:
         self.options = options
         self._tokens = TokenSource(options)
         self._doubted: set[Address] = set()
-        make_context(options)
+        check_usable(options)
         if options.sasl_mechanism in _CLEARTEXT_MECHANISMS and not options.uses_tls:
             warn_secret_unencrypted(options.sasl_mechanism)
 

@@ -11,6 +11,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from hmac import compare_digest
+from importlib.util import find_spec
 from typing import Any, Final
 
 from partage.client.addresses import Address
@@ -21,6 +22,7 @@ from partage.client.security.errors import (
     SecurityError,
     TokenRejectedError,
 )
+from partage.client.security.options import InvalidSecurityOptionError
 from partage.client.security.tokens import Token, TokenSource, token_expiry_s
 
 #: Fewer iterations let an eavesdropper guess the password cheaply (RFC 7677 §4; also Kafka's
@@ -30,6 +32,18 @@ ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 1_000_000
 
 _SAID_MAX: Final = 300
+
+
+def check_scram_package() -> None:
+    """Check that the package for SCRAM is installed.
+
+    Raises:
+        InvalidSecurityOptionError: It is not installed.
+    """
+    if find_spec("scramp") is None:
+        raise InvalidSecurityOptionError(
+            "SCRAM needs the package scramp: pip install 'partage[sasl]'"
+        )
 
 
 class Mechanism(ABC):

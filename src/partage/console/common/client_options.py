@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import msgspec
 
 from partage.client.consumer import InvalidOptionError
-from partage.client.consumer.options import option_names
+from partage.client.consumer.options import ConsumerOptions, option_names, option_type
 from partage.client.errors import ClientError
 from partage.client.options import ClientOptions, RetryPolicy
+from partage.client.security.credentials import check_usable
 from partage.client.security.errors import SecurityError
 from partage.client.security.options import (
     SECURITY_OPTION_NAMES,
     InvalidSecurityOptionError,
     parse_security_options,
 )
-from partage.client.security.tls import make_context
 from partage.console.common.errors import CommandError, usage_error
 from partage.sync import Consumer
 
@@ -52,6 +52,7 @@ _ASIDE: Final = frozenset(
     {"bootstrap.servers", "group.id", "sasl.oauthbearer.method", "group.protocol"}
 )
 _SECURITY: Final = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
+_DEFAULTS: Final = ConsumerOptions()
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -93,8 +94,8 @@ def group_reader_options(
         CommandError: As `consumer_options`.
     """
     options = {**defaults, **consumer_options(properties)}
-    every_ms = options.pop("auto_commit_interval_ms", 5_000)
-    commits = options.pop("enable_auto_commit", True)
+    every_ms = options.pop("auto_commit_interval_ms", _DEFAULTS.auto_commit_interval_ms)
+    commits = options.pop("enable_auto_commit", _DEFAULTS.enable_auto_commit)
     return GroupReaderOptions(
         bootstrap_servers=bootstrap_servers,
         options={**options, "enable_auto_commit": False},
@@ -117,7 +118,7 @@ def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
             given["ssl_check_hostname"] = value.strip().lower() != "none"
         elif name not in _ASIDE:
             option = _RENAMED.get(name, name.replace(".", "_"))
-            if option in option_names() or option in SECURITY_OPTION_NAMES:
+            if option in option_names():
                 given[option] = _value(name, option, value)
             elif name.startswith(_SECURITY):
                 raise usage_error(
@@ -126,7 +127,8 @@ def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
                     "sasl.password for logins"
                 )
     if "session_timeout_ms" in given and "heartbeat_interval_ms" not in given:
-        given["heartbeat_interval_ms"] = max(1, min(3_000, given["session_timeout_ms"] // 3))
+        third_ms = given["session_timeout_ms"] // 3
+        given["heartbeat_interval_ms"] = max(1, min(_DEFAULTS.heartbeat_interval_ms, third_ms))
     return given
 
 
@@ -134,7 +136,7 @@ def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOpti
     """Return the options of Partage's client for a cluster, or None if only librdkafka can connect.
 
     None means that a security property works only in librdkafka, such as a directory of CA
-    certificates, or that the security options are invalid.
+    certificates, that the security options are invalid, or that a package is not installed.
 
     Args:
         properties: librdkafka properties from the user.
@@ -145,7 +147,7 @@ def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOpti
         security = parse_security_options(
             {n: v for n, v in given.items() if n in SECURITY_OPTION_NAMES}
         )
-        make_context(security)
+        check_usable(security)
     except (CommandError, InvalidSecurityOptionError):
         return None
     return ClientOptions(
@@ -164,11 +166,14 @@ def _value(name: str, option: str, text: str) -> Any:
         return _RESETS.get(text, text)
     if option == "security_protocol":
         return text.upper()
-    if option in ("enable_auto_commit", "check_crcs", "sasl_oauthbearer_header_urlencode"):
+    kind = option_type(option)
+    if kind is bool:
         if text.lower() not in _TRUTHS:
             raise usage_error(f"invalid value {name}={text}: must be true or false")
         return _TRUTHS[text.lower()]
-    if option.endswith(("_ms", "_bytes", "_bytes_max", "_records")):
+    if get_origin(kind) is tuple:
+        return tuple(each.strip() for each in text.split(","))
+    if kind is int:
         try:
             return int(text)
         except ValueError:

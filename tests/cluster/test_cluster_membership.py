@@ -90,7 +90,7 @@ class MembershipFixture(BrokerFixture):
 
     def connect(self) -> object:
         session: Any = self.zoo.connect(self.timeout_ms)
-        session.begun_ms = boot_ms()
+        session.started_ms = boot_ms()
 
         async def end() -> None:
             self.zoo.expire(session)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from partage.client.consumer.async_support import (
+    AsyncConsumerBase,
+    call_listener,
+    result_of,
+    run_blocking,
+    wait_for_change,
+)
 from partage.client.consumer.base_consumer import (
-    BaseConsumer,
     Deadline,
     PartitionLike,
     partitions_behind,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer(BaseConsumer):
+class Consumer(AsyncConsumerBase):
     """A consumer of topic partitions, on asyncio; `partage.sync.Consumer` is the blocking variant.
 
     It is an asynchronous context manager and an asynchronous iterator of records::
@@ -48,7 +50,7 @@ class Consumer(BaseConsumer):
     Args:
         bootstrap_servers: Addresses of brokers, ``host:port,host:port``.
         options: Kafka's consumer settings in snake case, with Kafka's defaults; see
-            `ConsumerOptions`.
+            `partage.ConsumerConfig`.
 
     Raises:
         InvalidAddressError, UnknownOptionError, InvalidOptionError, InvalidSecurityOptionError:
@@ -79,7 +81,7 @@ class Consumer(BaseConsumer):
             if taken or deadline.is_expired:
                 self._engine.assignment_source.on_poll_return()
                 return to_records(taken)
-            await _wait_for_change(self._engine.next_change(version), deadline)
+            await wait_for_change(self._engine.next_change(version), deadline)
 
     def __aiter__(self) -> Self:
         return self
@@ -102,7 +104,7 @@ class Consumer(BaseConsumer):
             if self.is_drained:
                 raise StopAsyncIteration
             if self._next_cursor() is None:
-                await _wait_for_change(self._engine.next_change(version), Deadline(None))
+                await wait_for_change(self._engine.next_change(version), Deadline(None))
 
     async def to_arrow(
         self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
@@ -132,7 +134,7 @@ class Consumer(BaseConsumer):
                 taken = to_records(self._engine.collect(None))
                 found += [batch.to_arrow(columns) for batch in taken.batches]
                 if not taken:
-                    await _wait_for_change(self._engine.next_change(version), deadline)
+                    await wait_for_change(self._engine.next_change(version), deadline)
         except BaseException:
             self._restore_positions(before)
             raise
@@ -151,13 +153,13 @@ class Consumer(BaseConsumer):
             position = self._engine.position(wanted)
             if position is not None:
                 return position
-            await _wait_for_change(self._engine.next_change(version), Deadline(None))
+            await wait_for_change(self._engine.next_change(version), Deadline(None))
 
     async def beginning_offsets(
         self, partitions: Iterable[PartitionLike]
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition, assigned or not."""
-        return await asyncio.wrap_future(
+        return await result_of(
             self._engine.submit(self._engine.beginning_offsets(to_topic_partitions(partitions)))
         )
 
@@ -166,7 +168,7 @@ class Consumer(BaseConsumer):
 
         With ``isolation_level="read_committed"`` it is the last stable offset.
         """
-        return await asyncio.wrap_future(
+        return await result_of(
             self._engine.submit(self._engine.end_offsets(to_topic_partitions(partitions)))
         )
 
@@ -182,13 +184,11 @@ class Consumer(BaseConsumer):
             The offset found and its timestamp; None if all records are older.
         """
         wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
-        return await asyncio.wrap_future(
-            self._engine.submit(self._engine.offsets_for_times(wanted))
-        )
+        return await result_of(self._engine.submit(self._engine.offsets_for_times(wanted)))
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
-        return await asyncio.wrap_future(self._engine.submit(self._engine.partitions_of(topic)))
+        return await result_of(self._engine.submit(self._engine.partitions_of(topic)))
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return the number of offsets between position and end of each assigned partition."""
@@ -218,14 +218,14 @@ class Consumer(BaseConsumer):
                 partitions.
             MissingGroupIdError, NotSubscribedError: The consumer has no group or no partitions.
         """
-        await asyncio.wrap_future(self._require_group("commit()").commit(offsets))
+        await result_of(self._require_group("commit()").commit(offsets))
 
     async def committed(
         self, partitions: Iterable[PartitionLike]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition; None if there is none."""
         wanted = to_topic_partitions(partitions)
-        found = await asyncio.wrap_future(self._require_group("committed()").committed(wanted))
+        found = await result_of(self._require_group("committed()").committed(wanted))
         return {partition: found.get(partition) for partition in wanted}
 
     async def close(self, timeout_ms: float = 30_000) -> None:
@@ -239,13 +239,13 @@ class Consumer(BaseConsumer):
         try:
             await self._leave(deadline, closes=True)
         finally:
-            await asyncio.to_thread(self._engine.close, timeout_ms)
+            await run_blocking(self._engine.close, timeout_ms)
 
     async def _leave(self, deadline: Deadline, *, closes: bool) -> None:
         place = self._group
         if place is None or not place.is_subscribed:
             return
-        await asyncio.to_thread(place.commit_before_leave, deadline.remaining_s)
+        await run_blocking(place.commit_before_leave, deadline.remaining_s)
         owner, first = place.leave(closes=closes), None
         while owner is not None and not owner.has_left and not deadline.is_expired:
             version = self._engine.version
@@ -254,7 +254,7 @@ class Consumer(BaseConsumer):
             except Exception as error:  # An error of the listener is raised after the leave.
                 first = first or error
             if not owner.has_left:
-                await _wait_for_change(self._engine.next_change(version), deadline)
+                await wait_for_change(self._engine.next_change(version), deadline)
         if first is not None:
             raise first
 
@@ -279,17 +279,13 @@ class Consumer(BaseConsumer):
             raise first
 
     async def _commit_before(self, place: GroupSubscription, call: CallListener) -> None:
-        committing = self._engine.submit(
-            place.assignment.auto_commit(place.offsets_to_commit_before(call))
-        )
-        await asyncio.wrap_future(committing)
+        committing = place.assignment.auto_commit(place.offsets_to_commit_before(call))
+        await result_of(self._engine.submit(committing))
 
     async def _call(self, place: GroupSubscription, call: CallListener) -> None:
         if place.listener is not None:
             with CallbackTimer(call.callback):
-                waited_for = place.listener.call(call.callback, place.partitions_of(call))
-                if inspect.isawaitable(waited_for):
-                    await waited_for
+                await call_listener(place.listener, call.callback, place.partitions_of(call))
 
     async def __aenter__(self) -> Self:
         return self
@@ -301,10 +297,3 @@ class Consumer(BaseConsumer):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-async def _wait_for_change(waiter: Future[None], deadline: Deadline) -> None:
-    """Wait for a change of the engine, or until the deadline."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(deadline.remaining_s):
-            await asyncio.wrap_future(waiter)

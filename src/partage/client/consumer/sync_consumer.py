@@ -1,14 +1,14 @@
-"""The blocking consumer; the same as `partage.client.consumer.consumer` without asyncio."""
+"""The blocking consumer."""
+
+# Generated from consumer.py by tools/generate_sync.py; do not edit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from partage.client.consumer.base_consumer import (
-    BaseConsumer,
     Deadline,
     PartitionLike,
     partitions_behind,
@@ -17,8 +17,15 @@ from partage.client.consumer.base_consumer import (
 )
 from partage.client.consumer.errors import ReadTimeoutError
 from partage.client.consumer.group_subscription import GroupSubscription, OffsetsLike
-from partage.client.consumer.listener import CallbackTimer, RebalanceListener
+from partage.client.consumer.listener import CallbackTimer
 from partage.client.consumer.records import COLUMNS, Record, Records, arrow_table
+from partage.client.consumer.sync_support import (
+    SyncConsumerBase,
+    call_listener,
+    result_of,
+    run_blocking,
+    wait_for_change,
+)
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.offsets import OffsetAndTimestamp
 from partage.member.outcome import CallListener
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer(BaseConsumer):
+class Consumer(SyncConsumerBase):
     """A consumer of topic partitions, for code without asyncio.
 
     It is a context manager and an iterator of records::
@@ -76,7 +83,7 @@ class Consumer(BaseConsumer):
             if taken or deadline.is_expired:
                 self._engine.assignment_source.on_poll_return()
                 return to_records(taken)
-            _wait_for_change(self._engine.next_change(version), deadline)
+            wait_for_change(self._engine.next_change(version), deadline)
 
     def __iter__(self) -> Self:
         return self
@@ -99,7 +106,7 @@ class Consumer(BaseConsumer):
             if self.is_drained:
                 raise StopIteration
             if self._next_cursor() is None:
-                _wait_for_change(self._engine.next_change(version), Deadline(None))
+                wait_for_change(self._engine.next_change(version), Deadline(None))
 
     def to_arrow(
         self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
@@ -129,44 +136,11 @@ class Consumer(BaseConsumer):
                 taken = to_records(self._engine.collect(None))
                 found += [batch.to_arrow(columns) for batch in taken.batches]
                 if not taken:
-                    _wait_for_change(self._engine.next_change(version), deadline)
+                    wait_for_change(self._engine.next_change(version), deadline)
         except BaseException:
             self._restore_positions(before)
             raise
         return arrow_table(found, columns)
-
-    def arrow_reader(
-        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
-    ) -> pa.RecordBatchReader:
-        """Return a reader of record batches from the positions to the current end offsets.
-
-        Records are fetched as the reader is consumed, and the positions advance with it.
-
-        Args:
-            columns: The names of the columns to return.
-            timeout_ms: Longest wait for the next batch; None for no limit. The reader raises
-                `ReadTimeoutError` after it.
-        """
-        from partage.client.arrow import to_reader
-
-        self._end_cursor()
-        return to_reader(self._read_to_ends(columns, timeout_ms), columns)
-
-    def _read_to_ends(
-        self, columns: Sequence[str], timeout_ms: float | None
-    ) -> Iterator[pa.RecordBatch]:
-        ends = self.end_offsets(self._engine.assignment())
-        deadline = Deadline(timeout_ms)
-        while left := partitions_behind(self._engine.positions(), ends):
-            version = self._engine.version
-            self._run_due_callbacks()
-            if taken := self._engine.collect(None, parts_max=1):
-                yield to_records(taken).batches[0].to_arrow(columns)
-                deadline = Deadline(timeout_ms)
-            elif deadline.is_expired:
-                raise ReadTimeoutError(timeout_ms or 0, left)
-            else:
-                _wait_for_change(self._engine.next_change(version), deadline)
 
     def position(self, partition: PartitionLike) -> int:
         """Return the offset after the last delivered record; wait for it if it must be looked up.
@@ -181,22 +155,22 @@ class Consumer(BaseConsumer):
             position = self._engine.position(wanted)
             if position is not None:
                 return position
-            _wait_for_change(self._engine.next_change(version), Deadline(None))
+            wait_for_change(self._engine.next_change(version), Deadline(None))
 
     def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition, assigned or not."""
-        return self._engine.submit(
-            self._engine.beginning_offsets(to_topic_partitions(partitions))
-        ).result()
+        return result_of(
+            self._engine.submit(self._engine.beginning_offsets(to_topic_partitions(partitions)))
+        )
 
     def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition, assigned or not.
 
         With ``isolation_level="read_committed"`` it is the last stable offset.
         """
-        return self._engine.submit(
-            self._engine.end_offsets(to_topic_partitions(partitions))
-        ).result()
+        return result_of(
+            self._engine.submit(self._engine.end_offsets(to_topic_partitions(partitions)))
+        )
 
     def offsets_for_times(
         self, times_ms: Mapping[PartitionLike, int]
@@ -210,11 +184,11 @@ class Consumer(BaseConsumer):
             The offset found and its timestamp; None if all records are older.
         """
         wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
-        return self._engine.submit(self._engine.offsets_for_times(wanted)).result()
+        return result_of(self._engine.submit(self._engine.offsets_for_times(wanted)))
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
-        return self._engine.submit(self._engine.partitions_of(topic)).result()
+        return result_of(self._engine.submit(self._engine.partitions_of(topic)))
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return the number of offsets between position and end of each assigned partition."""
@@ -244,18 +218,14 @@ class Consumer(BaseConsumer):
                 partitions.
             MissingGroupIdError, NotSubscribedError: The consumer has no group or no partitions.
         """
-        self._require_group("commit()").commit(offsets).result()
-
-    def commit_async(self, offsets: OffsetsLike | None = None) -> Future[None]:
-        """Commit offsets as `commit` does, without waiting; the future has the result."""
-        return self._require_group("commit_async()").commit(offsets)
+        result_of(self._require_group("commit()").commit(offsets))
 
     def committed(
         self, partitions: Iterable[PartitionLike]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition; None if there is none."""
         wanted = to_topic_partitions(partitions)
-        found = self._require_group("committed()").committed(wanted).result()
+        found = result_of(self._require_group("committed()").committed(wanted))
         return {partition: found.get(partition) for partition in wanted}
 
     def close(self, timeout_ms: float = 30_000) -> None:
@@ -269,13 +239,13 @@ class Consumer(BaseConsumer):
         try:
             self._leave(deadline, closes=True)
         finally:
-            self._engine.close(timeout_ms)
+            run_blocking(self._engine.close, timeout_ms)
 
     def _leave(self, deadline: Deadline, *, closes: bool) -> None:
         place = self._group
         if place is None or not place.is_subscribed:
             return
-        place.commit_before_leave(deadline.remaining_s)
+        run_blocking(place.commit_before_leave, deadline.remaining_s)
         owner, first = place.leave(closes=closes), None
         while owner is not None and not owner.has_left and not deadline.is_expired:
             version = self._engine.version
@@ -284,7 +254,7 @@ class Consumer(BaseConsumer):
             except Exception as error:  # An error of the listener is raised after the leave.
                 first = first or error
             if not owner.has_left:
-                _wait_for_change(self._engine.next_change(version), deadline)
+                wait_for_change(self._engine.next_change(version), deadline)
         if first is not None:
             raise first
 
@@ -309,21 +279,13 @@ class Consumer(BaseConsumer):
             raise first
 
     def _commit_before(self, place: GroupSubscription, call: CallListener) -> None:
-        self._engine.submit(
-            place.assignment.auto_commit(place.offsets_to_commit_before(call))
-        ).result()
+        committing = place.assignment.auto_commit(place.offsets_to_commit_before(call))
+        result_of(self._engine.submit(committing))
 
     def _call(self, place: GroupSubscription, call: CallListener) -> None:
         if place.listener is not None:
             with CallbackTimer(call.callback):
-                place.listener.call(call.callback, place.partitions_of(call))
-
-    def _check_listener(self, listener: RebalanceListener | None) -> RebalanceListener | None:
-        if listener is not None and listener.is_asynchronous:
-            raise ValueError(
-                "the listener has coroutine functions, which only partage.Consumer can await"
-            )
-        return listener
+                call_listener(place.listener, call.callback, place.partitions_of(call))
 
     def __enter__(self) -> Self:
         return self
@@ -335,11 +297,3 @@ class Consumer(BaseConsumer):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _wait_for_change(waiter: Future[None], deadline: Deadline) -> None:
-    """Wait for a change of the engine, or until the deadline."""
-    try:
-        waiter.result(deadline.remaining_s)
-    except TimeoutError:
-        waiter.cancel()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from partage import errors
+    from partage.client.config import MembershipConfig
+    from partage.client.consumer.config import ConsumerConfig
     from partage.client.consumer.consumer import Consumer
     from partage.client.consumer.listener import RebalanceListener
     from partage.client.consumer.records import Batch, Record, Records
@@ -31,10 +33,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch",
     "Consumer",
+    "ConsumerConfig",
     "GenerationMember",
     "GenerationMembers",
     "MemberAssignment",
     "Membership",
+    "MembershipConfig",
     "MembershipListener",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -51,10 +55,12 @@ __all__ = [
 _LAZY_EXPORTS = {
     "Batch": "partage.client.consumer.records",
     "Consumer": "partage.client.consumer.consumer",
+    "ConsumerConfig": "partage.client.consumer.config",
     "GenerationMember": "partage.client.group.membership_protocol",
     "GenerationMembers": "partage.client.group.membership_protocol",
     "MemberAssignment": "partage.client.group.membership_protocol",
     "Membership": "partage.client.membership",
+    "MembershipConfig": "partage.client.config",
     "MembershipListener": "partage.client.group.membership_protocol",
     "OffsetAndMetadata": "partage.client.group.offsets",
     "OffsetAndTimestamp": "partage.client.offsets",

@@ -6,6 +6,8 @@ listeners of a blocking consumer must not have coroutine functions.
 
 from __future__ import annotations
 
+from partage.client.config import MembershipConfig
+from partage.client.consumer.config import ConsumerConfig
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.consumer.records import Batch, Record, Records
 from partage.client.consumer.sync_consumer import Consumer
@@ -24,10 +26,12 @@ from partage.model.topic_partition import TopicPartition
 __all__ = [
     "Batch",
     "Consumer",
+    "ConsumerConfig",
     "GenerationMember",
     "GenerationMembers",
     "MemberAssignment",
     "Membership",
+    "MembershipConfig",
     "MembershipListener",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

@@ -73,6 +73,8 @@ def old_context():
         ({**OAUTH, **CLIENT, URL: "file:///etc/passwd"}, "must begin with https://"),
         ({**OAUTH, **CLIENT, URL: "ftp://a/", ALLOWED: ("ftp://a/",)}, "must begin with https://"),
         ({**OAUTH, **CLIENT, URL: "https://a/", ALLOWED: ("https://b/",)}, "is not among"),
+        ({**OAUTH, **CLIENT, URL: "https://a/", ALLOWED: "https://a/b"}, "must be a tuple of URLs"),
+        ({"security_protocol": "SSL", "ssl_check_hostname": "no"}, "must be True or False"),
         (
             {"sasl_user": "x"},
             "sasl_user is not an option of TLS or SASL; did you mean sasl_username?",

@@ -52,6 +52,25 @@ def test_token_endpoint_ca_is_translated() -> None:
     assert given == {"sasl_oauthbearer_ssl_cafile": "ca.pem"}
 
 
+def test_values_are_converted_to_types_of_options() -> None:
+    given = consumer_options(
+        {
+            "check.crcs": "false",
+            "fetch.min.bytes": "7",
+            "group.instance.id": "8",
+            "sasl.oauthbearer.allowed.urls": "https://a.example/token, https://b.example/token",
+        }
+    )
+    assert given == {
+        "check_crcs": False,
+        "fetch_min_bytes": 7,
+        "group_instance_id": "8",
+        "sasl_oauthbearer_allowed_urls": ("https://a.example/token", "https://b.example/token"),
+    }
+    with pytest.raises(CommandError, match=r"check\.crcs=no: must be true or false"):
+        consumer_options({"check.crcs": "no"})
+
+
 @pytest.mark.parametrize(
     "only_librdkafkas",
     [

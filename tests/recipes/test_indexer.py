@@ -10,11 +10,14 @@ import time
 import pytest
 
 from client.confluent_admin import create_topic, delete_records, delete_topic, produce
-from partage.client import UnknownTopicError
-from partage.client.consumer import UnknownOptionError
-from partage.model.topic_partition import TopicPartition
-from partage.recipes import RedundantIndexer
-from partage.recipes.errors import DirectoryInUseError, IndexFileError
+from partage import ConsumerConfig, TopicPartition
+from partage.errors import (
+    DirectoryInUseError,
+    IndexFileError,
+    UnknownOptionError,
+    UnknownTopicError,
+)
+from partage.recipes import IndexerConfig, RedundantIndexer
 from partage.recipes.replicas import decode_metadata
 from partage.recipes.search import search
 from partage.recipes.sync import RedundantIndexer as BlockingIndexer
@@ -341,8 +344,10 @@ def test_asyncio_run_ends_on_stop_or_cancel(servers, tmp_path):
 def test_invalid_arguments_raise(partage_broker, tmp_path, face):
     servers = partage_broker.bootstrap_servers
     create_topic(servers, "t", PARTITIONS)
-    with pytest.raises(TypeError, match="does not accept auto_offset_reset: records missing"):
-        face(servers, "g", ["t"], tmp_path, auto_offset_reset="latest")
+    reserved = ConsumerConfig.__annotations__.keys() - IndexerConfig.__annotations__.keys()
+    for option in reserved - {"group_id"}:
+        with pytest.raises(TypeError, match=f"does not accept {option}: "):
+            face(servers, "g", ["t"], tmp_path, **{option: "latest"})
     with pytest.raises(UnknownOptionError, match="session_timeout_ms"):
         face(servers, "g", ["t"], tmp_path, session_timeout=1)
     with pytest.raises(ValueError, match="replicas must be at least 1"):

@@ -8,13 +8,12 @@ import threading
 import pytest
 
 from client.confluent_admin import create_topic, delete_topic, produce
-from partage.client import UnknownTopicError
+from partage import ConsumerConfig, TopicPartition
 from partage.client.cluster import Cluster
-from partage.client.consumer import AssignmentFailedError
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.offsets import fetch_committed
-from partage.model.topic_partition import TopicPartition
-from partage.recipes import CoPartitioningError, Processor, Task
+from partage.errors import AssignmentFailedError, UnknownTopicError
+from partage.recipes import CoPartitioningError, Processor, ProcessorConfig, Task
 from partage.recipes.sync import Processor as BlockingProcessor
 
 from .external_broker import empty_broker, fresh_topic
@@ -342,8 +341,11 @@ def test_different_joined_topics_raise(worker_of, servers):
     assert any("same joined topics" in str(error) for error in errors)
 
 
+RESERVED = ConsumerConfig.__annotations__.keys() - ProcessorConfig.__annotations__.keys()
+
+
 @pytest.mark.parametrize("kind", [Processor, BlockingProcessor])
-@pytest.mark.parametrize("option", ["enable_auto_commit", "partition_assignment_strategy"])
+@pytest.mark.parametrize("option", sorted(RESERVED - {"group_id"}))
 def test_invalid_arguments_raise(partage_broker, kind, option):
     servers = partage_broker.bootstrap_servers
     with pytest.raises(TypeError, match=f"does not accept {option}"):

@@ -11,10 +11,11 @@ import asyncio
 import difflib
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self, Unpack
 
 from partage.client.cluster import Cluster
-from partage.client.consumer.options import ConsumerOptions, option_names, parse_options
+from partage.client.config import MembershipConfig
+from partage.client.consumer.options import ConsumerOptions, parse_options
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import NotAMemberError
@@ -31,8 +32,6 @@ from partage.client.options import ClientOptions
 from partage.member.events import LeaveRequested, RejoinRequested, StartRequested
 from partage.member.settings import MemberSettings
 from partage.member.state_machine import MembershipStateMachine as Core
-
-_MEMBER_OPTIONS: Final = ("session_timeout_ms", "heartbeat_interval_ms", "group_instance_id")
 
 
 class Membership:
@@ -57,8 +56,7 @@ class Membership:
             bytes. It runs in a thread.
         listener: Called in order, see `MembershipListener`.
         rebalance_timeout_ms: The time for which the group waits for this member to rejoin.
-        options: Kafka's, in snake case: those of every client, ``session_timeout_ms``,
-            ``heartbeat_interval_ms`` and ``group_instance_id``.
+        options: Kafka's settings in snake case; see `partage.MembershipConfig`.
 
     Raises:
         InvalidAddressError, InvalidOptionError, InvalidSecurityOptionError: An argument is invalid.
@@ -76,7 +74,7 @@ class Membership:
         assign: AssignFunction | None = None,
         listener: MembershipListener | None = None,
         rebalance_timeout_ms: int = 60_000,
-        **options: Any,
+        **options: Unpack[MembershipConfig],
     ) -> None:
         if assign is None and isinstance(metadata, bytes):
             raise TypeError(
@@ -245,8 +243,7 @@ class Membership:
 
 def _options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
     """Split options into those of a member and of a client; reject consumer options."""
-    of_consumers = set(ConsumerOptions.__struct_fields__) - set(_MEMBER_OPTIONS)
-    known = [name for name in option_names() if name not in of_consumers]
+    known = MembershipConfig.__annotations__
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, [*known, "rebalance_timeout_ms"], n=1)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+from partage.client.config import MembershipConfig
 from partage.client.group.errors import NotAMemberError
-from partage.client.group.membership_protocol import MemberAssignment
+from partage.client.group.membership_protocol import (
+    AssignFunction,
+    MemberAssignment,
+    MembershipListener,
+)
 from partage.client.loop_thread import LoopThread
 from partage.client.membership import Membership as AsyncMembership
 
@@ -16,7 +21,8 @@ from partage.client.membership import Membership as AsyncMembership
 class Membership:
     """The blocking form of `partage.Membership`; it starts to join when it is created.
 
-    Listeners are called in the membership's thread. It is thread-safe::
+    See there for arguments and exceptions. Listeners are called in the membership's thread. It is
+    thread-safe::
 
         with Membership("localhost:9092", "crew", "crew", {"url": url}) as member:
             print(member.assignment().state)
@@ -28,10 +34,23 @@ class Membership:
         group_id: str,
         protocol_type: str,
         metadata: Any,
-        **options: Any,
+        *,
+        protocol: str = "v0",
+        assign: AssignFunction | None = None,
+        listener: MembershipListener | None = None,
+        rebalance_timeout_ms: int = 60_000,
+        **options: Unpack[MembershipConfig],
     ) -> None:
         self._member = AsyncMembership(
-            bootstrap_servers, group_id, protocol_type, metadata, **options
+            bootstrap_servers,
+            group_id,
+            protocol_type,
+            metadata,
+            protocol=protocol,
+            assign=assign,
+            listener=listener,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            **options,
         )
         self._is_closed = False
         self._thread = LoopThread("partage-membership")

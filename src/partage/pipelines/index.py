@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
 from partage.client.errors import ClientError
 from partage.model.topic_partition import TopicPartition
+from partage.recipes.config import IndexerConfig
 from partage.recipes.errors import NoSearchIndexError
 from partage.recipes.search import searchable_partitions
 from partage.recipes.sync import RedundantIndexer
@@ -64,7 +65,9 @@ def index(
     available_now: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
     on_progress: Callable[[IndexerProgress], None] = lambda _: None,
-    **options: Any,
+    commit_interval_ms: int = 5_000,
+    state_cleanup_delay_ms: int = 600_000,
+    **options: Unpack[IndexerConfig],
 ) -> IndexReport:
     """Index topics until ``is_stopped``, or with ``available_now`` up to the current end offsets.
 
@@ -77,7 +80,9 @@ def index(
         available_now: True to stop at the end offsets of the start.
         is_stopped: polled; True stops the run.
         on_progress: called with the progress so far.
-        options: as in `partage.recipes.RedundantIndexer`.
+        commit_interval_ms: interval at which the positions are committed.
+        state_cleanup_delay_ms: how long to keep the index of a partition that moved away.
+        options: options of the consumer.
 
     Raises:
         SearchIndexError: if the directory is unusable.
@@ -85,7 +90,14 @@ def index(
     """
     began_s = time.monotonic()
     indexer = RedundantIndexer(
-        bootstrap_servers, group, topics, directory, replicas=replicas, **options
+        bootstrap_servers,
+        group,
+        topics,
+        directory,
+        replicas=replicas,
+        commit_interval_ms=commit_interval_ms,
+        state_cleanup_delay_ms=state_cleanup_delay_ms,
+        **options,
     )
 
     def look(progress: IndexerProgress) -> None:

@@ -10,6 +10,8 @@ searches the indexes.
 from __future__ import annotations
 
 from partage.assignors import CoPartitioningError
+from partage.client.config import DynamicMemberConfig
+from partage.recipes.config import IndexerConfig, ProcessorConfig
 from partage.recipes.election import Leader, LeaderElection, Term
 from partage.recipes.indexer import RedundantIndexer
 from partage.recipes.pool import WorkerPool
@@ -20,10 +22,13 @@ from partage.recipes.tasks import Task, TaskId
 __all__ = [
     "CoPartitioningError",
     "Document",
+    "DynamicMemberConfig",
     "IndexStore",
+    "IndexerConfig",
     "Leader",
     "LeaderElection",
     "Processor",
+    "ProcessorConfig",
     "RedundantIndexer",
     "SearchIndex",
     "Task",

@@ -6,9 +6,10 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from partage.model.topic_partition import TopicPartition
+from partage.recipes.config import ProcessorConfig
 from partage.recipes.tasks import (
     MakeTask,
     ProcessorAssignor,
@@ -30,15 +31,20 @@ LAST_COMMIT_S: Final = 10.0
 #: Offsets by partition, in the form that consumers take.
 Offsets = dict[TopicPartition | tuple[str, int], int]
 
-_OURS: Final = {
-    "group_id": "it is a separate argument",
+_RESERVED: Final = {
     "enable_auto_commit": "the processor commits processed offsets",
+    "auto_commit_interval_ms": "use commit_interval_ms",
     "partition_assignment_strategy": "the assignor is built in",
 }
 
 
 class BaseProcessor:
-    """The base class of both processors; see `partage.recipes.Processor`."""
+    """The base class of both processors; see `partage.recipes.Processor`.
+
+    Raises:
+        TypeError: An option is reserved.
+        ValueError: The topics or the interval are invalid.
+    """
 
     def __init__(
         self,
@@ -47,11 +53,18 @@ class BaseProcessor:
         joined: Iterable[str],
         topics: Iterable[str],
         commit_interval_ms: int,
+        options: ProcessorConfig,
     ) -> None:
+        for name, why in _RESERVED.items():
+            if name in options:
+                raise TypeError(f"Processor does not accept {name}: {why}")
         if commit_interval_ms < 0:
             raise ValueError(f"commit_interval_ms must be 0 or more, not {commit_interval_ms}")
         self._joined, self._topics = validate_topics(joined, topics)
         self._tasks = TaskSet(self._joined, make_task)
+        self._assignor = ProcessorAssignor(*self._joined)
+        self._options: ProcessorConfig = {"auto_offset_reset": "earliest", **options}
+        self._wait_s = unknown_topic_wait_s(options)
         self._commit_interval_s = commit_interval_ms / 1000
         self._commit_at_s = time.monotonic() + self._commit_interval_s
         self._is_stopping = False
@@ -68,20 +81,6 @@ class BaseProcessor:
         If `run` is not active, the next `run` returns at once.
         """
         self._is_stopping = True
-
-    def _options(self, group_id: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of the underlying consumer; raise TypeError for reserved options."""
-        for name, why in _OURS.items():
-            if name in options:
-                raise TypeError(f"Processor does not accept {name}: {why}")
-        self._wait_s = unknown_topic_wait_s(options)
-        return {
-            "auto_offset_reset": "earliest",
-            **options,
-            "group_id": group_id,
-            "enable_auto_commit": False,
-            "partition_assignment_strategy": [ProcessorAssignor(*self._joined)],
-        }
 
     @contextmanager
     def _running(self) -> Iterator[None]:

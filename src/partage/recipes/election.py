@@ -7,10 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import msgspec
 
+from partage.client.config import DynamicMemberConfig
 from partage.client.group.errors import NotAMemberError
 from partage.client.group.membership_protocol import MemberAssignment, MembershipListener
 from partage.client.membership import Membership
@@ -93,8 +94,8 @@ class LeaderElection:
         stands: True if this process is a candidate from the start.
         priority: The candidate with the highest priority wins if no member is active.
         stop_ms: Time that the work gets to stop; ``heartbeat_interval_ms`` if None.
-        options: Options of `Membership`, except ``group_instance_id``: a second process with the
-            same instance id would replace an active one at once, and both would be active.
+        options: Options of `partage.Membership`, except ``group_instance_id``: a second process
+            with the same instance id would replace an active one at once, and both would be active.
 
     Raises:
         ValueError: ``stop_ms`` leaves no time in a session to work.
@@ -112,7 +113,7 @@ class LeaderElection:
         stands: bool = True,
         priority: int = 0,
         stop_ms: int | None = None,
-        **options: Any,
+        **options: Unpack[DynamicMemberConfig],
     ) -> None:
         if "group_instance_id" in options:
             raise TypeError(

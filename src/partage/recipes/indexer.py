@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from partage.client.consumer import Record
+from partage.recipes.config import IndexerConfig
 from partage.recipes.search_index import IndexStore, record_text
 from partage.recipes.sync_indexer import IndexerProgress
 from partage.recipes.sync_indexer import RedundantIndexer as Blocking
@@ -35,8 +36,8 @@ class RedundantIndexer:
         commit_interval_ms: Interval at which the positions are committed.
         state_cleanup_delay_ms: Time for which the index of a partition that moved away is kept, as
             Kafka Streams' ``state.cleanup.delay.ms``.
-        options: Options of `partage.Consumer`. With a ``group_instance_id``, a member that restarts
-            within its session gets its partitions back at once.
+        options: Options of the consumer; see `IndexerConfig`. With a ``group_instance_id``, a
+            member that restarts within its session gets its partitions back at once.
 
     Raises:
         ValueError, TypeError: Topics or options are invalid, or an option is reserved.
@@ -56,7 +57,7 @@ class RedundantIndexer:
         text: Callable[[Record], str | None] = record_text,
         commit_interval_ms: int = 5_000,
         state_cleanup_delay_ms: int = 600_000,
-        **options: Any,
+        **options: Unpack[IndexerConfig],
     ) -> None:
         self._indexer = Blocking(
             bootstrap_servers,

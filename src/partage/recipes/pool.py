@@ -7,10 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import msgspec
 
+from partage.client.config import DynamicMemberConfig
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import NotAMemberError
 from partage.client.group.membership_protocol import (
@@ -71,7 +72,7 @@ class WorkerPool:
         rebalance_delay_ms: Time for which the units of a lost worker wait for its return, as Kafka
             Connect's ``scheduled.rebalance.max.delay.ms``.
         stop_ms: Time that the work gets to stop, see `LeaderElection`.
-        options: Options of `Membership`, except ``group_instance_id``.
+        options: Options of `partage.Membership`, except ``group_instance_id``.
 
     Raises:
         ValueError: ``units`` is a single string, ``name`` is empty, ``rebalance_delay_ms`` is
@@ -91,7 +92,7 @@ class WorkerPool:
         name: str,
         rebalance_delay_ms: int = 300_000,
         stop_ms: int | None = None,
-        **options: Any,
+        **options: Unpack[DynamicMemberConfig],
     ) -> None:
         if "group_instance_id" in options:
             raise TypeError(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from partage.client.consumer import (
     AssignmentFailedError,
@@ -22,6 +20,7 @@ from partage.client.consumer import (
 )
 from partage.client.errors import ClientError
 from partage.model.topic_partition import TopicPartition
+from partage.recipes.async_support import call_task, run_each
 from partage.recipes.base_processor import (
     LAST_COMMIT_S,
     POLL_MS,
@@ -30,6 +29,7 @@ from partage.recipes.base_processor import (
     log_refused_commit,
     offsets_to_commit,
 )
+from partage.recipes.config import ProcessorConfig
 from partage.recipes.tasks import MakeTask, TaskBatch, TaskState, check_partition_counts
 from partage.recipes.topic_lookup import partitions_of
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Processor(BaseProcessor):
-    """A worker that joins topics; on asyncio, a context manager.
+    """A worker that joins topics; on asyncio, a context manager. Waiting tasks run concurrently.
 
     Partition n of all ``joined`` topics is assigned to one worker, and one task processes its
     records. Each partition of the other ``topics`` has a separate task; these tasks are spread
@@ -54,7 +54,7 @@ class Processor(BaseProcessor):
         joined: Topics with equally many partitions, at least two.
         topics: Other topics.
         commit_interval_ms: Interval of commits.
-        options: Options of `partage.Consumer`; ``auto_offset_reset`` defaults to "earliest".
+        options: Options of the consumer; see `ProcessorConfig`.
 
     Raises:
         ValueError: The topics or the interval are invalid.
@@ -70,12 +70,22 @@ class Processor(BaseProcessor):
         joined: Iterable[str],
         topics: Iterable[str] = (),
         commit_interval_ms: int = 5_000,
-        **options: Any,
+        **options: Unpack[ProcessorConfig],
     ) -> None:
         super().__init__(
-            make_task, joined=joined, topics=topics, commit_interval_ms=commit_interval_ms
+            make_task,
+            joined=joined,
+            topics=topics,
+            commit_interval_ms=commit_interval_ms,
+            options=options,
         )
-        self._consumer = Consumer(bootstrap_servers, **self._options(group_id, options))
+        self._consumer = Consumer(
+            bootstrap_servers,
+            **self._options,
+            group_id=group_id,
+            enable_auto_commit=False,
+            partition_assignment_strategy=[self._assignor],
+        )
 
     @property
     def consumer(self) -> Consumer:
@@ -156,15 +166,8 @@ class Processor(BaseProcessor):
         check_partition_counts(counts)
 
     async def _process(self, records: Records) -> None:
-        """Pass records to their tasks; tasks that wait run concurrently."""
-        work = self._tasks.split_records(records)
-        if len(work) == 1:
-            await _process(work[0])
-        elif work:
-            done = await asyncio.gather(*map(_process, work), return_exceptions=True)
-            for failure in done:
-                if failure is not None:
-                    raise failure
+        """Pass records to their tasks."""
+        await run_each(_process, self._tasks.split_records(records))
 
     # Commits and rebalances.
 
@@ -173,7 +176,7 @@ class Processor(BaseProcessor):
         for slot in slots:
             if slot.uncommitted and not slot.has_failed:
                 with slot.mark_failed_on_error():
-                    await _call(slot.task.flush)
+                    await call_task(slot.task.flush)
         offsets = offsets_to_commit(slots)
         if not offsets:
             return True
@@ -206,12 +209,7 @@ class Processor(BaseProcessor):
 
     async def close_tasks(self, slots: list[TaskState]) -> None:
         """Close all tasks, even if one raises."""
-        done = await asyncio.gather(
-            *(_call(slot.task.close) for slot in slots), return_exceptions=True
-        )
-        for failure in done:
-            if failure is not None:
-                raise failure
+        await run_each(_close, slots)
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Create the tasks of new partitions."""
@@ -256,14 +254,10 @@ async def _process(work: TaskBatch) -> None:
     slot = work.slot
     with slot.mark_failed_on_error():
         for record in work.records:
-            waited_for = slot.task.process(record)
-            if waited_for is not None and inspect.isawaitable(waited_for):
-                await waited_for
+            await call_task(slot.task.process, record)
             slot.mark_done(record)
     work.mark_done()
 
 
-async def _call(call: Callable[[], Awaitable[None] | None]) -> None:
-    waited_for = call()
-    if inspect.isawaitable(waited_for):
-        await waited_for
+async def _close(slot: TaskState) -> None:
+    await call_task(slot.task.close)

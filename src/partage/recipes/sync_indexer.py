@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import msgspec
 
@@ -25,6 +25,7 @@ from partage.client.consumer import (
 from partage.client.consumer.sync_consumer import Consumer
 from partage.client.errors import ClientError
 from partage.model.topic_partition import TopicPartition
+from partage.recipes.config import IndexerConfig
 from partage.recipes.replicas import decode_metadata, encode_commit, merge_position
 from partage.recipes.search_index import (
     Document,
@@ -44,9 +45,9 @@ _RECORDS_MAX: Final = 10_000
 #: Later, replicas of earlier generations are ignored.
 _COMMITS_TO_WAIT_FOR: Final = 3
 
-_OURS: Final = {
-    "group_id": "it is a separate argument",
+_RESERVED: Final = {
     "enable_auto_commit": "positions are stored in the indexes",
+    "auto_commit_interval_ms": "use commit_interval_ms",
     "auto_offset_reset": "records missing in an index are read from the earliest offset",
     "partition_assignment_strategy": "the assignor is built in",
 }
@@ -90,9 +91,9 @@ class RedundantIndexer:
         text: Callable[[Record], str | None] = record_text,
         commit_interval_ms: int = 5_000,
         state_cleanup_delay_ms: int = 600_000,
-        **options: Any,
+        **options: Unpack[IndexerConfig],
     ) -> None:
-        for name, why in _OURS.items():
+        for name, why in _RESERVED.items():
             if name in options:
                 raise TypeError(f"RedundantIndexer does not accept {name}: {why}")
         if commit_interval_ms < 1 or state_cleanup_delay_ms < 0:
@@ -116,10 +117,15 @@ class RedundantIndexer:
             assignor = _ReplicaAssignor(
                 replicas, self._indexes.stored_partitions, self._on_generation
             )
-            settled = {"max_poll_records": _RECORDS_MAX, "auto_offset_reset": "earliest", **options}
-            settled |= {"group_id": group_id, "enable_auto_commit": False}
-            settled |= {"partition_assignment_strategy": [assignor]}
-            self._consumer = Consumer(bootstrap_servers, **settled)
+            options.setdefault("max_poll_records", _RECORDS_MAX)
+            self._consumer = Consumer(
+                bootstrap_servers,
+                **options,
+                group_id=group_id,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                partition_assignment_strategy=[assignor],
+            )
         except BaseException:
             self._indexes.close()
             raise

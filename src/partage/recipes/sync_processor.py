@@ -1,14 +1,15 @@
-"""The blocking `partage.recipes.Processor`."""
+"""A blocking processor that joins topics partition by partition, in a group."""
+
+# Generated from processor.py by tools/generate_sync.py; do not edit.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from partage.client.consumer import (
     AssignmentFailedError,
@@ -29,6 +30,8 @@ from partage.recipes.base_processor import (
     log_refused_commit,
     offsets_to_commit,
 )
+from partage.recipes.config import ProcessorConfig
+from partage.recipes.sync_support import call_task, run_each
 from partage.recipes.tasks import MakeTask, TaskBatch, TaskState, check_partition_counts
 from partage.recipes.topic_lookup import partitions_of_sync
 
@@ -36,13 +39,28 @@ log = logging.getLogger(__name__)
 
 
 class Processor(BaseProcessor):
-    """A worker that joins topics; a context manager, blocking. Tasks run one after the other.
+    """A worker that joins topics; a context manager for code without asyncio.
 
-    See `partage.recipes.Processor` for arguments and exceptions. `stop` may be called from another
-    thread or a signal handler::
+    Partition n of all ``joined`` topics is assigned to one worker, and one task processes its
+    records. Each partition of the other ``topics`` has a separate task; these tasks are spread
+    evenly::
 
         with Processor(servers, "joiner", Join, joined=["clicks", "orders"]) as processor:
             processor.run()
+
+    Offsets of processed records are committed every ``commit_interval_ms``, before partitions are
+    given up, and on `close`. So no record is processed twice unless a worker is lost.
+
+    Args:
+        make_task: Creates the task for a `TaskId`.
+        joined: Topics with equally many partitions, at least two.
+        topics: Other topics.
+        commit_interval_ms: Interval of commits.
+        options: Options of the consumer; see `ProcessorConfig`.
+
+    Raises:
+        ValueError: The topics or the interval are invalid.
+        TypeError, ClientError: As `partage.sync.Consumer`, or an option is reserved.
     """
 
     def __init__(
@@ -54,12 +72,22 @@ class Processor(BaseProcessor):
         joined: Iterable[str],
         topics: Iterable[str] = (),
         commit_interval_ms: int = 5_000,
-        **options: Any,
+        **options: Unpack[ProcessorConfig],
     ) -> None:
         super().__init__(
-            make_task, joined=joined, topics=topics, commit_interval_ms=commit_interval_ms
+            make_task,
+            joined=joined,
+            topics=topics,
+            commit_interval_ms=commit_interval_ms,
+            options=options,
         )
-        self._consumer = Consumer(bootstrap_servers, **self._options(group_id, options))
+        self._consumer = Consumer(
+            bootstrap_servers,
+            **self._options,
+            group_id=group_id,
+            enable_auto_commit=False,
+            partition_assignment_strategy=[self._assignor],
+        )
 
     @property
     def consumer(self) -> Consumer:
@@ -79,14 +107,14 @@ class Processor(BaseProcessor):
         self._consumer.subscribe(self._topics, _Listener(self))
 
     def run(self) -> None:
-        """Process records until `stop`. After a cancelled run, no other run is possible.
+        """Process records until `stop`. After an interrupted run, no other run is possible.
 
         Raises:
             CoPartitioningError: The joined topics no longer have the same number of partitions.
             AssignmentFailedError: The group's leader could not assign for another reason.
             Exception: An exception of a task or of ``make_task``. Records since the last commit are
                 processed again by a later processor.
-            ClientError: As `partage.Consumer.poll`.
+            ClientError: As `partage.sync.Consumer.poll`.
             RuntimeError: A task has failed or could not be created, or a run was interrupted.
         """
         with self._running():
@@ -140,15 +168,8 @@ class Processor(BaseProcessor):
         check_partition_counts(counts)
 
     def _process(self, records: Records) -> None:
-        """Pass records to their tasks; if one fails, the other tasks still get their records."""
-        first: Exception | None = None
-        for work in self._tasks.split_records(records):
-            try:
-                _process(work)
-            except Exception as error:
-                first = first or error
-        if first is not None:
-            raise first
+        """Pass records to their tasks."""
+        run_each(_process, self._tasks.split_records(records))
 
     # Commits and rebalances.
 
@@ -157,7 +178,7 @@ class Processor(BaseProcessor):
         for slot in slots:
             if slot.uncommitted and not slot.has_failed:
                 with slot.mark_failed_on_error():
-                    _call(slot.task.flush)
+                    call_task(slot.task.flush)
         offsets = offsets_to_commit(slots)
         if not offsets:
             return True
@@ -190,14 +211,7 @@ class Processor(BaseProcessor):
 
     def close_tasks(self, slots: list[TaskState]) -> None:
         """Close all tasks, even if one raises."""
-        first: Exception | None = None
-        for slot in slots:
-            try:
-                _call(slot.task.close)
-            except Exception as error:
-                first = first or error
-        if first is not None:
-            raise first
+        run_each(_close, slots)
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Create the tasks of new partitions."""
@@ -205,6 +219,10 @@ class Processor(BaseProcessor):
             self._make_tasks(partitions)
         finally:
             self._pause_incomplete()
+
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Close the tasks of lost partitions without a commit."""
+        self.close_tasks(self._tasks.remove_partitions(partitions))
 
     def _pause_incomplete(self) -> None:
         """Pause the partitions without a task, resume the others."""
@@ -215,10 +233,6 @@ class Processor(BaseProcessor):
                     self._consumer.pause(partition)
                 else:
                     self._consumer.resume(partition)
-
-    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Close the tasks of lost partitions without a commit."""
-        self.close_tasks(self._tasks.remove_partitions(partitions))
 
 
 class _Listener(RebalanceListener):
@@ -242,21 +256,10 @@ def _process(work: TaskBatch) -> None:
     slot = work.slot
     with slot.mark_failed_on_error():
         for record in work.records:
-            if (result := slot.task.process(record)) is not None:
-                _check(result)
+            call_task(slot.task.process, record)
             slot.mark_done(record)
     work.mark_done()
 
 
-def _call(call: Callable[[], object]) -> None:
-    _check(call())
-
-
-def _check(result: object) -> None:
-    """Raise TypeError for an awaitable, which would silently do nothing."""
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise TypeError(
-            "the task has coroutine functions, which only partage.recipes.Processor can await"
-        )
+def _close(slot: TaskState) -> None:
+    call_task(slot.task.close)

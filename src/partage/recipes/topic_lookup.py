@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
+from partage.client.consumer.config import ReaderConfig
+from partage.client.consumer.options import ConsumerOptions
 from partage.client.errors import UnknownTopicError
 from partage.model.topic_partition import TopicPartition
 from partage.wire.types import ZERO_UUID
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
 _AGAIN_S: Final = 0.1
 
 
-def unknown_topic_wait_s(options: Mapping[str, Any]) -> float:
+def unknown_topic_wait_s(options: ReaderConfig) -> float:
     """Return the consumer option ``unknown_topic_wait_ms``, or its default, in seconds."""
-    return float(options.get("unknown_topic_wait_ms", 5_000)) / 1000
+    default_ms = ConsumerOptions().unknown_topic_wait_ms
+    return float(options.get("unknown_topic_wait_ms", default_ms)) / 1000
 
 
 async def partitions_of(consumer: Consumer, topic: str, within_s: float) -> list[TopicPartition]:

@@ -15,6 +15,7 @@ from partage.assignors import (
     protocols_by_name,
     rebalance_protocol,
 )
+from partage.client.consumer.options import ConsumerOptions
 from partage.spark.bounds import SparkOptionError
 from partage.spark.option_values import parse_positive, suggest_name
 
@@ -42,7 +43,7 @@ _JAVA_CLASSES: Final = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-_DEFAULT: Final = ("cooperative-sticky",)
+_DEFAULTS: Final = ConsumerOptions()
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +56,10 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     group_id: str | None = None
     instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    rebalance_timeout_ms: int = 300_000
-    strategy: tuple[str, ...] = _DEFAULT
+    session_timeout_ms: int = _DEFAULTS.session_timeout_ms
+    heartbeat_interval_ms: int = _DEFAULTS.heartbeat_interval_ms
+    rebalance_timeout_ms: int = _DEFAULTS.max_poll_interval_ms
+    strategy: tuple[str, ...] = _DEFAULTS.partition_assignment_strategy
     rack: str | None = None
 
     @property
@@ -139,7 +140,7 @@ def _import_assignor(option: str, name: str) -> type[Assignor]:
 
 def _parse_strategy(text: str | None) -> tuple[str, ...]:
     if text is None:
-        return _DEFAULT
+        return GroupOptions().strategy
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     try:
         assignors = [make_assignor(name) for name in names]

@@ -1,10 +1,8 @@
 """Consumer options: Kafka's names and defaults, invalid values and messages."""
 
-from pathlib import Path
-
 import pytest
 
-from partage.client.consumer.options import option_names, parse_options, parse_reset
+from partage.client.consumer.options import parse_options, parse_reset
 from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST
 from partage.errors import InvalidAddressError, InvalidOptionError, UnknownOptionError
 from partage.sync import Consumer
@@ -101,10 +99,3 @@ def test_parse_reset_earliest_latest_none():
     assert parse_reset("earliest") is TO_EARLIEST
     assert parse_reset("latest") is TO_LATEST
     assert parse_reset("none") is None
-
-
-def test_docs_page_names_every_option():
-    """The options of TLS and SASL are on another page."""
-    page = (Path(__file__).parents[3] / "docs" / "consumer.md").read_text()
-    ours = [name for name in option_names() if not name.startswith(("ssl_", "sasl_", "security_"))]
-    assert [name for name in ours if f"`{name}`" not in page] == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Unpack
 
+from partage.client.consumer.config import ConsumerConfig
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.errors import InvalidOptionError
 from partage.client.consumer.fetch_state_machine import RecordRange
@@ -26,7 +27,7 @@ PartitionLike = TopicPartition | tuple[str, int]
 class BaseConsumer:
     """The base class of `partage.Consumer` and `partage.sync.Consumer`."""
 
-    def __init__(self, bootstrap_servers: str, **options: Any) -> None:
+    def __init__(self, bootstrap_servers: str, **options: Unpack[ConsumerConfig]) -> None:
         ours, client = parse_options(options)
         self._engine = Engine(bootstrap_servers, ours, client)
         self._cursor: RecordCursor | None = None

@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -24,23 +24,21 @@ from partage.assignors import (
     protocols_by_name,
     rebalance_protocol,
 )
+from partage.client.consumer.config import ConsumerConfig, IsolationLevel
 from partage.client.consumer.errors import InvalidOptionError, UnknownOptionError
 from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST, ResetTarget
 from partage.client.options import ClientOptions, RetryPolicy
-from partage.client.security.options import SECURITY_OPTION_NAMES, parse_security_options
-
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
+from partage.client.security.options import (
+    SECURITY_ALIASES,
+    SecurityOptions,
+    parse_security_options,
+)
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a consumer in addition to those of all clients (`ClientOptions`).
 
-    Attributes:
-        metadata_rebalance_delay_ms: Time for which topic changes are collected before the member
-            rejoins because of them. Not a Kafka setting.
-        buffer_bytes_max: Limit of fetched data that is not delivered yet. Not a Kafka setting.
-        unknown_topic_wait_ms: Time after which a poll reports a topic that does not exist. Not a
-            Kafka setting.
+    `ConsumerConfig` documents them; the defaults are here.
     """
 
     group_id: str | None = None
@@ -52,7 +50,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     metadata_rebalance_delay_ms: int = 0
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
-    partition_assignment_strategy: Any = ("cooperative-sticky",)
+    partition_assignment_strategy: Any = ("cooperative-sticky",)  # an AssignmentStrategy
     auto_offset_reset: str = "latest"
     isolation_level: IsolationLevel = "read_uncommitted"
     check_crcs: bool = True
@@ -75,21 +73,15 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return parse_reset(self.auto_offset_reset)
 
 
-#: Options of `ClientOptions`: consumer option name to field name.
-_CLIENT: Final = {
-    "client_id": "client_id",
-    "request_timeout_ms": "request_timeout_ms",
-    "metadata_max_age_ms": "metadata_max_age_ms",
-    "socket_connection_setup_timeout_ms": "connect_timeout_ms",
-    "response_bytes_max": "response_bytes_max",
-}
-_RETRIES: Final = {
+#: Options whose names differ from the fields that they set.
+_RENAMED: Final = {
+    "default_api_timeout_ms": "timeout_ms",
     "retry_backoff_ms": "backoff_ms",
     "retry_backoff_max_ms": "backoff_max_ms",
-    "default_api_timeout_ms": "timeout_ms",
+    "socket_connection_setup_timeout_ms": "connect_timeout_ms",
+    **SECURITY_ALIASES,
 }
-#: Fields of `ClientOptions` that are not options by themselves.
-_NOT_BY_NAME: Final = {"retries", "may_retry_initial_connect", "connect_timeout_ms", "security"}
+_STRUCTS: Final = (ConsumerOptions, ClientOptions, RetryPolicy, SecurityOptions)
 #: Minimum values other than 1.
 _LEAST: Final = {
     "fetch_max_wait_ms": 0,
@@ -105,6 +97,9 @@ _LEAST: Final = {
 def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
     """Validate keyword arguments and return them as consumer and client options.
 
+    Args:
+        given: Options of `ConsumerConfig`; a mapping because they may be wrong.
+
     Raises:
         UnknownOptionError: An option does not exist; the message names the nearest one.
         InvalidOptionError: An option has an invalid value.
@@ -115,17 +110,14 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
     security: dict[str, Any] = {}
     retries: dict[str, Any] = {}
     for name, value in given.items():
-        if name in ConsumerOptions.__struct_fields__:
-            ours[name] = _checked(ConsumerOptions, name, name, value)
-        elif name in _RETRIES:
-            retries[_RETRIES[name]] = _checked(RetryPolicy, name, _RETRIES[name], value)
-        elif name in _names_of_client():
-            field = _CLIENT.get(name, name)
-            clients[field] = _checked(ClientOptions, name, field, value)
-        elif name in SECURITY_OPTION_NAMES:
+        if name not in ConsumerConfig.__annotations__:
+            raise UnknownOptionError(name, _nearest(name))
+        kind, field = _field(name)
+        if kind is SecurityOptions:
             security[name] = value
         else:
-            raise UnknownOptionError(name, _nearest(name))
+            into = {ConsumerOptions: ours, ClientOptions: clients, RetryPolicy: retries}[kind]
+            into[field] = _checked(kind, name, field, value)
     if security:
         clients["security"] = parse_security_options(security)
     if retries:
@@ -141,13 +133,30 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
 
 def option_names() -> list[str]:
     """Return the names of all options, sorted."""
-    ours = ConsumerOptions.__struct_fields__
-    return sorted({*ours, *_RETRIES, *_names_of_client(), *SECURITY_OPTION_NAMES})
+    return sorted(ConsumerConfig.__annotations__)
 
 
-def _names_of_client() -> set[str]:
-    fields = set(ClientOptions.__struct_fields__) - set(_CLIENT.values()) - _NOT_BY_NAME
-    return fields | set(_CLIENT)
+def option_defaults() -> dict[str, Any]:
+    """Return the default of each option."""
+    found = {}
+    for name in ConsumerConfig.__annotations__:
+        kind, field = _field(name)
+        found[name] = getattr(kind(), field)
+    return found
+
+
+def option_type(name: str) -> Any:
+    """Return the type of an option's value, such as ``int`` or ``str | None``."""
+    kind, field = _field(name)
+    return _types(kind)[field]
+
+
+@cache
+def _field(name: str) -> tuple[type[msgspec.Struct], str]:
+    """Return the structure and the field that an option sets."""
+    field = _RENAMED.get(name, name)
+    kind = next(kind for kind in _STRUCTS if field in kind.__struct_fields__)
+    return kind, field
 
 
 def _nearest(name: str) -> str | None:

@@ -14,7 +14,7 @@ SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
 
 #: Names in kafka-python and aiokafka, from the time when PLAIN was the only mechanism.
-_ALIASES: Final = {
+SECURITY_ALIASES: Final = {
     "sasl_plain_username": "sasl_username",
     "sasl_plain_password": "sasl_password",
 }
@@ -27,7 +27,7 @@ _CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
 
 
 class InvalidSecurityOptionError(ValueError):
-    """A TLS or SASL option is unknown, missing, or conflicts with another one."""
+    """A TLS or SASL option is unknown, missing, conflicts with another one, or cannot be used."""
 
 
 class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +68,7 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
     sasl_oauthbearer_ssl_cafile: str | None = None
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check_protocol(self)
         _check_tls(self)
         _check_sasl(self)
@@ -90,7 +91,7 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: The names of all security options, including aliases.
-SECURITY_OPTION_NAMES: Final = frozenset((*SecurityOptions.__struct_fields__, *_ALIASES))
+SECURITY_OPTION_NAMES: Final = frozenset((*SecurityOptions.__struct_fields__, *SECURITY_ALIASES))
 
 
 def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
@@ -103,7 +104,7 @@ def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
     known = SecurityOptions.__struct_fields__
     taken: dict[str, Any] = {}
     for given_name, value in given.items():
-        name = _ALIASES.get(given_name, given_name)
+        name = SECURITY_ALIASES.get(given_name, given_name)
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
@@ -125,6 +126,23 @@ def _given(options: SecurityOptions) -> list[str]:
 _DEFAULTS: Final = tuple(
     field.default for field in msgspec.structs.fields(SecurityOptions)
 )  # Every field has a default
+
+
+_BOOLEANS: Final = tuple(
+    field.name for field in msgspec.structs.fields(SecurityOptions) if field.type is bool
+)
+
+
+def _check_types(options: SecurityOptions) -> None:
+    """Reject texts whose meaning would differ: "false" is true, and a text contains its parts."""
+    for name in _BOOLEANS:
+        if not isinstance(getattr(options, name), bool):
+            raise InvalidSecurityOptionError(f"{name} must be True or False")
+    allowed: Any = options.sasl_oauthbearer_allowed_urls
+    if isinstance(allowed, str):
+        raise InvalidSecurityOptionError(
+            "sasl_oauthbearer_allowed_urls must be a tuple of URLs, not a string"
+        )
 
 
 def _check_protocol(options: SecurityOptions) -> None:

@@ -1,0 +1,136 @@
+"""The options of consumers, typed and documented one by one; see `partage.client.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, TypeAlias
+
+from partage.assignors import Assignor
+from partage.client.config import MembershipConfig, Option
+
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+#: Assignors, or names of Kafka's assignors, in order of preference.
+AssignmentStrategy: TypeAlias = str | Assignor | Iterable[str | Assignor]
+
+
+class ReaderConfig(MembershipConfig, total=False):
+    """The options of a member that reads records, without those of its group and its commits."""
+
+    isolation_level: Annotated[
+        IsolationLevel,
+        Option(
+            "`read_committed` omits records of aborted transactions, and ends before the first "
+            "open transaction",
+            kafka="isolation.level",
+            kip=98,
+        ),
+    ]
+    check_crcs: Annotated[
+        bool, Option("True to verify the checksums of record batches", kafka="check.crcs")
+    ]
+    max_poll_records: Annotated[
+        int,
+        Option(
+            "Most records of one poll; use more with Arrow",
+            kafka="max.poll.records",
+            kip=41,
+            unit="records",
+        ),
+    ]
+    max_partition_fetch_bytes: Annotated[
+        int,
+        Option(
+            "Most data of one partition in one response; a larger batch is returned alone",
+            kafka="max.partition.fetch.bytes",
+            kip=74,
+            unit="bytes",
+        ),
+    ]
+    fetch_max_bytes: Annotated[
+        int,
+        Option("Most data in one response", kafka="fetch.max.bytes", kip=74, unit="bytes"),
+    ]
+    fetch_min_bytes: Annotated[
+        int,
+        Option(
+            "Data for which a broker waits before it responds",
+            kafka="fetch.min.bytes",
+            unit="bytes",
+        ),
+    ]
+    fetch_max_wait_ms: Annotated[
+        int,
+        Option(
+            "Longest time for which a broker waits for `fetch_min_bytes`",
+            kafka="fetch.max.wait.ms",
+            unit="ms",
+        ),
+    ]
+    buffer_bytes_max: Annotated[
+        int,
+        Option("Most data that is fetched ahead, in all partitions together", unit="bytes"),
+    ]
+    unknown_topic_wait_ms: Annotated[
+        int,
+        Option("Time after which a poll reports that a topic does not exist", unit="ms"),
+    ]
+    client_rack: Annotated[
+        str | None,
+        Option("Rack of this client, for rack-aware assignors", kafka="client.rack", kip=881),
+    ]
+    max_poll_interval_ms: Annotated[
+        int,
+        Option(
+            "Longest time between two polls; then the member loses its partitions",
+            kafka="max.poll.interval.ms",
+            kip=62,
+            unit="ms",
+        ),
+    ]
+    metadata_rebalance_delay_ms: Annotated[
+        int,
+        Option(
+            "Time for which topic changes are collected before the member rejoins because of them. "
+            "With 0 it rejoins at once, like Kafka's consumers",
+            unit="ms",
+        ),
+    ]
+
+
+class ConsumerConfig(ReaderConfig, total=False):
+    """The options of `partage.Consumer` and `partage.sync.Consumer`."""
+
+    auto_offset_reset: Annotated[
+        str,
+        Option(
+            "Start position without a valid offset: `latest`, `earliest`, `none`, or "
+            "`by_duration:` with an ISO 8601 duration",
+            kafka="auto.offset.reset",
+            kip=1106,
+        ),
+    ]
+    group_id: Annotated[
+        str | None,
+        Option("The consumer group; without one, use `assign`", kafka="group.id"),
+    ]
+    enable_auto_commit: Annotated[
+        bool,
+        Option(
+            "True to commit the positions periodically, before partitions are revoked, and on "
+            "`close`",
+            kafka="enable.auto.commit",
+        ),
+    ]
+    auto_commit_interval_ms: Annotated[
+        int,
+        Option("Interval of periodic commits", kafka="auto.commit.interval.ms", unit="ms"),
+    ]
+    partition_assignment_strategy: Annotated[
+        AssignmentStrategy,
+        Option(
+            "Assignors, or names of Kafka's assignors, in order of preference. Kafka's default "
+            "prefers `range`",
+            kafka="partition.assignment.strategy",
+            kip=429,
+        ),
+    ]

@@ -41,7 +41,14 @@ class CrashingBroker(ClusterBroker):
         return self.directory.with_suffix(".died")
 
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "cluster.dying", self.point, str(self.flag), GROUP]
+        command = [
+            sys.executable,
+            "-m",
+            "cluster.crashing_broker",
+            self.point,
+            str(self.flag),
+            GROUP,
+        ]
         return command + super().command()[3:]
 
 

@@ -145,7 +145,7 @@ def test_server_with_other_name_is_refused(secure: TlsEnsemble) -> None:
 
 def test_client_without_certificate_is_refused(secure: TlsEnsemble) -> None:
     shown_none = {name: value for name, value in secure.overrides.items() if name != OWN}
-    assert "no ZooKeeper answers" in refusal(secure.servers, shown_none)
+    assert "no ZooKeeper server answers" in refusal(secure.servers, shown_none)
 
 
 def test_tls_is_disabled_by_default() -> None:

@@ -63,6 +63,34 @@ GENERATED = (
             ),
         ),
     ),
+    Generated(
+        "recipes/processor.py",
+        "recipes/sync_processor.py",
+        (
+            (
+                '"""A processor that joins topics partition by partition, in a group."""',
+                '"""A blocking processor that joins topics partition by partition, in a group."""',
+            ),
+            (
+                "joins topics; on asyncio, a context manager. Waiting tasks run concurrently.",
+                "joins topics; a context manager for code without asyncio.",
+            ),
+            ("        async with Processor(", "        with Processor("),
+            ("            await processor.run()", "            processor.run()"),
+            ("After a cancelled run, no", "After an interrupted run, no"),
+            ("As `partage.Consumer`, or", "As `partage.sync.Consumer`, or"),
+            ("As `partage.Consumer.poll`.", "As `partage.sync.Consumer.poll`."),
+            ("    Consumer,\n", ""),
+            (
+                "from partage.client.errors import",
+                "from partage.client.consumer.sync_consumer import Consumer\n"
+                "from partage.client.errors import",
+            ),
+            ("recipes.async_support import", "recipes.sync_support import"),
+            ("import partitions_of", "import partitions_of_sync"),
+            (" partitions_of(self", " partitions_of_sync(self"),
+        ),
+    ),
 )
 
 

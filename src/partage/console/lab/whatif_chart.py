@@ -35,7 +35,7 @@ def check_chart_path(path: Path) -> None:
         CommandError: matplotlib is missing, or the path is not suitable.
     """
     if find_spec("matplotlib") is None:
-        raise CommandError("--picture needs matplotlib: pip install 'partage[demo]'")
+        raise CommandError("--picture needs matplotlib: pip install 'partage[charts]'")
     from matplotlib.backend_bases import FigureCanvasBase
 
     if path.is_dir():

@@ -186,7 +186,7 @@ def print_report(report: RebalancesReport, *, drawn: bool) -> None:
     for picture in report.pictures:
         print(picture)
     if not drawn:
-        note("no pictures: matplotlib is not installed (pip install matplotlib)")
+        note("no pictures: matplotlib is not installed (pip install 'partage[charts]')")
     if report.lost_events:
         note(f"the broker dropped {count(report.lost_events, 'event')}: the figures are too low")
     if report.unread_partitions:

@@ -1,8 +1,8 @@
-"""A consumer's assignment by a group, and its due listener callbacks.
+"""A consumer's assignment by a group: the half of a member that runs on the event loop.
 
-The member core runs on the client's event loop (`Driver`); the user's code runs in another thread.
-After every event, an immutable `DeliverySnapshot` is published for the user's thread. Listener
-callbacks are published as `due_callback` and run when the user polls.
+The member's state machine runs on the client's event loop (`Driver`); the user's code runs in
+another thread. After every event, the deliverable partitions and the due listener callback are
+published to `GroupPolls`, the half of the user's thread.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -20,7 +18,7 @@ import msgspec
 from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.assignment_source import AssignmentSource, AssignmentTarget
-from partage.client.consumer.errors import NothingAssignedError
+from partage.client.consumer.group_polls import DeliverySnapshot, GroupPolls
 from partage.client.consumer.metadata_watcher import MetadataWatcher
 from partage.client.consumer.protocol_handler import ConsumerProtocolHandler, ProtocolAction
 from partage.client.errors import ClientError
@@ -37,13 +35,11 @@ from partage.client.group.errors import (
 from partage.client.group.offset_committer import OffsetCommitter
 from partage.client.group.offsets import NO_MEMBER, Offsets, fetch_committed
 from partage.member.events import (
-    CallbackCompleted,
     CommitRejected,
     DrainRequested,
     Event,
     LeaveRequested,
     MetadataChanged,
-    Polled,
     SubscriptionChanged,
 )
 from partage.member.member import CommitIdentity
@@ -69,19 +65,13 @@ log = logging.getLogger(__name__)
 
 _COMMIT_POLL_S: Final = 0.02
 _SNAPSHOT_INTERVAL_S: Final = 1.0
-_POLL_EVENT_INTERVAL_MS: Final = 500
-
-
-class DeliverySnapshot(msgspec.Struct, frozen=True):
-    """The partitions that may be delivered, as of ``taken_ms``; it is void when it is too old."""
-
-    deliverable: frozenset[tuple[str, int]]
-    taken_ms: int
-    session_ends_ms: int | None
 
 
 class GroupAssignment(AssignmentSource):
-    """The assignment of one group member. Methods run on the event loop unless stated otherwise."""
+    """The assignment of one group member.
+
+    Methods run on the event loop, except those of polls, which `GroupPolls` implements.
+    """
 
     def __init__(
         self,
@@ -108,37 +98,28 @@ class GroupAssignment(AssignmentSource):
         self._coordinator = CoordinatorClient(cluster, settings.group_id)
         retries = cluster.options.retries
         self._commits = OffsetCommitter(self._coordinator, settings.group_id, retries, self)
-        self._snapshot = DeliverySnapshot(frozenset(), 0, None)
+        self._polls = GroupPolls(settings, self._loop, self._handle)
         self._owned: frozenset[tuple[str, int]] = frozenset()
         #: For each owned partition, a number that is new each time the partition is assigned.
         self.ownership_epochs: dict[tuple[str, int], int] = {}
         self._last_ownership_epoch = 0
-        self._errors: deque[Exception] = deque()
-        self._failure: MemberFailedError | None = None
-        self._lookup_error: ClientError | None = None  # raised once, by the next poll
         self._left = asyncio.Event()
         self._left.set()
-        self._poll_ended_ms = self._poll_event_ms = now_ms()
-        self._is_polling = False
-        self._is_member = False
         self._is_subscribing = False  # True until the pattern was matched for the first time
-        self.is_draining = False
         self._watcher = MetadataWatcher(cluster, self._topics_changed, self._partitions_changed)
         self._protocol = ConsumerProtocolHandler(
             embedding, cluster, self._coordinator, settings.group_id, self._watcher
         )
-        self._due: CallListener | None = None  # written on the event loop only
         self._next_due: CallListener | None = None
-        self._called = -1  # serial of the last completed callback; used by the user's thread only
         self._driver.start_task(self._refresh_snapshot())
 
-    # User requests. On the event loop.
+    # User requests.
 
     async def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
         """Subscribe to topics, or to those that match a pattern."""
-        self._failure = None
-        self._is_member = True
-        self.is_draining = False
+        self._polls.failure = None
+        self._polls.is_member = True
+        self._polls.is_draining = False
         self._left.clear()
         self._watcher.subscribe(topics, pattern)
         self._is_subscribing = pattern is not None
@@ -157,8 +138,8 @@ class GroupAssignment(AssignmentSource):
 
         It never blocks, so any thread or signal handler may call it.
         """
-        self.is_draining, self._is_subscribing = True, False
-        self._handle_soon(DrainRequested(at_ms=now_ms(), reason=reason))
+        self._polls.is_draining, self._is_subscribing = True, False
+        self._polls.handle_soon(DrainRequested(at_ms=now_ms(), reason=reason))
 
     @property
     def topics(self) -> frozenset[str]:
@@ -180,75 +161,30 @@ class GroupAssignment(AssignmentSource):
 
     def on_poll(self) -> None:
         """Note that the user polls; raise pending errors."""
-        if not self._is_polling:
-            self._is_polling = True
-            self._send_polled(is_waiting=True)
-        if self._failure is not None:
-            raise self._failure
-        trouble, self._lookup_error = self._lookup_error, None
-        if trouble is not None:
-            raise trouble
-        if self._errors:
-            raise self._errors.popleft()
-        if not self._is_member and not self.is_draining and self.target.is_empty():
-            raise NothingAssignedError
+        self._polls.on_poll(has_partitions=not self.target.is_empty())
 
     def on_poll_return(self) -> None:
         """Note that the poll returns; ``max_poll_interval_ms`` counts from now."""
-        self._poll_ended_ms = now_ms()
-        if self._is_polling:
-            self._is_polling = False
-            self._send_polled(is_waiting=False)
+        self._polls.on_poll_return()
 
     def on_next_record(self) -> None:
-        """Note that a record loop delivers its next record, which counts as a poll.
-
-        To limit the load on the event loop, only some of these polls are passed on to the core.
-        """
-        if self._is_polling:
-            self.on_poll_return()
-            return
-        self._poll_ended_ms = now_ms()
-        if self._poll_ended_ms - self._poll_event_ms > _POLL_EVENT_INTERVAL_MS:
-            self._send_polled(is_waiting=True)
-            self._send_polled(is_waiting=False)
-
-    def _send_polled(self, *, is_waiting: bool) -> None:
-        self._poll_event_ms = now_ms()
-        self._handle_soon(Polled(at_ms=self._poll_event_ms, is_in_poll=is_waiting))
-
-    def _handle_soon(self, event: Event) -> None:
-        with suppress(RuntimeError):  # the event loop was closed
-            self._loop.call_soon_threadsafe(self._driver.handle, event)
+        """Note that a record loop delivers its next record, which counts as a poll."""
+        self._polls.on_next_record()
 
     @property
     def due_callback(self) -> CallListener | None:
         """The listener callback to run now, or None. A newer one may replace it at any time."""
-        due = self._due
-        return None if due is None or due.serial == self._called else due
+        return self._polls.due_callback
 
     def callback_done(self, call: CallListener) -> None:
         """Note that a listener callback has run, with or without an error."""
-        self._called = call.serial
-        self._handle_soon(CallbackCompleted(at_ms=now_ms(), serial=call.serial))
+        self._polls.callback_done(call)
 
     def may_deliver(self, partition: TopicPartition) -> bool:
         """True if records of the partition may be delivered, as far as is known locally."""
-        if not self._is_member:
-            return True
-        standing = self._snapshot
-        if tuple(partition) not in standing.deliverable:
-            return False
-        at_ms, settings = now_ms(), self.settings
-        if at_ms - standing.taken_ms >= settings.session_timeout_ms:
-            return False  # The event loop did not run for a session; it must check first.
-        if standing.session_ends_ms is not None and at_ms >= standing.session_ends_ms:
-            return False
-        longest_ms = settings.max_poll_interval_ms
-        away_ms = 0 if self._is_polling else at_ms - self._poll_ended_ms
-        return longest_ms is None or away_ms < longest_ms
+        return self._polls.may_deliver(partition)
 
-    # Offsets. On the event loop.
+    # Offsets.
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the group's committed offsets."""
@@ -267,7 +203,7 @@ class GroupAssignment(AssignmentSource):
     def identity(self) -> CommitIdentity | None:
         """The identity for a commit; None while the coordinator would refuse commits."""
         identity = self._ownership.commit_identity
-        if identity is None and not self._is_member:
+        if identity is None and not self._polls.is_member:
             return NO_MEMBER  # A consumer with manual assignment, or one that has left the group.
         return identity
 
@@ -306,7 +242,7 @@ class GroupAssignment(AssignmentSource):
 
     def on_commit_fenced(self, identity: CommitIdentity, code: ErrorCode) -> str:
         """Handle a commit that the coordinator refused as fenced; return the reason as text."""
-        why = fenced_commit_reason(code, self.settings, now_ms() - self._poll_ended_ms)
+        why = fenced_commit_reason(code, self.settings, now_ms() - self._polls.poll_ended_ms)
         generation, member_id = identity.generation, identity.member_id
         self._driver.handle(
             CommitRejected(at_ms=now_ms(), generation=generation, member_id=member_id, error=code)
@@ -315,10 +251,9 @@ class GroupAssignment(AssignmentSource):
 
     def commit_refusal_reason(self) -> str:
         """Return the reason why no commit is possible now."""
-        if self._failure is not None:
-            return str(self._failure)
-        away_ms = 0 if self._is_polling else now_ms() - self._poll_ended_ms
-        return not_in_generation_reason(self.settings, away_ms)
+        if self._polls.failure is not None:
+            return str(self._polls.failure)
+        return not_in_generation_reason(self.settings, self._polls.ms_since_poll)
 
     # Actions of the member core.
 
@@ -337,7 +272,7 @@ class GroupAssignment(AssignmentSource):
                 )
                 self._raise(kind(reason))
             case ReportFatalError(error=error, reason=reason):
-                self._failure = MemberFailedError(self.settings.group_id, error, reason)
+                self._polls.failure = MemberFailedError(self.settings.group_id, error, reason)
                 self.target.wake()
             case LeftGroup():
                 self._on_left()
@@ -348,22 +283,25 @@ class GroupAssignment(AssignmentSource):
             return
         self._publish_owned()  # First remove all partitions, before the user may assign some.
         self._watcher.stop()
-        self._due = None  # At most a callback without partitions is dropped.
-        self._is_member = False
+        self._polls.due = None  # At most a callback without partitions is dropped.
+        self._polls.is_member = False
         self._left.set()
 
     def _on_lookup_error(self, error: ClientError | None) -> None:
-        self._lookup_error = error
+        self._polls.lookup_error = error
         self.target.wake()
 
     def _raise(self, error: Exception) -> None:
-        self._errors.append(error)
+        self._polls.errors.append(error)
         self.target.wake()
 
     async def _handle_protocol_action(self, action: ProtocolAction) -> None:
         event = await self._protocol.handle(action, self._ownership)
         if event is not None:
             self._driver.handle(event)
+
+    def _handle(self, event: Event) -> None:
+        self._driver.handle(event)
 
     # Changes.
 
@@ -379,7 +317,7 @@ class GroupAssignment(AssignmentSource):
     def _on_event_handled(self) -> None:
         """Publish the deliverable partitions and the owned partitions after each event."""
         link = self._ownership.membership.link
-        self._snapshot = DeliverySnapshot(
+        self._polls.snapshot = DeliverySnapshot(
             self._ownership.deliverable, now_ms(), link.session_deadline_ms
         )
         self._publish_owned()
@@ -399,15 +337,15 @@ class GroupAssignment(AssignmentSource):
 
     def _publish_due(self) -> None:
         if self._next_due is not None:
-            self._due, self._next_due = self._next_due, None
-        due = self._due
+            self._polls.due, self._next_due = self._next_due, None
+        due = self._polls.due
         if (
             due is not None
             and due.callback is ListenerCallback.REVOKED
             and self._ownership.has_lost_partitions
         ):
             # The session ended before the user polled: too late to revoke, the partitions are lost.
-            self._due = msgspec.structs.replace(due, callback=ListenerCallback.LOST)
+            self._polls.due = msgspec.structs.replace(due, callback=ListenerCallback.LOST)
 
     async def _refresh_snapshot(self) -> None:
         """Refresh the snapshot regularly.

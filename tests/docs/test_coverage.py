@@ -1,4 +1,4 @@
-"""The page on coverage names tests that exist, and leaves no behaviour without one unsaid."""
+"""docs/coverage.md names only existing tests, and names one or "not yet" for each behaviour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "coverage.md"
 
 HEADER = ("behaviour", "asked for by", "shown by")
 NOT_YET = "not yet"
-#: The stories that `coordinator/test_scenarios` runs, each under the name of its file.
+#: The stories that `coordinator/test_scenarios` runs, named by their files.
 STORIES = ("coordinator/scenarios/", "member/scenarios/")
 CELL_EDGE = re.compile(r"(?<!\\)\|")
 CODE = re.compile(r"`([^`]+)`")
@@ -24,7 +24,7 @@ TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
 
 
 class Entry(NamedTuple):
-    """A row of the page."""
+    """A row of docs/coverage.md."""
 
     behaviour: str
     asked_by: str
@@ -32,12 +32,12 @@ class Entry(NamedTuple):
 
     @property
     def shown(self) -> list[str]:
-        """What is named as showing it: tests, stories, targets, questions of the benchmarks."""
+        """Names of the tests, scenarios, make targets and benchmarks of the row."""
         return CODE.findall(self.shown_by)
 
 
 def entries() -> Iterator[Entry]:
-    """The rows of all tables of the page, the headers left out."""
+    """Yield the rows of all tables, without headers."""
     for line in PAGE.read_text().splitlines():
         if line.startswith("|"):
             cells = [cell.strip() for cell in CELL_EDGE.split(line)[1:-1]]
@@ -52,7 +52,7 @@ SHOWN = sorted({name for entry in ENTRIES for name in entry.shown})
 
 @cache
 def collected_in(path: Path) -> frozenset[str]:
-    """The names under which pytest collects what a file holds: functions, methods, classes."""
+    """Return the names that pytest collects from a file: functions, methods, classes."""
     return frozenset(_collected(ast.parse(path.read_text()).body))
 
 
@@ -64,7 +64,7 @@ def _collected(body: list[ast.stmt], within: str = "") -> Iterator[str]:
             case ast.ClassDef(name=name, body=inner) if name.startswith("Test"):
                 yield from _collected(inner, f"{name}::")
             case ast.Assign(targets=[ast.Name(id=name)]) if name.startswith("Test"):
-                yield name  # a state machine's: TestThis = This.TestCase
+                yield name  # of a state machine: TestThis = This.TestCase
 
 
 @cache
@@ -73,7 +73,7 @@ def targets() -> frozenset[str]:
 
 
 def is_there(name: str) -> bool:
-    """Whether a test, a story, a target or a benchmark of this name exists."""
+    """True if a test, scenario, make target or benchmark of this name exists."""
     place, _, function = name.partition("::")
     if function:
         path = TESTS / place
@@ -86,15 +86,15 @@ def is_there(name: str) -> bool:
     return name.startswith(STORIES) and name.endswith(".txt") and (TESTS / name).is_file()
 
 
-def test_what_is_named_exists() -> None:
+def test_named_tests_exist() -> None:
     assert [name for name in SHOWN if not is_there(name)] == []
 
 
-def test_what_does_not_exist_is_noticed() -> None:
+def test_missing_names_are_detected() -> None:
     for name in (
         "docs/test_coverage.py::test_nothing",
         "docs/test_coverage.py::is_there",
-        "docs/test_nothing.py::test_what_is_named_exists",
+        "docs/test_nothing.py::test_named_tests_exist",
         "conftest.py::pytest_addoption",
         "coordinator/scenarios/00_nothing.txt",
         "docs/test_coverage.py",
@@ -102,23 +102,23 @@ def test_what_does_not_exist_is_noticed() -> None:
         "bench/nothing.py",
     ):
         assert not is_there(name), name
-    assert is_there("docs/test_coverage.py::test_what_does_not_exist_is_noticed")
+    assert is_there("docs/test_coverage.py::test_missing_names_are_detected")
 
 
-def test_every_row_names_who_asks_and_what_shows_it() -> None:
+def test_each_row_names_source_and_test() -> None:
     assert len(ENTRIES) > 100
     assert [entry for entry in ENTRIES if not (entry.behaviour and entry.asked_by)] == []
     assert [entry for entry in ENTRIES if not (entry.shown or NOT_YET in entry.shown_by)] == []
 
 
-def test_every_table_has_the_same_columns() -> None:
-    """A table with others would be passed over by whoever looks for what is not yet shown."""
+def test_tables_have_the_same_columns() -> None:
+    """A table with other columns would be skipped by the other tests of this file."""
     lines = PAGE.read_text().splitlines()
     heads = [above for above, line in pairwise(lines) if line == "|---|---|---|"]
     assert {head.strip("| ") for head in heads} == {" | ".join(HEADER)}
     assert len(heads) == sum(line.startswith("|--") for line in lines)
 
 
-def test_no_behaviour_stands_there_twice() -> None:
+def test_behaviours_are_unique() -> None:
     said = [entry.behaviour for entry in ENTRIES]
     assert sorted(said) == sorted(set(said))

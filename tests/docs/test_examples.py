@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: The address that the examples use; each run puts its own broker's there.
 ADDRESS = "127.0.0.1:9092"
-#: Commands that are tried elsewhere: installation in interop, the main job by CI itself, the
-#: own start of broker and page by tests of the console.
+#: Commands that other tests run: installation in interop, the main job in CI, the
+#: start of broker and web page in tests of the console.
 ELSEWHERE = re.compile(
     r"^(make|pip install|git clone|partage (broker|web)|source|python -m bench)\b"
 )
@@ -48,7 +48,7 @@ def address():
 
 
 @pytest.mark.parametrize("text", blocks("python"))
-def test_python(text, address, tmp_path):
+def test_python_example_runs(text, address, tmp_path):
     script = tmp_path / "test_example.py"
     script.write_text(text.replace(ADDRESS, address))
     command = [sys.executable, str(script)]
@@ -59,7 +59,7 @@ def test_python(text, address, tmp_path):
 
 
 @pytest.mark.parametrize("text", blocks("console"))
-def test_console(text, address, tmp_path):
+def test_console_example_runs(text, address, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in re.findall(r"^\$ (.*?)(?:\s+#.*)?$", text, re.MULTILINE):
         if ELSEWHERE.match(command):

@@ -10,10 +10,10 @@ from partage.assignors.page import page as assignors_page
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_differences_are_those_that_interop_checks():
+def test_differences_page_matches_interop_table():
     assert differences.as_markdown() in (DOCS / "differences.md").read_text()
 
 
-def test_the_assignors_do_what_their_pictures_show():
+def test_assignor_pictures_match_assignors():
     """Otherwise: ``python -m partage.assignors.page > docs/assignors.md``."""
     assert (DOCS / "assignors.md").read_text() == assignors_page()

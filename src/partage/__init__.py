@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from partage.model.version import VERSION
+
 if TYPE_CHECKING:
     from partage import errors
     from partage.client.config import MembershipConfig
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from partage.client.security.tokens import Token
     from partage.model.topic_partition import TopicPartition
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Batch",

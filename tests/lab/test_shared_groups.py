@@ -8,7 +8,7 @@ from partage.lab import history
 from partage.lab.brokers.broker import Broker
 from partage.lab.brokers.cluster_membership import ZK_PATHS
 from partage.lab.brokers.shared_store import SharedStore
-from partage.lab.runner import draw_scenario
+from partage.lab.runner import draw_scenario, execute_plan
 from partage.lab.world import World
 from partage.store.zk_schema import StateDoc, decode
 
@@ -31,7 +31,7 @@ def stable_world(**more: int) -> World:
         "zookeeper_delay_max_ms": 20,
     } | more
     world = World(draw_scenario(7, kept=(), changes=changes))
-    world.run()
+    execute_plan(world)
     assert world.members()[0].core.owned
     return world
 
@@ -63,7 +63,7 @@ def test_killed_broker_owns_until_session_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = coordinator_of(world)
-    monkeypatch.setattr(world, "schedule_restart", lambda broker: None)
+    monkeypatch.setattr(world, "schedule_restart", lambda start: None)
     killed.die("killed")
     world.clock.run(TIMEOUT_MS // 2)
     assert world.coordinator() is None
@@ -80,9 +80,9 @@ def test_failed_shard_reloads_on_same_broker(world: World) -> None:
     assert loads(world)[-1].epoch == last.epoch + 1
 
 
-def test_log_merges_after_merges_every_entries() -> None:
-    assert merged(stable_world(merges_every=1_000)) == 0
-    assert merged(stable_world(merges_every=3)) > 3
+def test_log_merges_after_entries_per_merge() -> None:
+    assert merged(stable_world(entries_per_merge=1_000)) == 0
+    assert merged(stable_world(entries_per_merge=3)) > 3
 
 
 def merged(world: World) -> int:
@@ -111,15 +111,15 @@ def test_owned_shards_without_log_are_released(
 ) -> None:
     world = stable_world(shards=2)
     first, second = world.brokers
-    monkeypatch.setattr(world, "schedule_restart", lambda broker: None)
+    monkeypatch.setattr(world, "schedule_restart", lambda start: None)
     second.die("killed")
     world.clock.run(2 * TIMEOUT_MS)
-    place = first._membership
-    assert place is not None
-    assert sorted(place.owned_logs) == [0, 1]
+    membership = first._membership
+    assert membership is not None
+    assert sorted(membership.owned_logs) == [0, 1]
     for shard in (0, 1):
-        place._resign(shard)
+        membership._resign(shard)
     second.start()
     world.clock.run(TIMEOUT_MS)
-    hosts = [world.active_host(shard) for shard in (0, 1)]
-    assert {host and host.broker.broker_id for host in hosts} == {1, 2}
+    owners = [world.shard_owner(shard) for shard in (0, 1)]
+    assert {owner and owner.broker_id for owner in owners} == {1, 2}

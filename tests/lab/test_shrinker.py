@@ -60,7 +60,7 @@ def test_shrink_tries_one_broker_first(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = first_with_kills(lambda options: options.brokers > 1)
     small = shrinker.shrink(whole.seed)
     assert looked_at[1].options.brokers == small.options.brokers == 1
-    alone = whole.options.steps + whole.options.deletions + whole.options.standstills
+    alone = whole.options.steps + whole.options.deletions + whole.options.machine_stalls
     assert len(looked_at[1].steps) == alone < len(whole.plan)
     (kill,) = small.steps
     assert kill in kills(whole)

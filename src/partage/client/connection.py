@@ -12,7 +12,6 @@ from typing import Self, cast
 
 import msgspec
 
-from partage import __version__
 from partage.client.addresses import Address
 from partage.client.errors import (
     BrokerResponseError,
@@ -39,6 +38,7 @@ from partage.client.security.tls import (
 )
 from partage.client.security.tls_probe import PROBE_TIMEOUT_MS, speaks_tls
 from partage.model.errors import ErrorCode
+from partage.model.version import VERSION
 from partage.wire.api import AnyApi, Api, Req, Res
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
 from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _negotiate_versions(self, timeout_ms: int) -> None:
         """Negotiate API versions. A broker that does not support ours names its own (KIP-511)."""
         asked = ApiVersionsRequest(
-            client_software_name="partage-python", client_software_version=__version__
+            client_software_name="partage-python", client_software_version=VERSION
         )
         # v3 rather than v4: they differ only in values that old clients could not read
         # (KAFKA-17011).

@@ -10,22 +10,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
 from partage.lab.clients.consumer import ConsumerProcess
-from partage.lab.clients.rogue_client import MEMBERLESS_GROUP, RogueClient
+from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.history import RuleViolationError
+from partage.lab.names import MEMBERLESS_GROUP
 from partage.lab.options import IN_FLIGHT_MAX_MS
+from partage.lab.world import World
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-
-if TYPE_CHECKING:
-    from partage.lab.world import World
 
 _POLL_INTERVAL_MS: Final = 1_000
 _QUIET_MS: Final = 6_000

@@ -30,7 +30,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     partitions_t: _PositiveInt
     partitions_u: _PositiveInt
     assignors: Literal["cooperative-sticky", "range", "sticky", "roundrobin", "mixed"]
-    version_cap: _Count  # how far clients may stay below the newest version of each API
+    # number of versions by which clients may stay below the newest one of each API
+    versions_below_newest_max: _Count
     session_timeout_ms: _Timeout
     rebalance_timeout_ms: _Timeout
     heartbeat_interval_ms: _Interval
@@ -44,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retention_check_ms: _Interval
     segment_bytes: Annotated[int, msgspec.Meta(ge=1_000, le=2**31 - 1)]
     delay_max_ms: _Delay
-    splits: _Share
+    frame_split_share: _Share  # share of the frames that arrive in pieces
     disk_delay_ms: _Delay
     produce_every_ms: _Interval
     safety_ms: _Timeout
@@ -56,11 +57,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     shards: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
     zookeeper_timeout_ms: _Timeout = 6_000
     zookeeper_delay_max_ms: _Delay = 0
-    merges_every: _Interval = 64  # log entries of one broker between merges of a shared log
+    entries_per_merge: _Interval = 64  # log entries of one broker between merges of a shared log
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
     deletions: _Count = 0  # deletions of a topic without readers, for which offsets are committed
-    standstills: _Count = 0  # pauses of the whole machine
+    machine_stalls: _Count = 0  # pauses of the whole machine
 
     def group_settings(self) -> GroupSettings:
         """Return the group settings of the brokers."""
@@ -220,8 +221,8 @@ def build_scenario(
         Random(f"cluster {seed}"), Random(f"producers {seed}"), options, kinds
     )
     deletions = Random(f"tombstones {seed}").choice((0, 0, 0, 1, 2, 4))
-    standstills = Random(f"standstills {seed}").choice((0, 0, 0, 0, 0, 1, 3))
-    options = msgspec.structs.replace(options, deletions=deletions, standstills=standstills)
+    machine_stalls = Random(f"standstills {seed}").choice((0, 0, 0, 0, 0, 1, 3))
+    options = msgspec.structs.replace(options, deletions=deletions, machine_stalls=machine_stalls)
     if changes:
         options = _apply_changes(options, changes, kinds)
     options = _with_minimum_timeouts(options, changes or {})
@@ -232,7 +233,7 @@ def build_scenario(
     rng = Random(f"deletions plan {seed}")
     plan += _plan(rng, kinds.topics, options.deletions, options.safety_ms)
     rng = Random(f"standstills plan {seed}")
-    plan += _plan(rng, kinds.machine, options.standstills, options.safety_ms)
+    plan += _plan(rng, kinds.machine, options.machine_stalls, options.safety_ms)
     plan = tuple(sorted(plan, key=lambda step: step.at_ms))
     if kept is not None:
         kept = tuple(sorted(set(kept)))
@@ -260,7 +261,7 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
         assignors=pick(
             ("cooperative-sticky", "cooperative-sticky", "range", "sticky", "roundrobin", "mixed")
         ),
-        version_cap=pick((0, 0, 2, 9)),
+        versions_below_newest_max=pick((0, 0, 2, 9)),
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms,
         heartbeat_interval_ms=pick((min(session_ms, rebalance_ms) // 3, 1_000)),
@@ -274,7 +275,7 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
         retention_check_ms=pick((5_000, 600_000)),
         segment_bytes=pick((1_500, 6_000, 1 << 20)),
         delay_max_ms=pick((0, 2, 30, 300)),
-        splits=pick((0.0, 0.0, 0.2)),
+        frame_split_share=pick((0.0, 0.0, 0.2)),
         disk_delay_ms=pick((0, 2, 30)),
         produce_every_ms=pick((400, 1_500)),
         safety_ms=safety_ms,
@@ -301,7 +302,7 @@ def _draw_cluster_options(
         cluster_steps=options.safety_ms // rng.choice((2_000, 4_000, 8_000)),
         cluster_kinds=tuple(kind for kind in kinds.cluster if rng.random() < 0.5)
         or kinds.cluster[:1],
-        merges_every=rng.choice((3, 10, 64)),
+        entries_per_merge=rng.choice((3, 10, 64)),
     )
 
 

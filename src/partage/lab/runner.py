@@ -5,15 +5,16 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
 
 from partage.lab.checkers import attach_checkers
-from partage.lab.faults import KINDS
-from partage.lab.history import RuleViolationError
+from partage.lab.faults import DEFERRED, FAULTS, KINDS
+from partage.lab.history import Incident, RuleViolationError
 from partage.lab.liveness import check_liveness
-from partage.lab.options import Scenario, build_scenario
+from partage.lab.options import PlanStep, Scenario, build_scenario
 from partage.lab.world import World
 
 #: The rule name for failed assertions, including those of the state machines.
@@ -46,6 +47,27 @@ def draw_scenario(
     return build_scenario(seed, KINDS, kept, changes)
 
 
+def execute_plan(world: World) -> None:
+    """Start a world, inject the faults of its plan, and run it to the end of the fault phase."""
+    world.start()
+    begin_ms = world.now_ms
+    for step in world.scenario.steps:
+        world.clock.run(max(0, begin_ms + step.at_ms - world.now_ms))
+        _inject_fault(world, step)
+    world.clock.run(max(0, begin_ms + world.options.safety_ms - world.now_ms))
+
+
+def _inject_fault(world: World, step: PlanStep) -> None:
+    before = len(world.history.entries)
+    if FAULTS[step.kind](world, Random(step.draw)):
+        detail = "takes effect at the next matching operation"
+        if step.kind not in DEFERRED:
+            world.count_fault(step.kind)
+            detail = ""
+        incident = Incident(at_ms=world.now_ms, what=step.kind, detail=detail)
+        world.history.entries.insert(before, incident)
+
+
 def run_scenario(drawn: Scenario) -> tuple[World, Verdict]:
     """Run a scenario.
 
@@ -56,7 +78,7 @@ def run_scenario(drawn: Scenario) -> tuple[World, Verdict]:
     attach_checkers(world.history, world.settings)
     verdict = Verdict(seed=drawn.seed, command=drawn.rerun_command())
     try:
-        world.run()
+        execute_plan(world)
         check_liveness(world)
     except RuleViolationError as violation:
         verdict.rule, verdict.story = violation.rule, violation.description

@@ -27,14 +27,14 @@ _SIMPLEST_VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "has_second_group": (False,),
     "producers": (1,),
     "static_share": (0.0,),
-    "splits": (0.0,),
+    "frame_split_share": (0.0,),
     "delay_max_ms": (0,),
     "disk_delay_ms": (0,),
     "zookeeper_delay_max_ms": (1,),
-    "merges_every": (64,),
+    "entries_per_merge": (64,),
     "deletions": (0,),
-    "standstills": (0,),
-    "version_cap": (0,),
+    "machine_stalls": (0,),
+    "versions_below_newest_max": (0,),
     "partitions_t": (1,),
     "partitions_u": (1,),
     "initial_rebalance_delay_ms": (0,),
@@ -48,7 +48,7 @@ _SIMPLEST_VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "assignors": ("cooperative-sticky",),
 }
 #: Options without effect on a single broker.
-_CLUSTER_ONLY_OPTIONS: Final = ("shards", "zookeeper_delay_max_ms", "merges_every")
+_CLUSTER_ONLY_OPTIONS: Final = ("shards", "zookeeper_delay_max_ms", "entries_per_merge")
 
 
 class NothingToShrinkError(ValueError):

@@ -46,7 +46,7 @@ class ClusterMembership:
     """The cluster membership of one broker process; ``holders`` has one entry for each shard.
 
     After the process died, ``when_awake`` must drop all calls. A log is merged when it asks for it,
-    which is rare in a world, and after every ``merges_every``-th entry.
+    which is rare in a world, and after every ``entries_per_merge``-th entry.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ClusterMembership:
         holders: Sequence[ShardOwner],
         timeout_ms: int,
         when_awake: WhenAwake,
-        merges_every: int | None = None,
+        entries_per_merge: int | None = None,
     ) -> None:
         self.owned_logs: dict[int, SharedLog] = {}
         self._servers = servers
@@ -65,7 +65,7 @@ class ClusterMembership:
         self._owners = holders
         self._timeout_ms = timeout_ms
         self._when_awake = when_awake
-        self._merges_every = merges_every
+        self._entries_per_merge = entries_per_merge
         self._appended = 0
         self._ownership_lock = SimLock()
         self._changed: SimFuture[None] = SimFuture()
@@ -255,7 +255,7 @@ class ClusterMembership:
 
     def _is_merge_due(self, log: SharedLog) -> bool:
         self._appended += 1
-        every = self._merges_every
+        every = self._entries_per_merge
         return log.needs_merge or (every is not None and self._appended % every == 0)
 
     async def _flush(self, gatherer: WriteBatcher) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from partage.lab.brokers.log_maintenance import RELOAD_AFTER_MS
+from partage.lab.brokers.shell import BrokerShell
 from partage.lab.brokers.storage import Storage
 from partage.lab.environment.disk import PowerLossError
 from partage.log.errors import DamagedLogError
@@ -15,9 +16,6 @@ from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.types import Buffer
 
-if TYPE_CHECKING:
-    from partage.lab.brokers.broker import Broker
-
 _EVERYTHING: Final = 1 << 40
 
 
@@ -26,7 +24,7 @@ class LocalStore:
 
     epoch: Final = 0
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerShell) -> None:
         self._broker = broker
 
     @property

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from partage.lab.brokers.shell import BrokerShell
 from partage.lab.environment.disk import PowerLossError
 from partage.lab.history import RuleViolationError
 from partage.log.errors import DamagedLogError
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-
-if TYPE_CHECKING:
-    from partage.lab.brokers.broker import Broker
 
 #: Delay before a log is opened again after a failure.
 RELOAD_AFTER_MS: Final = 500
@@ -20,7 +18,7 @@ RELOAD_AFTER_MS: Final = 500
 class LogMaintenance:
     """Opens partitions, reopens them after failures, and compacts the coordinator's log."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerShell) -> None:
         self._broker = broker
         self._reopening: set[tuple[str, int]] = set()
 
@@ -63,7 +61,7 @@ class LogMaintenance:
 
     def compact(self) -> bool:
         """Compact the coordinator's log. Return False if there is nothing to compact."""
-        if self._broker.storage is None or self._broker.is_paused or self._broker.shard is None:
+        if self._broker.storage is None or self._broker.is_paused:
             return False
         partition = self._broker.storage.partitions.get((OFFSETS_TOPIC, 0))
         if partition is None:  # the state of groups is in ZooKeeper

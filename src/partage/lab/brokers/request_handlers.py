@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Final
 
+from partage.lab.brokers.log_maintenance import LogMaintenance
+from partage.lab.brokers.server_connection import ServedRequest
+from partage.lab.brokers.shell import BrokerShell
+from partage.lab.brokers.storage import Storage
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchPartitionResult, FetchResponse, FetchTopicResult
@@ -14,17 +19,20 @@ from partage.wire.apis.produce import (
     ProduceTopicResult,
 )
 
-if TYPE_CHECKING:
-    from partage.lab.brokers.broker import Broker
-    from partage.lab.brokers.server_connection import ServedRequest
-
-_FETCHED_MAX = 4_000
+_FETCH_BYTES_MAX: Final = 4_000
 
 
-def handle_find_coordinator(broker: Broker, request: Any) -> FindCoordinatorResponse:
-    """Return the coordinator of each group, or COORDINATOR_NOT_AVAILABLE."""
-    found = [_coordinator_result(key, broker.coordinator(key)) for key in request.coordinator_keys]
-    first = found[0] if found else _coordinator_result(request.key, broker.coordinator(request.key))
+def handle_find_coordinator(
+    coordinator: Callable[[str], int | None], request: Any
+) -> FindCoordinatorResponse:
+    """Return the coordinator of each group, or COORDINATOR_NOT_AVAILABLE.
+
+    Args:
+        coordinator: Returns the broker id of a group's coordinator, or None if it is unknown.
+        request: The request.
+    """
+    found = [_coordinator_result(key, coordinator(key)) for key in request.coordinator_keys]
+    first = found[0] if found else _coordinator_result(request.key, coordinator(request.key))
     return FindCoordinatorResponse(
         node_id=first.node_id,
         host=first.host,
@@ -42,7 +50,9 @@ def _coordinator_result(key: str, broker_id: int | None) -> FindCoordinatorResul
     return FindCoordinatorResult(key=key, node_id=broker_id, host="lab", port=port, error_code=0)
 
 
-def handle_produce(broker: Broker, inbound: ServedRequest) -> None:
+def handle_produce(
+    broker: BrokerShell, maintenance: LogMaintenance, inbound: ServedRequest
+) -> None:
     """Append one batch and respond when it is durable."""
     (topic,) = inbound.message.topic_data
     (asked,) = topic.partition_data
@@ -72,7 +82,7 @@ def handle_produce(broker: Broker, inbound: ServedRequest) -> None:
         if broker.storage is None:
             return
         if error:
-            broker.maintenance.schedule_reopen(topic.name, asked.index)
+            maintenance.schedule_reopen(topic.name, asked.index)
             answer(error)
         else:
             assert not isinstance(appended, Refusal)
@@ -83,22 +93,21 @@ def handle_produce(broker: Broker, inbound: ServedRequest) -> None:
         answer(appended.code)
 
 
-def handle_fetch(broker: Broker, request: Any) -> FetchResponse:
+def handle_fetch(storage: Storage, request: Any) -> FetchResponse:
     """Return the durable batches from the requested offsets on."""
     return FetchResponse(
         responses=[
             FetchTopicResult(
                 topic=topic.topic,
-                partitions=[_fetch_partition(broker, topic.topic, p) for p in topic.partitions],
+                partitions=[_fetch_partition(storage, topic.topic, p) for p in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _fetch_partition(broker: Broker, topic: str, asked: Any) -> FetchPartitionResult:
-    assert broker.storage is not None
-    partition = broker.storage.partitions.get((topic, asked.partition))
+def _fetch_partition(storage: Storage, topic: str, asked: Any) -> FetchPartitionResult:
+    partition = storage.partitions.get((topic, asked.partition))
     error, content, high_watermark = ErrorCode.NONE, b"", -1
     if partition is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -110,7 +119,7 @@ def _fetch_partition(broker: Broker, topic: str, asked: Any) -> FetchPartitionRe
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         elif asked.fetch_offset < high_watermark:
             try:
-                content = b"".join(broker.storage.read(partition, asked.fetch_offset, _FETCHED_MAX))
+                content = b"".join(storage.read(partition, asked.fetch_offset, _FETCH_BYTES_MAX))
             except OSError:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
     return FetchPartitionResult(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from partage.bridge import ApiCall
 from partage.lab import history
+from partage.lab.brokers.shell import BrokerShell
 from partage.lab.environment.network import SimConnection
+from partage.lab.names import GROUPS
 from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
 from partage.wire.frames import (
@@ -19,9 +21,6 @@ from partage.wire.frames import (
 )
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer, Message
-
-if TYPE_CHECKING:
-    from partage.lab.brokers.broker import Broker
 
 _FRAME_BYTES_MAX: Final = 1 << 24
 
@@ -41,12 +40,34 @@ class ServedRequest(ApiCall[Any]):
     entry: history.RequestReceived
 
 
-class ServerConnection:
-    """The broker's end of one client connection."""
+class RequestHandler(Protocol):
+    """Handles the requests of connections."""
 
-    def __init__(self, broker: Broker, connection: SimConnection) -> None:
+    def has_loaded(self, group_id: str) -> bool:
+        """Return True if the shard of a group is loaded."""
+
+    def handle_request(self, inbound: ServedRequest) -> None:
+        """Handle a request. The response may be sent later."""
+
+    def on_connection_closed(self, connection: ServerConnection) -> None:
+        """Forget a closed connection."""
+
+
+class ServerConnection:
+    """The broker's end of one client connection.
+
+    Args:
+        broker: The broker's process.
+        connection: The connection of the network.
+        handler: Handles the requests.
+    """
+
+    def __init__(
+        self, broker: BrokerShell, connection: SimConnection, handler: RequestHandler
+    ) -> None:
         self._broker = broker
         self._connection = connection
+        self._handler = handler
         self._tail = b""
         self._backlog: deque[tuple[bytes, int]] = deque()
         self._served: ServedRequest | None = None
@@ -65,7 +86,7 @@ class ServerConnection:
         if self._is_open:
             self._is_open = False
             self._backlog.clear()
-            self._broker.on_connection_closed(self)
+            self._handler.on_connection_closed(self)
 
     def close(self) -> None:
         """Close the connection."""
@@ -119,10 +140,16 @@ class ServerConnection:
         inbound.connection = self
         inbound.correlation_id = start.correlation_id
         inbound.entry = world.record_request(
-            self._broker, self._connection, arrived_ms, api.key, start.api_version, message
+            self._connection,
+            arrived_ms,
+            api.key,
+            start.api_version,
+            message,
+            broker_id=self._broker.broker_id,
+            is_loaded=self._handler.has_loaded(_request_group_id(message)),
         )
         self._served = inbound
-        self._broker.handle_request(inbound)
+        self._handler.handle_request(inbound)
 
     def respond(self, inbound: ServedRequest, body: list[Buffer]) -> None:
         """Send the response to the current request, then serve the next one."""
@@ -142,3 +169,11 @@ class ServerConnection:
 
     def _serve_awake(self) -> None:
         self._broker.when_awake(self._serve_next)
+
+
+def _request_group_id(message: Any) -> str:
+    """Return the group id of a request, the first of several; a default where it names none."""
+    # OffsetFetch has `groups` from v8 on. In DescribeGroups and DeleteGroups they are names.
+    groups = getattr(message, "groups", ()) or getattr(message, "groups_names", ())
+    group_id = getattr(groups[0], "group_id", groups[0]) if groups else ""
+    return group_id or getattr(message, "group_id", "") or GROUPS[0]

@@ -8,7 +8,7 @@ creates new hosts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from partage.bridge.api_adapter import deliver
 from partage.coordinator import invariants
@@ -18,6 +18,7 @@ from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.server_connection import ServedRequest
+from partage.lab.brokers.shell import BrokerShell
 from partage.lab.coverage import ELSEWHERE, LOADING, group_coverage_keys
 from partage.model.errors import ErrorCode
 from partage.runtime.driver import Driver
@@ -26,10 +27,6 @@ from partage.store.formats import decode_record
 from partage.store.shard_log import encode_records, replay
 from partage.wire.records.decoder import decode_pairs
 from partage.wire.types import Buffer
-
-if TYPE_CHECKING:
-    from partage.lab.brokers.broker import Broker
-
 
 _TIMERS_PER_TURN: Final = 256  # the same limit as in the broker's event loop
 
@@ -78,7 +75,7 @@ class ObservedDriver(Driver):
 class SimShardHost:
     """The host of one shard in one broker process."""
 
-    def __init__(self, broker: Broker, store: StateStore, shard: int = 0) -> None:
+    def __init__(self, broker: BrokerShell, store: StateStore, shard: int = 0) -> None:
         self.driver = ObservedDriver(self._count_coverage)
         self.is_closed = False  # the process has ended
         self.broker = broker

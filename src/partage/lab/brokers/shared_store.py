@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from partage.lab.brokers.cluster_membership import ClusterMembership
 from partage.lab.brokers.log_maintenance import RELOAD_AFTER_MS
+from partage.lab.brokers.shard_host import SimShardHost
+from partage.lab.brokers.shell import BrokerShell
 from partage.lab.coverage import WRITE_FENCED
 from partage.model.errors import ErrorCode
 from partage.store.shared_log import SharedLog
@@ -13,11 +15,6 @@ from partage.store.write_batcher import ShardFencedError
 from partage.store.zookeeper import StoreError
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
-
-if TYPE_CHECKING:
-    from partage.lab.brokers.broker import Broker
-    from partage.lab.brokers.cluster_membership import ClusterMembership
-    from partage.lab.brokers.shard_host import SimShardHost
 
 
 class SharedStore:
@@ -28,13 +25,13 @@ class SharedStore:
     host: SimShardHost
     membership: ClusterMembership
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerShell) -> None:
         self.log: SharedLog | None = None
         self._broker = broker
 
-    def attach(self, place: ClusterMembership, host: SimShardHost) -> None:
+    def attach(self, membership: ClusterMembership, host: SimShardHost) -> None:
         """Set the membership and the host that use this store."""
-        self.membership, self.host = place, host
+        self.membership, self.host = membership, host
 
     # Interface of the membership: see `ShardOwner`
 

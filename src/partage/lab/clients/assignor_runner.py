@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
 from partage.assignors import Topic
 from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentError
+from partage.lab.clients.member_process import MemberProcess
 from partage.member import events, outcome
 from partage.wire.primitives import MalformedError
 
-if TYPE_CHECKING:
-    from partage.lab.clients.consumer import ConsumerProcess
+_FAILURE_DELAY_MS: Final = 10
+_ASSIGN_MAX_MS: Final = 50
 
 
 class AssignorRunner:
     """The consumer protocol of one process, on the virtual clock."""
 
-    def __init__(self, process: ConsumerProcess, embedding: ConsumerProtocol) -> None:
-        self.protocol = embedding
+    def __init__(self, process: MemberProcess, protocol: ConsumerProtocol) -> None:
+        self.protocol = protocol
+        self.is_hung = False  # the assignor does not return
+        self.failures_left = 0  # number of further assignments that fail
         self._process = process
-        self._assigned_counts: dict[
-            str, int
-        ] = {}  # partition counts of its last assignment as leader
+        # partition counts of its last assignment as leader
+        self._assigned_counts: dict[str, int] = {}
         self._hung_action: outcome.ComputeAssignment | None = None
 
     @property
@@ -47,12 +49,14 @@ class AssignorRunner:
 
     def assign(self, action: outcome.ComputeAssignment) -> None:
         """Assign as the leader, after a short delay or once a hung assignor returns."""
-        if self._process.is_assignor_hung:
+        if self.is_hung:
             self._hung_action = action
             return
-        if self._process.assign_failures_left:
-            self._process.assign_failures_left -= 1
-            self._process.call_later(10, lambda: self._assign_failed(action, "the assignor raised"))
+        if self.failures_left:
+            self.failures_left -= 1
+            self._process.call_later(
+                _FAILURE_DELAY_MS, lambda: self._assign_failed(action, "the assignor raised")
+            )
             return
         counts = dict(self._process.world.partition_counts)
         self._assigned_counts = counts
@@ -60,24 +64,26 @@ class AssignorRunner:
 
         def assign() -> None:
             try:
-                assigning = self.protocol.decode_members(action.protocol, action.members)
-                shares = self.protocol.assign(assigning, topics)
+                members = self.protocol.decode_members(action.protocol, action.members)
+                assignments = self.protocol.assign(members, topics)
             except MalformedError as error:
                 self._assign_failed(action, str(error))
             else:
                 self._process.handle(
                     events.AssignmentComputed(
-                        at_ms=self._process.world.now_ms, serial=action.serial, assignments=shares
+                        at_ms=self._process.world.now_ms,
+                        serial=action.serial,
+                        assignments=assignments,
                     )
                 )
 
-        self._process.call_later(self._process.rng.randrange(50), assign)
+        self._process.call_later(self._process.rng.randrange(_ASSIGN_MAX_MS), assign)
 
-    def resume_assignor(self) -> None:
+    def resume(self) -> None:
         """Resume a hung assignor, if there is one. Its result is usually too late."""
-        hanging, self._hung_action = self._hung_action, None
-        if hanging is not None:
-            self.assign(hanging)
+        action, self._hung_action = self._hung_action, None
+        if action is not None:
+            self.assign(action)
 
     def _assign_failed(self, action: outcome.ComputeAssignment, reason: str) -> None:
         self._process.handle(
@@ -95,7 +101,7 @@ class AssignorRunner:
         def decode() -> None:
             at_ms, serial = self._process.world.now_ms, action.serial
             try:
-                share = self.protocol.apply_assignment(
+                assigned = self.protocol.apply_assignment(
                     action.protocol, action.assignment, action.generation
                 )
             except (LeaderAssignmentError, MalformedError) as error:
@@ -103,11 +109,13 @@ class AssignorRunner:
                     events.AssignmentDecodeFailed(at_ms=at_ms, serial=serial, reason=str(error))
                 )
                 return
-            topics = self._process.topics
-            fits = all(topic in topics for topic, _ in share)
+            is_subscribed = all(topic in self._process.topics for topic, _ in assigned)
             self._process.handle(
                 events.AssignmentDecoded(
-                    at_ms=at_ms, serial=serial, partitions=tuple(share), is_subscribed=fits
+                    at_ms=at_ms,
+                    serial=serial,
+                    partitions=tuple(assigned),
+                    is_subscribed=is_subscribed,
                 )
             )
 

@@ -22,7 +22,7 @@ class ClientConnection:
         network: The simulated network.
         client: The client's name.
         broker_id: The broker to connect to.
-        version_cap: How many versions below the newest the client speaks of each API.
+        versions_below_newest: How many versions below the newest the client uses of each API.
         on_lost: Called when the connection is lost or a request times out. The connection cannot be
             used after that.
         when_awake: Defers a call while the client's process is paused.
@@ -33,7 +33,7 @@ class ClientConnection:
         network: Network,
         client: str,
         broker_id: int,
-        version_cap: int,
+        versions_below_newest: int,
         on_lost: Callable[[], None],
         when_awake: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> None:
@@ -43,7 +43,7 @@ class ClientConnection:
         self._network = network
         self._clock: Clock = network.clock
         self._client = client
-        self._version_cap = version_cap
+        self._versions_below_newest = versions_below_newest
         self._on_lost = on_lost
         self._when_awake = when_awake
         self._connection: SimConnection | None = None
@@ -52,8 +52,8 @@ class ClientConnection:
         self._correlation_id = 0
         self._tail = b""
 
-    def open(self, done: Callable[[bool], None]) -> None:
-        """Connect. ``done`` is called with True on success."""
+    def open(self, on_opened: Callable[[bool], None]) -> None:
+        """Connect. ``on_opened`` is called with True on success."""
 
         def connected(connection: SimConnection | None) -> None:
             if self.is_closed:
@@ -63,7 +63,7 @@ class ClientConnection:
             self._connection = connection
             self.is_open = connection is not None
             self.is_closed = connection is None
-            done(self.is_open)
+            on_opened(self.is_open)
 
         self._network.connect(
             self._client,
@@ -77,18 +77,18 @@ class ClientConnection:
         topic ids instead of names.
         """
         newest = min(api.version_max, 12)
-        return max(api.version_min, newest - self._version_cap)
+        return max(api.version_min, newest - self._versions_below_newest)
 
     def send(
-        self, api: AnyApi, message: Message, heard: ResponseCallback, patience_ms: int
+        self, api: AnyApi, message: Message, on_response: ResponseCallback, timeout_ms: int
     ) -> bool:
         """Send a request.
 
         Args:
             api: The API of the request.
             message: The request.
-            heard: Called with the decoded response.
-            patience_ms: Request timeout.
+            on_response: Called with the decoded response.
+            timeout_ms: Request timeout.
 
         Returns:
             False if the connection is closed.
@@ -99,8 +99,8 @@ class ClientConnection:
         self._correlation_id += 1
         serial, version = self._correlation_id, self.version(api)
         body = api.encode_request(version, message)
-        until_ms = self._clock.now_ms + patience_ms
-        self._in_flight.append((serial, api, version, heard, until_ms))
+        until_ms = self._clock.now_ms + timeout_ms
+        self._in_flight.append((serial, api, version, on_response, until_ms))
         connection.up.send(b"".join(encode_request_frame(api, version, serial, self._client, body)))
         if self._next_check_ms is None or until_ms < self._next_check_ms:
             self._schedule_check(until_ms)
@@ -175,7 +175,7 @@ class ClientConnection:
     def _complete_request(self, frame: bytes) -> None:
         if not self._in_flight:
             return  # a response to bytes sent by `send_bytes`
-        serial, api, version, heard, _ = self._in_flight.popleft()
+        serial, api, version, on_response, _ = self._in_flight.popleft()
         correlation_id, pos = parse_response_header(api, version, frame)
         assert correlation_id == serial, f"the responses of {api} are out of order"
-        heard(api.decode_response(version, frame, pos))
+        on_response(api.decode_response(version, frame, pos))

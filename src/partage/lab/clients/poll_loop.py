@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from partage.bridge.member_requests import to_error_code
 from partage.lab import history
 from partage.lab.clients.client_connection import ClientConnection
+from partage.lab.clients.member_process import MemberProcess
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.member import events, outcome
 from partage.model.errors import ErrorCode
@@ -27,10 +28,6 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.records.decoder import decode_records
 
-if TYPE_CHECKING:
-    from partage.lab.clients.consumer import ConsumerProcess
-
-
 _FETCH_MS: Final = 300
 _FENCED: Final = frozenset(
     {
@@ -45,9 +42,10 @@ _FENCED: Final = frozenset(
 class PollLoop:
     """The user's loop on separate connections: poll, process, commit."""
 
-    def __init__(self, process: ConsumerProcess) -> None:
-        self._connections: dict[int, ClientConnection] = {}
+    def __init__(self, process: MemberProcess) -> None:
         self.no_poll_until_ms = 0  # the user does not poll before this time
+        self.is_listener_slow = False  # the listener exceeds the rebalance timeout
+        self._connections: dict[int, ClientConnection] = {}
         self._is_late = False
         self._polls = 0
         self._process = process
@@ -82,14 +80,14 @@ class PollLoop:
 
     def _run_listener(self, due: outcome.CallListener) -> None:
         process = self._process
-        is_heard = (
+        may_commit = (
             due.callback is outcome.ListenerCallback.REVOKED
             and not process.core.has_lost_partitions
         )
         takes_ms = process.rng.randrange(30)
-        if process.is_listener_slow:
+        if self.is_listener_slow:
             takes_ms += process.world.options.rebalance_timeout_ms + 2_000
-        elif is_heard and process.world.options.commits_at_revoke:
+        elif may_commit and process.world.options.commits_at_revoke:
             self.commit(due.partitions)
             takes_ms += 100
 
@@ -127,6 +125,10 @@ class PollLoop:
             self._is_late = False
             self._poll_later(0)
 
+    def end_slowness(self) -> None:
+        """Let later listener callbacks return quickly."""
+        self.is_listener_slow = False
+
     # Requests
 
     @property
@@ -136,22 +138,19 @@ class PollLoop:
 
     def _open_connection(self, broker_id: int) -> ClientConnection | None:
         """Return the open connection to a broker, or open one and return None."""
-        link = self._connections.get(broker_id)
-        if link is None or link.is_closed:
+        connection = self._connections.get(broker_id)
+        if connection is None or connection.is_closed:
             connect = self._process.connect
-            self._connections[broker_id] = connect(broker_id, lambda: None, lambda link: None)
+            self._connections[broker_id] = connect(broker_id, lambda: None, lambda opened: None)
             return None
-        return link if link.is_open else None
+        return connection if connection.is_open else None
 
     def _request_records(self) -> None:
         process = self._process
-        link, missing = (
-            self._open_connection(1),
-            [p for p, at in self._positions.items() if at is None],
-        )
-        coordinator = (
-            link if process.coordinator_id == 1 else self._open_connection(process.coordinator_id)
-        )
+        connection = self._open_connection(1)
+        missing = [p for p, at in self._positions.items() if at is None]
+        coordinator_id = process.coordinator_id
+        coordinator = connection if coordinator_id == 1 else self._open_connection(coordinator_id)
         if missing and coordinator is not None:
             self._fetch_offsets(coordinator, missing)
         wanted = {
@@ -159,10 +158,10 @@ class PollLoop:
             for p, at in self._positions.items()
             if at is not None and p in process.core.deliverable
         }
-        if wanted and link is not None:
-            self._fetch(link, wanted)
+        if wanted and connection is not None:
+            self._fetch(connection, wanted)
 
-    def _fetch_offsets(self, link: ClientConnection, missing: list[TopicPartition]) -> None:
+    def _fetch_offsets(self, connection: ClientConnection, missing: list[TopicPartition]) -> None:
         asked = [(p, self._ownership_counts[p]) for p in missing]
         group_id = self._process.group_id
         topics = [
@@ -172,9 +171,9 @@ class PollLoop:
         group = OffsetFetchGroup(group_id=group_id, topics=topics)
         message = OffsetFetchRequest(group_id=group_id, topics=topics, groups=[group])
 
-        def heard(answer: Any) -> None:
-            results, error = answer.topics, answer.error_code
-            for one in answer.groups:
+        def on_response(response: Any) -> None:
+            results, error = response.topics, response.error_code
+            for one in response.groups:
                 results, error = one.topics, one.error_code
             if error:
                 return
@@ -183,16 +182,16 @@ class PollLoop:
                 for topic in results
                 for p in topic.partitions
             }
-            for partition, tenure in asked:
+            for partition, ownership_count in asked:
                 offset, code = found[partition]
                 is_due = partition in self._positions and self._positions[partition] is None
-                if not code and is_due and self._ownership_counts[partition] == tenure:
+                if not code and is_due and self._ownership_counts[partition] == ownership_count:
                     self._positions[partition] = max(offset, 0)
 
-        link.send(OFFSET_FETCH, message, heard, REQUEST_TIMEOUT_MS)
+        connection.send(OFFSET_FETCH, message, on_response, REQUEST_TIMEOUT_MS)
 
-    def _fetch(self, link: ClientConnection, wanted: dict[TopicPartition, int]) -> None:
-        tenures = {p: self._ownership_counts[p] for p in wanted}
+    def _fetch(self, connection: ClientConnection, wanted: dict[TopicPartition, int]) -> None:
+        ownership_counts = {p: self._ownership_counts[p] for p in wanted}
         topics = [
             FetchTopic(
                 topic=name,
@@ -209,22 +208,22 @@ class PollLoop:
         ]
         message = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
 
-        def heard(answer: Any) -> None:
+        def on_response(response: Any) -> None:
             process = self._process
             # The member gets the time before any delivery: the process may have been paused.
-            is_waiting = process.core.membership.is_in_poll
-            process.handle(events.Polled(at_ms=process.world.now_ms, is_in_poll=is_waiting))
-            for topic in answer.responses:
+            is_in_poll = process.core.membership.is_in_poll
+            process.handle(events.Polled(at_ms=process.world.now_ms, is_in_poll=is_in_poll))
+            for topic in response.responses:
                 for result in topic.partitions:
                     partition = TopicPartition(topic.topic, result.partition_index)
                     offset = wanted[partition]
-                    is_same = self._ownership_counts[partition] == tenures[partition]
+                    is_same = self._ownership_counts[partition] == ownership_counts[partition]
                     if is_same and self._positions.get(partition) == offset:
                         self._deliver(
                             partition, offset, bytes(result.records[0]) if result.records else b""
                         )
 
-        link.send(FETCH, message, heard, REQUEST_TIMEOUT_MS)
+        connection.send(FETCH, message, on_response, REQUEST_TIMEOUT_MS)
 
     def _deliver(self, partition: TopicPartition, offset: int, content: bytes) -> None:
         process = self._process
@@ -250,13 +249,13 @@ class PollLoop:
         """Commit the positions of these partitions in the member's generation, without retries."""
         process = self._process
         identity = process.core.commit_identity
-        link = self._open_connection(process.coordinator_id)
+        connection = self._open_connection(process.coordinator_id)
         offsets = {
             p: at
             for p in partitions
             if (at := self._positions.get(p)) is not None and self._committed.get(p) != at
         }
-        if identity is None or link is None or not offsets:
+        if identity is None or connection is None or not offsets:
             return
         message = OffsetCommitRequest(
             group_id=process.group_id,
@@ -279,8 +278,8 @@ class PollLoop:
             ],
         )
 
-        def heard(answer: Any) -> None:
-            codes = [p.error_code for topic in answer.topics for p in topic.partitions]
+        def on_response(response: Any) -> None:
+            codes = [p.error_code for topic in response.topics for p in topic.partitions]
             fenced = [code for code in codes if code in _FENCED]
             if not any(codes):
                 self._committed |= offsets
@@ -294,7 +293,7 @@ class PollLoop:
                     )
                 )
 
-        link.send(OFFSET_COMMIT, message, heard, REQUEST_TIMEOUT_MS)
+        connection.send(OFFSET_COMMIT, message, on_response, REQUEST_TIMEOUT_MS)
 
     def has_committed_all(self, ends: Callable[[TopicPartition], int]) -> bool:
         """Return True if all owned partitions are read and committed up to their ends."""

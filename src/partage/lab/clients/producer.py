@@ -9,38 +9,36 @@ response.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from partage.lab import history
 from partage.lab.clients.client_connection import ClientConnection
+from partage.lab.context import WorldContext
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
-if TYPE_CHECKING:
-    from partage.lab.world import World
-
 _FIRST_ID: Final = 7
-_SLOWER: Final = 3
+_SLOWDOWN: Final = 3  # of the second producer
 _RESEND_SHARE: Final = 0.3
-_LATER_MS: Final = (3_000, 12_000)
-_PATIENCE_MS: Final = 2_000
+_RESEND_DELAYS_MS: Final = (3_000, 12_000)
+_TIMEOUT_MS: Final = 2_000
 
 
 class Producer:
     """A producer that writes to all partitions in turn; the first one has ``number`` 0."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: WorldContext, number: int) -> None:
         self._world = world
         self._id = _FIRST_ID + number
         self._name = "producer" if not number else f"producer {number + 1}"
         self._prefix = "" if not number else f"{number + 1}:"
         self._rng = Random(f"{world.scenario.seed} {self._name}")
         self._resend_share = _RESEND_SHARE if number else 0.0
-        self._every_ms = world.options.produce_every_ms * (_SLOWER if number else 1)
+        self._every_ms = world.options.produce_every_ms * (_SLOWDOWN if number else 1)
         self._next: dict[TopicPartition, int] = {}
         self._turn = 0
-        self._link: ClientConnection | None = None
+        self._connection: ClientConnection | None = None
         self._is_stopped = False
         world.clock.call_later(self._every_ms, self._produce)
 
@@ -60,16 +58,16 @@ class Producer:
     def _produce(self) -> None:
         if self._is_stopped:
             return
-        world, link = self._world, self._link
-        if link is None or link.is_closed:
-            self._link = ClientConnection(world.network, self._name, 1, 0, lambda: None)
-            self._link.open(lambda is_open: None)
-        elif link.is_open:
-            self._send(link)
+        world, connection = self._world, self._connection
+        if connection is None or connection.is_closed:
+            self._connection = ClientConnection(world.network, self._name, 1, 0, lambda: None)
+            self._connection.open(lambda is_open: None)
+        elif connection.is_open:
+            self._send(connection)
             return
         world.clock.call_later(200, self._produce)
 
-    def _send(self, link: ClientConnection) -> None:
+    def _send(self, connection: ClientConnection) -> None:
         world = self._world
         partition = self._partition()
         number = self._next.get(partition, 0)
@@ -86,12 +84,12 @@ class Producer:
                 name=topic, partition_data=[ProducePartition(index=index, records=[batch])]
             )
         ]
-        is_answered = False
+        is_done = False
 
-        def heard(answer: Any) -> None:
-            nonlocal is_answered
-            is_answered = True
-            result = answer.responses[0].partition_responses[0]
+        def on_response(response: Any) -> None:
+            nonlocal is_done
+            is_done = True
+            result = response.responses[0].partition_responses[0]
             wait_ms = 500
             if not result.error_code:
                 world.append_history(
@@ -104,19 +102,19 @@ class Producer:
                 )
                 wait_ms = self._every_ms
                 if self._resend_share and self._rng.random() < self._resend_share:
-                    wait_ms = self._rng.choice(_LATER_MS)
+                    wait_ms = self._rng.choice(_RESEND_DELAYS_MS)
                 else:
                     self._next[partition] = number + 1
                     self._turn += 1
             world.clock.call_later(wait_ms, self._produce)
 
         def give_up() -> None:
-            nonlocal is_answered
-            if not is_answered:
-                is_answered = True
-                link.close()
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                connection.close()
                 self._produce()
 
-        message = ProduceRequest(acks=-1, timeout_ms=_PATIENCE_MS, topic_data=data)
-        link.send(PRODUCE, message, heard, 10 * _PATIENCE_MS)
-        world.clock.call_later(_PATIENCE_MS, give_up)
+        message = ProduceRequest(acks=-1, timeout_ms=_TIMEOUT_MS, topic_data=data)
+        connection.send(PRODUCE, message, on_response, 10 * _TIMEOUT_MS)
+        world.clock.call_later(_TIMEOUT_MS, give_up)

@@ -127,13 +127,13 @@ class ConnectionAcceptor(Protocol):
 class Network:
     """All connections and the current network faults."""
 
-    def __init__(self, clock: Clock, rng: Random, delay_max_ms: int, splits: float) -> None:
+    def __init__(self, clock: Clock, rng: Random, delay_max_ms: int, split_share: float) -> None:
         self.clock = clock
         self.brokers: dict[int, ConnectionAcceptor] = {}  # by broker id
         self.connections: list[SimConnection] = []
         self._rng = rng
         self._delay_max_ms = delay_max_ms
-        self._splits = splits
+        self._split_share = split_share
         self._slow: tuple[int, int] = (0, 0)  # end of the slow period, and the longest delay
         self._cuts: dict[tuple[str, str], int] = {}
         self._refused_until_ms = 0
@@ -173,7 +173,7 @@ class Network:
         """Return the pieces in which bytes arrive: unchanged, two parts, or the first bytes one by
         one.
         """
-        if not self._splits or self._rng.random() >= self._splits or len(data) < 2:
+        if not self._split_share or self._rng.random() >= self._split_share or len(data) < 2:
             return [data]
         if self._rng.random() < 0.3:
             head = min(len(data) - 1, 6)
@@ -204,4 +204,4 @@ class Network:
         self._slow = (0, 0)
         self._cuts.clear()
         self._refused_until_ms = 0
-        self._splits = 0.0
+        self._split_share = 0.0

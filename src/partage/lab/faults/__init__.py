@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from partage.lab.clients.rogue_client import UNREAD_TOPIC, RogueClient
+from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.environment.disk import IO_ERRORS, POWER_FAILURE
 from partage.lab.faults import brokers, cluster, members, network
 from partage.lab.history import StallEnded, TopicDeleted
+from partage.lab.names import UNREAD_TOPIC
 from partage.lab.options import FaultKinds
+from partage.lab.world import World
 
-if TYPE_CHECKING:
-    from partage.lab.world import World
-
-Fault = Callable[["World", Random], bool]
+Fault = Callable[[World, Random], bool]
 
 
 def _rogue_client_fault(name: str) -> Fault:
@@ -46,7 +45,7 @@ def topic_is_deleted(world: World, rng: Random) -> bool:
         for broker in world.brokers:
             broker.delete_topic(UNREAD_TOPIC)
 
-    RogueClient(world, rng).commit(for_nobody=True)
+    RogueClient(world, rng).commit(without_identity=True)
     world.clock.call_later(rng.choice((1, 50, 700)), go)
     return True
 
@@ -107,11 +106,11 @@ _COMMON: Final[dict[str, Fault]] = {
         "removes_a_member": "leave",
         "joins": "join",
         "reads_offsets": "read_offsets",
-        "looks": "look",
+        "looks": "describe_or_list",
         "deletes_the_group": "delete_group",
         "deletes_offsets": "delete_offsets",
         "repeats_a_request": "repeat",
-        "babbles": "babble",
+        "babbles": "send_garbage",
     }.items()
 }
 _CLUSTER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in cluster.FAULTS}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import errno
 from random import Random
-from typing import TYPE_CHECKING
 
+from partage.lab.brokers.broker import Broker
 from partage.lab.brokers.storage import Storage
+from partage.lab.context import Damage
+from partage.lab.world import World
 from partage.log.layout import CHECKPOINT_FILE
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-
-if TYPE_CHECKING:
-    from partage.lab.brokers.broker import Broker
-    from partage.lab.world import World
 
 
 def _pick_broker(world: World, rng: Random) -> Broker:
@@ -109,7 +107,7 @@ def _damage(world: World, path: str, position: int) -> bool:
     disk.damage(path, position)
     value = disk.peek(path, position)
     assert value is not None
-    world.damage = (path, position, value)
+    world.damage = Damage(disk, path, position, value)
     world.was_damaged = True
     return True
 
@@ -130,4 +128,4 @@ def log_is_compacted(world: World, rng: Random) -> bool:
     """Compact the coordinator's log, sometimes with a power failure in the middle."""
     if rng.random() < 0.3:
         world.broker.disk.crash_after = rng.randrange(30)
-    return world.broker.maintenance.compact()
+    return world.broker.compact()

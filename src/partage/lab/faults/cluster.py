@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from partage.coordinator.records import GroupRecord, Record
 from partage.lab.brokers.cluster_membership import zookeeper_client_name
 from partage.lab.history import CrashPoint
-
-if TYPE_CHECKING:
-    from partage.lab.world import World
+from partage.lab.world import World
 
 
 def broker_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from partage.lab.clients.consumer import ConsumerProcess
-
-if TYPE_CHECKING:
-    from partage.lab.world import World
+from partage.lab.names import SUBSCRIPTIONS
+from partage.lab.world import World
 
 _MEMBERS_MAX: Final = 6
 
@@ -37,13 +36,13 @@ def member_restarts(world: World, rng: Random) -> bool:
     member = pick_member(world, rng)
     if member is not None:
         member.crash(silently=rng.random() < 0.5)
-        made_of = member.restart_arguments(world.new_process_name())
-        world.clock.call_later(rng.choice((0, 100, 2_000)), lambda: _restart(world, made_of))
+        arguments = member.restart_arguments(world.new_process_name())
+        world.clock.call_later(rng.choice((0, 100, 2_000)), lambda: _restart(world, arguments))
     return member is not None
 
 
-def _restart(world: World, made_of: dict[str, object]) -> None:
-    world.add_process(**made_of)
+def _restart(world: World, arguments: dict[str, object]) -> None:
+    world.add_process(**arguments)
 
 
 def member_leaves(world: World, rng: Random) -> bool:
@@ -72,15 +71,15 @@ def member_polls_late(world: World, rng: Random) -> bool:
 def listener_dawdles(world: World, rng: Random) -> bool:
     member = pick_member(world, rng)
     if member is not None:
-        member.is_listener_slow = True
-        world.clock.call_later(15_000, lambda: setattr(member, "is_listener_slow", False))
+        member.poll_loop.is_listener_slow = True
+        world.clock.call_later(15_000, member.poll_loop.end_slowness)
     return member is not None
 
 
 def leader_never_assigns(world: World, rng: Random) -> bool:
     member = pick_member(world, rng)
     if member is not None:
-        member.is_assignor_hung = True
+        member.assignor_runner.is_hung = True
         world.clock.call_later(15_000, member.release_assignor)
     return member is not None
 
@@ -88,7 +87,7 @@ def leader_never_assigns(world: World, rng: Random) -> bool:
 def assignor_fails(world: World, rng: Random) -> bool:
     member = pick_member(world, rng)
     if member is not None:
-        member.assign_failures_left = rng.choice((1, 2))
+        member.assignor_runner.failures_left = rng.choice((1, 2))
         member.request_rejoin()
     return member is not None
 
@@ -101,8 +100,6 @@ def member_rejoins(world: World, rng: Random) -> bool:
 
 
 def subscription_changes(world: World, rng: Random) -> bool:
-    from partage.lab.world import SUBSCRIPTIONS
-
     member = rng.choice(world.live_processes) if world.live_processes else None
     if member is not None:
         member.subscribe(rng.choice(SUBSCRIPTIONS))
@@ -113,8 +110,8 @@ def instance_id_is_used_twice(world: World, rng: Random) -> bool:
     static = [m for m in world.members() if m.instance_id is not None]
     if not static:
         return False
-    made_of = rng.choice(static).restart_arguments(world.new_process_name())
-    world.add_process(**made_of)
+    arguments = rng.choice(static).restart_arguments(world.new_process_name())
+    world.add_process(**arguments)
     return True
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 from partage.lab.environment.clock import START_MS
 from partage.lab.faults.members import pick_member
 from partage.lab.options import IN_FLIGHT_MAX_MS
-
-if TYPE_CHECKING:
-    from partage.lab.world import World
+from partage.lab.world import World
 
 
 def connection_resets(world: World, rng: Random) -> bool:

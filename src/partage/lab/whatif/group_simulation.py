@@ -79,11 +79,11 @@ class _SimulatedWorld(World):
     def append_history(self, entry: HistoryEntry) -> None:
         """Drop the entry: a simulation needs no history."""
 
-    def record_response(self, asked: RequestReceived, message: Message) -> None:
+    def record_response(self, request: RequestReceived, message: Message) -> None:
         """Drop the response: a simulation counts no generations."""
 
-    def add_process(self, **made_of: Any) -> ConsumerProcess:
-        process = _SimulatedMember(self, **made_of)
+    def add_process(self, **arguments: Any) -> ConsumerProcess:
+        process = _SimulatedMember(self, **arguments)
         self.processes.append(process)
         return process
 
@@ -316,7 +316,7 @@ class GroupSimulation:
             name=name,
             group_id=self.group.name,
             topics=frozenset(like.topics),
-            embedding=_LiveThenAssignor(self._assignor(), self._live_assignment, self._world),
+            protocol=_LiveThenAssignor(self._assignor(), self._live_assignment, self._world),
             instance_id=like.instance_id,
         )
 
@@ -362,7 +362,7 @@ def _scenario(group: LiveGroup) -> Scenario:
         partitions_t=1,
         partitions_u=1,
         assignors="cooperative-sticky",
-        version_cap=0,
+        versions_below_newest_max=0,
         session_timeout_ms=group.session_timeout_ms,
         rebalance_timeout_ms=group.max_poll_interval_ms,
         heartbeat_interval_ms=group.heartbeat_interval_ms,
@@ -376,7 +376,7 @@ def _scenario(group: LiveGroup) -> Scenario:
         retention_check_ms=_NEVER_MS,
         segment_bytes=1 << 30,
         delay_max_ms=2,
-        splits=0.0,
+        frame_split_share=0.0,
         disk_delay_ms=2,
         produce_every_ms=_NEVER_MS,
         safety_ms=1_000,

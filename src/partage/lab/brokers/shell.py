@@ -1,0 +1,175 @@
+"""The shell of a broker in a world: its process, disk and timers, but not its requests.
+
+The process can crash or pause at any moment, and its disk can lose power.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+from partage.coordinator.records import Record
+from partage.lab import history
+from partage.lab.brokers.storage import DiskWriter, Storage
+from partage.lab.context import WorldContext
+from partage.lab.environment.disk import CrashDisk, PowerLossError
+from partage.log.errors import DamagedLogError
+
+
+class BrokerShell(ABC):
+    """Successive processes of one broker, with one disk."""
+
+    writer: DiskWriter
+
+    def __init__(self, world: WorldContext, broker_id: int) -> None:
+        self.world = world
+        self.broker_id = broker_id
+        self.disk = CrashDisk()
+        self.disk.on_fault = world.count_fault
+        self.disk_slow: tuple[int, int] = (0, 0)  # end of the slow period, and the longest delay
+        self.is_up = False
+        self.is_paused = False
+        self.storage: Storage | None = None
+        self._paused_ms = 0  # time of the pause
+        self._incarnation = 0  # number of processes so far
+        # calls deferred while the process is paused; True for timers
+        self._deferred_calls: list[tuple[bool, Callable[[], None]]] = []
+
+    # Process
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the process. Opening its disk can fail, which schedules another start."""
+
+    @abstractmethod
+    def on_process_ended(self) -> None:
+        """Drop everything that belongs to the process that just ended."""
+
+    def open_storage(self) -> bool:
+        """Begin a new process and open its disk.
+
+        Returns:
+            False if this failed. Another start is scheduled then.
+        """
+        world = self.world
+        self._incarnation += 1
+        self.is_paused = False
+        self._deferred_calls.clear()
+        self.writer = DiskWriter(self.disk, world.clock, self._disk_delay_ms, self.lose_power)
+        try:
+            self.storage = Storage(
+                self.disk,
+                self.writer,
+                world.stored_topics if self.broker_id == 1 else {},
+                world.options.segment_bytes,
+                world.now_ms,
+            )
+        except PowerLossError:
+            world.record_incident("power failed during recovery")
+            self.lose_power()
+            return False
+        except (DamagedLogError, OSError) as error:
+            world.record_incident("a broker failed to start", f"{error}")
+            self.storage = None
+            self.writer.is_closed = True
+            world.on_start_failed(self.start, error)
+            return False
+        self.is_up = True
+        return True
+
+    def die(self, cause: str) -> None:
+        """Kill the process. Data that was written stays in the page cache."""
+        world = self.world
+        if self.storage is not None:
+            world.append_history(
+                history.BrokerDied(at_ms=world.now_ms, broker=self.broker_id, cause=cause)
+            )
+        self._incarnation += 1
+        self.is_up = False
+        self.storage = None
+        self.writer.is_closed = True
+        self.on_process_ended()
+        world.schedule_restart(self.start)
+
+    def hit_crash_point(self, records: Sequence[Record], *, is_stored: bool) -> bool:
+        """Kill the process if the planned crash point matches these records.
+
+        Args:
+            records: The records that are about to be stored, or are stored.
+            is_stored: True after storing.
+
+        Returns:
+            True if the process was killed.
+        """
+        point = self.world.crash_point
+        if (
+            point is None
+            or point.is_after_storing != is_stored
+            or not any(map(point.matches, records))
+        ):
+            return False
+        self.world.crash_point = None
+        self.world.count_fault(point.kind)
+        self.die(point.kind.replace("_", " "))
+        return True
+
+    def lose_power(self) -> None:
+        """Cut the power: the process dies, and any part of the unsynced data survives."""
+        self.disk.crash(self.world.disk_rng)
+        self.die("power failure")
+
+    def _disk_delay_ms(self) -> int:
+        until_ms, slow_ms = self.disk_slow
+        longest = slow_ms if self.world.now_ms < until_ms else self.world.options.disk_delay_ms
+        return self.world.disk_rng.randrange(longest + 1)
+
+    # Pauses and timers
+
+    def pause(self, for_ms: int) -> None:
+        """Pause the process for a time."""
+        if self.is_up and not self.is_paused:
+            self.is_paused, self._paused_ms = True, self.world.now_ms
+            incarnation = self._incarnation
+            self.world.clock.call_later(for_ms, lambda: self._resume(incarnation))
+
+    def resume(self) -> None:
+        """End the pause now."""
+        self._resume(self._incarnation)
+
+    def _resume(self, incarnation: int) -> None:
+        if incarnation != self._incarnation or not self.is_paused:
+            return
+        self.is_paused = False
+        world = self.world
+        world.append_history(
+            history.StallEnded(at_ms=world.now_ms, broker=self.broker_id, began_ms=self._paused_ms)
+        )
+        deferred, self._deferred_calls = self._deferred_calls, []
+        if world.options.brokers > 1 and world.broker_rng.random() < 0.5:
+            # timers before events that arrived meanwhile
+            deferred.sort(key=itemgetter(0), reverse=True)
+        for _, call in deferred:
+            call()
+
+    def when_awake(self, call: Callable[[], None], *, is_timer: bool = False) -> None:
+        """Call now, or after the pause if the process is paused."""
+        if self.is_paused:
+            self._deferred_calls.append((is_timer, call))
+        else:
+            call()
+
+    def process_binder(self) -> Callable[[Callable[[], None]], Callable[[], None]]:
+        """Return a decorator for functions that do nothing after the current process has ended."""
+        incarnation = self._incarnation
+
+        def bind(call: Callable[[], None]) -> Callable[[], None]:
+            return lambda: call() if incarnation == self._incarnation else None
+
+        return bind
+
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Call after a delay, if this process still lives then."""
+        bind = self.process_binder()
+        wake = bind(lambda: self.when_awake(bind(call), is_timer=True))
+        self.world.clock.call_later(delay_ms, wake)

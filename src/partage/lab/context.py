@@ -1,0 +1,237 @@
+"""The part of a world that its brokers and clients use: clock, network, options and history.
+
+`partage.lab.world.World` adds the brokers and clients. They depend on this module only, so that
+modules do not import each other in cycles.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any, ClassVar, Final, NamedTuple
+
+from partage.lab import history
+from partage.lab.environment.clock import Clock
+from partage.lab.environment.disk import CrashDisk
+from partage.lab.environment.network import Network, SimConnection
+from partage.lab.environment.zookeeper import ZooKeeper
+from partage.lab.names import GROUPS, UNREAD_TOPIC
+from partage.lab.observed_identities import ObservedIdentities
+from partage.lab.options import Scenario
+from partage.log.errors import DamagedLogError
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.shard_log import shard_of
+from partage.wire.apis.join_group import JoinGroupResponse
+from partage.wire.types import Message
+
+_RESTART_DELAYS_MS: Final = (10, 500, 2_000, 8_000)
+_REPAIR_MS: Final = 500
+
+
+class Damage(NamedTuple):
+    """Injected damage: the position of a byte in a file, and the damaged byte."""
+
+    disk: CrashDisk
+    path: str
+    position: int
+    value: int
+
+
+class WorldContext(ABC):
+    """The clock, network, random generators, counters and history of a world."""
+
+    #: True if the state machines' invariants are checked after each event.
+    has_invariant_checks: ClassVar[bool] = True
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.options = options = scenario.options
+        self.settings = options.group_settings()
+        seed = scenario.seed
+        self.broker_rng = Random(f"broker {seed}")
+        self.disk_rng = Random(f"disk {seed}")
+        self.rng = Random(f"world {seed}")
+        self.clock = Clock()
+        self.history = history.History()
+        self.requests = 0
+        self.group_coverage: Counter[str] = Counter()  # see `partage.lab.coverage`
+        self.consumer_coverage: Counter[str] = Counter()
+        # counted when they take effect, not when they are planned
+        self.faults: Counter[str] = Counter()
+        self.generations: set[tuple[str, int]] = set()
+        self.partition_counts = {"t": options.partitions_t, "u": options.partitions_u}
+        self.is_healed = False
+        #: Damage that no broker has found so far.
+        self.damage: Damage | None = None
+        self.was_damaged = False  # damage was injected once and may not have been noticed
+        self.network = Network(
+            self.clock, Random(f"network {seed}"), options.delay_max_ms, options.frame_split_share
+        )
+        self.identities = ObservedIdentities(self.history)
+        #: The planned crash of the coordinator.
+        self.crash_point: history.CrashPoint | None = None
+        self.zookeeper: ZooKeeper | None = None
+        if options.brokers > 1:
+            zookeeper_rng = Random(f"zookeeper {seed}")
+            self.zookeeper = ZooKeeper(self.clock, zookeeper_rng, options.zookeeper_delay_max_ms)
+            self.zookeeper.on_fault = self.count_fault
+        self._serial = 0
+
+    # Time and history
+
+    @property
+    def now_ms(self) -> int:
+        """The virtual time, in ms since the epoch."""
+        return self.clock.now_ms
+
+    def append_history(self, entry: history.HistoryEntry) -> None:
+        """Append an entry to the history."""
+        self.history.append(entry)
+
+    def record_incident(self, what: str, detail: str = "") -> None:
+        """Append an incident, which only the trace shows."""
+        self.append_history(history.Incident(at_ms=self.now_ms, what=what, detail=detail))
+
+    def count_fault(self, what: str) -> None:
+        """Count a fault that took effect."""
+        self.faults[what] += 1
+
+    def record_request(
+        self,
+        connection: SimConnection,
+        arrived_ms: int,
+        api_key: int,
+        version: int,
+        message: Message,
+        *,
+        broker_id: int,
+        is_loaded: bool,
+    ) -> history.RequestReceived:
+        """Append a request that a broker has read.
+
+        Args:
+            connection: The connection of the client.
+            arrived_ms: When the request arrived on the broker's machine.
+            api_key: The API of the request.
+            version: The API version of the request.
+            message: The decoded request.
+            broker_id: The broker.
+            is_loaded: True if the broker has loaded the group of the request.
+
+        Returns:
+            The history entry of the request.
+        """
+        self._serial += 1
+        self.requests += 1
+        entry = history.RequestReceived(
+            at_ms=self.now_ms,
+            arrived_ms=arrived_ms,
+            broker=broker_id,
+            is_loaded=is_loaded,
+            serial=self._serial,
+            connection=connection.index,
+            client=connection.client,
+            api_key=api_key,
+            version=version,
+            message=message,
+        )
+        self.append_history(entry)
+        return entry
+
+    def record_response(self, request: history.RequestReceived, message: Message) -> None:
+        """Append a response that left its broker."""
+        if isinstance(message, JoinGroupResponse) and not message.error_code:
+            join: Any = request.message
+            self.generations.add((join.group_id, message.generation_id))
+        self.append_history(
+            history.ResponseSent(at_ms=self.now_ms, request=request, message=message)
+        )
+
+    # Brokers and their disks
+
+    @property
+    def stored_topics(self) -> dict[str, int]:
+        """Partition counts of the topics on the first broker's disk."""
+        offsets = {OFFSETS_TOPIC: 1} if self.zookeeper is None else {}
+        return {**offsets, **self.partition_counts}
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Return True if offsets of a partition may be committed."""
+        return topic == UNREAD_TOPIC or 0 <= index < self.partition_counts.get(topic, 0)
+
+    def shard_of(self, group_id: str) -> int:
+        """Return the shard of a group."""
+        return shard_of(group_id, self.options.shard_count)
+
+    def schedule_restart(self, start: Callable[[], None]) -> None:
+        """Schedule the restart of a broker that died.
+
+        Args:
+            start: Starts the broker.
+        """
+        delay_ms = self.broker_rng.choice(_RESTART_DELAYS_MS)
+        if self.is_healed:
+            delay_ms = 0
+        # restart at once, or after another broker has taken over
+        if self.is_healed and self.options.brokers > 1:
+            delay_ms = self.broker_rng.choice((0, self.options.takeover_ms))
+        self.clock.call_later(delay_ms, start)
+
+    def on_start_failed(self, start: Callable[[], None], error: OSError | DamagedLogError) -> None:
+        """Schedule another start of a broker, after repairing damage of its disk.
+
+        Args:
+            start: Starts the broker.
+            error: The reason of the failure.
+
+        Raises:
+            RuleViolationError: The disk is damaged, but no damage was injected.
+        """
+        if isinstance(error, DamagedLogError):
+            self.repair_damage(error)
+        self.clock.call_later(_REPAIR_MS, start)
+
+    def repair_damage(self, error: DamagedLogError) -> None:
+        """Repair the injected damage that a broker found, as an operator would from a backup.
+
+        Raises:
+            RuleViolationError: No damage was injected.
+        """
+        if self.damage is None:
+            raise history.RuleViolationError(
+                "recovery", f"damage was reported, but none was injected: {error}"
+            )
+        damage, self.damage = self.damage, None
+        if damage.disk.peek(damage.path, damage.position) == damage.value:  # not overwritten
+            damage.disk.damage(damage.path, damage.position)
+        self.record_incident("the damaged file was repaired")
+
+    def clear_damage(self) -> None:
+        """Forget the injected damage after a start, unless the byte is still damaged on disk."""
+        damage = self.damage
+        if damage is not None:
+            value = damage.disk.peek(damage.path, damage.position, after_crash=True)
+            if value != damage.value:
+                self.damage = None
+
+    # Broker selection of clients
+
+    @abstractmethod
+    def coordinator_id(self, group_id: str) -> int | None:
+        """Return the broker id of a group's coordinator; None if no broker may respond."""
+
+    def shuffled_broker_ids(self, rng: Random) -> list[int]:
+        """Return all broker ids in the order in which a client tries them."""
+        order = list(range(1, self.options.brokers + 1))
+        if len(order) > 1:
+            rng.shuffle(order)
+        return order
+
+    def guess_coordinator(self, rng: Random) -> int:
+        """Return a broker that a client assumes to be the coordinator; it usually is."""
+        coordinator_id = self.coordinator_id(GROUPS[0])
+        if self.options.brokers == 1 or coordinator_id is None or rng.random() < 0.2:
+            return self.shuffled_broker_ids(rng)[0]
+        return coordinator_id

@@ -1,0 +1,116 @@
+"""Check that the modules of `src/partage` do not import each other in cycles.
+
+    python tools/check_cycles.py
+
+Imports inside functions and under `TYPE_CHECKING` count too. The script prints each cycle and exits
+with 1 if a package has more or fewer modules in cycles than `ALLOWED` says: the numbers can only
+fall.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+ROOT = "partage"
+
+#: The number of modules in cycles, by the package that contains the whole cycle.
+ALLOWED = {
+    "partage.assignors": 2,
+    "partage.broker.net": 3,
+    "partage.recipes": 2,
+}
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of the module in a file below `SOURCE`."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_names(path: Path, module: str) -> Iterator[str]:
+    """Yield the dotted names that a module imports; the last part may be a class or a function."""
+    package = module.split(".") if path.stem == "__init__" else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = [*base, node.module] if node.module else base
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def import_graph(source: Path) -> dict[str, set[str]]:
+    """Return the modules that each module imports."""
+    paths = {module_name(path): path for path in sorted(source.rglob("*.py"))}
+    graph: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        found = graph.setdefault(module, set())
+        for name in imported_names(path, module):
+            target = name if name in paths else name.rpartition(".")[0]
+            if target in paths and target != module:
+                found.add(target)
+    return graph
+
+
+def strongly_connected(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the strongly connected components with several modules (Tarjan's algorithm)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = low[module] = len(order)
+        stack.append(module)
+        for target in sorted(graph[module]):
+            if target not in order:
+                visit(target)
+            if target in stack:
+                low[module] = min(low[module], low[target])
+        if low[module] == order[module]:
+            component = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for module in sorted(graph):
+        if module not in order:
+            visit(module)
+    return sorted(found)
+
+
+def common_package(modules: list[str]) -> str:
+    """Return the longest dotted prefix of all names."""
+    prefix: list[str] = []
+    for parts in zip(*(module.split(".") for module in modules), strict=False):
+        if len(set(parts)) > 1:
+            break
+        prefix.append(parts[0])
+    return ".".join(prefix)
+
+
+def main() -> int:
+    """Print the cycles and return the exit code."""
+    sys.setrecursionlimit(10_000)
+    counts: Counter[str] = Counter()
+    for component in strongly_connected(import_graph(SOURCE / ROOT)):
+        package = common_package(component)
+        counts[package] += len(component)
+        print(f"{package}: {len(component)} modules import each other: {', '.join(component)}")
+    problems = [
+        f"{package} has {counts[package]} modules in cycles, but ALLOWED in tools/check_cycles.py "
+        f"says {ALLOWED.get(package, 0)}: open the new cycle, or lower the number"
+        for package in sorted(counts.keys() | ALLOWED.keys())
+        if counts[package] != ALLOWED.get(package, 0)
+    ]
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

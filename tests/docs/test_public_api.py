@@ -20,6 +20,8 @@ from partage import errors
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "partage"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: The job in examples/flights also uses `partage.pipelines`.
+EXAMPLE_FILES = sorted((ROOT / "examples").glob("*.py"))
 
 #: ARCHITECTURE.md lists the same modules; every other module is internal.
 PUBLIC_MODULES = (
@@ -123,6 +125,11 @@ def test_page_uses_only_public_names(page):
     assert [name for code in EXAMPLE.findall(text) for name in internal_imports(code)] == []
     if page.name != "coverage.md":  # It names tests
         assert internal_mentions(text) == []
+
+
+@pytest.mark.parametrize("path", EXAMPLE_FILES, ids=lambda path: path.name)
+def test_example_file_uses_only_public_names(path):
+    assert internal_imports(path.read_text()) == []
 
 
 def test_docstrings_use_only_public_names():

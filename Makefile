@@ -1,13 +1,20 @@
-# Everything goes through .venv; each target installs what it needs first.
+# Everything runs in .venv; each target installs what it needs first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
-.PHONY: setup demo test again check interop bench soak fuzz images lab mutants pin clean
+.PHONY: help setup demo unit test again check sync site interop bench soak fuzz images lab mutants pin clean
 
-setup: $(STAMP)
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
+
+# Tests of `make unit`: folders of state machines and pure code, and the web modules without I/O.
+UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime store wire) \
+  $(filter-out %/test_app.py,$(wildcard tests/web/test_*.py))
+
+setup: $(STAMP)  ## install everything into .venv
 
 $(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
@@ -16,51 +23,63 @@ $(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml $(NATIVE)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-demo: setup  ## the main job, examples/flights: flights through a group, then through Spark
+demo: setup  ## run the main job, examples/flights: load flights, share them between Spark queries
 	$(BIN)/python -m partage.demo
 
-test: setup  ## the tests, without other people's programs
+unit: setup  ## run the tests of state machines and pure code: no sockets, no sleeps
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak" --forbid-io $(UNIT_TESTS)
+
+test: setup  ## run all tests that need no other programs
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak"
 
-again: setup  ## only what failed the last time, one after the other; none is a failure too
+again: setup  ## run the tests that failed last time, one at a time; fail if there are none
 	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
 
-check: setup  ## style, types, the floors of the house, and that every test can be collected
+check: setup  ## check style, English, names, types and layers; collect all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/check_names.py
+	$(BIN)/python tools/check_english.py
+	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --collect-only --quiet --quiet tests > /dev/null
 
-interop: setup  ## other people's clients, and Apache Kafka; fetched by script
+sync: setup  ## generate the blocking classes from the asyncio sources
+	$(BIN)/python tools/generate_sync.py
+
+site: setup  ## build the documentation site into build/site
+	$(BIN)/python tools/build_site.py
+
+interop: setup  ## run the tests with other clients and Apache Kafka; a script installs them
 	$(BIN)/python tests/interop/peers/install.py
 	$(BIN)/pytest -m "interop and not soak" -n 2 --dist loadgroup tests
 
-soak: setup  ## kills, stops and failovers by the dozen, of brokers and of Spark: half an hour
+soak: setup  ## run many kills, stops and failovers of brokers and Spark: half an hour
 	$(BIN)/pytest -m soak tests
 
-bench: setup  ## speed beside peers; prints ratios
+bench: setup  ## measure speed beside other programs; print ratios
 	$(BIN)/python tests/interop/peers/install.py
 	$(BIN)/python -m bench
 
-fuzz: setup  ## damaged frames and record batches, until interrupted, SECONDS=n or TRIES=n
+fuzz: setup  ## send damaged frames and record batches until interrupted, SECONDS=n or TRIES=n
 	cd tests && ../$(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) \
 	  $(if $(TRIES),--tries $(TRIES)) $(if $(TARGET),--target $(TARGET))
 
-images: setup  ## disks as power failures leave them: IMAGES of them, recovered
+images: setup  ## recover IMAGES simulated disks after power failures
 	cd tests && ../$(BIN)/python -m log.crash_images $(if $(IMAGES),--images $(IMAGES))
 
-lab: setup  ## simulated worlds: SEEDS fresh ones, from SEED on
+lab: setup  ## simulate SEEDS worlds, from seed SEED on
 	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))
 
-mutants: setup  ## plant bugs, and have the laboratory find them
+mutants: setup  ## plant bugs and count those that the simulator finds
 	cd tests && ../$(BIN)/python -m lab.mutation $(if $(SEEDS),--seeds $(SEEDS))
 
-pin:  ## pin requirements anew
+pin:  ## pin requirements again
 	$(PYTHON) -m venv .pin && .pin/bin/pip install --quiet uv
 	.pin/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header requirements/dev.in -o requirements/dev.txt
 	rm -rf .pin
 
-clean:
+clean:  ## delete everything that was built or installed
 	rm -rf $(VENV) .peers build partage-data demo-output

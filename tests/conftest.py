@@ -7,6 +7,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from duration_budget import DurationBudget
+from io_guard import IoGuard
+
 #: Examples are the same in each run, and take as long as a busy machine takes; see ``log/pace.py``.
 settings.register_profile(
     "repeatable",
@@ -23,3 +26,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what happens into the scenario files, to be reviewed as a diff",
     )
+    parser.addoption(
+        "--forbid-io",
+        action="store_true",
+        help="fail each test that connects or binds a socket, starts a process or sleeps",
+    )
+    parser.addoption(
+        "--check-durations",
+        action="store_true",
+        help="fail if the tests of a folder exceed its budget in tests/durations.toml by half",
+    )
+    parser.addoption(
+        "--write-durations",
+        action="store_true",
+        help="write the budgets in tests/durations.toml from this run",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("forbid_io"):
+        config.pluginmanager.register(IoGuard())
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and (
+        config.getoption("check_durations") or config.getoption("write_durations")
+    ):
+        config.pluginmanager.register(DurationBudget(config))

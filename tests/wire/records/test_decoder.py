@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import mmap
-import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -16,7 +13,6 @@ import pytest
 
 from partage.wire.primitives import encode_varint
 from partage.wire.records.columns import OFFSET_MAX, RecordColumns
-from partage.wire.records.decoder import DECODER
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from . import arrow_tables
@@ -306,30 +302,6 @@ def test_memory_mapped_file(decoder: ModuleType, tmp_path: Path) -> None:
     ):
         assert decoder.scan(view) == decoder.scan(blob)
         assert decoder.decode_records([view]) == decoder.decode_records(blob)
-
-
-def test_compiled_decoder_is_preferred() -> None:
-    """In separate processes, because the choice is made at import."""
-    script = "from partage.wire.records.decoder import DECODER; print(DECODER)"
-
-    def chosen(wanted: str | None) -> subprocess.CompletedProcess[str]:
-        env = {name: value for name, value in os.environ.items() if name != "PARTAGE_DECODER"}
-        env["PYTHONPATH"] = os.pathsep.join(sys.path)
-        if wanted is not None:
-            env["PARTAGE_DECODER"] = wanted
-        return subprocess.run(
-            [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60
-        )
-
-    assert chosen("plain").stdout.strip() == "plain"
-    assert "is not a decoder" in chosen("fast").stderr
-    free, native = chosen(None), chosen("native")
-    if native.returncode == 0:
-        assert free.stdout.strip() == native.stdout.strip() == "native"
-    else:
-        assert free.stdout.strip() == "plain"
-        assert "_native" in native.stderr
-    assert DECODER in ("native", "plain")
 
 
 def test_uninitialized_buffer_size(decoder: ModuleType) -> None:

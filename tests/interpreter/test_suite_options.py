@@ -1,0 +1,96 @@
+"""Options of the test suite: ``--forbid-io``, ``--check-durations``, ``--write-durations``."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import duration_budget
+import io_guard
+
+TESTS = Path(__file__).parents[1]
+
+FORBIDDEN = {
+    "connect": "import socket; socket.socket().connect(('127.0.0.1', 1))",
+    "bind": "import socket; socket.socket().bind(('127.0.0.1', 0))",
+    "process": "import subprocess; subprocess.run(['true'])",
+    "sleep": "import time; time.sleep(0.001)",
+    "async_sleep": "import asyncio; asyncio.run(asyncio.sleep(0.001))",
+    "hidden": """
+    import time
+    try:
+        time.sleep(0.001)
+    except BaseException:
+        pass
+""",
+    "thread": """
+    import threading, time
+    thread = threading.Thread(target=time.sleep, args=(0.001,))
+    thread.start(); thread.join()
+""",
+}
+ALLOWED = {
+    "file": "open(__file__).close()",
+    "loop": "import asyncio; asyncio.run(asyncio.sleep(0))",
+    "yield": "import time; time.sleep(0)",
+}
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """Return a directory with the options of the suite and no tests yet."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for file in (io_guard.__file__, duration_budget.__file__, str(TESTS / "conftest.py")):
+        (tests / Path(file).name).write_text(Path(file).read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+def run(suite: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, "tests"]
+    env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=suite, env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_forbid_io_fails_tests_that_do_io(suite: Path) -> None:
+    lines = [
+        f"def test_{name}():\n    {body.strip()}\n" for name, body in (FORBIDDEN | ALLOWED).items()
+    ]
+    (suite / "tests" / "test_io.py").write_text("\n".join(lines))
+    result = run(suite, "-W", "ignore", "--forbid-io")
+    failed = re.findall(r"^FAILED \S+::test_(\w+)", result.stdout, re.MULTILINE)
+    assert set(failed) == set(FORBIDDEN), result.stdout
+    for what in ("connects a socket", "binds a socket", "starts a process", "sleeps for 0.001 s"):
+        assert f"--forbid-io: the test {what} (" in result.stdout
+
+
+def test_check_durations_fails_slow_folders(suite: Path) -> None:
+    for folder, seconds in (("quick", 0), ("slow", 0.2)):
+        (suite / "tests" / folder).mkdir()
+        body = f"import time\n\ndef test_it():\n    time.sleep({seconds})\n"
+        (suite / "tests" / folder / f"test_{folder}.py").write_text(body)
+    budgets = suite / "tests" / "durations.toml"
+    options = ("-p", "xdist", "-n", "1", "--check-durations")
+
+    budgets.write_text("reference_s = 1000\n[folders]\nquick = 1\nslow = 0.01\n")
+    result = run(suite, *options)
+    assert (result.returncode, "Too slow: slow." in result.stdout) == (1, True), result.stdout
+
+    written = run(suite, *options, "--write-durations")
+    assert written.returncode == 0, written.stdout
+    assert tomllib.loads(budgets.read_text())["folders"] == {"quick": 2, "slow": 2}
+
+
+def test_slow_machine_gets_larger_budgets() -> None:
+    assert duration_budget.excess_folders({"a": 14.0}, {"a": 10.0}, 1.0) == {}
+    assert duration_budget.excess_folders({"a": 16.0}, {"a": 10.0}, 1.0) == {"a": 16.0}
+    assert duration_budget.excess_folders({"a": 16.0}, {"a": 10.0}, 2.0) == {}
+    assert duration_budget.excess_folders({"a": 14.0}, {"a": 10.0}, 0.5) == {}
+    assert duration_budget.excess_folders({"new": 0.1}, {}, 1.0) == {"new": 0.1}

@@ -158,8 +158,14 @@ def test_produce_overlap_is_limited(broker, raw, other):
 
 
 async def hold_writer(broker):
-    """Block the log writer: all writes stay in progress."""
-    broker.broker._writer._is_running = True
+    """Block the idle log writer: all later writes stay in progress.
+
+    A group that is being written would end the block when it finishes.
+    """
+    writer = broker.broker._writer
+    while writer._is_running:
+        await writer.drain()
+    writer._is_running = True
 
 
 async def release_writer(broker):

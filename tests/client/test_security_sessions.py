@@ -30,6 +30,11 @@ class TurnedLoop(asyncio.SelectorEventLoop):
 class TestSessionsThatEnd:
     """KIP-368: the client authenticates again on the same connection before the session ends."""
 
+    @pytest.fixture(autouse=True)
+    def collected(self):
+        """Collect garbage of earlier tests, so that its warnings do not appear in this test."""
+        gc.collect()
+
     def run(self, main, script, given=None):
         async def whole(loop):
             async with ScriptedBroker(script) as broker:

@@ -65,11 +65,28 @@ def test_close_in_listener_raises(servers):
     assert not one._thread._thread.is_alive()
 
 
-def test_interrupt_during_close_stops_thread(servers):
+@pytest.fixture
+def single_interrupt():
+    """Raise KeyboardInterrupt at the first SIGINT, and ignore all later ones."""
+    signals = []
+
+    def on_interrupt(number, frame):
+        signals.append(number)
+        if len(signals) == 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupt_during_close_stops_thread(servers, single_interrupt):
     class Interrupting(MembershipListener):
         async def on_leaving(self, standing):
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            await asyncio.Event().wait()  # Blocks forever
+            # A signal just before the main thread blocks does not wake it: send more of them
+            while True:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                await asyncio.sleep(0.01)
 
     one = Membership(servers, "crew", "crew", 1, listener=Interrupting(), **QUICK)
     one.assignment()

@@ -35,7 +35,7 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.primitives import MalformedError
 
-from .calls import NOW_MS, event_of, new_shard, response_to, serve, start_call, versions
+from .bridge_calls import NOW_MS, event_of, new_shard, response_to, serve, start_call, versions
 
 every_commit = pytest.mark.parametrize("version", versions(OFFSET_COMMIT))
 every_fetch = pytest.mark.parametrize("version", versions(OFFSET_FETCH))

@@ -1,4 +1,4 @@
-"""Commands while a broker of a cluster is down: they show the rest and name the missing part."""
+"""PartageCli while a broker of a cluster is down: they show the rest and name the missing part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from broker.raw_client import RawClient
-from console.commands import Commands, records
+from console.cli import PartageCli, records
 from partage import sync
 from partage.console.common import offsets as looked_up
 from partage.console.common.cluster_client import ClusterClient as Reached
@@ -90,9 +90,9 @@ def prepare(running: Cluster, group: str) -> None:
     client.alter_consumer_group_offsets(asked)[group].result(PATIENCE_S)
 
 
-def told(running: Cluster) -> Commands:
+def told(running: Cluster) -> PartageCli:
     """The command line, with the first broker's address."""
-    return Commands(running[1].address)
+    return PartageCli(running[1].address)
 
 
 def group_of(running: Cluster, broker_id: int) -> str:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from console.commands import Commands
+from console.cli import PartageCli
 from partage.pipelines.rebalances import online_partitions
 from partage.pipelines.rebalances.job import RebalancesOptions, rebalances
 from waiting import eventually
@@ -123,7 +123,7 @@ def test_failover_events_form_one_history(
     member.wait(lambda: GroupClient([cluster[2]], group).find()[0] == 2)
     member.wait(lambda: member.commit("flights", {1: 9}))
     member.wait(lambda: {"flights": {1: 1}} in lags(left))
-    told_now = Commands(cluster[2].address)(
+    told_now = PartageCli(cluster[2].address)(
         "pipeline", "rebalances", "--local", "-g", group, "-o", tmp_path / "part"
     )
     assert "1 partition not read because their brokers are down" in told_now.err

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from partage.store.shard_log import shard_of
 from waiting import eventually
-from web.served import Served
+from web.page_server import PageServer
 
 from .brokers import OVERRIDES, PATIENCE_S, ClusterBroker, bootstrap, brokers
 from .group_client import GroupClient, client_coordinated_by
@@ -50,12 +50,12 @@ def test_timeline_is_complete_after_failed_broker_returns(
             return len(member.assignment()) == partitions
 
         eventually(lambda: has(1))
-        with Served(servers) as page:
+        with PageServer(servers) as page:
             page.until(f"/groups/{group}", "(1)", "Reported by the coordinator", "member joined")
             cluster[1].kill()
             eventually(lambda: has(1) and GroupClient([cluster[2]], group).find()[0] == 2)
             page.until(f"/groups/{group}", "(2)", "Stable", "member joined")
-            with Served(servers) as late:
+            with PageServer(servers) as late:
                 shown = late.until(
                     f"/groups/{group}", "(2)", "Stable", "Reported by the coordinator"
                 )
@@ -87,7 +87,7 @@ def test_timeline_follows_group_to_other_broker(
             return len(member.assignment()) == partitions
 
         eventually(lambda: has(1))
-        with Served(servers) as page:
+        with PageServer(servers) as page:
             page.until(f"/groups/{group}", "(2)", "Stable", "flights(0)")
             cluster[1].start()
             eventually(lambda: has(1) and coordinated.find()[0] == 1)

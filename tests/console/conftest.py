@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .commands import Commands
+from .cli import PartageCli
 
 _numbers = itertools.count(1)
 _HERE = Path(__file__).parent
@@ -51,9 +51,9 @@ def broker() -> Iterator[str]:
 
 
 @pytest.fixture
-def partage(broker: str) -> Commands:
+def partage(broker: str) -> PartageCli:
     """Return the command line for this broker."""
-    return Commands(broker)
+    return PartageCli(broker)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def name() -> str:
 
 
 @pytest.fixture
-def topic(partage: Commands, name: str) -> str:
+def topic(partage: PartageCli, name: str) -> str:
     """Create a topic with four partitions."""
     partage("topics", "create", "--topic", name, "--partitions", 4)
     return name

@@ -14,13 +14,13 @@ from confluent_kafka import Consumer as Librdkafka
 
 from partage.sync import Consumer
 
-from .commands import Commands, records
+from .cli import PartageCli, records
 
 
 @pytest.fixture(scope="module")
 def flights(broker: str) -> str:
     """A topic with five records with key and header in partition 0, and one in partition 1."""
-    partage, topic = Commands(broker), "flights-to-read"
+    partage, topic = PartageCli(broker), "flights-to-read"
     # Apache Kafka would delete records with such old timestamps half a minute after its start.
     partage("topics", "create", "-t", topic, "-p", 4, "--config", "retention.ms=-1")
     lines = [
@@ -32,7 +32,7 @@ def flights(broker: str) -> str:
     return topic
 
 
-def test_exit_prints_all_records(partage: Commands, flights: str) -> None:
+def test_exit_prints_all_records(partage: PartageCli, flights: str) -> None:
     ran = partage("consume", "-t", flights, "--exit")
     assert sorted(ran.lines) == ["null", "v0", "v1", "v2", "v3", "v4"]
     assert ran.err == f"consumed 6 records (20 bytes) from {flights}\n"
@@ -53,16 +53,16 @@ def test_exit_prints_all_records(partage: Commands, flights: str) -> None:
     ],
 )
 def test_start_options_select_records(
-    partage: Commands, flights: str, options: list[str], values: list[str]
+    partage: PartageCli, flights: str, options: list[str], values: list[str]
 ) -> None:
     assert partage("consume", "-t", flights, "-p", 0, "-e", *options).lines == values
 
 
-def test_negative_offset_applies_to_each_partition(partage: Commands, flights: str) -> None:
+def test_negative_offset_applies_to_each_partition(partage: PartageCli, flights: str) -> None:
     assert sorted(partage("consume", "-t", flights, "-e", "-o", "-1").lines) == ["null", "v4"]
 
 
-def test_default_start_is_end_and_timeout_stops(partage: Commands, flights: str) -> None:
+def test_default_start_is_end_and_timeout_stops(partage: PartageCli, flights: str) -> None:
     ran = partage("consume", "-t", flights, "--timeout-ms", 300)
     assert ran.lines == []
     assert ran.err.endswith(f"from {flights}: no record for 300 ms\n")
@@ -85,7 +85,7 @@ def test_default_start_is_end_and_timeout_stops(partage: Commands, flights: str)
     ],
 )
 def test_line_options_select_fields(
-    partage: Commands, flights: str, options: list[str], line: str
+    partage: PartageCli, flights: str, options: list[str], line: str
 ) -> None:
     ran = partage("consume", "-t", flights, "-p", 0, "-o", "-1", "-e", *options)
     assert ran.out == line.format(topic=flights) + "\n"
@@ -104,12 +104,12 @@ def test_line_options_select_fields(
     ],
 )
 def test_null_has_configured_text(
-    partage: Commands, flights: str, options: list[str], shown: str
+    partage: PartageCli, flights: str, options: list[str], shown: str
 ) -> None:
     assert partage("consume", "-t", flights, "-p", 1, "-e", *options).out == shown
 
 
-def test_json_line_has_all_fields(partage: Commands, flights: str) -> None:
+def test_json_line_has_all_fields(partage: PartageCli, flights: str) -> None:
     *_, last = partage("consume", "-t", flights, "-p", 0, "-e", "--json").lines
     assert json.loads(last) == {
         "topic": flights,
@@ -123,7 +123,7 @@ def test_json_line_has_all_fields(partage: Commands, flights: str) -> None:
     }
 
 
-def test_binary_value_is_printed_unchanged(partage: Commands, topic: str) -> None:
+def test_binary_value_is_printed_unchanged(partage: PartageCli, topic: str) -> None:
     partage("produce", "-t", topic, stdin=b"\xff\x00\xfe\n")
     assert partage("consume", "-t", topic, "-e").out == "\udcff\x00\udcfe\n"
     (line,) = partage("consume", "-t", topic, "-e", "--json").lines
@@ -132,7 +132,7 @@ def test_binary_value_is_printed_unchanged(partage: Commands, topic: str) -> Non
     assert "key_encoding" not in record
 
 
-def test_several_topics_are_consumed(partage: Commands, flights: str, name: str) -> None:
+def test_several_topics_are_consumed(partage: PartageCli, flights: str, name: str) -> None:
     other = f"{name}-other"
     partage("topics", "create", "-t", other)
     partage("produce", "-t", other, stdin="theirs\n")
@@ -141,7 +141,7 @@ def test_several_topics_are_consumed(partage: Commands, flights: str, name: str)
     assert len(ran.lines) == 7
 
 
-def test_group_continues_at_committed_offsets(partage: Commands, flights: str, name: str) -> None:
+def test_group_continues_at_committed_offsets(partage: PartageCli, flights: str, name: str) -> None:
     options = ["-t", flights, "--group", name, "--from-beginning"]
     first = partage("consume", *options, "--max-messages", 2)
     rest = partage("consume", *options, "--exit")
@@ -151,7 +151,7 @@ def test_group_continues_at_committed_offsets(partage: Commands, flights: str, n
 
 
 def test_group_without_from_beginning_starts_at_end(
-    partage: Commands, flights: str, name: str
+    partage: PartageCli, flights: str, name: str
 ) -> None:
     assert partage("consume", "-t", flights, "--group", name, "--exit").lines == []
 
@@ -159,7 +159,7 @@ def test_group_without_from_beginning_starts_at_end(
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_signals_commit_and_leave_the_group(
-    partage: Commands, flights: str, name: str, stop: signal.Signals
+    partage: PartageCli, flights: str, name: str, stop: signal.Signals
 ) -> None:
     process = partage.start("consume", "-t", flights, "--group", name, "--from-beginning")
     with process:
@@ -179,7 +179,7 @@ def test_signals_commit_and_leave_the_group(
 
 
 def test_group_output_equals_output_without_group(
-    partage: Commands, flights: str, name: str
+    partage: PartageCli, flights: str, name: str
 ) -> None:
     """Keys, headers, timestamps and nulls look the same with either client."""
     for number, options in enumerate([["--json"], ["-f", "%t %p %o %T %h %k/%K %s/%S\n"]]):
@@ -190,7 +190,7 @@ def test_group_output_equals_output_without_group(
 
 
 def test_group_with_auto_commit_off_commits_nothing(
-    partage: Commands, flights: str, name: str
+    partage: PartageCli, flights: str, name: str
 ) -> None:
     options = ["-t", flights, "-g", name, "--from-beginning", "-e"]
     for _ in range(2):
@@ -199,7 +199,7 @@ def test_group_with_auto_commit_off_commits_nothing(
 
 
 @pytest.mark.timeout(180)
-def test_group_commits_while_reading(partage: Commands, flights: str, name: str) -> None:
+def test_group_commits_while_reading(partage: PartageCli, flights: str, name: str) -> None:
     options = ["-g", name, "--from-beginning", "-X", "auto.commit.interval.ms=50"]
     process = partage.start("consume", "-t", flights, *options)
     with process:
@@ -212,13 +212,13 @@ def test_group_commits_while_reading(partage: Commands, flights: str, name: str)
         process.kill()
 
 
-def describe(partage: Commands, group: str) -> dict[str, Any]:
+def describe(partage: PartageCli, group: str) -> dict[str, Any]:
     found: dict[str, Any] = partage("groups", "describe", "-g", group, "--json").json["groups"][0]
     return found
 
 
 def test_group_accepts_assignor_unknown_to_librdkafka(
-    partage: Commands, flights: str, name: str
+    partage: PartageCli, flights: str, name: str
 ) -> None:
     chosen = ("-X", "partition.assignment.strategy=sticky")
     given = ("--group", name, "--from-beginning", "--exit", *chosen)
@@ -229,7 +229,7 @@ def test_group_accepts_assignor_unknown_to_librdkafka(
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky", "sticky"])
 def test_group_with_other_assignors_is_joined(
-    partage: Commands, flights: str, name: str, strategy: str
+    partage: PartageCli, flights: str, name: str, strategy: str
 ) -> None:
     """The other members use assignors that are not our default."""
     if strategy == "sticky":
@@ -266,7 +266,7 @@ def test_group_with_other_assignors_is_joined(
 
 @pytest.mark.timeout(180)
 def test_exit_waits_for_partitions_revoked_by_others(
-    partage: Commands, topic: str, name: str
+    partage: PartageCli, topic: str, name: str
 ) -> None:
     """Cooperative members hand over partitions one generation later."""
     lines = [json.dumps({"value": f"{n}", "partition": n}) for n in range(4)]
@@ -285,7 +285,7 @@ def test_exit_waits_for_partitions_revoked_by_others(
             assert len(process.stdout.readlines()) == 2
 
 
-def test_closed_pipe_ends_without_failure(partage: Commands, topic: str, name: str) -> None:
+def test_closed_pipe_ends_without_failure(partage: PartageCli, topic: str, name: str) -> None:
     # More than the buffer of a pipe.
     partage("produce", "-t", topic, stdin=records([f"{n:0100}" for n in range(3000)]))
     ran = partage.shell(f"partage consume -t {topic} -e | head -2")
@@ -323,12 +323,12 @@ def test_closed_pipe_ends_without_failure(partage: Commands, topic: str, name: s
     ],
 )
 def test_invalid_options_are_rejected(
-    partage: Commands, flights: str, options: list[str], says: str, code: int
+    partage: PartageCli, flights: str, options: list[str], says: str, code: int
 ) -> None:
     assert says in partage.fails("consume", "-t", flights, *options, code=code)
 
 
-def test_missing_topics_are_named(partage: Commands, topic: str, name: str) -> None:
+def test_missing_topics_are_named(partage: PartageCli, topic: str, name: str) -> None:
     missing = [f"{name}-x", f"{name}-y"]
     options = ["-t", topic, "-t", missing[0], "-t", missing[1], "-e"]
     assert partage.fails("consume", *options) == f"no such topic: {', '.join(missing)}"

@@ -14,7 +14,7 @@ import pytest
 
 from partage.testing.process import BrokerProcess
 
-from .commands import Commands
+from .cli import PartageCli
 
 EVERY_COMMAND = [
     ["topics", "list"],
@@ -45,7 +45,7 @@ def mute() -> Iterator[str]:
 
 @pytest.mark.parametrize("command", EVERY_COMMAND, ids=" ".join)
 def test_refused_connection_gives_error(nobody: str, command: list[str]) -> None:
-    error = Commands(nobody).fails(*command, "--timeout-ms", 200)
+    error = PartageCli(nobody).fails(*command, "--timeout-ms", 200)
     assert error == (
         f"no Kafka broker answered at {nobody} within 200 ms (Connection refused); "
         "check --bootstrap-server, or start one with: partage broker"
@@ -55,18 +55,18 @@ def test_refused_connection_gives_error(nobody: str, command: list[str]) -> None
 @pytest.mark.parametrize("options", [[], ["--group", "g"]])
 def test_consume_refused_connection_gives_error(nobody: str, options: list[str]) -> None:
     command = ["consume", "-t", "t", *options, "--connect-timeout-ms", "200"]
-    assert Commands(nobody).fails(*command).startswith(f"no Kafka broker answered at {nobody} ")
+    assert PartageCli(nobody).fails(*command).startswith(f"no Kafka broker answered at {nobody} ")
 
 
 @pytest.mark.parametrize("command", [["topics", "list"], ["produce", "-t", "t"]])
 def test_silent_server_gives_timeout_error(mute: str, command: list[str]) -> None:
     started = time.monotonic()
-    assert "within 300 ms" in Commands(mute).fails(*command, "--timeout-ms", 300)
+    assert "within 300 ms" in PartageCli(mute).fails(*command, "--timeout-ms", 300)
     assert time.monotonic() - started < 3
 
 
 def test_unknown_host_gives_error() -> None:
-    error = Commands("nowhere.invalid:9092").fails("topics", "list", "--timeout-ms", 300)
+    error = PartageCli("nowhere.invalid:9092").fails("topics", "list", "--timeout-ms", 300)
     assert error.startswith("no Kafka broker answered at nowhere.invalid:9092 within 300 ms (")
 
 
@@ -86,36 +86,36 @@ def test_unknown_host_gives_error() -> None:
         (["topics", "list", "--command-config", "none.properties"], "cannot read none.properties"),
     ],
 )
-def test_invalid_options_are_rejected(partage: Commands, arguments: list[str], says: str) -> None:
+def test_invalid_options_are_rejected(partage: PartageCli, arguments: list[str], says: str) -> None:
     assert says in partage.fails(*arguments, code=2)
 
 
-def test_missing_command_prints_help(partage: Commands) -> None:
+def test_missing_command_prints_help(partage: PartageCli) -> None:
     for arguments in ([], ["topics"], ["groups"]):
         ran = partage(*arguments, code=2)
         assert ran.out == ""
         assert ran.err.startswith("Usage: partage")
 
 
-def test_bootstrap_servers_property_wins(partage: Commands, nobody: str) -> None:
-    elsewhere = Commands(nobody)
+def test_bootstrap_servers_property_wins(partage: PartageCli, nobody: str) -> None:
+    elsewhere = PartageCli(nobody)
     given = f"bootstrap.servers={partage.bootstrap_servers}"
     assert "TOPIC" in elsewhere("topics", "list", "-X", given).out
 
 
 def test_verbose_prints_librdkafka_log(nobody: str) -> None:
-    ran = Commands(nobody)("topics", "list", "--timeout-ms", 300, "--verbose", code=1)
+    ran = PartageCli(nobody)("topics", "list", "--timeout-ms", 300, "--verbose", code=1)
     assert "FAIL" in ran.err
     assert ran.err.splitlines()[-1].startswith("error: no Kafka broker answered")
 
 
-def test_closed_stdout_gives_no_error(partage: Commands) -> None:
+def test_closed_stdout_gives_no_error(partage: PartageCli) -> None:
     ran = partage.shell("{ sleep 0.5; partage topics list --json; } | true; exit ${PIPESTATUS[0]}")
     assert ran.code in (0, 1)
     assert ran.err == ""
 
 
-def test_tls_to_plaintext_broker_gives_error(partage: Commands, tmp_path: Path) -> None:
+def test_tls_to_plaintext_broker_gives_error(partage: PartageCli, tmp_path: Path) -> None:
     # The broker has no TLS, so a client with TLS fails.
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SSL\n")
@@ -128,7 +128,7 @@ def test_tls_to_plaintext_broker_gives_error(partage: Commands, tmp_path: Path) 
 def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> None:
     group = ["--group", name] if in_group else []
     with BrokerProcess() as broker:
-        partage = Commands(broker.bootstrap_servers)
+        partage = PartageCli(broker.bootstrap_servers)
         partage("topics", "create", "-t", name)
         reading = ["--from-beginning", "--connect-timeout-ms", "60000", *group]
         consumer = partage.start("consume", "-t", name, *reading)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from .commands import Commands
+from .cli import PartageCli
 from .generic_member import GenericMember
 
 
@@ -45,7 +45,7 @@ def group(broker: str, topic: str) -> Iterator[Group]:
             stack.callback(member.close)
 
 
-def test_explain_gives_reason_per_partition(partage: Commands, topic: str, group: Group) -> None:
+def test_explain_gives_reason_per_partition(partage: PartageCli, topic: str, group: Group) -> None:
     group.join("cooperative-sticky", "first")
     group.join("cooperative-sticky", "second")
     told = partage("groups", "explain", "-g", topic, "--json").json
@@ -66,7 +66,7 @@ def test_explain_gives_reason_per_partition(partage: Commands, topic: str, group
     assert all(each["why"].startswith("no member owned it") for each in new)
 
 
-def test_explain_prints_tables(partage: Commands, topic: str, group: Group) -> None:
+def test_explain_prints_tables(partage: PartageCli, topic: str, group: Group) -> None:
     group.join("range", "only")
     header, member, _, columns, *rows, total = partage("groups", "explain", "-g", topic).lines
     assert header.split()[:3] == ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION"]
@@ -77,7 +77,7 @@ def test_explain_prints_tables(partage: Commands, topic: str, group: Group) -> N
     assert re.fullmatch(said + "assignor range, same result when run again", total)
 
 
-def test_explain_names_leader(partage: Commands, topic: str, group: Group) -> None:
+def test_explain_names_leader(partage: PartageCli, topic: str, group: Group) -> None:
     """The first member leads until it leaves."""
     group.join("range", "first")
     group.join("range", "second")
@@ -90,14 +90,14 @@ def test_explain_names_leader(partage: Commands, topic: str, group: Group) -> No
     assert leader(partage, topic) == "second"
 
 
-def leader(partage: Commands, group: str) -> str | None:
+def leader(partage: PartageCli, group: str) -> str | None:
     told = partage("groups", "explain", "-g", group, "--json").json
     clients = {each["member_id"]: each["client_id"] for each in told["members"]}
     assert told["generation"] >= 2
     return clients.get(told["leader"])
 
 
-def test_leader_is_found_behind_many_commits(partage: Commands, topic: str, group: Group) -> None:
+def test_leader_is_found_behind_many_commits(partage: PartageCli, topic: str, group: Group) -> None:
     group.join("range", "only")
     (only,) = group.members
     for number in range(1_500):
@@ -108,7 +108,7 @@ def test_leader_is_found_behind_many_commits(partage: Commands, topic: str, grou
 
 
 def test_leader_without_record_is_unknown(
-    partage: Commands, topic: str, group: Group, monkeypatch: pytest.MonkeyPatch
+    partage: PartageCli, topic: str, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group.join("range", "only")
     monkeypatch.setattr("partage.console.groups.offsets_topic._TOPIC", topic)
@@ -118,7 +118,7 @@ def test_leader_without_record_is_unknown(
     assert "leader unknown" in total
 
 
-def test_unexplainable_groups_are_rejected(partage: Commands, topic: str) -> None:
+def test_unexplainable_groups_are_rejected(partage: PartageCli, topic: str) -> None:
     explain = ("groups", "explain", "-g", topic)
     assert partage.fails(*explain) == f"no such group: {topic}"
     with GenericMember(partage.bootstrap_servers, topic, b"hello", b"assigned"):

@@ -13,7 +13,7 @@ from partage.client.group.offsets import OffsetAndMetadata
 from partage.console.common.client_options import client_options
 from partage.model.topic_partition import TopicPartition as Place
 
-from .commands import Commands, records
+from .cli import PartageCli, records
 from .generic_member import GenericMember
 
 
@@ -27,7 +27,7 @@ class Readers(NamedTuple):
 
 @pytest.fixture(scope="module")
 def readers(broker: str) -> Iterator[Readers]:
-    partage, topic, group = Commands(broker), "read-by-two", "two-readers"
+    partage, topic, group = PartageCli(broker), "read-by-two", "two-readers"
     partage("topics", "create", "-t", topic, "-p", 4)
     for partition in range(4):
         values = records([str(n) for n in range(partition + 1)])
@@ -59,7 +59,7 @@ def readers(broker: str) -> Iterator[Readers]:
         member.close()
 
 
-def test_describe_prints_json(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_json(partage: PartageCli, readers: Readers) -> None:
     described = partage("groups", "describe", "--group", readers.group, "--json").json
     (group,) = described["groups"]
     host, _, port = partage.bootstrap_servers.rpartition(":")
@@ -102,7 +102,7 @@ def test_describe_prints_json(partage: Commands, readers: Readers) -> None:
     ]
 
 
-def test_describe_prints_offsets_and_lag(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_offsets_and_lag(partage: PartageCli, readers: Readers) -> None:
     header, *rows, total = partage("groups", "describe", "--group", readers.group).lines
     assert header.split() == (
         [
@@ -131,7 +131,7 @@ def test_describe_prints_offsets_and_lag(partage: Commands, readers: Readers) ->
     assert "static-1" in verbose.out
 
 
-def test_describe_prints_members(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_members(partage: PartageCli, readers: Readers) -> None:
     header, *rows = partage("groups", "describe", "--group", readers.group, "--members").lines
     assert header.split() == (
         ["GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"]
@@ -145,7 +145,7 @@ def test_describe_prints_members(partage: Commands, readers: Readers) -> None:
     assert verbose[1].split()[-3] == readers.topic
 
 
-def test_members_prints_members(partage: Commands, readers: Readers) -> None:
+def test_members_prints_members(partage: PartageCli, readers: Readers) -> None:
     header, *rows = partage("groups", "members", readers.group).lines
     first, last = ["GROUP", "CONSUMER-ID", "INSTANCE-ID"], ["ASSIGNOR", "#PARTITIONS", "ASSIGNMENT"]
     assert header.split() == [*first, "CLIENT-ID", "HOST", *last]
@@ -161,7 +161,7 @@ def test_members_prints_members(partage: Commands, readers: Readers) -> None:
     assert group["members"] == described["members"]
 
 
-def test_describe_prints_state(partage: Commands, readers: Readers) -> None:
+def test_describe_prints_state(partage: PartageCli, readers: Readers) -> None:
     ran = partage("groups", "describe", "--all-groups", "--state")
     (row,) = [line for line in ran.lines if line.startswith(f"{readers.group} ")]
     where = partage.bootstrap_servers
@@ -169,7 +169,7 @@ def test_describe_prints_state(partage: Commands, readers: Readers) -> None:
     assert row.split()[3:] == ["consumer", "Classic", "range", "Stable", "2", "3"]
 
 
-def test_delete_group_with_members_fails(partage: Commands, readers: Readers, name: str) -> None:
+def test_delete_group_with_members_fails(partage: PartageCli, readers: Readers, name: str) -> None:
     error = partage.fails("groups", "delete", "--group", readers.group)
     assert error == f"group {readers.group} was not deleted: it has members; stop them first"
     ran = partage("groups", "delete", "-g", readers.group, "-g", name, "--json", code=1)
@@ -182,7 +182,7 @@ def test_delete_group_with_members_fails(partage: Commands, readers: Readers, na
     }
 
 
-def test_list_and_delete(partage: Commands, readers: Readers, topic: str, name: str) -> None:
+def test_list_and_delete(partage: PartageCli, readers: Readers, topic: str, name: str) -> None:
     partage("produce", "-t", topic, stdin="a\n")
     partage("consume", "-t", topic, "--group", name, "--from-beginning", "-e")
     listed = partage("groups", "list", "--json").json["groups"]
@@ -202,7 +202,7 @@ def test_list_and_delete(partage: Commands, readers: Readers, topic: str, name: 
     assert name not in partage("groups", "list").out
 
 
-def test_lag_of_deleted_topic_is_unknown(partage: Commands, topic: str, name: str) -> None:
+def test_lag_of_deleted_topic_is_unknown(partage: PartageCli, topic: str, name: str) -> None:
     partage("produce", "-t", topic, stdin="a\n")
     partage("consume", "-t", topic, "--group", name, "--from-beginning", "-e")
     partage("topics", "delete", "-t", topic)
@@ -212,7 +212,7 @@ def test_lag_of_deleted_topic_is_unknown(partage: Commands, topic: str, name: st
     assert group["total_lag"] == 0
 
 
-def test_describe_group_of_other_protocol_type(partage: Commands, name: str) -> None:
+def test_describe_group_of_other_protocol_type(partage: PartageCli, name: str) -> None:
     with GenericMember(partage.bootstrap_servers, name, b"\x00\x01url", b"assigned"):
         (line,) = [
             each
@@ -258,12 +258,12 @@ def test_describe_group_of_other_protocol_type(partage: Commands, name: str) -> 
     ],
 )
 def test_invalid_options_are_rejected(
-    partage: Commands, options: list[str], says: str, code: int
+    partage: PartageCli, options: list[str], says: str, code: int
 ) -> None:
     assert says in partage.fails("groups", *options, code=code)
 
 
-def test_describe_with_longest_metadata(partage: Commands, topic: str, name: str) -> None:
+def test_describe_with_longest_metadata(partage: PartageCli, topic: str, name: str) -> None:
     """librdkafka reads beyond the end of such metadata, so it is not used."""
     groups = [f"{name}-long-{number}" for number in range(10)]
     for group in groups:
@@ -280,7 +280,7 @@ def test_describe_with_longest_metadata(partage: Commands, topic: str, name: str
     "property_", ["enable.ssl.certificate.verification=false", "ssl.ca.location=/none"]
 )
 def test_describe_falls_back_to_librdkafka(
-    partage: Commands, readers: Readers, property_: str
+    partage: PartageCli, readers: Readers, property_: str
 ) -> None:
     """librdkafka supports more security properties than our client, and ignores some without
     effect.

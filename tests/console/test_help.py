@@ -28,7 +28,7 @@ from partage.console.topics.commands import (
     TopicList,
 )
 
-from .commands import Commands, Ran
+from .cli import CommandResult, PartageCli
 
 COMMANDS = [
     ["topics", "create"],
@@ -45,28 +45,28 @@ COMMANDS = [
 ]
 
 
-def examples(partage: Commands, command: list[str]) -> list[str]:
+def examples(partage: PartageCli, command: list[str]) -> list[str]:
     """Return the lines under "Examples:"."""
     text = partage(*command, "--help").out
     block = text.split("Examples:\n")[1].split("\n\n")[0]
     return [line.strip() for line in block.splitlines()]
 
 
-def pipeline(partage: Commands, line: str) -> Ran:
+def pipeline(partage: PartageCli, line: str) -> CommandResult:
     """Run a shell line, with our commands in this process."""
-    done = Ran(0, "", "")
+    done = CommandResult(0, "", "")
     for stage in line.split(" | "):
         command, *arguments = shlex.split(stage)
         if command == "partage":
             done = partage(*arguments, stdin=done.out)
         else:
             out = subprocess.run([command, *arguments], check=True, capture_output=True, text=True)
-            done = Ran(0, out.stdout, out.stderr)
+            done = CommandResult(0, out.stdout, out.stderr)
     return done
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_has_examples_and_keys(partage: Commands, command: list[str]) -> None:
+def test_help_has_examples_and_keys(partage: PartageCli, command: list[str]) -> None:
     text = partage(*command, "--help").out
     assert examples(partage, command)
     assert "--json prints" in text
@@ -74,7 +74,7 @@ def test_help_has_examples_and_keys(partage: Commands, command: list[str]) -> No
 
 
 def test_help_examples_work(
-    partage: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    partage: PartageCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("flights.jsonl").write_text('{"key":"JFK","value":"delayed"}\n' * 10)
@@ -151,7 +151,7 @@ def test_json_keys_are_stable(document: type[msgspec.Struct], words: str) -> Non
     assert json_help(document) == f"--json prints {words}"
 
 
-def test_version(partage: Commands) -> None:
+def test_version(partage: PartageCli) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", partage("--version").out)
 
 

@@ -33,7 +33,7 @@ from partage.wire.consumer_protocol import (
     encode_subscription,
 )
 
-from .commands import Commands, records
+from .cli import PartageCli, records
 from .generic_member import GenericMember
 
 #: A world takes about 0.1 s on an idle machine.
@@ -41,7 +41,7 @@ PATIENT = pytest.mark.timeout(300)
 
 
 @PATIENT
-def test_run_prints_coverage_and_counts(partage: Commands) -> None:
+def test_run_prints_coverage_and_counts(partage: PartageCli) -> None:
     ran = partage("lab", "run", "--seeds", 4, "--seed-from", 10, "--jobs", 1)
     assert "4 worlds" in ran.out
     assert "0 broke a rule" in ran.out
@@ -56,26 +56,26 @@ def test_run_prints_coverage_and_counts(partage: Commands) -> None:
 
 
 @PATIENT
-def test_run_json_matches_text(partage: Commands) -> None:
+def test_run_json_matches_text(partage: PartageCli) -> None:
     found = partage("lab", "run", "--seeds", 2, "--jobs", 2, "--json").json
     assert found["worlds"] == 2
     assert found["failures"] == []
     assert sum(found["faults"].values()) > 0
     shown = partage("lab", "run", "--seeds", 2, "--jobs", 1).lines
     assert [line for line in shown if line.startswith("never met: ")] == [
-        f"never met: {each['event']} in {', '.join(each['states'])}" for each in found["never_met"]
+        f"never met: {each['event']} in {', '.join(each['states'])}" for each in found["uncovered_events"]
     ]
     (never,) = (line for line in shown if line.startswith("never happened: "))
-    assert never == f"never happened: {', '.join(found['never_happened'])}".replace("_", " ")
+    assert never == f"never happened: {', '.join(found['uncovered_faults'])}".replace("_", " ")
     one = partage("lab", "run", "--seeds", 1, "--json").json
-    assert (one["never_met"], one["never_happened"]) == (None, None)
+    assert (one["uncovered_events"], one["uncovered_faults"]) == (None, None)
     described = " ".join(partage("lab", "run", "--help").out.split())
     assert "--json prints {worlds, events," in described
-    assert "never_met: [{event, states}], never_happened}" in described
+    assert "uncovered_events: [{event, states}], uncovered_faults}" in described
 
 
 @PATIENT
-def test_run_on_terminal_shows_progress(partage: Commands) -> None:
+def test_run_on_terminal_shows_progress(partage: PartageCli) -> None:
     asked = ("lab", "run", "--seeds", "12", "--jobs", "1", "--json")
     with partage.drawing(*asked) as (process, drawn):
         out, _ = process.communicate()
@@ -89,12 +89,12 @@ def test_run_on_terminal_shows_progress(partage: Commands) -> None:
     ("command", "said"),
     [
         ("run --seeds 1", "worlds"),
-        ("story 3", "running world 3"),
+        ("trace 3", "running world 3"),
         ("shrink 3", "shrinking world 3"),
     ],
 )
 def test_long_command_on_terminal_shows_activity(
-    partage: Commands, command: str, said: str
+    partage: PartageCli, command: str, said: str
 ) -> None:
     with partage.drawing("lab", *command.split()) as (process, drawn):
         process.communicate()
@@ -102,23 +102,23 @@ def test_long_command_on_terminal_shows_activity(
 
 
 @PATIENT
-def test_story_without_steps_breaks_no_rule(partage: Commands) -> None:
-    ran = partage("lab", "story", 3, "--keep", "none", "--set", "members=2")
+def test_story_without_steps_breaks_no_rule(partage: PartageCli) -> None:
+    ran = partage("lab", "trace", 3, "--keep", "none", "--set", "members=2")
     assert "! all faults are healed" in ran.out
     assert "JoinGroup" in ran.out
     assert ran.lines[-1] == "seed 3: no rule is broken"
 
 
 @PATIENT
-def test_invalid_arguments_are_rejected(partage: Commands) -> None:
+def test_invalid_arguments_are_rejected(partage: PartageCli) -> None:
     assert "unknown option 'nothing'" in partage.fails(
         "lab", "run", "--seeds", 1, "--set", "nothing=1", code=2
     )
     assert "--seeds 1" in partage.fails("lab", "run", "--keep", "3", code=2)
-    assert "numbers separated by commas" in partage.fails("lab", "story", 1, "--keep", "x", code=2)
-    assert "members" in partage.fails("lab", "story", 1, "--set", "members=many", code=2)
-    assert "seed 1 has 16 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
-    for asked in (("run", "--seed-from", -5), ("story", "--", -5), ("shrink", "--", -5)):
+    assert "numbers separated by commas" in partage.fails("lab", "trace", 1, "--keep", "x", code=2)
+    assert "members" in partage.fails("lab", "trace", 1, "--set", "members=many", code=2)
+    assert "seed 1 has 16 steps" in partage.fails("lab", "trace", 1, "--keep", "99", code=2)
+    for asked in (("run", "--seed-from", -5), ("trace", "--", -5), ("shrink", "--", -5)):
         assert "greater than or equal to 0" in partage.fails("lab", *asked, code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
 
@@ -164,7 +164,7 @@ def test_rerun_command_gives_same_world() -> None:
 class TestWhatIf:
     @PATIENT
     def test_whatif_starts_with_live_assignment(
-        self, partage: Commands, topic: str, name: str, tmp_path: Path
+        self, partage: PartageCli, topic: str, name: str, tmp_path: Path
     ) -> None:
         """The group uses librdkafka's range assignor; one member is static, one owns nothing."""
         partage("produce", "-t", topic, stdin=records(["a", "b", "c"]))
@@ -192,25 +192,25 @@ class TestWhatIf:
                 lambda: sorted(map(len, owned())) == [0, 1, 2, 2] and _is_stable(partage, group),
             )
             picture = tmp_path / "lags.png"
-            asked = ("lab", "whatif", "--group", group, "--more", 2, "--sample-s", 0.1)
+            asked = ("lab", "whatif", "--group", group, "--joining-members", 2, "--sample-s", 0.1)
             found = partage(*asked, "--rate", 100, "--picture", picture, "--json").json
-            shown = partage(*asked, "--assignor", "sticky", "--event", "lost").out
+            shown = partage(*asked, "--assignor", "sticky", "--event", "crash").out
             assert sorted(map(len, owned())) == [0, 1, 2, 2], "the group is unchanged"
         assert (found["members"], found["idle_members"]) == (4, 1)
         assert (found["partitions"], found["unowned_partitions"]) == (5, 0)
         assert (found["session_timeout_ms"], found["max_poll_interval_ms"]) == (20_000, 30_000)
-        assert found["timeouts_of"] == "members"
+        assert found["timeout_source"] == "members"
         assert found["generation"] >= 1
         assert found["records_per_second"] == pytest.approx(100)
-        outcomes = {(each["event"], each["assignor"]): each for each in found["outcomes"]}
+        outcomes = {(each["event"], each["assignor"]): each for each in found["results"]}
         assert len(outcomes) == 8
         again, kept = (outcomes["rebalance", a] for a in ("range", "cooperative-sticky"))
-        assert again["handed_over"] == 0, "range repeats its assignment"
-        assert again["stood_still_s"] > 0
-        assert kept["stood_still_s"] < again["stood_still_s"]
-        lost = outcomes["lost", "range"]
-        assert lost["longest_still_s"] == pytest.approx(20, abs=4), "until the session expires"
-        assert lost["lag_added"] > 0
+        assert again["handovers"] == 0, "range repeats its assignment"
+        assert again["unread_s"] > 0
+        assert kept["unread_s"] < again["unread_s"]
+        lost = outcomes["crash", "range"]
+        assert lost["longest_unread_s"] == pytest.approx(20, abs=4), "until the session expires"
+        assert lost["added_lag_max"] > 0
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert "5 partitions, assigned by range to 4 members, of which 1 owns none" in shown
         assert "session timeout 20 s, max.poll.interval 30 s, as its members requested" in shown
@@ -220,7 +220,7 @@ class TestWhatIf:
         assert "nothing is written, so lags do not grow" in shown
 
     def test_whatif_measures_lag_and_write_rate(
-        self, partage: Commands, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+        self, partage: PartageCli, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """30 records are written to a partition during the measurement of 3 s."""
         passed_s = [0.0]
@@ -252,24 +252,24 @@ class TestWhatIf:
 
     @PATIENT
     def test_whatif_with_session_timeouts_runs_each(
-        self, partage: Commands, topic: str, name: str
+        self, partage: PartageCli, topic: str, name: str
     ) -> None:
         with OurConsumer(partage.bootstrap_servers, group_id=name) as member:
             member.subscribe([topic])
             while len(member.assignment()) < 4:
                 member.poll(50)
-            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "more")
-            asked += ("--more", 1, "--json", "--max-poll-interval-ms", 90_000)
+            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "join")
+            asked += ("--joining-members", 1, "--json", "--max-poll-interval-ms", 90_000)
             found = partage(
                 *asked, "--session-timeout-ms", 8_000, "--session-timeout-ms", 30_000
             ).json
-        tried = {(each["session_timeout_ms"], each["assignor"]) for each in found["outcomes"]}
+        tried = {(each["session_timeout_ms"], each["assignor"]) for each in found["results"]}
         assert {timeout_ms for timeout_ms, _ in tried} == {8_000, 30_000}
         assert found["session_timeout_ms"] == 45_000, "the members' own"
 
     @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
     def test_whatif_predicts_real_assignment(
-        self, partage: Commands, topic: str, name: str, assignor: str
+        self, partage: PartageCli, topic: str, name: str, assignor: str
     ) -> None:
         """A member joins in the simulation and in reality, and gets the same partitions."""
 
@@ -311,15 +311,15 @@ class TestWhatIf:
             after = shared_by(3)
         assert found.owners == before
         (new,) = {*after.values()} - {*before.values()}
-        rehearsal = GroupSimulation(found, assignor)
-        rehearsal.start_process(found.members[0], new)
-        assert rehearsal.wait_until_stable()
-        assert rehearsal.owners == after
+        simulation = GroupSimulation(found, assignor)
+        simulation.start_process(found.members[0], new)
+        assert simulation.wait_until_stable()
+        assert simulation.owners == after
 
-    def test_whatif_unknown_group_fails(self, partage: Commands) -> None:
+    def test_whatif_unknown_group_fails(self, partage: PartageCli) -> None:
         assert "nobody" in partage.fails("lab", "whatif", "--group", "nobody")
 
-    def test_whatif_unknown_assignor_fails(self, partage: Commands) -> None:
+    def test_whatif_unknown_assignor_fails(self, partage: PartageCli) -> None:
         asked = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
         assert "unknown assignor 'mine'; assignors are range" in partage.fails(*asked, code=2)
 
@@ -333,26 +333,26 @@ class TestWhatIf:
         ],
     )
     def test_whatif_invalid_picture_path_fails_first(
-        self, partage: Commands, tmp_path: Path, picture: str, said: str
+        self, partage: PartageCli, tmp_path: Path, picture: str, said: str
     ) -> None:
         asked = ("lab", "whatif", "--group", "nobody", "--picture", tmp_path / picture)
         assert said in partage.fails(*asked, code=2)
 
     def test_whatif_group_without_members_fails(
-        self, partage: Commands, topic: str, name: str
+        self, partage: PartageCli, topic: str, name: str
     ) -> None:
         partage("produce", "-t", topic, stdin=records(["a"]))
         partage("consume", "-t", topic, "--group", name, "--from-beginning", "-c", 1)
         said = partage.fails("lab", "whatif", "--group", name)
         assert said == f"group {name} has no members (Empty): start its consumers, then try again"
 
-    def test_whatif_connect_group_fails(self, partage: Commands, name: str) -> None:
+    def test_whatif_connect_group_fails(self, partage: PartageCli, name: str) -> None:
         with GenericMember(partage.bootstrap_servers, name, b"", b""):
             said = partage.fails("lab", "whatif", "--group", name)
         assert said == f"group {name} is of type connect; whatif supports only consumer groups"
 
     def test_whatif_custom_assignor_needs_option(
-        self, partage: Commands, topic: str, name: str
+        self, partage: PartageCli, topic: str, name: str
     ) -> None:
         mine = Assignment(
             assigned_partitions=[ConsumerTopicPartitions(topic=topic, partitions=[1, 3])]
@@ -376,11 +376,11 @@ class TestWhatIf:
         assert found["unowned_partitions"] == 2
         assert f"without an owner: 2 partitions, {topic}(0,2)" in found["remarks"]
         assert f"subscribed topics that do not exist: {topic}-gone" in found["remarks"]
-        (again,) = (each for each in found["outcomes"] if each["event"] == "rebalance")
-        assert (again["handed_over"], again["unread"]) == (0, 0)
+        (again,) = (each for each in found["results"] if each["event"] == "rebalance")
+        assert (again["handovers"], again["unread_partitions"]) == (0, 0)
 
     def test_whatif_without_group_record_uses_defaults(
-        self, partage: Commands, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+        self, partage: PartageCli, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As if a user may describe groups but not read ``__consumer_offsets``."""
         monkeypatch.setattr(live_view, "read_last_generation", lambda cluster, group: None)
@@ -395,16 +395,16 @@ class TestWhatIf:
             protocol_type="consumer",
             protocol="range",
         ):
-            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "lost")
+            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "crash")
             found = partage(*asked, "--json").json
             shown = partage(*asked).out
-        assert (found["generation"], found["timeouts_of"]) == (None, "kafka")
+        assert (found["generation"], found["timeout_source"]) == (None, "kafka")
         assert (found["session_timeout_ms"], found["max_poll_interval_ms"]) == (45_000, 300_000)
         assert "session timeout 45 s, max.poll.interval 300 s, Kafka's defaults" in shown
         assert f"group {name}: 4 partitions, assigned by range to 1 member\n" in shown
         assert "partitions without a reader at the end" in shown, "the group is empty"
 
-    def test_whatif_invalid_subscription_fails(self, partage: Commands, name: str) -> None:
+    def test_whatif_invalid_subscription_fails(self, partage: PartageCli, name: str) -> None:
         nothing = encode_assignment(Assignment(assigned_partitions=[]))
         member = GenericMember(
             partage.bootstrap_servers,
@@ -464,7 +464,7 @@ def _owned(members: list[Consumer]) -> list[list[object]]:
     return [member.assignment() for member in members]
 
 
-def _is_stable(partage: Commands, group: str) -> bool:
+def _is_stable(partage: PartageCli, group: str) -> bool:
     found = partage("groups", "describe", "--group", group, "--json").json["groups"]
     return bool(found[0]["state"] == "Stable")
 

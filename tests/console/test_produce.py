@@ -13,28 +13,28 @@ from typing import Any
 import pytest
 from confluent_kafka import murmur2
 
-from .commands import Commands, records
+from .cli import PartageCli, records
 
 
-def consumed(partage: Commands, topic: str) -> list[dict[str, Any]]:
+def consumed(partage: PartageCli, topic: str) -> list[dict[str, Any]]:
     """Return the records of a topic, sorted by value."""
     lines = partage("consume", "-t", topic, "-e", "--json").lines
     found = [json.loads(line) for line in lines]
     return sorted(found, key=lambda record: (record["value"] or "", record["key"] or ""))
 
 
-def test_each_line_is_a_record(partage: Commands, topic: str) -> None:
+def test_each_line_is_a_record(partage: PartageCli, topic: str) -> None:
     produced = partage("produce", "-t", topic, stdin="b\r\n\na\nlast")
     assert produced.out == ""
     assert produced.err.startswith(f"produced 4 records (6 bytes) to {topic} in ")
     assert partage.lines(topic) == ["", "a", "b", "last"]
 
 
-def test_empty_input_produces_nothing(partage: Commands, topic: str) -> None:
+def test_empty_input_produces_nothing(partage: PartageCli, topic: str) -> None:
     assert "produced 0 records" in partage("produce", "-t", topic).err
 
 
-def test_files_and_stdin_are_read_in_order(partage: Commands, topic: str, tmp_path: Path) -> None:
+def test_files_and_stdin_are_read_in_order(partage: PartageCli, topic: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1\n2")
     (tmp_path / "b").write_text("3\n")
     files = [tmp_path / "a", "-", tmp_path / "b"]
@@ -43,19 +43,19 @@ def test_files_and_stdin_are_read_in_order(partage: Commands, topic: str, tmp_pa
     assert shown == ["1", "2", "from stdin", "3"]
 
 
-def test_pipe_is_accepted_as_file(partage: Commands, topic: str) -> None:
+def test_pipe_is_accepted_as_file(partage: PartageCli, topic: str) -> None:
     ran = partage.shell(f"partage produce -t {topic} <(echo a)")
     assert ran.err.startswith("produced 1 record ")
 
 
-def test_keys_choose_partitions_as_in_java(partage: Commands, topic: str) -> None:
+def test_keys_choose_partitions_as_in_java(partage: PartageCli, topic: str) -> None:
     keys = [f"key-{number}" for number in range(20)]
     partage("produce", "-t", topic, "-K", ":", stdin=records([f"{key}:v" for key in keys]))
     places = {record["key"]: record["partition"] for record in consumed(partage, topic)}
     assert places == {key: murmur2(key.encode(), 4) for key in keys}
 
 
-def test_line_properties_are_those_of_kafka(partage: Commands, topic: str) -> None:
+def test_line_properties_are_those_of_kafka(partage: PartageCli, topic: str) -> None:
     partage(
         "produce",
         "-t",
@@ -74,7 +74,7 @@ def test_line_properties_are_those_of_kafka(partage: Commands, topic: str) -> No
     assert record["headers"] == [{"key": "h1", "value": "a"}, {"key": "h2", "value": None}]
 
 
-def test_header_partition_and_null_options(partage: Commands, topic: str) -> None:
+def test_header_partition_and_null_options(partage: PartageCli, topic: str) -> None:
     options = ["-H", "a=1", "-H", "b=x=y", "-p", 3, "-Z", "-K", "|"]
     partage("produce", "-t", topic, *options, stdin="|\nk|v\n")
     nothing, record = consumed(partage, topic)
@@ -83,7 +83,7 @@ def test_header_partition_and_null_options(partage: Commands, topic: str) -> Non
     assert record["headers"] == [{"key": "a", "value": "1"}, {"key": "b", "value": "x=y"}]
 
 
-def test_all_codecs_and_acks(partage: Commands, topic: str) -> None:
+def test_all_codecs_and_acks(partage: PartageCli, topic: str) -> None:
     sent = []
     for codec, acks in zip(
         ["none", "gzip", "snappy", "lz4", "zstd"], ["all", "1", "0", "-1", "all"], strict=True
@@ -95,7 +95,7 @@ def test_all_codecs_and_acks(partage: Commands, topic: str) -> None:
     assert partage.lines(topic) == sorted(sent)
 
 
-def test_json_lines_are_records(partage: Commands, topic: str) -> None:
+def test_json_lines_are_records(partage: PartageCli, topic: str) -> None:
     lines = [
         {"value": "text", "key": "k", "headers": {"h": "1"}, "partition": 2, "timestamp": 17},
         {"value": {"delay": 4}, "key": 7},
@@ -120,7 +120,7 @@ def test_json_lines_are_records(partage: Commands, topic: str) -> None:
     assert text["headers"] == [{"key": "h", "value": "1"}]
 
 
-def test_consume_json_is_valid_input(partage: Commands, topic: str, name: str) -> None:
+def test_consume_json_is_valid_input(partage: PartageCli, topic: str, name: str) -> None:
     lines = [
         {"value": "/w==", "value_encoding": "base64", "key": "k", "timestamp": 5},
         {"value": "v", "headers": [{"key": "h", "value": "/w==", "encoding": "base64"}]},
@@ -151,7 +151,7 @@ def test_consume_json_is_valid_input(partage: Commands, topic: str, name: str) -
         ('{"value":{},"value_encoding":"base64"}', "its value is not a string"),
     ],
 )
-def test_invalid_json_line_stops(partage: Commands, topic: str, line: str, says: str) -> None:
+def test_invalid_json_line_stops(partage: PartageCli, topic: str, line: str, says: str) -> None:
     ran = partage(
         "produce", "-t", topic, "--format", "json", stdin=f'{{"value":1}}\n{line}\n', code=1
     )
@@ -163,7 +163,7 @@ def test_invalid_json_line_stops(partage: Commands, topic: str, line: str, says:
     assert partage.lines(topic) == ["1"]
 
 
-def test_missing_separator_stops_unless_ignored(partage: Commands, topic: str) -> None:
+def test_missing_separator_stops_unless_ignored(partage: PartageCli, topic: str) -> None:
     ran = partage("produce", "-t", topic, "-K", "::", stdin="k::v\nnone\n", code=1)
     assert "line 2 of stdin: missing separator '::' after its key" in ran.err
     lenient = ["-K", "::", "--property", "ignore.error=true"]
@@ -171,7 +171,7 @@ def test_missing_separator_stops_unless_ignored(partage: Commands, topic: str) -
     assert partage.lines(topic) == ["none", "v"]
 
 
-def test_undelivered_records_are_listed(partage: Commands, topic: str) -> None:
+def test_undelivered_records_are_listed(partage: PartageCli, topic: str) -> None:
     limits = ["-X", "message.max.bytes=1000000", "--json"]
     lines = records(["fine", "x" * 1_100_000, "fine too", "y" * 1_100_000])
     ran = partage("produce", "-t", topic, *limits, stdin=lines, code=1)
@@ -185,7 +185,7 @@ def test_undelivered_records_are_listed(partage: Commands, topic: str) -> None:
     assert partage.lines(topic) == ["fine", "fine too"]
 
 
-def test_records_rejected_by_broker_are_listed(partage: Commands, name: str) -> None:
+def test_records_rejected_by_broker_are_listed(partage: PartageCli, name: str) -> None:
     partage("topics", "create", "-t", name, "--config", "max.message.bytes=1000")
     ran = partage("produce", "-t", name, stdin=records(["x" * 2000]), code=1)
     error = ran.err.splitlines()[-1]
@@ -195,7 +195,7 @@ def test_records_rejected_by_broker_are_listed(partage: Commands, name: str) -> 
 @pytest.fixture(scope="module")
 def unread(broker: str) -> str:
     """An empty topic with four partitions."""
-    Commands(broker)("topics", "create", "-t", "unread", "-p", 4)
+    PartageCli(broker)("topics", "create", "-t", "unread", "-p", 4)
     return "unread"
 
 
@@ -214,24 +214,24 @@ def unread(broker: str) -> str:
     ],
 )
 def test_invalid_options_are_rejected(
-    partage: Commands, unread: str, options: list[str], says: str, code: int
+    partage: PartageCli, unread: str, options: list[str], says: str, code: int
 ) -> None:
     assert says in partage.fails("produce", "-t", unread, *options, code=code)
 
 
-def test_json_line_with_unknown_partition_fails(partage: Commands, topic: str) -> None:
+def test_json_line_with_unknown_partition_fails(partage: PartageCli, topic: str) -> None:
     line = '{"value":"v","partition":99}\n'
     ran = partage("produce", "-t", topic, "--format", "json", stdin=line, code=1)
     assert "line 1 of stdin (unknown partition)" in ran.err
 
 
-def test_missing_topic_is_named(partage: Commands, name: str) -> None:
+def test_missing_topic_is_named(partage: PartageCli, name: str) -> None:
     short = ["--timeout-ms", "300"]
     assert f"no such topic: {name}; create it with" in partage.fails("produce", "-t", name, *short)
     assert "cannot produce to a/b: " in partage.fails("produce", "-t", "a/b", *short)
 
 
-def test_ctrl_c_delivers_queued_records(partage: Commands, topic: str) -> None:
+def test_ctrl_c_delivers_queued_records(partage: PartageCli, topic: str) -> None:
     process = partage.start("produce", "-t", topic, "-v")
     with process:
         assert process.stdin is not None
@@ -244,7 +244,9 @@ def test_ctrl_c_delivers_queued_records(partage: Commands, topic: str) -> None:
         assert "stopped: produced 1 record" in process.stderr.read()
 
 
-def test_progress_is_drawn_only_on_terminal(partage: Commands, topic: str, tmp_path: Path) -> None:
+def test_progress_is_drawn_only_on_terminal(
+    partage: PartageCli, topic: str, tmp_path: Path
+) -> None:
     (tmp_path / "lines").write_text(records([str(number) for number in range(2000)]))
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "partage", "produce", "-t", topic, str(tmp_path / "lines")]

@@ -15,13 +15,13 @@ from partage.console.groups.reset_arguments import (
     parse_topics,
 )
 
-from .commands import Commands, records
+from .cli import PartageCli, records
 
 RESET = ("groups", "reset-offsets")
 
 
 @pytest.fixture
-def group(partage: Commands, topic: str) -> str:
+def group(partage: PartageCli, topic: str) -> str:
     """A group that has committed the end of two partitions with five records each."""
     for partition in (0, 1):
         partage("produce", "-t", topic, "-p", partition, stdin=records(list("abcde")))
@@ -29,12 +29,12 @@ def group(partage: Commands, topic: str) -> str:
     return f"g-{topic}"
 
 
-def committed(partage: Commands, group: str) -> dict[int, int]:
+def committed(partage: PartageCli, group: str) -> dict[int, int]:
     (described,) = partage("groups", "describe", "-g", group, "--json").json["groups"]
     return {each["partition"]: each["current_offset"] for each in described["offsets"]}
 
 
-def planned(partage: Commands, group: str, *options: object) -> dict[int, int]:
+def planned(partage: PartageCli, group: str, *options: object) -> dict[int, int]:
     """Return the new offsets of a dry run."""
     ran = partage(*RESET, "-g", group, *options, "--json").json
     assert not ran["executed"]
@@ -43,7 +43,7 @@ def planned(partage: Commands, group: str, *options: object) -> dict[int, int]:
     return {each["partition"]: each["new_offset"] for each in only["offsets"]}
 
 
-def test_reset_without_execute_is_dry_run(partage: Commands, group: str, topic: str) -> None:
+def test_reset_without_execute_is_dry_run(partage: PartageCli, group: str, topic: str) -> None:
     before = committed(partage, group)
     assert before[0] == before[1] == 5
     ran = partage(*RESET, "-g", group, "-t", f"{topic}:0,1", "--to-earliest")
@@ -58,7 +58,7 @@ def test_reset_without_execute_is_dry_run(partage: Commands, group: str, topic: 
     assert len(partage("consume", "-t", topic, "--group", group, "-e").lines) == 10
 
 
-def test_scenarios_give_new_offsets(partage: Commands, group: str, topic: str) -> None:
+def test_scenarios_give_new_offsets(partage: PartageCli, group: str, topic: str) -> None:
     two = ("-t", f"{topic}:0,1")
     partage(*RESET, "-g", group, "-t", f"{topic}:1", "--to-offset", 2, "--execute")
     assert planned(partage, group, *two, "--to-earliest") == {0: 0, 1: 0}
@@ -73,14 +73,14 @@ def test_scenarios_give_new_offsets(partage: Commands, group: str, topic: str) -
     assert planned(partage, group, *two, "--to-datetime", "2999-01-01T00:00:00Z") == {0: 5, 1: 5}
 
 
-def test_offset_out_of_range_becomes_nearest(partage: Commands, group: str, topic: str) -> None:
+def test_offset_out_of_range_becomes_nearest(partage: PartageCli, group: str, topic: str) -> None:
     ran = partage(*RESET, "-g", group, "-t", f"{topic}:0", "--to-offset", 9, "--execute")
     assert ran.err.splitlines()[0] == f"{topic}-0 has no offset 9; using the nearest, 5"
     assert committed(partage, group)[0] == 5
 
 
 def test_exported_file_is_imported_to_group(
-    partage: Commands, group: str, topic: str, tmp_path: Path
+    partage: PartageCli, group: str, topic: str, tmp_path: Path
 ) -> None:
     lines = partage(*RESET, "-g", group, "--all-topics", "--to-current", "--export").lines
     assert f"{topic},0,5" in lines
@@ -96,7 +96,7 @@ def test_exported_file_is_imported_to_group(
     assert committed(partage, group)[0] == committed(partage, other)[0] == 0
 
 
-def test_group_with_members_is_rejected(partage: Commands, group: str, topic: str) -> None:
+def test_group_with_members_is_rejected(partage: PartageCli, group: str, topic: str) -> None:
     member = Consumer({"bootstrap.servers": partage.bootstrap_servers, "group.id": group})
     member.subscribe([topic])
     while not member.assignment():
@@ -135,13 +135,13 @@ def test_group_with_members_is_rejected(partage: Commands, group: str, topic: st
     ],
 )
 def test_invalid_options_are_rejected(
-    partage: Commands, options: list[str], says: str, code: int
+    partage: PartageCli, options: list[str], says: str, code: int
 ) -> None:
     assert says in partage.fails(*RESET, "-g", "missing", *options, code=code)
 
 
 def test_missing_partitions_and_commits_are_named(
-    partage: Commands, topic: str, tmp_path: Path
+    partage: PartageCli, topic: str, tmp_path: Path
 ) -> None:
     reset = (*RESET, "-g", "missing")
     error = partage.fails(*reset, "-t", f"{topic}:3,4,5", "--to-latest")

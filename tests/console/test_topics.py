@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from .commands import Commands
+from .cli import PartageCli
 
 
-def test_create_list_and_delete_topic(partage: Commands, name: str) -> None:
+def test_create_list_and_delete_topic(partage: PartageCli, name: str) -> None:
     made = partage("topics", "create", "--topic", name, "--partitions", 3)
     assert made.out == f"created topic {name}\n"
     listed = partage("topics", "list", "--topic", name)
@@ -19,13 +19,13 @@ def test_create_list_and_delete_topic(partage: Commands, name: str) -> None:
     assert name not in partage("topics", "list").out
 
 
-def test_create_reports_existing_topics(partage: Commands, topic: str, name: str) -> None:
+def test_create_reports_existing_topics(partage: PartageCli, topic: str, name: str) -> None:
     assert "already exists" in partage.fails("topics", "create", "--topic", topic)
     accepted = partage("topics", "create", "-t", topic, "-t", f"{name}.b", "--if-not-exists", "-J")
     assert accepted.json == {"created": [f"{name}.b"], "existing": [topic]}
 
 
-def test_create_uses_default_partitions(partage: Commands, name: str) -> None:
+def test_create_uses_default_partitions(partage: PartageCli, name: str) -> None:
     partage("topics", "create", "--topic", name)
     assert partage("topics", "list", "-t", name, "-J").json["topics"][0]["partitions"] == 1
 
@@ -39,7 +39,7 @@ def test_create_uses_default_partitions(partage: Commands, name: str) -> None:
     ],
 )
 def test_create_invalid_options_are_rejected(
-    partage: Commands, name: str, options: list[str], says: str
+    partage: PartageCli, name: str, options: list[str], says: str
 ) -> None:
     assert says in partage.fails("topics", "create", "--topic", name, *options, code=2)
 
@@ -48,18 +48,20 @@ def test_create_invalid_options_are_rejected(
     "options",
     [["--config", "no.such.setting=1"], ["--config", "retention.ms=soon"]],
 )
-def test_create_with_invalid_config_fails(partage: Commands, name: str, options: list[str]) -> None:
+def test_create_with_invalid_config_fails(
+    partage: PartageCli, name: str, options: list[str]
+) -> None:
     assert f"topic {name} was not created: " in partage.fails(
         "topics", "create", "--topic", name, *options
     )
     assert partage("topics", "list", "--topic", name, "--json").json == {"topics": []}
 
 
-def test_create_with_invalid_name_fails(partage: Commands) -> None:
+def test_create_with_invalid_name_fails(partage: PartageCli) -> None:
     assert "topic a/b was not created: " in partage.fails("topics", "create", "--topic", "a/b")
 
 
-def test_describe_prints_partitions_and_changed_configs(partage: Commands, name: str) -> None:
+def test_describe_prints_partitions_and_changed_configs(partage: PartageCli, name: str) -> None:
     partage("topics", "create", "-t", name, "-p", 2, "--config", "retention.ms=3600000")
     partage("produce", "-t", name, "-p", 1, stdin="a\nb\n")
     described = partage("topics", "describe", "--topic", name, "--json").json
@@ -93,7 +95,7 @@ def test_describe_prints_partitions_and_changed_configs(partage: Commands, name:
     ]
 
 
-def test_exact_name_precedes_pattern(partage: Commands, name: str) -> None:
+def test_exact_name_precedes_pattern(partage: PartageCli, name: str) -> None:
     for each in ("a.b", "axb", "abb"):
         partage("topics", "create", "--topic", f"{name}-{each}")
 
@@ -110,7 +112,7 @@ def test_exact_name_precedes_pattern(partage: Commands, name: str) -> None:
     assert chosen(f"{name}-.*") == ["abb", "axb"]
 
 
-def test_pattern_never_deletes_internal_topics(partage: Commands, topic: str) -> None:
+def test_pattern_never_deletes_internal_topics(partage: PartageCli, topic: str) -> None:
     partage("produce", "-t", topic, stdin="a\n")
     partage("consume", "-t", topic, "-g", topic, "--from-beginning", "-e")
     assert "__consumer_offsets" in partage("topics", "list").out
@@ -118,7 +120,7 @@ def test_pattern_never_deletes_internal_topics(partage: Commands, topic: str) ->
     assert "no such topic" in partage.fails("topics", "delete", "--topic", "__.*")
 
 
-def test_missing_topics_are_named(partage: Commands, name: str) -> None:
+def test_missing_topics_are_named(partage: PartageCli, name: str) -> None:
     assert partage.fails("topics", "describe", "--topic", name) == f"no such topic: {name}"
     assert partage.fails("topics", "delete", "--topic", name) == f"no such topic: {name}"
     assert partage("topics", "delete", "--topic", name, "--if-exists").out == ""

@@ -14,7 +14,7 @@ import pytest
 
 from waiting import eventually
 
-from .commands import Commands, records
+from .cli import PartageCli, records
 
 
 def get(url: str, path: str = "") -> str:
@@ -28,7 +28,7 @@ def get(url: str, path: str = "") -> str:
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_web_serves_until_signal(partage: Commands, topic: str, end: signal.Signals) -> None:
+def test_web_serves_until_signal(partage: PartageCli, topic: str, end: signal.Signals) -> None:
     partage("produce", "-t", topic, "-p", 0, stdin=records(["a", "b"]))
     partage("consume", "-t", topic, "--group", topic, "--from-beginning", "-e")
     partage("produce", "-t", topic, "-p", 0, stdin=records(["c"]))
@@ -45,7 +45,7 @@ def test_web_serves_until_signal(partage: Commands, topic: str, end: signal.Sign
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_web_on_all_addresses_warns(partage: Commands) -> None:
+def test_web_on_all_addresses_warns(partage: PartageCli) -> None:
     command = ["web", "--listen", "0.0.0.0:0"]
     with partage.start(*command) as process:
         assert process.stderr is not None
@@ -58,7 +58,7 @@ def test_web_on_all_addresses_warns(partage: Commands) -> None:
         process.communicate(timeout=60)
 
 
-def test_web_reports_unusable_address(partage: Commands) -> None:
+def test_web_reports_unusable_address(partage: PartageCli) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = partage.fails("web", "--listen", address)

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from interop import kinds
+from interop import client_kinds
 from interop.checker import Event, History, Partition
-from interop.committed import committed_offsets
+from interop.committed_offsets import committed_offsets
 from interop.record_sets import Record, ends
 
 _names = itertools.count()
@@ -38,7 +38,7 @@ class Peer:
 
     def __init__(self, kind: str, action: str, name: str, **options: object) -> None:
         self.kind = kind
-        self.history = History(name, reports_commits=kind in kinds.REPORTS_COMMITS)
+        self.history = History(name, reports_commits=kind in client_kinds.REPORTS_COMMITS)
         words = [
             word
             for key, value in options.items()
@@ -48,8 +48,8 @@ class Peer:
         # Closed in close().
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            kinds.command(kind, action, words),
-            env=kinds.environment(),
+            client_kinds.command(kind, action, words),
+            env=client_kinds.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -235,7 +235,7 @@ def produce(
     kind: str, bootstrap: str, topic: str, count: int, *, start: int = 0, acks: str = "all"
 ) -> set[Record]:
     """Produce keyed records with a peer; return them as acknowledged."""
-    kind = kinds.producer(kind)
+    kind = client_kinds.producer(kind)
     peer = Peer(
         *(kind, "produce", f"producer-{kind}"),
         bootstrap=bootstrap,

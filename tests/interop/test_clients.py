@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from interop.checker import judge, repeated
-from interop.committed import committed_offsets
-from interop.kinds import KINDS, PRODUCERS
+from interop.client_kinds import KINDS, PRODUCERS
+from interop.committed_offsets import committed_offsets
 from interop.members import Team, produce
 from interop.peers.server import BrokerProcess
 from interop.record_sets import ends, without_gaps

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from interop.checker import Tenure, judge, repeated, tenures_of
-from interop.committed import committed_offsets, protocol_of
-from interop.kinds import COOPERATIVE
+from interop.client_kinds import COOPERATIVE
+from interop.committed_offsets import committed_offsets, protocol_of
 from interop.members import Peer, Team, produce
 from interop.peers.server import BrokerProcess
 from interop.record_sets import Record, ends

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from interop.checker import judge, repeated
-from interop.kinds import KINDS
+from interop.client_kinds import KINDS
 from interop.members import Peer, Team, produce
 from interop.peers.server import BrokerProcess
 from interop.range_oracle import range_assignment

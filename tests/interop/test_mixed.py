@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from interop.checker import judge
-from interop.committed import committed_offsets
-from interop.kinds import KINDS
+from interop.client_kinds import KINDS
+from interop.committed_offsets import committed_offsets
 from interop.members import Team, produce
 from interop.peers.server import BrokerProcess
 from interop.range_oracle import range_assignment

@@ -16,7 +16,7 @@ from interop.peers.kafka import ApacheKafka
 from interop.peers.server import BrokerProcess
 from partage.testing import BrokerProcess as PartageProcess
 from waiting import eventually
-from web.served import Served
+from web.page_server import PageServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -67,7 +67,7 @@ def test_page_follows_changes_of_a_group(
     for number in range(120):
         producer.produce(topic, b"x", partition=number % 12)
     producer.flush(30)
-    with Served(broker.bootstrap, interval_ms=250) as page:
+    with PageServer(broker.bootstrap, interval_ms=250) as page:
         home = f"http://127.0.0.1:{page.port}/"
         first = member(broker.bootstrap, group, topic, "<img src=x onerror=alert(1)>")
         with closing(first):
@@ -110,7 +110,7 @@ def test_page_follows_changes_of_a_group(
 
 def test_text_contrast_in_both_colour_schemes(broker: BrokerProcess, browser: Browser) -> None:
     """The contrast of text is sufficient in both colour schemes."""
-    with Served(broker.bootstrap, interval_ms=250) as page:
+    with PageServer(broker.bootstrap, interval_ms=250) as page:
         page.until("/", "as of")
         lightness = {}
         for scheme in ("light", "dark"):
@@ -129,7 +129,7 @@ def test_focus_survives_page_update(broker: BrokerProcess, topic: str, browser: 
     group = fresh_name("group")
     with (
         closing(member(broker.bootstrap, group, topic, "one")) as one,
-        Served(broker.bootstrap, interval_ms=250) as page,
+        PageServer(broker.bootstrap, interval_ms=250) as page,
     ):
         have(one, partitions=12)
         page.until("/", group)
@@ -157,7 +157,7 @@ def test_page_without_scripts_is_complete(
     group = fresh_name("group")
     with (
         closing(member(broker.bootstrap, group, topic, "one")) as one,
-        Served(broker.bootstrap, interval_ms=250) as page,
+        PageServer(broker.bootstrap, interval_ms=250) as page,
     ):
         have(one, partitions=12)
         page.until(f"/groups/{group}", "Stable")
@@ -174,7 +174,7 @@ def test_page_without_scripts_is_complete(
 
 def test_page_shows_lost_cluster_and_lost_server(browser: Browser) -> None:
     with PartageProcess() as broker:
-        with Served(broker.bootstrap_servers, interval_ms=250, timeout_ms=500) as page:
+        with PageServer(broker.bootstrap_servers, interval_ms=250, timeout_ms=500) as page:
             page.until("/", "as of")
             browser.open(f"http://127.0.0.1:{page.port}/")
             broker.kill()
@@ -188,7 +188,7 @@ def test_page_shows_lost_cluster_and_lost_server(browser: Browser) -> None:
 
 def test_page_shows_kip_848_group(peers: None) -> None:
     """With KIP-848, members have no generation and no leader, but the page shows them."""
-    with ApacheKafka() as kafka, Served(kafka.bootstrap, interval_ms=250) as page:
+    with ApacheKafka() as kafka, PageServer(kafka.bootstrap, interval_ms=250) as page:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         admin.create_topics([NewTopic("t", 4, 1)])["t"].result(30)
         consumer = Consumer(

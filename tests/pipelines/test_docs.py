@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from console.commands import Commands
+from console.cli import PartageCli
 from partage.testing import ThreadedBroker
 from spark.conftest import Kafka
 
@@ -24,7 +24,7 @@ def test_examples_run(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ThreadedBroker() as broker:
         fill(Kafka(broker.bootstrap_servers))
-        partage = Commands(broker.bootstrap_servers)
+        partage = PartageCli(broker.bootstrap_servers)
         ran = sum(run(text, language, partage, spark) for language, text in BLOCK.findall(PAGE))
     assert ran >= 3
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from console.commands import Commands
+from console.cli import PartageCli
 from examples.flights.csv_records import FLIGHTS, PARTITIONS, records
 from examples.flights.loader import load
 from recipes.external_broker import empty_broker, fresh_topic
@@ -212,7 +212,7 @@ def test_killed_members_are_replaced_by_full_replicas(servers, indexer_of, tmp_p
     flown = sum('"tailnum":"N14228"' in text for its in true.values() for text in its.values())
     assert flown > 0
     for directory in (tmp_path, tmp_path / "b", tmp_path / "c"):
-        found = Commands(servers)("search", directory, "N14228", "-n", COUNT, "--json").json
+        found = PartageCli(servers)("search", directory, "N14228", "-n", COUNT, "--json").json
         assert len(found["hits"]) == flown
 
 
@@ -237,7 +237,7 @@ def test_repeated_kills_leave_a_correct_index(servers, indexer_of):
 class TestCommand:
     @pytest.fixture
     def partage(self, servers):
-        return Commands(servers)
+        return PartageCli(servers)
 
     def index(self, partage, directory, *options, code=0):
         quick = [option for n, v in QUICK.items() for option in ("-X", f"{n}={v}")]

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.commands import Commands
+from console.cli import PartageCli
 from examples.flights.csv_records import FLIGHTS, WEATHER, records
 from partage.pipelines.join.job import JoinOptions, batch_source_options, join
 from partage.pipelines.join.window import JoinWindow, left_end_offsets, pending_spans
@@ -95,7 +95,7 @@ class TestRefusals:
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
         for made in admin.create_topics([NewTopic("a", 2, 1), NewTopic("b", 3, 1)]).values():
             made.result(30)
-        return Commands(servers)
+        return PartageCli(servers)
 
     @pytest.mark.parametrize(
         ("words", "story"),

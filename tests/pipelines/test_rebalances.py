@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from pyarrow import csv, parquet
 
-from console.commands import Commands
+from console.cli import PartageCli
 from partage.pipelines.rebalances.job import RebalancesOptions, rebalances
 from partage.pipelines.rebalances.pictures import draw, file_name
 from partage.pipelines.rebalances.results import (
@@ -246,16 +246,16 @@ def test_spark_result_equals_local_result(kafka: Any, spark: Any, tmp_path: Path
 
 
 @pytest.fixture
-def partage(partage_broker: ThreadedBroker) -> Commands:
-    return Commands(partage_broker.bootstrap_servers)
+def partage(partage_broker: ThreadedBroker) -> PartageCli:
+    return PartageCli(partage_broker.bootstrap_servers)
 
 
-def run(partage: Commands, *args: object, code: int = 0) -> Any:
+def run(partage: PartageCli, *args: object, code: int = 0) -> Any:
     return partage("pipeline", "rebalances", "--local", *args, code=code)
 
 
 def test_command_prints_report_and_writes_tables(
-    partage: Commands, partage_broker: ThreadedBroker, tmp_path: Path
+    partage: PartageCli, partage_broker: ThreadedBroker, tmp_path: Path
 ) -> None:
     partage_broker.create_topic("events")
     fill(partage_broker.bootstrap_servers, "events")
@@ -291,7 +291,7 @@ def test_command_prints_report_and_writes_tables(
     ],
 )
 def test_bad_input_fails_with_reason(
-    partage: Commands,
+    partage: PartageCli,
     partage_broker: ThreadedBroker,
     tmp_path: Path,
     args: list[str],
@@ -308,6 +308,6 @@ def test_bad_input_fails_with_reason(
     assert not (tmp_path / "out" / "tables").exists()
 
 
-def test_invalid_since_is_rejected(partage: Commands, tmp_path: Path) -> None:
+def test_invalid_since_is_rejected(partage: PartageCli, tmp_path: Path) -> None:
     ran = run(partage, "-o", tmp_path, "--since", "yesterday", code=2)
     assert "invalid --since 'yesterday'; use YYYY-MM-DD" in ran.err

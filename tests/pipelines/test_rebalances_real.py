@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from pyarrow import parquet
 
-from console.commands import Commands
+from console.cli import PartageCli
 from partage.pipelines.queries import QueryFailedError
 from partage.pipelines.rebalances.local_analysis import analyse_locally
 from partage.pipelines.rebalances.tables import TABLES
@@ -92,7 +92,7 @@ def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:
 @pytest.mark.timeout(300)
 def test_real_group_with_join_leave_and_kill(broker: BrokerProcess, tmp_path: Path) -> None:
     servers = broker.bootstrap_servers
-    partage = Commands(servers)
+    partage = PartageCli(servers)
     partage("topics", "create", "--topic", "flights", "--partitions", 6)
     producer = Producer({"bootstrap.servers": servers})
     for number in range(600):

@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from console.commands import Commands
+from console.cli import PartageCli
 from partage.testing import BrokerProcess, ThreadedBroker
 from partage.web.cluster_history import ClusterSnapshot
 from partage.web.poller import ClusterUnreachableError
 from waiting import eventually
 
 from .groups import group
-from .served import Served
+from .page_server import PageServer
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -34,7 +34,7 @@ class Site(NamedTuple):
     """A broker and its page."""
 
     broker: ThreadedBroker
-    page: Served
+    page: PageServer
 
     @property
     def servers(self) -> str:
@@ -90,7 +90,7 @@ def have(*members: Consumer, partitions: list[int]) -> None:
 def site_of(events: str) -> Iterator[Site]:
     settings = {"enable": events, "lag.interval.ms": "200"}
     overrides = {f"partage.group.events.{name}": value for name, value in settings.items()}
-    with ThreadedBroker(overrides) as broker, Served(broker.bootstrap_servers) as page:
+    with ThreadedBroker(overrides) as broker, PageServer(broker.bootstrap_servers) as page:
         yield Site(broker, page)
 
 
@@ -125,7 +125,7 @@ def test_page_equals_command_output(telling: Site) -> None:
         rows = [row for row in shown.rows if "static-1" in row]
         assert rows[0][0].endswith(" fixed")
         assert rows[0][5] == "2"
-        partage = Commands(telling.servers)
+        partage = PartageCli(telling.servers)
         described = partage("groups", "describe", "--group", group, "--json").json
         assert telling.page.get(f"/api/groups/{group}").json == described
     eventually(lambda: telling.page.get("/").page.row(group)[1] == "Empty")
@@ -142,7 +142,7 @@ def test_page_shows_group_events(telling: Site) -> None:
         have(first, second, partitions=[2, 2])
         second.close()
         have(first, partitions=[4])
-        with Served(telling.servers) as late:
+        with PageServer(telling.servers) as late:
             for page in (telling.page, late):
                 shown = page.until(f"/groups/{group}", "Reported by the coordinator", "member left")
                 causes = [row[2] for row in shown.rows if row[0].isdigit()]
@@ -271,7 +271,7 @@ def test_many_requests_cause_one_poll() -> None:
     source = Gated()
     with ExitStack() as stack:
         stack.callback(source.let_through.set)
-        page = stack.enter_context(Served("nowhere:1", interval_ms=1, source=source))
+        page = stack.enter_context(PageServer("nowhere:1", interval_ms=1, source=source))
         page.until("/", "g")
         eventually(lambda: source.looks == 2)
         for _ in range(50):
@@ -283,8 +283,8 @@ def test_many_requests_cause_one_poll() -> None:
 
 
 def test_page_survives_broker_outage() -> None:
-    with BrokerProcess() as broker, Served(broker.bootstrap_servers, timeout_ms=1_000) as page:
-        partage = Commands(broker.bootstrap_servers)
+    with BrokerProcess() as broker, PageServer(broker.bootstrap_servers, timeout_ms=1_000) as page:
+        partage = PartageCli(broker.bootstrap_servers)
         partage("topics", "create", "-t", "t")
         partage("produce", "-t", "t", stdin="a\n")
         partage("consume", "-t", "t", "--group", "kept", "--from-beginning", "-e")
@@ -300,7 +300,7 @@ def test_page_survives_broker_outage() -> None:
 
 
 def test_page_of_unreachable_cluster() -> None:
-    with Served("127.0.0.1:1", timeout_ms=300) as page:
+    with PageServer("127.0.0.1:1", timeout_ms=300) as page:
         shown = page.until("/", "cannot reach 127.0.0.1:1", "no data since")
         assert "Stable" not in shown.text
         assert page.get("/groups/g").status == 503

@@ -18,10 +18,10 @@ from partage.web.overview import Query, build_overview, parse_query
 from partage.web.pages import PageContext, groups_section, page, search_form
 from pipelines.event_script import events
 
-from .checking import Page
 from .groups import group, member, with_members
+from .html_page import Page
+from .test_event_timeline import STORY
 from .test_markup import HOSTILE
-from .test_told import STORY
 
 AT = 60_000
 AROUND = PageContext(servers="kafka-1:9092", interval_ms=2_000, now_ms=AT + 3_000)

@@ -14,7 +14,7 @@ from client.consumer.consumer_adapters import FACES
 
 PARTITIONS = 6
 
-#: Another broker to test against, such as Apache Kafka; see ``interop/test_own_members.py``.
+#: Another broker to test against, such as Apache Kafka; see ``interop/test_partage_members.py``.
 _ELSEWHERE = os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER")
 _numbers = itertools.count(1)
 

@@ -1,8 +1,8 @@
 """Version probing: members with several versions of an assignor in one group (KIP-429).
 
 With our broker, a member with the newest version leads and reads all versions. Apache Kafka does
-not know versions (``interop/test_own_members.py`` runs these tests there): an old leader stays, and
-newer members write its version until it has left.
+not know versions (``interop/test_partage_members.py`` runs these tests there): an old leader
+stays, and newer members write its version until it has left.
 """
 
 from __future__ import annotations

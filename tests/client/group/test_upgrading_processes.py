@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from client.confluent_admin import create_topic
 from interop.checker import judge, repeated
-from interop.committed import committed_offsets, protocol_of
+from interop.committed_offsets import committed_offsets, protocol_of
 from interop.members import Team
 from interop.record_sets import ends
 

@@ -18,7 +18,7 @@ from partage.console.app import app
 from partage.console.common.options import BOOTSTRAP_VARIABLE
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     """Exit code and output of a command."""
 
     code: int
@@ -35,7 +35,7 @@ class Ran(NamedTuple):
         return self.out.splitlines()
 
 
-class Drawn:
+class TerminalCapture:
     """Output on a terminal, read continuously so that the writer never blocks."""
 
     def __init__(self, terminal: int) -> None:
@@ -60,18 +60,18 @@ class Drawn:
         os.close(self._terminal)
 
 
-class Commands:
+class PartageCli:
     """Command line for one broker."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
 
-    def __call__(self, *args: object, stdin: str | bytes = b"", code: int = 0) -> Ran:
+    def __call__(self, *args: object, stdin: str | bytes = b"", code: int = 0) -> CommandResult:
         """Run in this process, and check the exit code."""
         runner = CliRunner(env={BOOTSTRAP_VARIABLE: self.bootstrap_servers})
         result = runner.invoke(app, [str(arg) for arg in args], input=stdin, prog_name="partage")
         out = result.stdout_bytes.decode("utf-8", "surrogateescape")
-        ran = Ran(result.exit_code, out, result.stderr)
+        ran = CommandResult(result.exit_code, out, result.stderr)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert ran.code == code, ran
@@ -103,7 +103,7 @@ class Commands:
         )
 
     @contextmanager
-    def drawing(self, *args: str) -> Iterator[tuple[subprocess.Popen[str], Drawn]]:
+    def drawing(self, *args: str) -> Iterator[tuple[subprocess.Popen[str], TerminalCapture]]:
         """Start a process in a new session, with a terminal as its stderr."""
         ours, theirs = pty.openpty()
         with subprocess.Popen(
@@ -116,11 +116,11 @@ class Commands:
             start_new_session=True,
         ) as process:
             os.close(theirs)
-            drawn = Drawn(ours)
+            drawn = TerminalCapture(ours)
             yield process, drawn
         drawn.end()
 
-    def shell(self, line: str, timeout_s: float = 20) -> Ran:
+    def shell(self, line: str, timeout_s: float = 20) -> CommandResult:
         """Run a shell line with ``partage`` on the path."""
         path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
         done = subprocess.run(
@@ -132,7 +132,7 @@ class Commands:
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     @property
     def env(self) -> dict[str, str]:

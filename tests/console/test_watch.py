@@ -9,16 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .commands import Commands, records
+from .cli import PartageCli, records
 
 
-def group_of(partage: Commands, topic: str) -> str:
+def group_of(partage: PartageCli, topic: str) -> str:
     partage("produce", "-t", topic, "-p", 0, stdin=records(["a", "b"]))
     partage("consume", "-t", topic, "--group", topic, "--from-beginning", "-e")
     return topic
 
 
-def test_watch_into_pipe_appends(partage: Commands, topic: str) -> None:
+def test_watch_into_pipe_appends(partage: PartageCli, topic: str) -> None:
     group = group_of(partage, topic)
     command = ["groups", "describe", "-g", group, "--watch", "--every", "0.05"]
     with partage.start(*command) as process:
@@ -33,7 +33,7 @@ def test_watch_into_pipe_appends(partage: Commands, topic: str) -> None:
     assert (process.returncode, err) == (0, "")
 
 
-def test_watch_on_terminal_redraws(partage: Commands, topic: str) -> None:
+def test_watch_on_terminal_redraws(partage: PartageCli, topic: str) -> None:
     group = group_of(partage, topic)
     command = ["groups", "members", group, "--watch", "--every", "0.05"]
     ours, theirs = pty.openpty()
@@ -59,7 +59,7 @@ def test_watch_reports_lost_cluster(tmp_path: Path) -> None:
     from partage.testing import BrokerProcess
 
     with BrokerProcess() as broker:
-        partage = Commands(broker.bootstrap_servers)
+        partage = PartageCli(broker.bootstrap_servers)
         partage("topics", "create", "-t", "t")
         group_of(partage, "t")
         command = ["groups", "members", "t", "--watch", "--every", "0.05", "--timeout-ms", "1000"]

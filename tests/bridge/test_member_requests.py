@@ -29,7 +29,16 @@ from partage.wire.apis.sync_group import (
     SyncGroupResponse,
 )
 
-from .calls import FRESH_ID, NOW_MS, event_of, new_shard, response_to, serve, start_call, versions
+from .bridge_calls import (
+    FRESH_ID,
+    NOW_MS,
+    event_of,
+    new_shard,
+    response_to,
+    serve,
+    start_call,
+    versions,
+)
 
 every_join = pytest.mark.parametrize("version", versions(JOIN_GROUP))
 every_sync = pytest.mark.parametrize("version", versions(SYNC_GROUP))

@@ -12,7 +12,7 @@ from partage.web.lag_history import Point
 from pipelines.event_script import events
 
 from .groups import group
-from .test_told import STORY
+from .test_event_timeline import STORY
 
 
 def taken(*given: GroupEventRecord) -> list[ReceivedEvent]:

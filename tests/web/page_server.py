@@ -15,7 +15,7 @@ from partage.web.poller import SnapshotSource
 from partage.web.server import bind_socket, make_server
 from waiting import eventually
 
-from .checking import Page
+from .html_page import Page
 
 
 class Answer(NamedTuple):
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Served:
+class PageServer:
     """``partage web`` for a cluster, without the command; a context manager."""
 
     def __init__(

@@ -25,7 +25,7 @@ from partage.wire.apis.describe_groups import (
 )
 from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
 
-from .calls import NOW_MS, SHARDS, new_shard, response_to, serve, start_call, versions
+from .bridge_calls import NOW_MS, SHARDS, new_shard, response_to, serve, start_call, versions
 
 every_describe = pytest.mark.parametrize("version", versions(DESCRIBE_GROUPS))
 every_list = pytest.mark.parametrize("version", versions(LIST_GROUPS))

@@ -43,7 +43,15 @@ from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest
 from partage.wire.types import Message
 from wire.random_messages import Case, plain, random_message
 
-from .calls import complete, event_of, every_version, new_shard, response_to, start_call, versions
+from .bridge_calls import (
+    complete,
+    event_of,
+    every_version,
+    new_shard,
+    response_to,
+    start_call,
+    versions,
+)
 
 TOPICS = [OffsetFetchTopic(name="t", partition_indexes=[0, 1])]
 

@@ -11,7 +11,7 @@ from partage.web.event_timeline import BYTES_MAX, EVENTS_MAX, EventTimeline
 from partage.web.timeline_chart import member_codes, timeline_chart
 from pipelines.event_script import events
 
-from .checking import drawing
+from .html_page import drawing
 
 STORY = """
     0.0   joined a

@@ -20,7 +20,7 @@ from partage.web.timeline_chart import (
     timeline_chart,
 )
 
-from .checking import drawing
+from .html_page import drawing
 
 NOW = 1_795_335_000_000
 

@@ -27,7 +27,7 @@ def fresh_name(what: str) -> str:
     return f"{what}-{os.getpid()}-{next(_names)}"
 
 
-class PeerFailed(Exception):  # noqa: N818 - reads better where it is raised
+class PeerFailedError(Exception):
     """A peer ended with an error, or missed a deadline."""
 
 
@@ -84,15 +84,15 @@ class Peer:
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise PeerFailed(f"{self} does not end:\n{self.diagnosis()}") from None
+            raise PeerFailedError(f"{self} does not end:\n{self.diagnosis()}") from None
         self._listener.join(5)
 
     def check_orderly_end(self) -> None:
-        """Raise `PeerFailed` unless it ended by itself, with ``closed`` and status 0."""
+        """Raise `PeerFailedError` unless it ended by itself, with ``closed`` and status 0."""
         self.wait()
         if self.process.returncode != 0 or not self.of("closed"):
             status = self.process.returncode
-            raise PeerFailed(f"{self} failed with status {status}:\n{self.diagnosis()}")
+            raise PeerFailedError(f"{self} failed with status {status}:\n{self.diagnosis()}")
 
     def diagnosis(self) -> str:
         """Return its last events, without records, and its error output."""
@@ -212,16 +212,18 @@ class Team:
         self.wait_until(committed, "every record is committed", timeout_s)
 
     def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait; raise `PeerFailed` with the diagnosis of all members after the timeout."""
+        """Wait; raise `PeerFailedError` with the diagnosis of all members after the timeout."""
         until = time.monotonic() + timeout_s
         while not done():
             for member in self.members:
                 status = member.process.poll()
                 if status and member.history.killed_at is None:
-                    raise PeerFailed(f"{member} ended, status {status}:\n{member.diagnosis()}")
+                    raise PeerFailedError(f"{member} ended, status {status}:\n{member.diagnosis()}")
             if time.monotonic() > until:
                 stories = "\n\n".join(f"{each}:\n{each.diagnosis()}" for each in self.members)
-                raise PeerFailed(f"not within {timeout_s} s: {what}\n{self.owners()}\n{stories}")
+                raise PeerFailedError(
+                    f"not within {timeout_s} s: {what}\n{self.owners()}\n{stories}"
+                )
             time.sleep(0.05)
 
     def end(self) -> None:
@@ -253,5 +255,5 @@ def produce(
     finally:
         peer.close()
     if len(produced) != count:
-        raise PeerFailed(f"{peer} reported {len(produced)} records, not {count}")
+        raise PeerFailedError(f"{peer} reported {len(produced)} records, not {count}")
     return produced

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from interop.peers.server import BrokerProcess, NotReady
+from interop.peers.server import BrokerProcess, NotReadyError
 
 
 class PartageBroker(BrokerProcess):
@@ -44,7 +44,7 @@ class PartageBroker(BrokerProcess):
             self.process.stdout.close()
         if not first:
             self.kill()
-            raise NotReady(f"partage broker printed no address:\n{self.log_end()}")
+            raise NotReadyError(f"partage broker printed no address:\n{self.log_end()}")
         self.bootstrap = first.split()[-1]
         self.wait_until_it_answers(timeout_s)
         return self

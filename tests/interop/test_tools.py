@@ -10,7 +10,7 @@ import pytest
 
 from interop.members import Team, fresh_name, produce
 from interop.peers.server import BrokerProcess
-from interop.peers.tools import ToolFailed, tool
+from interop.peers.tools import ToolFailedError, tool
 
 pytestmark = pytest.mark.interop
 
@@ -29,7 +29,7 @@ def test_topics_are_created_described_listed_and_deleted(broker: BrokerProcess) 
     assert name in tool("topics", at, "--list").split()
     tool("topics", at, "--delete", "--topic", name)
     assert name not in tool("topics", at, "--list").split()
-    with pytest.raises(ToolFailed, match="does not exist"):
+    with pytest.raises(ToolFailedError, match="does not exist"):
         tool("topics", at, "--describe", "--topic", name)
 
 

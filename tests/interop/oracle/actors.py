@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import Any, Self
 
-from interop.oracle.connection import Connection, Pending, Silence
+from interop.oracle.connection import Connection, NoResponseError, Pending
 from partage.model.errors import ErrorCode
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribedGroup, DescribeGroupsRequest
@@ -122,12 +122,12 @@ class Stage:
         """Return True if a request is parked; leave an available response to be read."""
         try:
             pending.peek(self.patience_s)
-        except Silence:
+        except NoResponseError:
             # The broker was idle or busy for that long: another response proves that it is alive.
             self.described()
         try:
             pending.peek(0.2)
-        except Silence:
+        except NoResponseError:
             return True
         return False
 

@@ -14,11 +14,11 @@ from partage.wire.api import AnyApi, Api, Req, Res
 ANSWER_WITHIN_S = 20.0
 
 
-class Silence(Exception):  # noqa: N818 - reads better where it is raised
+class NoResponseError(Exception):
     """No response arrived in time: the request is parked."""
 
 
-class Closed(Exception):  # noqa: N818 - reads better where it is raised
+class ConnectionClosedError(Exception):
     """The broker closed the connection instead of responding."""
 
 
@@ -54,27 +54,36 @@ class Connection:
         try:
             self._socket.sendall(b"".join(buffers))
         except OSError as error:
-            raise Closed(str(error)) from error
+            raise ConnectionClosedError(str(error)) from error
         return Pending(self, api, version, self._correlation)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a frame or the end of the connection; raise `Silence` after the timeout."""
+        """Wait for a frame or the end of the connection.
+
+        Raises:
+            NoResponseError: Neither came within the timeout.
+        """
         if not self._received and not select.select([self._socket], [], [], timeout_s)[0]:
-            raise Silence
+            raise NoResponseError
 
     def receive(self, timeout_s: float) -> bytes:
-        """Return the next frame; raise `Silence` or `Closed`. A partial frame is kept."""
+        """Return the next frame. A partial frame is kept.
+
+        Raises:
+            NoResponseError: No whole frame came within the timeout.
+            ConnectionClosedError: The broker closed the connection.
+        """
         self._socket.settimeout(timeout_s)
         try:
             while len(self._received) < 4 or len(self._received) < 4 + self._length():
                 chunk = self._socket.recv(65536)
                 if not chunk:
-                    raise Closed("end of stream")
+                    raise ConnectionClosedError("end of stream")
                 self._received += chunk
         except TimeoutError:
-            raise Silence from None
+            raise NoResponseError from None
         except ConnectionError as error:
-            raise Closed(str(error)) from error
+            raise ConnectionClosedError(str(error)) from error
         end = 4 + self._length()
         frame, self._received = self._received[4:end], self._received[end:]
         return frame
@@ -94,11 +103,15 @@ class Pending(Generic[Res]):
         self._correlation = correlation
 
     def peek(self, timeout_s: float) -> None:
-        """Wait for the response without reading it; raise `Silence` after the timeout."""
+        """Wait for the response without reading it; raise `NoResponseError` after the timeout."""
         self._connection.wait(timeout_s)
 
     def result(self, timeout_s: float = ANSWER_WITHIN_S) -> Res:
-        """Return the response; raise `Silence` after the timeout. Can then be called again."""
+        """Return the response. It can be called again after the timeout.
+
+        Raises:
+            NoResponseError: No response came within the timeout.
+        """
         frame = self._connection.receive(timeout_s)
         correlation, pos = frames.parse_response_header(self._api, self._version, frame)
         assert correlation == self._correlation

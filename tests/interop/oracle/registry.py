@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from interop.oracle import response_text
 from interop.oracle.actors import Actor, Stage
-from interop.oracle.connection import Closed, Pending
+from interop.oracle.connection import ConnectionClosedError, Pending
 
 #: Yields a description of each step, one line each.
 Story = Callable[[Stage], Iterator[str]]
@@ -29,7 +29,7 @@ def tell(stage: Stage, name: str) -> str:
     lines = []
     try:
         lines += STORIES[name](stage)
-    except Closed:
+    except ConnectionClosedError:
         lines.append("the connection is closed")
     return "\n".join([*lines, f"at the end: {stage.state()}"])
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from interop.oracle import membership, static_rows, offsets, stories, static, waits  # isort: skip
 from interop.oracle.actors import Stage
-from interop.oracle.connection import Closed
+from interop.oracle.connection import ConnectionClosedError
 from interop.oracle.registry import STORIES, tell
 from interop.oracle.rows import ROWS, Row
 from interop.oracle.scenes import NAMELESS, SCENES
@@ -53,7 +53,7 @@ def _cell(stage: Stage, row: Row, scene_name: str) -> str:
     scene = SCENES[scene_name](stage)
     try:
         said = row.send(scene)
-    except Closed:
+    except ConnectionClosedError:
         said = "the connection is closed"
     return f"{said} -> {stage.state()}" if tells_state(row, scene_name) else said
 

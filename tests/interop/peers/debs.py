@@ -39,7 +39,11 @@ class Deb(NamedTuple):
         )
 
     def fetch(self) -> None:
-        """Unpack the package and its missing dependencies; raise `Missing` if that fails."""
+        """Unpack the package and its missing dependencies.
+
+        Raises:
+            MissingToolError: The package cannot be fetched or does not run.
+        """
         if shutil.which("apt-get") is None and shutil.which(self.package) is not None:
             self.place.mkdir(exist_ok=True)
             self.made.touch()
@@ -48,13 +52,13 @@ class Deb(NamedTuple):
         paths.tool("dpkg-deb", self.advice)
         try:
             self._unpack([])
-        except paths.Missing:
+        except paths.MissingToolError:
             # The machine's package lists are missing or too old; separate lists need no root.
             self._unpack(_package_lists_of_our_own())
         command = [*self.command(), self.asked]
         said = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
         if said.returncode != 0:
-            raise paths.Missing(f"{self.package} does not run: {said.stderr.strip()}")
+            raise paths.MissingToolError(f"{self.package} does not run: {said.stderr.strip()}")
         self.made.touch()
 
     def command(self) -> list[str]:
@@ -85,7 +89,7 @@ class Deb(NamedTuple):
         command = ["apt-get", *options, "install", "--simulate", "--no-install-recommends"]
         said = subprocess.run([*command, self.package], capture_output=True, text=True)
         if said.returncode != 0:
-            raise paths.Missing(f"apt knows no package {self.package}: {self.advice}")
+            raise paths.MissingToolError(f"apt knows no package {self.package}: {self.advice}")
         return re.findall(r"^Inst (\S+)", said.stdout, re.MULTILINE)
 
 
@@ -98,12 +102,12 @@ environment = KCAT.environment
 
 
 def fetch() -> None:
-    """Fetch kcat; raise `Missing` if that fails."""
+    """Fetch kcat; raise `MissingToolError` if that fails."""
     KCAT.fetch()
 
 
 def fetch_chromium() -> None:
-    """Fetch Chromium; raise `Missing` if that fails."""
+    """Fetch Chromium; raise `MissingToolError` if that fails."""
     CHROMIUM.fetch()
 
 
@@ -123,5 +127,7 @@ def _run(command: list[str], directory: Path) -> None:
     )
     if said.returncode != 0:
         sys.stdout.write(said.stdout)
-        raise paths.Missing(f"{' '.join(command[:2])} failed with status {said.returncode}")
+        raise paths.MissingToolError(
+            f"{' '.join(command[:2])} failed with status {said.returncode}"
+        )
     print(".", end="", flush=True)

@@ -52,7 +52,7 @@ def fetch_node() -> None:
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     said = subprocess.run(command, cwd=paths.NODE, capture_output=True, text=True)
     if said.returncode != 0:
-        raise paths.Missing(f"npm ci failed: {said.stderr.strip()[-800:]}")
+        raise paths.MissingToolError(f"npm ci failed: {said.stderr.strip()[-800:]}")
 
 
 def compile_java() -> None:
@@ -64,7 +64,7 @@ def compile_java() -> None:
     with tempfile.TemporaryDirectory(prefix="partage-java-") as classes:
         said = subprocess.run([*command, "-d", classes], capture_output=True, text=True)
         if said.returncode != 0:
-            raise paths.Missing(f"the Java peer does not compile:\n{said.stderr[-2000:]}")
+            raise paths.MissingToolError(f"the Java peer does not compile:\n{said.stderr[-2000:]}")
         # A jar, because class data archives do not support directories.
         with zipfile.ZipFile(paths.JAVA_PEER, "w") as archive:
             for path in sorted(Path(classes).glob("*.class")):
@@ -87,7 +87,7 @@ def archive_classes() -> None:
         command[1:1] = [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:disable"]
         said = subprocess.run(command, capture_output=True, text=True)
         if not archive.exists():
-            raise paths.Missing(f"Java wrote no archive of classes: {said.stderr[-2000:]}")
+            raise paths.MissingToolError(f"Java wrote no archive of classes: {said.stderr[-2000:]}")
 
 
 class Step(NamedTuple):
@@ -127,7 +127,7 @@ def _run_unless_fresh(step: Step) -> str | None:
     began = time.monotonic()
     try:
         step.run()
-    except paths.Missing as missing:
+    except paths.MissingToolError as missing:
         print(" failed", flush=True)
         return str(missing)
     print(f" {time.monotonic() - began:.1f} s", flush=True)

@@ -62,7 +62,11 @@ def quick_start(use: str) -> list[str]:
 
 
 def fetch() -> None:
-    """Fetch missing archives for tests, and check all digests; raise `Missing` if that fails."""
+    """Fetch missing archives for tests, and check all digests.
+
+    Raises:
+        MissingToolError: An archive cannot be fetched, or its digest differs.
+    """
     _fetch(USES)
 
 
@@ -84,7 +88,7 @@ def _fetch(uses: Sequence[str]) -> None:
                 if any(jar.use == use for jar in absent):
                     _resolve(use, paths.JARS)
         else:
-            raise paths.Missing(
+            raise paths.MissingToolError(
                 "Java's archives need Maven: install it (Debian: maven), or set "
                 "MAVEN_REPOSITORY to the address of a Maven repository."
             )
@@ -125,7 +129,9 @@ def _resolve(use: str, target: Path) -> None:
             return
         print(f" Maven failed (attempt {attempt})", flush=True)
     errors = [line for line in said if "ERROR" in line] or said
-    raise paths.Missing(f"Maven could not fetch the {use} archives:\n{''.join(errors[-12:])}")
+    raise paths.MissingToolError(
+        f"Maven could not fetch the {use} archives:\n{''.join(errors[-12:])}"
+    )
 
 
 def _download(jars: list[Jar], repository: str) -> None:
@@ -138,7 +144,9 @@ def _download(jars: list[Jar], repository: str) -> None:
             with urllib.request.urlopen(address, timeout=120) as source, partial.open("wb") as out:
                 shutil.copyfileobj(source, out)
         except OSError as error:
-            raise paths.Missing(f"MAVEN_REPOSITORY did not give {jar.path}: {error}") from error
+            raise paths.MissingToolError(
+                f"MAVEN_REPOSITORY did not give {jar.path}: {error}"
+            ) from error
         partial.replace(target)
         print(".", end="", flush=True)
 
@@ -147,10 +155,12 @@ def _check(jars: list[Jar]) -> None:
     for jar in jars:
         path = paths.JARS / jar.path
         if not path.exists():
-            raise paths.Missing(f"{jar.path} is listed, but Maven did not fetch it")
+            raise paths.MissingToolError(f"{jar.path} is listed, but Maven did not fetch it")
         if _digest(path) != jar.sha256:
             path.unlink()
-            raise paths.Missing(f"{jar.path} does not have the listed SHA-256; it was deleted")
+            raise paths.MissingToolError(
+                f"{jar.path} does not have the listed SHA-256; it was deleted"
+            )
 
 
 def _digest(path: Path) -> str:

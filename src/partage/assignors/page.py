@@ -23,6 +23,7 @@ from partage.assignors.sticky import CooperativeSticky, Sticky
 from partage.assignors.validation import check_assignment
 from partage.assignors.weighted import Weighted
 from partage.model.rebalance_protocol import RebalanceProtocol
+from partage.statemachine.pages import join_blocks, section
 
 
 class AssignorExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +167,7 @@ They keep it while other members come and go. Once no member asks for a share, a
 
 def page() -> str:
     """Return the page in Markdown."""
-    return "\n".join([HEAD, *map(_section, EXAMPLES), CUSTOM_ASSIGNOR])
+    return join_blocks(HEAD, *map(_section, EXAMPLES), CUSTOM_ASSIGNOR)
 
 
 def _section(scene: AssignorExample) -> str:
@@ -174,8 +175,7 @@ def _section(scene: AssignorExample) -> str:
         its.name.lower() for its in scene.make_assignor("a").rebalance_protocols
     )
     told = f"Name: `{scene.make_assignor('a').name}`; {protocols}."
-    parts = [f"## {scene.title}", scene.text, told, scene.setting, _picture(scene)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return section(scene.title, scene.text, told, scene.setting, _picture(scene))
 
 
 # The example tables: groups in which each member has its own assignor object, as in production

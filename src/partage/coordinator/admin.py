@@ -85,7 +85,7 @@ def delete_group(
 
 def _remove(context: EventContext, group: Group, reason: str) -> None:
     for member_id in group.pending_members:
-        context.cancel(Member.session_timer_key(group.id, member_id))
+        context.cancel_timer(Member.session_timer_key(group.id, member_id))
     group.transition_to(GroupState.DEAD)
     context.emit(group, GroupEventType.REMOVED, reason=reason)
     context.write(GroupTombstone(group_id=group.id))

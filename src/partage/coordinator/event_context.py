@@ -12,9 +12,10 @@ from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.timers import TimerKey
 from partage.model.settings import GroupSettings
+from partage.statemachine.context import TimerContext
 
 
-class EventContext(Outcome):
+class EventContext(TimerContext[TimerKey], Outcome):
     """The outcome of an event under way, with the time of the event and the settings."""
 
     __slots__ = ("_apply", "at_ms", "settings")
@@ -36,18 +37,10 @@ class EventContext(Outcome):
         """Reply to a ticket once all records written so far are durable."""
         self.replies.append((ticket, reply))
 
-    def arm(self, key: TimerKey, delay_ms: int) -> None:
-        """Arm a timer to fire after ``delay_ms``, replacing its earlier deadline."""
-        self.timers.append((key, self.at_ms + delay_ms))
-
-    def cancel(self, key: TimerKey) -> None:
-        """Cancel a timer."""
-        self.timers.append((key, None))
-
     def restart_session(self, member: Member) -> None:
         """Restart the member's session timer, unless the member is parked."""
         if not member.is_parked:
-            self.arm(member.session_timer, member.session_timeout_ms)
+            self.arm_timer(member.session_timer, member.session_timeout_ms)
 
     def emit(
         self,

@@ -127,7 +127,7 @@ def _join_new(context: EventContext, group: Group, event: Join) -> None:
     elif event.instance_id is None and event.must_rejoin_with_id:
         group.pending_members[event.generated_member_id] = None
         timer = Member.session_timer_key(group.id, event.generated_member_id)
-        context.arm(timer, event.session_timeout_ms)
+        context.arm_timer(timer, event.session_timeout_ms)
         error = ErrorCode.MEMBER_ID_REQUIRED
         context.reply(event.reply_to, JoinReply(error=error, member_id=event.generated_member_id))
     else:
@@ -154,7 +154,7 @@ def _add_new_member(context: EventContext, group: Group, event: Join, member_id:
         group.initial_delay.has_new_member = True
     rebalance.park_join(context, group, member, event.reply_to)
     # The member has no id to send heartbeats with, and may disappear unnoticed (KAFKA-7610).
-    context.arm(member.session_timer, context.settings.new_member_join_timeout_ms)
+    context.arm_timer(member.session_timer, context.settings.new_member_join_timeout_ms)
     context.emit(group, GroupEventType.JOINED, member_id, event.reason or "", member=member)
     reason = _with_reason(f"member {member_id} joined", event)
     rebalance.start_rebalance(context, group, RebalanceCause.MEMBER_JOINED, reason, member_id)
@@ -248,7 +248,7 @@ def _replace_static(context: EventContext, group: Group, event: Join, old: Membe
     context.reply(event.reply_to, _static_rejoin_reply(group, member, event, leader_before or ""))
     context.restart_session(member)
     if member.id in group.pending_sync_members:  # the predecessor's time to sync may be nearly over
-        context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
+        context.arm_timer(SyncTimer(group.id), group.rebalance_timeout_ms())
 
 
 def _static_rejoin_reply(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from partage.coordinator.responses import RESPONSES, STATE_COLUMNS, VALIDATIONS
 from partage.coordinator.states import (
@@ -15,8 +15,17 @@ from partage.coordinator.states import (
     TRANSITION_CAUSES,
     GroupState,
 )
-from partage.coordinator.timers import TIMERS
+from partage.coordinator.timers import TIMERS, TimerKey
 from partage.model.settings import KAFKA_NAMES, KAFKA_NAMES_SCALED, GroupSettings
+from partage.statemachine.pages import (
+    differences_section,
+    join_blocks,
+    section,
+    state_diagram,
+    state_table,
+    table,
+    timer_table,
+)
 
 _HEAD = """\
 # Groups
@@ -180,58 +189,27 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
 
 def page() -> str:
     """Return the whole page, in Markdown."""
-    sections = (
+    return join_blocks(
         _HEAD,
-        "## States\n",
-        *_states(),
-        "## Responses\n",
-        _answers(),
-        _OUTSIDE,
-        "## Checks before the table\n",
-        *_checks(),
-        "## Timers\n",
-        _timers(),
-        "## Settings\n",
-        _settings(),
-        "## Stored records\n",
-        _STORED,
-        "## Where we differ from Apache Kafka\n",
-        _DIFFER,
-        _table(("Partage", "reason, or Kafka's behaviour"), DIFFERENCES),
-    )
-    return "\n".join(sections)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _states() -> Iterator[str]:
-    yield _table(
-        ("state", "description", "follows"),
-        (
-            (
-                state,
-                STATE_DESCRIPTIONS[state],
-                ", ".join(b for b in GroupState if b in PREDECESSORS[state]),
-            )
-            for state in GroupState
+        section(
+            "States",
+            state_table(STATE_DESCRIPTIONS, PREDECESSORS),
+            state_diagram(LOADED_STATES, TRANSITION_CAUSES, final=(GroupState.DEAD,)),
         ),
+        section("Responses", _responses(), _OUTSIDE),
+        section("Checks before the table", *_checks()),
+        section("Timers", timer_table(TIMERS, _timer_name, GroupSettings())),
+        section("Settings", _settings()),
+        section("Stored records", _STORED),
+        differences_section(DIFFERENCES, _DIFFER),
     )
-    arrows = [
-        *(f"    [*] --> {state}: {why}" for state, why in LOADED_STATES.items()),
-        *(f"    {before} --> {after}: {why}" for (before, after), why in TRANSITION_CAUSES.items()),
-        f"    {GroupState.DEAD} --> [*]",
-    ]
-    yield "\n".join(("```mermaid", "stateDiagram-v2", *arrows, "```", ""))
 
 
-def _answers() -> str:
+def _responses() -> str:
     heads = (
         str(column) if column is not None else "group does not exist" for column in STATE_COLUMNS
     )
-    return _table(
+    return table(
         ("request", *heads),
         (
             (row, *(answers[column].value for column in STATE_COLUMNS))
@@ -246,21 +224,8 @@ def _checks() -> Iterator[str]:
         yield "".join(f"{number}. {check}\n" for number, check in enumerate(checks, start=1))
 
 
-def _timers() -> str:
-    settings = GroupSettings()
-    delays = {name: f"{getattr(settings, name):,} ms" for name in settings.__struct_fields__}
-    return _table(
-        ("timer", "armed when", "delay", "when it fires"),
-        (
-            (
-                facts.key.__name__.removesuffix("Timer").lower(),
-                facts.armed,
-                facts.delay.format(**delays),
-                facts.fires,
-            )
-            for facts in TIMERS
-        ),
-    )
+def _timer_name(key: type[TimerKey]) -> str:
+    return key.__name__.removesuffix("Timer").lower()
 
 
 def _settings() -> str:
@@ -274,7 +239,7 @@ def _settings() -> str:
         value = getattr(settings, field)
         name, factor = names.get(field, ("", 1))
         rows.append((f"`{name}`" if name else "fixed", f"{value // factor:,}", f"`{field}`"))
-    return _table(("Kafka's name", "default", "field"), rows)
+    return table(("Kafka's name", "default", "field"), rows)
 
 
 if __name__ == "__main__":

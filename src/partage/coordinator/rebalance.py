@@ -38,7 +38,7 @@ def park_join(context: EventContext, group: Group, member: Member, ticket: Ticke
     member.join_ticket = ticket
     member.joined_ms = context.at_ms
     if not member.is_new:
-        context.cancel(member.session_timer)
+        context.cancel_timer(member.session_timer)
 
 
 def reply_to_join(context: EventContext, group: Group, member: Member, reply: JoinReply) -> None:
@@ -55,7 +55,7 @@ def park_sync(context: EventContext, member: Member, ticket: Ticket) -> None:
     if member.sync_ticket is not None:
         context.reply(member.sync_ticket, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = ticket
-    context.cancel(member.session_timer)
+    context.cancel_timer(member.session_timer)
 
 
 def reply_to_sync(context: EventContext, member: Member, reply: SyncReply) -> None:
@@ -72,7 +72,7 @@ def fence_member(context: EventContext, group: Group, member: Member, error: Err
     fenced_id = member.id if error is ErrorCode.FENCED_INSTANCE_ID else ""
     reply_to_join(context, group, member, JoinReply(error=error, member_id=fenced_id))
     reply_to_sync(context, member, SyncReply(error=error))
-    context.cancel(member.session_timer)
+    context.cancel_timer(member.session_timer)
 
 
 def remove_member(context: EventContext, group: Group, member: Member, error: ErrorCode) -> None:
@@ -87,7 +87,7 @@ def remove_pending_member(context: EventContext, group: Group, member_id: str) -
     The caller must then check whether the join phase is complete.
     """
     del group.pending_members[member_id]
-    context.cancel(Member.session_timer_key(group.id, member_id))
+    context.cancel_timer(Member.session_timer_key(group.id, member_id))
 
 
 def generation_reply(group: Group, member: Member, *, with_members: bool) -> JoinReply:
@@ -131,7 +131,7 @@ def start_rebalance(
         return
     if group.state is GroupState.COMPLETING_REBALANCE:
         abort_sync(context, group)
-    context.cancel(SyncTimer(group.id))
+    context.cancel_timer(SyncTimer(group.id))
     group.pending_sync_members.clear()
     group.is_sync_resumed = False
     is_first = group.state is GroupState.EMPTY
@@ -142,7 +142,7 @@ def start_rebalance(
     elif group.has_all_joined:
         complete_join(context, group)
     else:
-        context.arm(JoinTimer(group.id), group.rebalance_timeout_ms())
+        context.arm_timer(JoinTimer(group.id), group.rebalance_timeout_ms())
 
 
 def abort_sync(context: EventContext, group: Group, assignment_error: str | None = None) -> None:
@@ -157,7 +157,7 @@ def _begin_initial_delay(context: EventContext, group: Group) -> None:
     delay_ms = context.settings.initial_rebalance_delay_ms
     remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
     group.initial_delay = InitialDelay(delay_ms, remaining_ms)
-    context.arm(JoinTimer(group.id), delay_ms)
+    context.arm_timer(JoinTimer(group.id), delay_ms)
 
 
 def on_join_timeout(context: EventContext, group: Group) -> None:
@@ -169,7 +169,7 @@ def on_join_timeout(context: EventContext, group: Group) -> None:
     next_ms = min(context.settings.initial_rebalance_delay_ms, delay.remaining_ms)
     remaining_ms = max(delay.remaining_ms - delay.delay_ms, 0)
     group.initial_delay = InitialDelay(next_ms, remaining_ms)
-    context.arm(JoinTimer(group.id), next_ms)
+    context.arm_timer(JoinTimer(group.id), next_ms)
 
 
 def maybe_complete_join(context: EventContext, group: Group) -> None:
@@ -185,7 +185,7 @@ def complete_join(context: EventContext, group: Group) -> None:
     Dynamic members that did not join are removed. Static ones stay until their session ends. If
     only absent static members are left, the join phase continues.
     """
-    context.cancel(JoinTimer(group.id))
+    context.cancel_timer(JoinTimer(group.id))
     group.initial_delay = None
     absent = [m for m in group.members.values() if m.join_ticket is None and not m.is_static]
     for member in absent:
@@ -193,7 +193,7 @@ def complete_join(context: EventContext, group: Group) -> None:
         cause = RebalanceCause.NOT_REJOINED
         context.emit(group, GroupEventType.EXPIRED, member.id, cause, cause=cause, member=member)
     if group.members and not group.elect_leader():
-        context.arm(JoinTimer(group.id), group.rebalance_timeout_ms())
+        context.arm_timer(JoinTimer(group.id), group.rebalance_timeout_ms())
         return
     if group.members:
         _start_generation(context, group)
@@ -242,7 +242,7 @@ def _start_generation(context: EventContext, group: Group) -> None:
         reply_to_join(context, group, member, generation_reply(group, member, with_members=leads))
         member.is_new = False
         context.restart_session(member)
-    context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
+    context.arm_timer(SyncTimer(group.id), group.rebalance_timeout_ms())
     context.emit(group, GroupEventType.GENERATION_STARTED, group.leader, times_ms=joined_ms)
 
 

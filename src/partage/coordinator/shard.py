@@ -109,11 +109,11 @@ class Shard:
             for member in group.members.values():
                 context.restart_session(member)
             if group.is_sync_resumed:
-                context.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
+                context.arm_timer(SyncTimer(group.id), group.rebalance_timeout_ms())
             if len(group.members) > self.settings.members_max:
                 reason = "more members than group.max.size"
                 rebalance.start_rebalance(context, group, RebalanceCause.GROUP_TOO_LARGE, reason)
-        context.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
+        context.arm_timer(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
         return context
 
     # Events.
@@ -219,7 +219,7 @@ class Shard:
                     committed = self.offsets.get(group.id, _NO_OFFSETS)
                     in_use = self.topics_in_use(group) if committed else None
                     admin.expire_offsets(context, group, committed, in_use)
-                context.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
+                context.arm_timer(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
 
     def topics_in_use(self, group: Group) -> frozenset[str] | None:
         """Return the topics that the members of a consumer group subscribe to; None if unknown."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from partage.statemachine.states import predecessors
+
 
 class GroupState(StrEnum):
     """The state of a group, with the name that Kafka's tools show.
@@ -18,20 +20,6 @@ class GroupState(StrEnum):
     STABLE = "Stable"
     DEAD = "Dead"
 
-
-#: The allowed predecessors of each state. Loading sets the state directly from the record.
-PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset(
-        {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
-    ),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset({GroupState.EMPTY}),
-}
-
-#: The states in which a rebalance can start.
-MAY_REBALANCE = PREDECESSORS[GroupState.PREPARING_REBALANCE]
 
 #: A description of each state, for the documentation.
 STATE_DESCRIPTIONS: dict[GroupState, str] = {
@@ -48,7 +36,7 @@ STATE_DESCRIPTIONS: dict[GroupState, str] = {
     GroupState.DEAD: "The group was removed; responses are those for a missing group.",
 }
 
-#: The causes of each transition, for the documentation.
+#: The allowed transitions, each with its causes for the documentation.
 TRANSITION_CAUSES: dict[tuple[GroupState, GroupState], str] = {
     (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "a member joins",
     (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): (
@@ -64,6 +52,12 @@ TRANSITION_CAUSES: dict[tuple[GroupState, GroupState], str] = {
     (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader sends the assignment",
     (GroupState.EMPTY, GroupState.DEAD): "deleted, or empty with all offsets expired",
 }
+
+#: The allowed predecessors of each state. Loading sets the state directly from the record.
+PREDECESSORS: dict[GroupState, frozenset[GroupState]] = predecessors(GroupState, TRANSITION_CAUSES)
+
+#: The states in which a rebalance can start.
+MAY_REBALANCE = PREDECESSORS[GroupState.PREPARING_REBALANCE]
 
 #: The states of a loaded group, each with its record's content, for the documentation.
 LOADED_STATES: dict[GroupState, str] = {

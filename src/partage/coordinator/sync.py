@@ -60,7 +60,7 @@ def _mark_synced(context: EventContext, group: Group, member: Member) -> None:
         group.pending_sync_members.pop(member.id, _ABSENT) is None
         and not group.pending_sync_members
     ):
-        context.cancel(SyncTimer(group.id))
+        context.cancel_timer(SyncTimer(group.id))
 
 
 _ABSENT = object()

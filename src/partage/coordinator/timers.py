@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from partage.statemachine.timers import TimerFacts
+
 
 class SessionTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The session of a member, or the time limit of a pending or new one."""
@@ -30,18 +32,8 @@ class ExpiryTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 TimerKey = SessionTimer | JoinTimer | SyncTimer | ExpiryTimer
 
-
-class TimerFacts(msgspec.Struct, frozen=True, gc=False):
-    """One use of a timer, as text. ``delay`` may name a field of the settings in braces."""
-
-    key: type[TimerKey]
-    armed: str
-    delay: str
-    fires: str
-
-
 #: All uses of all timers.
-TIMERS: tuple[TimerFacts, ...] = (
+TIMERS: tuple[TimerFacts[type[TimerKey]], ...] = (
     TimerFacts(
         SessionTimer,
         "a member gets a JoinGroup or SyncGroup response, heartbeats or commits; it is loaded",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from partage.member.outcome import Action, Outcome
 from partage.member.timers import MemberTimer
+from partage.statemachine.context import TimerContext
 
 
-class HandlerContext(Outcome):
+class HandlerContext(TimerContext[MemberTimer], Outcome):
     """An `Outcome` under construction, with the time of the event."""
 
     __slots__ = ("at_ms",)
@@ -18,11 +19,3 @@ class HandlerContext(Outcome):
     def add_action(self, action: Action) -> None:
         """Append an action."""
         self.actions.append(action)
-
-    def arm_timer(self, key: MemberTimer, delay_ms: int) -> None:
-        """Arm a timer to fire after ``delay_ms``; replaces an earlier deadline of the key."""
-        self.timers.append((key, self.at_ms + delay_ms))
-
-    def cancel_timer(self, key: MemberTimer) -> None:
-        """Cancel a timer."""
-        self.timers.append((key, None))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
 
 from partage.member.reactions import DEFAULT_REACTIONS, REACTIONS
 from partage.member.settings import MemberSettings
@@ -18,6 +17,15 @@ from partage.member.states import (
     MemberState,
 )
 from partage.member.timers import TIMERS
+from partage.statemachine.pages import (
+    differences_section,
+    join_blocks,
+    section,
+    state_diagram,
+    state_table,
+    table,
+    timer_table,
+)
 
 _HEAD = """\
 # Members
@@ -113,52 +121,26 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
 
 def page() -> str:
     """Return the page in Markdown."""
-    sections = (
+    settings = MemberSettings(group_id="", protocol_type="")
+    drawn = {
+        (before, after): why
+        for (before, after), why in TRANSITION_CAUSES.items()
+        if before not in ACTIVE_STATES or after in ACTIVE_STATES
+    }
+    active = ", ".join(state for state in MemberState if state in ACTIVE_STATES)
+    return join_blocks(
         _HEAD,
-        "## States\n",
-        *_states(),
-        "## Responses\n",
-        _REACTIONS_INTRO,
-        _reactions_table(),
-        "## Timers\n",
-        _timers(),
-        "## Ownership\n",
-        _OWNERSHIP,
-        "## Where we differ from Apache Kafka\n",
-        _table(("here", "why, or what Kafka does"), DIFFERENCES),
-    )
-    return "\n".join(sections)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _states() -> Iterator[str]:
-    yield _table(
-        ("state", "", "follows"),
-        (
-            (
-                state,
-                STATE_DESCRIPTIONS[state],
-                ", ".join(b for b in MemberState if b in PREDECESSORS[state]),
-            )
-            for state in MemberState
+        section(
+            "States",
+            state_table(STATE_DESCRIPTIONS, PREDECESSORS),
+            _ACTIVE_INTRO.format(inside=active),
+            state_diagram({MemberState.UNSUBSCRIBED: ""}, drawn),
         ),
+        section("Responses", _REACTIONS_INTRO, _reactions_table()),
+        section("Timers", timer_table(TIMERS, str, settings)),
+        section("Ownership", _OWNERSHIP),
+        differences_section(DIFFERENCES),
     )
-    yield _ACTIVE_INTRO.format(
-        inside=", ".join(state for state in MemberState if state in ACTIVE_STATES)
-    )
-    arrows = [
-        f"    [*] --> {MemberState.UNSUBSCRIBED}",
-        *(
-            f"    {before} --> {after}: {why}"
-            for (before, after), why in TRANSITION_CAUSES.items()
-            if before not in ACTIVE_STATES or after in ACTIVE_STATES
-        ),
-    ]
-    yield "\n".join(("```mermaid", "stateDiagram-v2", *arrows, "```", ""))
 
 
 def _reactions_table() -> str:
@@ -169,19 +151,9 @@ def _reactions_table() -> str:
     rows["any other error"] = {
         request: reaction.value for request, reaction in DEFAULT_REACTIONS.items()
     }
-    return _table(
+    return table(
         ("error", *REACTIONS),
         ((name, *(row.get(request, "") for request in REACTIONS)) for name, row in rows.items()),
-    )
-
-
-def _timers() -> str:
-    settings = MemberSettings(group_id="", protocol_type="")
-    delays = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    shown = {name: f"{ms:,} ms" for name, ms in delays.items() if isinstance(ms, int)}
-    return _table(
-        ("timer", "armed when", "for", "when it fires"),
-        ((facts.key, facts.armed, facts.delay.format(**shown), facts.fires) for facts in TIMERS),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from partage.statemachine.states import predecessors
+
 
 class MemberState(StrEnum):
     """The state of a member, named after Kafka's MemberState where it has one.
@@ -116,7 +118,6 @@ TRANSITION_CAUSES: dict[tuple[MemberState, MemberState], str] = {
 }
 
 #: The states that may precede each state.
-PREDECESSORS: dict[MemberState, frozenset[MemberState]] = {
-    after: frozenset(before for before, to in TRANSITION_CAUSES if to is after)
-    for after in MemberState
-}
+PREDECESSORS: dict[MemberState, frozenset[MemberState]] = predecessors(
+    MemberState, TRANSITION_CAUSES
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-import msgspec
+from partage.statemachine.timers import TimerFacts
 
 
 class MemberTimer(StrEnum):
@@ -18,25 +18,16 @@ class MemberTimer(StrEnum):
     METADATA = "metadata"
 
 
-class MemberTimerFacts(msgspec.Struct, frozen=True, gc=False):
-    """The documentation of one use of a timer; ``delay`` may name a settings field in braces."""
-
-    key: MemberTimer
-    armed: str
-    delay: str
-    fires: str
-
-
 #: Every use of every timer.
-TIMERS: tuple[MemberTimerFacts, ...] = (
-    MemberTimerFacts(
+TIMERS: tuple[TimerFacts[MemberTimer], ...] = (
+    TimerFacts(
         MemberTimer.HEARTBEAT,
         "the member is in a generation, and has no JoinGroup or SyncGroup in flight",
         "a sixteenth of {heartbeat_interval_ms} after a rebalance, doubled after each heartbeat, "
         "at most {heartbeat_interval_ms}",
         "the member sends a heartbeat, unless the last one is unanswered",
     ),
-    MemberTimerFacts(
+    TimerFacts(
         MemberTimer.SESSION,
         "as the heartbeat timer; again at each response to JoinGroup or SyncGroup, and to a "
         "heartbeat, counted from the time when the heartbeat was sent",
@@ -44,33 +35,33 @@ TIMERS: tuple[MemberTimerFacts, ...] = (
         "the coordinator may have removed the member: the member delivers no records until the "
         "coordinator responds, and looks up the coordinator again",
     ),
-    MemberTimerFacts(
+    TimerFacts(
         MemberTimer.POLL,
         "poll returns, for a member that must be polled",
         "max_poll_interval_ms",
         "the member loses its partitions, sends LeaveGroup (unless it is static), and rejoins at "
         "the next poll",
     ),
-    MemberTimerFacts(
+    TimerFacts(
         MemberTimer.RETRY,
         "a retriable operation failed",
         "{retry_backoff_ms}, doubled each time, at most {retry_backoff_max_ms}",
         "the member retries",
     ),
-    MemberTimerFacts(
+    TimerFacts(
         MemberTimer.REQUEST,
         "JoinGroup or SyncGroup is sent",
         "the longer of rebalance and session timeout and {parked_request_grace_ms}, at least "
         "{request_timeout_ms}",
         "the member looks up the coordinator again, and rejoins",
     ),
-    MemberTimerFacts(
+    TimerFacts(
         MemberTimer.REQUEST,
         "LeaveGroup is sent",
         "{request_timeout_ms}",
         "the leave is complete, even without a response",
     ),
-    MemberTimerFacts(
+    TimerFacts(
         MemberTimer.METADATA,
         "topics changed for which the member is the leader, or which its pattern matches, and no "
         "change was pending; cancelled when the member joins for another reason",

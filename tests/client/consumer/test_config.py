@@ -93,7 +93,7 @@ def test_defaults_of_members_and_queries_equal_those_of_consumers():
 
 @pytest.mark.parametrize("page", ["consumer.md", "security.md"])
 def test_docs_tables_are_up_to_date(page):
-    """To update: ``python -m partage.client.consumer.page docs/consumer.md docs/security.md``."""
+    """To update: ``python tools/generate_pages.py``."""
     text = (ROOT / "docs" / page).read_text()
     assert text.count("<!-- options of ") == 1
     assert fill_tables(text) == text

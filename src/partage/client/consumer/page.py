@@ -1,15 +1,12 @@
-"""Generate the tables of options in ``docs/`` from the `Config` classes and their defaults.
+"""Generator of the tables of options in ``docs/`` from the `Config` classes and their defaults.
 
-``python -m partage.client.consumer.page FILE...`` rewrites the tables of these files, which stand
-between the comments ``<!-- options of NAME -->`` and ``<!-- end of options -->``.
+A table is between the comments ``<!-- options of NAME -->`` and ``<!-- end of options -->``.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,10 +19,9 @@ from partage.client.config import (
 )
 from partage.client.consumer.config import ConsumerConfig, ReaderConfig
 from partage.client.consumer.options import option_defaults
+from partage.statemachine.pages import table
 
-_HEAD: Final = (
-    "| option | type | default | Kafka's setting | meaning |\n| --- | --- | --- | --- | --- |\n"
-)
+_HEAD: Final = ("option", "type", "default", "Kafka's setting", "meaning")
 #: The classes from the base to the most derived one.
 _CLASSES: Final = (
     SecurityConfig,
@@ -55,15 +51,9 @@ def options_table(name: str) -> str:
     rows = []
     for option in _options_of(_TABLES[name]):
         kind, facts = get_args(hints[option])
-        cells = (
-            f"`{option}`",
-            _type_name(kind),
-            _value(defaults[option], facts.unit),
-            _kafka(facts),
-            f"{facts.doc}.",
-        )
-        rows.append(f"| {' | '.join(cells)} |\n")
-    return _HEAD + "".join(rows)
+        value = _value(defaults[option], facts.unit)
+        rows.append((f"`{option}`", _type_name(kind), value, _kafka(facts), f"{facts.doc}."))
+    return table(_HEAD, rows)
 
 
 def _options_of(classes: slice) -> Iterator[str]:
@@ -108,8 +98,3 @@ def _kafka(facts: Option) -> str:
     if facts.kafka is None:
         return "—"
     return f"`{facts.kafka}`" + ("" if facts.kip is None else f" (KIP-{facts.kip})")
-
-
-if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]):
-        path.write_text(fill_tables(path.read_text()))

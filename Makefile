@@ -41,6 +41,7 @@ check: setup  ## check style, English, names, types and layers; collect all test
 	$(BIN)/python tools/check_names.py
 	$(BIN)/python tools/check_english.py
 	$(BIN)/python tools/generate_sync.py --check
+	$(BIN)/python tools/generate_pages.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --collect-only --quiet --quiet tests > /dev/null

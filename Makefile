@@ -24,7 +24,7 @@ $(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml $(NATIVE)
 	touch $@
 
 demo: setup  ## run the main job, examples/flights: load flights, share them between Spark queries
-	$(BIN)/python -m partage.demo
+	$(BIN)/python -m examples.flights
 
 unit: setup  ## run the tests of state machines and pure code: no sockets, no sleeps
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak" --forbid-io $(UNIT_TESTS)

@@ -204,7 +204,7 @@ def unread(broker: str) -> str:
     [
         (["-p", "9"], "has 4 partitions, numbered from 0", 1),
         (["nothing.txt"], "cannot read nothing.txt: no such file", 1),
-        (["."], "cannot read .: no such file", 1),
+        (["."], "cannot read .: it is a directory", 1),
         (["--property", "parse.kye=true"], "unknown --property: parse.kye", 2),
         (["-K", ""], "key.separator must not be empty", 2),
         (["--format", "json", "-K", ":"], "require --format text", 2),

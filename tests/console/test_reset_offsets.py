@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
+from partage.console.common.datetime_option import parse_datetime
 from partage.console.common.errors import CommandError
-from partage.console.groups.reset_arguments import (
-    parse_datetime,
-    parse_duration,
-    parse_topics,
-)
+from partage.console.groups.reset_arguments import parse_duration, parse_topics
 
 from .cli import PartageCli, records
 
@@ -160,11 +157,13 @@ def test_missing_partitions_and_commits_are_named(
 
 def test_parse_datetime_and_duration() -> None:
     zoned = datetime(2024, 2, 29, 12, 30, 15, 250_000, timezone(timedelta(hours=2)))
-    assert parse_datetime("2024-02-29T12:30:15.250+02:00") == zoned.timestamp() * 1000
-    assert parse_datetime("1970-01-01T00:00:01") == 1000
-    assert parse_datetime("1970-01-01T00:00:01Z") == parse_datetime("1970-01-01T00:00:01.000")
+    assert parse_datetime("2024-02-29T12:30:15.250+02:00", "--since") == zoned.timestamp() * 1000
+    assert parse_datetime("1970-01-01T00:00:01", "--since") == 1000
+    assert parse_datetime("1970-01-01T00:00:01Z", "--since") == parse_datetime(
+        "1970-01-01T00:00:01.000", "--since"
+    )
     at = datetime(2024, 1, 1, tzinfo=UTC)
-    assert parse_datetime("2024-01-01T00:00:00") == at.timestamp() * 1000
+    assert parse_datetime("2024-01-01T00:00:00", "--since") == at.timestamp() * 1000
     assert parse_duration("P1DT2H3M4.5S") == ((26 * 60 + 3) * 60 + 4) * 1000 + 500
     assert parse_duration("PT0S") == 0
     for wrong in ("", "P", "PT", "P1DT", "1D", "PT-1S"):

@@ -1,18 +1,16 @@
-"""Parsing of the arguments of ``partage groups reset-offsets``: topics, times, durations, files."""
+"""Parsing of the arguments of ``partage groups reset-offsets``: topics, durations, files."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from partage.console.common.errors import CommandError, usage_error
 from partage.model.topic_partition import TopicPartition
 
-_DATETIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 _DURATION: Final = re.compile(
     r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
 )
@@ -37,28 +35,6 @@ def parse_topics(given: list[str]) -> dict[str, set[int] | None]:
         else:
             wanted[topic] = before | {int(each) for each in listed}
     return wanted
-
-
-def parse_datetime(text: str, option: str = "--to-datetime") -> int:
-    """Return a date and time in ms since the epoch; UTC without a zone, as in Kafka's tool.
-
-    Args:
-        text: The date and time.
-        option: Name of the option, for the error message.
-
-    Raises:
-        CommandError: The text is not a date and time.
-    """
-    try:
-        if not _DATETIME.fullmatch(text):
-            raise ValueError
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise usage_error(
-            f"invalid {option} {text!r}; use YYYY-MM-DDTHH:MM:SS.sss, with Z or +HH:MM if it "
-            "is not UTC"
-        ) from None
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def parse_duration(text: str) -> int:

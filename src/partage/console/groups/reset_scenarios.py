@@ -10,14 +10,11 @@ from typing import NamedTuple, TypeAlias
 from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.datetime_option import parse_datetime
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.offsets import ELECTION_WAIT_S, NO_RECORD, list_offsets
 from partage.console.common.output import note
-from partage.console.groups.reset_arguments import (
-    parse_datetime,
-    parse_duration,
-    read_offsets_file,
-)
+from partage.console.groups.reset_arguments import parse_duration, read_offsets_file
 from partage.model.topic_partition import TopicPartition
 
 
@@ -70,7 +67,7 @@ def parse_scenario(given: Mapping[str, object], groups: list[str]) -> ResetScena
         case "--shift-by", int(step):
             return ResetScenario(lambda at: _shifted(at, step))
         case "--to-datetime", str(text):
-            at_ms = parse_datetime(text)
+            at_ms = parse_datetime(text, "--to-datetime")
             return ResetScenario(lambda at: _since(at, at_ms))
         case "--by-duration", str(text):
             since_ms = time.time_ns() // 1_000_000 - parse_duration(text)

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from partage.console.common.datetime_option import parse_datetime
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError
 from partage.console.common.options import JsonOption, parse_pairs
 from partage.console.common.output import count, json_help, note, print_json, print_table
-from partage.console.groups.reset_arguments import parse_datetime
 from partage.console.pipelines.spark_options import (
     BootstrapOption,
     MasterOption,

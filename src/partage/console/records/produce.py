@@ -182,7 +182,11 @@ def produce(
     ]
     sources = files or [_STDIN]
     for source in sources:
-        if source != _STDIN and (source.is_dir() or not source.exists()):
+        if source == _STDIN:
+            continue
+        if source.is_dir():
+            raise CommandError(f"cannot read {source}: it is a directory")
+        if not source.exists():
             raise CommandError(f"cannot read {source}: no such file")
     producer = cluster.producer(_defaults(cluster, acks, compression_codec), _REQUIRED)
     started = time.monotonic()

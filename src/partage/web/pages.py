@@ -298,18 +298,11 @@ def _pager(shown: Overview) -> Markup | None:
     )
 
 
-def problem(title: str, words: str, around: PageContext) -> Markup:
-    """Return a page with a message only."""
-    content = element("main", element("h1", title), element("p", words), id="live", tabindex=-1)
-    return page(title, content, around)
-
-
 __all__ = [
     "PageContext",
     "clock",
     "groups_section",
     "live_section",
     "page",
-    "problem",
     "search_form",
 ]

@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
-.PHONY: help setup demo unit test again check sync site interop bench soak fuzz images lab mutants pin clean
+.PHONY: help setup demo unit test durations slow check sync site interop bench soak fuzz images lab mutants pin clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
 
+TEST_MARKS := not interop and not soak and not slow
 # Tests of `make unit`: folders of state machines and pure code, and the web modules without I/O.
 UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime store wire) \
   $(filter-out %/test_app.py,$(wildcard tests/web/test_*.py))
@@ -26,14 +27,17 @@ $(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml $(NATIVE)
 demo: setup  ## run the main job, examples/flights: load flights, share them between Spark queries
 	$(BIN)/python -m examples.flights
 
-unit: setup  ## run the tests of state machines and pure code: no sockets, no sleeps
+unit: setup  ## run the tests of state machines and pure code: no sockets, processes or sleeps
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak" --forbid-io $(UNIT_TESTS)
 
-test: setup  ## run all tests that need no other programs
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak"
+test: setup  ## run all tests that are quick and need no other programs; check their durations
+	$(BIN)/pytest -n 2 --dist loadgroup -m "$(TEST_MARKS)" --check-durations
 
-again: setup  ## run the tests that failed last time, one at a time; fail if there are none
-	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
+durations: setup  ## run the tests of make test; write the budgets in tests/durations.toml
+	$(BIN)/pytest -n 2 --dist loadgroup -m "$(TEST_MARKS)" --write-durations
+
+slow: setup  ## run the slow tests, such as kills of several processes
+	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not interop and not soak"
 
 check: setup  ## check style, English, names, types and layers; collect all tests
 	$(BIN)/ruff check .

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from partage.model.errors import ErrorCode
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 
@@ -23,6 +25,8 @@ from .group_requests import (
 )
 from .raw_client import RawClient
 from .requests import batch, create, fetch, list_offset, produce, values
+
+pytestmark = pytest.mark.slow
 
 FILE_BYTES_MAX = 4 << 20
 

@@ -21,6 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from partage.testing import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 TOPIC, GROUP, PARTITIONS = "flights", "tower", 4
 PATIENCE_S = 60.0
 SOON = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "log_level": 0}

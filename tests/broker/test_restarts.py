@@ -37,6 +37,8 @@ from .group_requests import (
 from .raw_client import RawClient
 from .requests import batch, create, delete, fetch, metadata, offset_range, produce, values
 
+pytestmark = pytest.mark.slow
+
 FIRST_SEGMENT = "t-0/00000000000000000000.log"
 
 

@@ -115,6 +115,7 @@ class Archiving:
         return json.loads(out)
 
 
+@pytest.mark.slow
 def test_killed_driver_loses_and_duplicates_no_record(kafka, tmp_path):
     """Two processes archive one topic. One is killed with SIGKILL, then more records arrive."""
     topic = kafka.topic(4)

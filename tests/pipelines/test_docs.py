@@ -12,7 +12,7 @@ from console.cli import PartageCli
 from partage.testing import ThreadedBroker
 from spark.conftest import Kafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -180,6 +180,7 @@ def replicated(last, times, *indexers):
     )
 
 
+@pytest.mark.slow
 def test_killed_members_are_replaced_by_full_replicas(servers, indexer_of, tmp_path):
     a, b, c = (indexer_of(name) for name in "abc")
     writing = threading.Thread(target=fill, args=(servers, 0, COUNT // 2))
@@ -216,6 +217,7 @@ def test_killed_members_are_replaced_by_full_replicas(servers, indexer_of, tmp_p
         assert len(found["hits"]) == flown
 
 
+@pytest.mark.slow
 def test_repeated_kills_leave_a_correct_index(servers, indexer_of):
     fill(servers, 0, COUNT // 2)
     last, true = ends(servers), truth(servers)

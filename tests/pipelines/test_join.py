@@ -196,6 +196,7 @@ def fill(servers, topic, rows):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_killed_join_is_completed_by_another_run(spark, kafka, tmp_path):

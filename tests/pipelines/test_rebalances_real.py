@@ -89,6 +89,7 @@ def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:
     return is_so
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_real_group_with_join_leave_and_kill(broker: BrokerProcess, tmp_path: Path) -> None:
     servers = broker.bootstrap_servers

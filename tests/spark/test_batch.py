@@ -33,6 +33,7 @@ def mixed(kafka):
     return topic
 
 
+@pytest.mark.slow
 def test_rows_equal_those_of_the_connector(read, mixed):
     frame = read(subscribe=mixed, includeHeaders="true")
     assert frame.schema.simpleString() == (

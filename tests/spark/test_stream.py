@@ -148,6 +148,7 @@ def test_query_joins_group_and_commits_finished_batches(stream, kafka):
     query.may_go_on.set()
 
 
+@pytest.mark.slow
 def test_queries_share_partitions_and_take_over(stream, kafka):
     """With a cooperative assignor, no record is lost or duplicated."""
     topic, truth = filled_topic(kafka, 4)
@@ -172,6 +173,7 @@ def test_queries_share_partitions_and_take_over(stream, kafka):
     assert sorted(one.rows + two.rows) == [(p, o) for p in range(4) for o in range(35)]
 
 
+@pytest.mark.slow
 def test_killed_source_repeats_batch_unchanged(stream, kafka, spark):
     topic, _ = filled_topic(kafka)
     options = grouped(topic, kafka__group__instance__id="i")
@@ -230,6 +232,7 @@ def again_as_it_was(table, batches):
     table |= batches
 
 
+@pytest.mark.slow
 def test_kept_partitions_are_read_during_rebalance(stream):
     """The first query has rejoined and reads on while its SyncGroup response is delayed."""
     with ThreadedBroker() as broker:
@@ -253,6 +256,7 @@ def test_kept_partitions_are_read_during_rebalance(stream):
     assert sorted(stays.rows + comes.rows) == [(p, o) for p in range(4) for o in range(27)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moments",
     [

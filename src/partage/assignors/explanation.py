@@ -32,6 +32,7 @@ def explain_assignment(
     before = _by_partition((member.member_id, member.owned) for member in members)
     after = _by_partition((m.member_id, assignment.get(m.member_id, {})) for m in members)
     wanting = {member.member_id: frozenset(member.topics) for member in members}
+    generations = {member.member_id: member.generation for member in members}
     told = []
     for name in sorted(topics):
         for partition in range(topics[name].partition_count):
@@ -42,7 +43,7 @@ def explain_assignment(
                     partition=partition,
                     member_ids=has,
                     owner_ids=had,
-                    reason=_why(name, had, has, wanting),
+                    reason=_why(name, had, has, wanting, generations),
                 )
             )
     return told
@@ -65,6 +66,7 @@ def _why(
     had: tuple[str, ...],
     has: tuple[str, ...],
     wanting: Mapping[str, frozenset[str]],
+    generations: Mapping[str, int],
 ) -> str:
     if not any(topic in topics for topics in wanting.values()):
         return "no member subscribes to the topic"
@@ -75,10 +77,14 @@ def _why(
     if set(had) == set(has):
         return "stays with its owner"
     if len(had) > 1 and len(has) == 1 and has[0] in had:
-        return f"claimed by {_names(had)}: the claim of the latest generation holds"
+        others = (generations[owner] for owner in had if owner != has[0])
+        if generations[has[0]] > max(others):
+            return f"claimed by {_names(had)}: the claim of the latest generation holds"
     gone = [owner for owner in had if owner not in has and topic not in wanting[owner]]
     if gone:
         return f"no longer subscribed to by {_names(gone)}"
+    if set(has) < set(had):
+        return f"stays with {_names(has)}, and no longer with {_names(set(had) - set(has))}"
     if set(had) & set(has):
         return f"stays with {_names(set(had) & set(has))}, with new replicas on the other members"
     return f"moved from {_names(had)} to balance the group"

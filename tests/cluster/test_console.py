@@ -28,7 +28,7 @@ from waiting import PATIENCE_S, eventually
 from .brokers import ClusterBroker, brokers, create, know_each_other
 from .zookeeper_ensemble import Ensemble, ensemble
 
-pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 Cluster = dict[int, ClusterBroker]
 

@@ -35,7 +35,7 @@ from .group_client import GroupClient, client_coordinated_by, error_of
 from .group_members import FAST_RECONNECT, ConsumerPair, SuppliedConsumerPair, describe_group
 from .zookeeper_ensemble import Ensemble
 
-pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 Cluster = dict[int, ClusterBroker]
 

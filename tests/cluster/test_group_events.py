@@ -22,7 +22,7 @@ from .group_events_reader import group_events, partition_leaders, read_events
 from .group_members import FAST_RECONNECT
 from .zookeeper_ensemble import Ensemble
 
-pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 Cluster = dict[int, ClusterBroker]
 

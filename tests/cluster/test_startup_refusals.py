@@ -258,6 +258,7 @@ def test_mismatched_brokers_are_refused(zookeeper: Ensemble, tmp_path: Path) -> 
         assert tree(servers, "/tests/nothing") == {}
 
 
+@pytest.mark.slow
 def test_copied_data_directory_does_not_stop_live_broker(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:
@@ -273,6 +274,7 @@ def test_copied_data_directory_does_not_stop_live_broker(
         copied.stop()
 
 
+@pytest.mark.slow
 def test_address_in_use_is_refused(zookeeper: Ensemble, tmp_path: Path) -> None:
     """The address of a killed broker is free once its session has expired."""
     with brokers(tmp_path, zookeeper.connect_string, "/tests/address", ids=(1,)) as running:
@@ -286,6 +288,7 @@ def test_address_in_use_is_refused(zookeeper: Ensemble, tmp_path: Path) -> None:
         second.stop()
 
 
+@pytest.mark.slow
 def test_empty_directory_for_broker_with_records_is_refused(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:

@@ -62,10 +62,14 @@ all partitions are lost | all partitions are lost |
 | draining | all partitions are revoked | all partitions are revoked after one more rebalance |
 
 The callbacks `revoked` and `lost` are not called for an empty set. `assigned` is called at the end
-of every rebalance, with the new partitions. One callback runs at a time, and its partitions are not
-delivered meanwhile. No step waits for a callback without partitions: if the next callback is due
-first, the empty one is skipped. A member that got no response from the coordinator for a whole
-session delivers no records until the next response, because it may have been removed.
+of every rebalance, with the new partitions. Kafka's consumer does the same. The text of KIP-429
+differs: it calls no callback for an empty set, and its example calls `assigned` before `revoked`.
+
+If a callback raises, the other callbacks still run. The poll raises the first error and logs later
+ones. One callback runs at a time, and its partitions are not delivered meanwhile. No step waits for
+a callback without partitions: if the next callback is due first, the empty one is skipped. A member
+that got no response from the coordinator for a whole session delivers no records until the next
+response, because it may have been removed.
 
 A partition changes hands only after its owner has rejoined without it. So two members work on one
 partition only if the group continued without the first of them, and that member does not know it

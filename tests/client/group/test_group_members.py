@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from partage.assignors import Assignor, Range
+from partage.assignors import Assignor, Range, hold_back
 from partage.client.consumer import (
     AlreadyAssignedError,
     AlreadySubscribedError,
@@ -20,6 +20,9 @@ from partage.client.consumer import (
     OffsetAndMetadata,
     RebalanceListener,
 )
+from partage.client.consumer.group_assignment import GroupAssignment
+from partage.member.outcome import ListenerCallback
+from partage.model.rebalance_protocol import RebalanceProtocol
 from partage.model.topic_partition import TopicPartition
 
 from .conftest import PARTITIONS, fill
@@ -249,6 +252,99 @@ def test_listener_error_is_raised_by_poll(member_of, topic):
         one.unsubscribe()
     assert heard.calls[-1][0] == "revoked"
     assert one.assignment() == set()
+
+
+def test_second_listener_error_in_a_poll_is_logged(member_of, topic, monkeypatch, caplog):
+    one = member_of(partition_assignment_strategy=[Range()])
+    one.subscribe([topic], heard := Told())
+    until(lambda: shared(one), one)
+    heard.calls.clear()
+
+    def fail(name, partitions):
+        raise ValueError(f"{name} failed")
+
+    heard.do = fail
+    report = GroupAssignment.callback_done
+
+    def report_and_await_assignment(assignment, call):
+        """Report a callback; wait for the assignment, so that the same poll runs both callbacks."""
+        report(assignment, call)
+        give_up = time.monotonic() + 30
+        while call.callback is ListenerCallback.REVOKED and assignment.due_callback is None:
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
+    monkeypatch.setattr(GroupAssignment, "callback_done", report_and_await_assignment)
+    one.subscribe([topic, "later"], heard)
+    with pytest.raises(ValueError, match="revoked failed"):
+        until(lambda: False, one)
+    assert heard.calls == [
+        ("revoked", set(range(PARTITIONS))),
+        ("assigned", set(range(PARTITIONS))),
+    ]
+    (entry,) = [each for each in caplog.records if "listener failed again" in each.message]
+    assert entry.levelname == "ERROR"
+    assert entry.exc_info[1].args == ("assigned failed",)
+    heard.do = None
+    assert shared(one)
+
+
+class Planned(Assignor):
+    """An assignor that follows a plan: partitions by client id, which begins the member id."""
+
+    name = "planned"
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    def assign(self, members, topics):
+        shares = {
+            member.member_id: {"t": list(partitions)}
+            for member in members
+            for client, partitions in self.plan.items()
+            if member.member_id.startswith(client)
+        }
+        if RebalanceProtocol.COOPERATIVE in self.rebalance_protocols:
+            return hold_back(members, shares)
+        return shares
+
+
+class PlannedCooperative(Planned):
+    """The same with the cooperative protocol."""
+
+    rebalance_protocols = (RebalanceProtocol.COOPERATIVE,)
+
+
+@pytest.mark.parametrize(
+    ("assignor", "calls"),
+    [
+        (Planned, [("revoked", {1, 2}), ("assigned", {2, 3})]),
+        (PlannedCooperative, [("revoked", {1}), ("assigned", {3})]),
+    ],
+)
+def test_listener_gets_only_the_changes_of_its_protocol(member_of, topic, assignor, calls):
+    plan = {"one": [1, 2], "two": [0, 3, 4, 5]}
+    strategy = {"partition_assignment_strategy": [assignor(plan)]}
+    one, two = (member_of(client_id=name, **strategy) for name in plan)
+
+    def is_settled():
+        return all(
+            {p.partition for p in member.assignment()} == set(plan[name])
+            for name, member in (("one", one), ("two", two))
+        )
+
+    plan["two"] = list(range(PARTITIONS))
+    two.subscribe([topic])
+    until(lambda: len(two.assignment()) == PARTITIONS, two)
+    plan["two"] = [0, 3, 4, 5]
+    one.subscribe([topic], heard := Told())
+    until(is_settled, one, two)
+    assert heard.holds() == {1, 2}
+    heard.calls.clear()
+    plan |= {"one": [2, 3], "two": [0, 1, 4, 5]}
+    two.subscribe([topic, "later"])
+    until(is_settled, one, two)
+    assert [call for call in heard.calls if call[1]] == calls
 
 
 def test_listener_can_seek(member_of, topic):

@@ -23,7 +23,7 @@ class RebalanceListener:
     They are called during ``poll``, ``close`` and ``unsubscribe``: revoked first, then assigned.
     The partitions belong to this consumer while a method runs, so it may call ``commit``,
     ``position`` and ``seek``. If one raises, the assignment stays valid and the other methods are
-    called; ``poll`` raises the first error.
+    called; ``poll`` raises the first error and logs later ones.
     """
 
     def on_partitions_revoked(
@@ -72,6 +72,25 @@ class RebalanceListener:
             self.on_partitions_lost,
         )
         return any(inspect.iscoroutinefunction(call) for call in calls)
+
+
+def keep_first_error(first: Exception | None, error: Exception) -> Exception:
+    """Return the error that a call raises after all its callbacks; log a later error.
+
+    Args:
+        first: The first error of an earlier callback in the same call; None if there is none.
+        error: The new error.
+    """
+    if first is None:
+        return error
+    log.error(
+        "a rebalance listener failed again; the call raises only its first error: "
+        "first=%r error=%r",
+        first,
+        error,
+        exc_info=error,
+    )
+    return first
 
 
 class CallbackTimer:

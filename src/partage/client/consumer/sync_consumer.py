@@ -17,7 +17,7 @@ from partage.client.consumer.base_consumer import (
 )
 from partage.client.consumer.errors import ReadTimeoutError
 from partage.client.consumer.group_subscription import GroupSubscription, OffsetsLike
-from partage.client.consumer.listener import CallbackTimer
+from partage.client.consumer.listener import CallbackTimer, keep_first_error
 from partage.client.consumer.records import COLUMNS, Record, Records, arrow_table
 from partage.client.consumer.sync_support import (
     SyncConsumerBase,
@@ -252,7 +252,7 @@ class Consumer(SyncConsumerBase):
             try:
                 self._run_due_callbacks()
             except Exception as error:  # An error of the listener is raised after the leave.
-                first = first or error
+                first = keep_first_error(first, error)
             if not owner.has_left:
                 wait_for_change(self._engine.next_change(version), deadline)
         if first is not None:
@@ -272,7 +272,7 @@ class Consumer(SyncConsumerBase):
                 self._call(place, call)
             # The assignment stays valid after a listener error (KIP-429).
             except Exception as error:
-                first = first or error
+                first = keep_first_error(first, error)
             finally:
                 place.assignment.callback_done(call)
         if first is not None:

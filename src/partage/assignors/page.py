@@ -87,7 +87,10 @@ Java client. A group may mix members with librdkafka and Java, whichever member 
         title="Rack-aware",
         text="""\
 `RackAware(rack_of_host)`: cooperative-sticky for clusters whose brokers have no rack setting: a
-function derives the rack from the host name.""",
+function derives the rack from the host name. All assignors with racks count every replica, the
+leader and its followers alike. Partage's consumers fetch from the leader only: they do not support
+fetches from followers (KIP-392). So a match saves traffic between racks only if the leader is in
+the member's rack, as with one replica.""",
         topics=(
             Topic(
                 name="t",

@@ -9,7 +9,11 @@ from partage.assignors.sticky import CooperativeSticky
 
 
 class RackAware(CooperativeSticky):
-    """Places partitions near their replicas, where a broker's host name tells its rack.
+    """Assigns partitions to members in the rack of a replica; a host name tells a broker's rack.
+
+    Partage's consumers fetch from the leader only: they do not support fetches from followers
+    (KIP-392). So a match saves traffic between racks only if the leader is in that rack, as with
+    one replica. With more replicas, the matched replica may be a follower that no member reads.
 
     ``rack_of_host`` is called for brokers without a rack in the metadata; it returns None for no
     rack. All members should have the same function. The loads are as even as with

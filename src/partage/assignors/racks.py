@@ -1,4 +1,6 @@
-"""Rack matching (KIP-881): members read from a replica in their own rack.
+"""Rack matching (KIP-881): members get partitions that have a replica in their own rack.
+
+The replica may be a follower, from which Partage's consumers do not fetch (KIP-392).
 
 Even loads come first: members only exchange partitions, so each has as many as before. Therefore it
 works on any assignment, as the last pass.

@@ -59,7 +59,9 @@ class BrokerFixture:
         self.disk = BlockingDisk()
         writer = LogWriter(self.disk, sync=False, inline=True)
         settings = BrokerSettings(node_id=1)
-        self.hosted = LogManager(self.disk, writer, Clock(), settings, fatal, keeps_offsets=False)
+        self.hosted = LogManager(
+            self.disk, writer, Clock(), settings, fatal, has_offsets_topic=False
+        )
         await self.hosted.open()
         self.zoo = MemoryZooKeeper()
         self.player = await BrokerStores(self.zoo, 1).register()

@@ -101,20 +101,20 @@ class ApiCall(Generic[Req]):
         self.at_ms = at_ms
 
     def start(
-        self, exchange: ApiAdapter[Req, Any], surroundings: BrokerContext, fresh_id: str = ""
+        self, exchange: ApiAdapter[Req, Any], broker_context: BrokerContext, fresh_id: str = ""
     ) -> Sequence[Request]:
         """Convert the request to events. The call is complete once all of them have replies.
 
         Args:
             exchange: The adapter of the API.
-            surroundings: Facts about the broker.
+            broker_context: Facts about the broker.
             fresh_id: A unique string, which becomes the end of a new member's id.
 
         Returns:
             The events to handle.
         """
         self.adapter = exchange
-        self.broker = surroundings
+        self.broker = broker_context
         self.fresh_id = fresh_id
         self.prepared: Any = None  # data that `to_events` prepares for `to_response`
         asked = exchange.to_events(self)

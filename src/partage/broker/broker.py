@@ -106,7 +106,7 @@ class Broker:
             self._clock,
             settings,
             self._on_fatal,
-            keeps_offsets=state is None,
+            has_offsets_topic=state is None,
         )
         self._maintenance = LogMaintenance(self.log_manager, disk, self._clock)
         self.group_events: GroupEventsWriter | None = None
@@ -222,16 +222,16 @@ class Broker:
             cluster_id=self._cluster_id,
             rack=self._settings.rack,
         )
-        neighbours: ClusterView = SingleBrokerView(self.node)
+        cluster_view: ClusterView = SingleBrokerView(self.node)
         elsewhere: RemoteEndOffsets | None = None
         if self.cluster is not None:
-            neighbours, self._producer_ids = await start_in_cluster(
+            cluster_view, self._producer_ids = await start_in_cluster(
                 self.cluster, self.node, self.log_manager, self.coordinator
             )
-            elsewhere = PeerEndOffsets(self.log_manager, neighbours)
+            elsewhere = PeerEndOffsets(self.log_manager, cluster_view)
             if self.group_events is not None:
                 self.group_events.prepare()
-        self.server.serve(self._handlers(neighbours))
+        self.server.serve(self._handlers(cluster_view))
         self._maintenance.start()
         interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
         self._lag_sampler = LagSampler(
@@ -274,42 +274,44 @@ class Broker:
         if not self._fatal.done():
             await self.log_manager.close()
 
-    def _handlers(self, neighbours: ClusterView) -> dict[int, Handler]:
-        hosted, changes = self.log_manager, self._topic_admin
+    def _handlers(self, cluster_view: ClusterView) -> dict[int, Handler]:
+        log_manager, changes = self.log_manager, self._topic_admin
         reads = LogReader(self._disk)
-        surroundings = BrokerContext(
-            shard_count=self.coordinator.shard_count, has_partition=hosted.has_partition
+        broker_context = BrokerContext(
+            shard_count=self.coordinator.shard_count, has_partition=log_manager.has_partition
         )
         handlers: dict[int, Handler] = {
-            PRODUCE.key: lambda inbound: ProduceHandler(inbound, hosted).run(),
-            FETCH.key: lambda inbound: FetchHandler(inbound, hosted, reads).run(),
-            LIST_OFFSETS.key: self._as_task(lambda i: offsets.list_offsets(i, hosted, reads)),
+            PRODUCE.key: lambda inbound: ProduceHandler(inbound, log_manager).run(),
+            FETCH.key: lambda inbound: FetchHandler(inbound, log_manager, reads).run(),
+            LIST_OFFSETS.key: self._as_task(lambda i: offsets.list_offsets(i, log_manager, reads)),
             METADATA.key: self._as_task(
-                lambda i: metadata.metadata(i, hosted, neighbours, changes)
+                lambda i: metadata.metadata(i, log_manager, cluster_view, changes)
             ),
-            FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, neighbours),
+            FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, cluster_view),
             API_VERSIONS.key: lambda inbound: cluster.api_versions(
                 inbound, self.server.apis.values()
             ),
             CREATE_TOPICS.key: self._as_task(
-                lambda i: topics.create_topics(i, hosted, neighbours, changes)
+                lambda i: topics.create_topics(i, log_manager, cluster_view, changes)
             ),
-            DELETE_TOPICS.key: self._as_task(lambda i: topics.delete_topics(i, hosted, changes)),
+            DELETE_TOPICS.key: self._as_task(
+                lambda i: topics.delete_topics(i, log_manager, changes)
+            ),
             CREATE_PARTITIONS.key: self._as_task(
-                lambda i: topics.create_partitions(i, hosted, neighbours, changes)
+                lambda i: topics.create_partitions(i, log_manager, cluster_view, changes)
             ),
-            DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, hosted),
+            DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, log_manager),
             INIT_PRODUCER_ID.key: lambda inbound: producers.init_producer_id(
                 inbound, self._producer_ids
             ),
             OFFSET_FOR_LEADER_EPOCH.key: lambda inbound: offsets.offset_for_leader_epoch(
-                inbound, hosted
+                inbound, log_manager
             ),
-            DESCRIBE_CONFIGS.key: lambda inbound: configs.describe(inbound, hosted, self.node),
+            DESCRIBE_CONFIGS.key: lambda inbound: configs.describe(inbound, log_manager, self.node),
             INCREMENTAL_ALTER_CONFIGS.key: self._as_task(lambda i: configs.alter(i, changes)),
-            DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, neighbours),
+            DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, cluster_view),
         }
-        return handlers | group_handlers(self.coordinator, surroundings)
+        return handlers | group_handlers(self.coordinator, broker_context)
 
     def _as_task(self, handler: AsyncHandler) -> Handler:
         """Return a handler that runs a coroutine as a task, for requests that must wait."""

@@ -42,31 +42,31 @@ def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
     )
 
 
-def describe_cluster(inbound: InboundRequest, neighbours: ClusterView) -> None:
+def describe_cluster(inbound: InboundRequest, cluster_view: ClusterView) -> None:
     """Respond with the live brokers; the controller is one of them."""
     inbound.respond(
         DescribeClusterResponse(
             error_code=ErrorCode.NONE,
-            cluster_id=neighbours.node.cluster_id,
-            controller_id=neighbours.controller_id(),
+            cluster_id=cluster_view.node.cluster_id,
+            controller_id=cluster_view.controller_id(),
             brokers=[
                 DescribeClusterBroker(
                     broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
                 )
-                for node in neighbours.brokers()
+                for node in cluster_view.brokers()
             ],
         )
     )
 
 
-def find_coordinator(inbound: InboundRequest, neighbours: ClusterView) -> None:
+def find_coordinator(inbound: InboundRequest, cluster_view: ClusterView) -> None:
     """Respond with the coordinator of each group.
 
     Coordinators of transactions and of share groups do not exist here.
     """
     request: FindCoordinatorRequest = inbound.message
     keys = request.coordinator_keys if inbound.version >= 4 else [request.key]
-    results = [_coordinator(key, request.key_type, neighbours) for key in keys]
+    results = [_coordinator(key, request.key_type, cluster_view) for key in keys]
     if inbound.version >= 4:
         inbound.respond(FindCoordinatorResponse(coordinators=results))
         return
@@ -82,7 +82,7 @@ def find_coordinator(inbound: InboundRequest, neighbours: ClusterView) -> None:
     )
 
 
-def _coordinator(key: str, key_type: int, neighbours: ClusterView) -> FindCoordinatorResult:
+def _coordinator(key: str, key_type: int, cluster_view: ClusterView) -> FindCoordinatorResult:
     if key_type != GROUP:
         # Transactional producers of all clients give up at once on this error. They take other
         # errors for a temporary failure and retry forever.
@@ -91,7 +91,7 @@ def _coordinator(key: str, key_type: int, neighbours: ClusterView) -> FindCoordi
         if is_transaction:
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _no_coordinator(key, error, _GROUPS_ONLY)
-    node = neighbours.coordinator(key)
+    node = cluster_view.coordinator(key)
     if node is None:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
     return FindCoordinatorResult(

@@ -39,7 +39,7 @@ _BROKER = 4
 _NO_SUCH_TOPIC = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
 
 
-def describe(inbound: InboundRequest, hosted: LogManager, node: BrokerNode) -> None:
+def describe(inbound: InboundRequest, log_manager: LogManager, node: BrokerNode) -> None:
     """Respond with the configs of each requested resource."""
     request: DescribeConfigsRequest = inbound.message
     # A resource is described once, even if it is named often: a small request must not produce a
@@ -49,7 +49,11 @@ def describe(inbound: InboundRequest, hosted: LogManager, node: BrokerNode) -> N
         DescribeConfigsResponse(
             results=[
                 _describe_resource(
-                    resource, hosted, node, request.include_synonyms, request.include_documentation
+                    resource,
+                    log_manager,
+                    node,
+                    request.include_synonyms,
+                    request.include_documentation,
                 )
                 for resource in resources.values()
             ]
@@ -58,42 +62,50 @@ def describe(inbound: InboundRequest, hosted: LogManager, node: BrokerNode) -> N
 
 
 def _describe_resource(
-    asked: DescribeConfigsResource, hosted: LogManager, node: BrokerNode, synonyms: bool, docs: bool
+    requested: DescribeConfigsResource,
+    log_manager: LogManager,
+    node: BrokerNode,
+    synonyms: bool,
+    docs: bool,
 ) -> DescribeConfigsResult:
-    entries = _entries(asked, hosted, node, synonyms, docs)
+    entries = _entries(requested, log_manager, node, synonyms, docs)
     if isinstance(entries, Refusal):
         return DescribeConfigsResult(
             error_code=entries.code,
             error_message=entries.message,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
+            resource_type=requested.resource_type,
+            resource_name=requested.resource_name,
             configs=[],
         )
-    wanted = asked.configuration_keys
+    wanted = requested.configuration_keys
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=requested.resource_type,
+        resource_name=requested.resource_name,
         configs=[entry for entry in entries if wanted is None or entry.name in wanted],
     )
 
 
 def _entries(
-    asked: DescribeConfigsResource, hosted: LogManager, node: BrokerNode, synonyms: bool, docs: bool
+    requested: DescribeConfigsResource,
+    log_manager: LogManager,
+    node: BrokerNode,
+    synonyms: bool,
+    docs: bool,
 ) -> Iterable[DescribeConfigsEntry] | Refusal:
-    if asked.resource_type == _BROKER:
-        if asked.resource_name not in ("", str(node.node_id)):
+    if requested.resource_type == _BROKER:
+        if requested.resource_name not in ("", str(node.node_id)):
             return Refusal(
                 ErrorCode.INVALID_REQUEST,
-                f"this is broker {node.node_id}, not {asked.resource_name[:TOPIC_NAME_MAX]!r}",
+                f"this is broker {node.node_id}, not {requested.resource_name[:TOPIC_NAME_MAX]!r}",
             )
-        return [_broker_entry(name, value) for name, value in current_values(hosted.settings)]
-    if asked.resource_type != _TOPIC:
+        return [_broker_entry(name, value) for name, value in current_values(log_manager.settings)]
+    if requested.resource_type != _TOPIC:
         return Refusal(ErrorCode.INVALID_REQUEST, "only topics and brokers have configs")
-    topic = hosted.topic(asked.resource_name)
+    topic = log_manager.topic(requested.resource_name)
     if topic is None:
         return _NO_SUCH_TOPIC
-    defaults = hosted.settings.topic_defaults
+    defaults = log_manager.settings.topic_defaults
     return [
         _topic_entry(entry, _synonyms(entry, defaults) if synonyms else [], docs)
         for entry in describe_configs(topic.topic.configs, defaults)
@@ -160,19 +172,19 @@ async def alter(inbound: InboundRequest, changes: TopicAdmin) -> None:
 
 
 async def _alter_resource(
-    asked: AlterConfigsResource, changes: TopicAdmin, validate_only: bool
+    requested: AlterConfigsResource, changes: TopicAdmin, validate_only: bool
 ) -> Refusal | None:
-    if asked.resource_type != _TOPIC:
+    if requested.resource_type != _TOPIC:
         return Refusal(
             ErrorCode.INVALID_REQUEST,
             "only topic configs can be changed; broker configs are set when the broker starts",
         )
 
     def edit(configs: dict[str, str]) -> Refusal | None:
-        refusals = (_apply(change, configs) for change in asked.configs)
+        refusals = (_apply(change, configs) for change in requested.configs)
         return next((refusal for refusal in refusals if refusal is not None), None)
 
-    return await changes.alter_configs(asked.resource_name, edit, validate_only=validate_only)
+    return await changes.alter_configs(requested.resource_name, edit, validate_only=validate_only)
 
 
 def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:

@@ -34,7 +34,7 @@ _FINAL_EPOCH = -1
 class _RequestedPartition(NamedTuple):
     """A partition of the request, or the reason why it cannot be read."""
 
-    asked: FetchPartition
+    requested: FetchPartition
     partition: Partition | Refusal
 
 
@@ -53,18 +53,19 @@ class FetchHandler:
     the response says so.
     """
 
-    def __init__(self, inbound: InboundRequest, hosted: LogManager, reads: LogReader) -> None:
+    def __init__(self, inbound: InboundRequest, log_manager: LogManager, reads: LogReader) -> None:
         self._inbound = inbound
         self._request: FetchRequest = inbound.message
         self._log_reader = reads
         self._bytes_max = min(
             self._request.max_bytes,
-            hosted.settings.fetch_bytes_max,
+            log_manager.settings.fetch_bytes_max,
             inbound.connection.response_bytes_max,
         )
         self._loop = asyncio.get_running_loop()
         self._topics = [
-            (topic, list(self._resolve(topic, hosted))) for topic in _deduplicated(self._request)
+            (topic, list(self._resolve(topic, log_manager)))
+            for topic in _deduplicated(self._request)
         ]
         self._missing_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -100,23 +101,25 @@ class FetchHandler:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return ErrorCode.NONE
 
-    def _resolve(self, topic: FetchTopic, hosted: LogManager) -> Iterator[_RequestedPartition]:
+    def _resolve(self, topic: FetchTopic, log_manager: LogManager) -> Iterator[_RequestedPartition]:
         name = topic.topic
         if self._inbound.version >= 13:
-            known = hosted.topic_by_id(topic.topic_id)
+            known = log_manager.topic_by_id(topic.topic_id)
             if known is None:
                 unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has the requested id")
-                yield from (_RequestedPartition(asked, unknown) for asked in topic.partitions)
+                yield from (
+                    _RequestedPartition(requested, unknown) for requested in topic.partitions
+                )
                 return
             name = known.name
-        for asked in topic.partitions:
-            partition = hosted.partition(name, asked.partition)
+        for requested in topic.partitions:
+            partition = log_manager.partition(name, requested.partition)
             if partition is not None:
-                yield _RequestedPartition(asked, partition)
+                yield _RequestedPartition(requested, partition)
                 continue
-            code = hosted.missing_partition_error(name, asked.partition)
+            code = log_manager.missing_partition_error(name, requested.partition)
             yield _RequestedPartition(
-                asked, Refusal(code, f"this broker does not hold {name}-{asked.partition}")
+                requested, Refusal(code, f"this broker does not hold {name}-{requested.partition}")
             )
 
     def _partitions(self) -> Iterator[Partition]:
@@ -161,17 +164,17 @@ class FetchHandler:
     def _locate(
         self, wanted: _RequestedPartition, left: int, *, whole_first: bool
     ) -> list[Slice] | ErrorCode:
-        asked, partition = wanted
+        requested, partition = wanted
         if isinstance(partition, Refusal):
             return partition.code
-        error = partition.error or leader_epoch_error(asked.current_leader_epoch)
+        error = partition.error or leader_epoch_error(requested.current_leader_epoch)
         if error:
             is_by_id = self._inbound.version >= 13
             is_gone = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return ErrorCode.UNKNOWN_TOPIC_ID if is_by_id and is_gone else error
-        limit = max(0, min(left, asked.partition_max_bytes))
+        limit = max(0, min(left, requested.partition_max_bytes))
         try:
-            located = partition.log.locate(asked.fetch_offset, limit, whole_first=whole_first)
+            located = partition.log.locate(requested.fetch_offset, limit, whole_first=whole_first)
         except (DamagedLogError, OSError) as fault:
             log.error("%s: %s", partition.name, fault)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -212,7 +215,7 @@ class FetchHandler:
 
     @staticmethod
     def _result(found: _LocatedPartition, buffers: list[Buffer | None]) -> FetchPartitionResult:
-        asked, partition = found.requested
+        requested, partition = found.requested
         error = found.error
         records: list[Buffer] = [b for b in buffers if b is not None]
         if len(records) < len(buffers):
@@ -223,7 +226,7 @@ class FetchHandler:
             high_watermark = partition.log.high_watermark
             log_start_offset = partition.log.log_start_offset
         return FetchPartitionResult(
-            partition_index=asked.partition,
+            partition_index=requested.partition,
             error_code=error,
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
@@ -236,11 +239,11 @@ def _deduplicated(request: FetchRequest) -> list[FetchTopic]:
     """Return each requested partition once. As in Kafka, the last occurrence counts."""
     topics: dict[tuple[str, bytes], dict[int, FetchPartition]] = {}
     for topic in request.topics:
-        asked = {p.partition: p for p in topic.partitions}
-        topics.setdefault((topic.topic, topic.topic_id), {}).update(asked)
+        by_index = {p.partition: p for p in topic.partitions}
+        topics.setdefault((topic.topic, topic.topic_id), {}).update(by_index)
     return [
-        FetchTopic(topic=name, topic_id=topic_id, partitions=list(asked.values()))
-        for (name, topic_id), asked in topics.items()
+        FetchTopic(topic=name, topic_id=topic_id, partitions=list(by_index.values()))
+        for (name, topic_id), by_index in topics.items()
     ]
 
 

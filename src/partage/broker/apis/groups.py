@@ -18,19 +18,19 @@ from partage.wire.apis.join_group import JOIN_GROUP
 
 
 def group_handlers(
-    coordinator: GroupCoordinator, surroundings: BrokerContext
+    coordinator: GroupCoordinator, broker_context: BrokerContext
 ) -> dict[int, Handler]:
     """Return a handler for each API of the bridge."""
 
     def handler_of(exchange: ApiAdapter[Any, Any]) -> Handler:
         def handle(inbound: InboundRequest) -> None:
-            coordinator.handle(inbound, inbound.start(exchange, surroundings))
+            coordinator.handle(inbound, inbound.start(exchange, broker_context))
 
         return handle
 
     def join_group(inbound: InboundRequest) -> None:
         exchange = API_ADAPTERS[JOIN_GROUP.key]
-        coordinator.handle(inbound, inbound.start(exchange, surroundings, fresh_id()))
+        coordinator.handle(inbound, inbound.start(exchange, broker_context, fresh_id()))
 
     return {
         **{key: handler_of(exchange) for key, exchange in API_ADAPTERS.items()},

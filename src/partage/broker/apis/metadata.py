@@ -24,7 +24,7 @@ _ANSWERS_WITHOUT_NAME = 12
 
 
 async def metadata(
-    inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
+    inbound: InboundRequest, log_manager: LogManager, cluster_view: ClusterView, changes: TopicAdmin
 ) -> None:
     """Describe the requested topics.
 
@@ -35,78 +35,83 @@ async def metadata(
     everything = request.topics is None or (inbound.version == 0 and not request.topics)
     topics: list[MetadataTopic] = []
     if everything:
-        topics = [_describe(topic, neighbours) for topic in hosted.topics()]
+        topics = [_describe(topic, cluster_view) for topic in log_manager.topics()]
     else:
         # A topic is described once, even if it is named often: a small request must not produce a
         # huge response.
-        for asked in {(t.name, t.topic_id): t for t in request.topics or ()}.values():
-            if asked.name is None and inbound.version < _ANSWERS_WITHOUT_NAME:
+        for requested in {(t.name, t.topic_id): t for t in request.topics or ()}.values():
+            if requested.name is None and inbound.version < _ANSWERS_WITHOUT_NAME:
                 topics.append(_error_response(ErrorCode.INVALID_REQUEST))
             else:
                 may_create = changes if request.allow_auto_topic_creation else None
-                topics.append(await _describe_requested(asked, hosted, neighbours, may_create))
+                topics.append(
+                    await _describe_requested(requested, log_manager, cluster_view, may_create)
+                )
     inbound.respond(
         MetadataResponse(
             brokers=[
                 MetadataBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-                for node in neighbours.brokers()
+                for node in cluster_view.brokers()
             ],
-            cluster_id=neighbours.node.cluster_id,
-            controller_id=neighbours.controller_id(),
+            cluster_id=cluster_view.node.cluster_id,
+            controller_id=cluster_view.controller_id(),
             topics=topics,
         )
     )
 
 
 async def _describe_requested(
-    asked: MetadataRequestTopic,
-    hosted: LogManager,
-    neighbours: ClusterView,
+    requested: MetadataRequestTopic,
+    log_manager: LogManager,
+    cluster_view: ClusterView,
     may_create: TopicAdmin | None,
 ) -> MetadataTopic:
-    if asked.name is None:
-        known = hosted.topic_by_id(asked.topic_id)
+    if requested.name is None:
+        known = log_manager.topic_by_id(requested.topic_id)
         if known is not None:
-            return _describe(known, neighbours)
+            return _describe(known, cluster_view)
         return MetadataTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=[]
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            name=None,
+            topic_id=requested.topic_id,
+            partitions=[],
         )
-    topic = hosted.topic(asked.name)
+    topic = log_manager.topic(requested.name)
     if topic is not None:
-        return _describe(topic, neighbours)
-    if may_create is not None and hosted.settings.auto_create_topics:
-        created = await may_create.auto_create(asked.name)
+        return _describe(topic, cluster_view)
+    if may_create is not None and log_manager.settings.auto_create_topics:
+        created = await may_create.auto_create(requested.name)
         if not isinstance(created, Refusal):
-            return _describe(created, neighbours)
-        return MetadataTopic(error_code=created.code, name=asked.name, partitions=[])
-    refusal = hosted.check_name(asked.name)
+            return _describe(created, cluster_view)
+        return MetadataTopic(error_code=created.code, name=requested.name, partitions=[])
+    refusal = log_manager.check_name(requested.name)
     error = refusal.code if refusal else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataTopic(error_code=error, name=asked.name, partitions=[])
+    return MetadataTopic(error_code=error, name=requested.name, partitions=[])
 
 
 def _error_response(error: ErrorCode) -> MetadataTopic:
     return MetadataTopic(error_code=error, name="", partitions=[])
 
 
-def _describe(topic: LocalTopic, neighbours: ClusterView) -> MetadataTopic:
+def _describe(topic: LocalTopic, cluster_view: ClusterView) -> MetadataTopic:
     return MetadataTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic.topic_id,
         is_internal=topic.topic.is_internal,
-        partitions=list(_partitions(topic.topic, neighbours)),
+        partitions=list(_partitions(topic.topic, cluster_view)),
     )
 
 
-def _partitions(topic: TopicDefinition, neighbours: ClusterView) -> Iterator[MetadataPartition]:
+def _partitions(topic: TopicDefinition, cluster_view: ClusterView) -> Iterator[MetadataPartition]:
     """Yield the partitions of a topic, each led by the broker that stores it, without followers.
 
     A partition of a broker that is down has no leader, but it stays listed. An assignor must not
     take the topic for smaller than it is.
     """
     for index in range(topic.partition_count):
-        holder = neighbours.broker_of(topic, index)
-        is_up = neighbours.is_up(holder)
+        holder = cluster_view.broker_of(topic, index)
+        is_up = cluster_view.is_up(holder)
         yield MetadataPartition(
             error_code=ErrorCode.NONE if is_up else ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=index,

@@ -68,34 +68,38 @@ class _PendingLookup(NamedTuple):
         return self.partition.log.timestamp_lookup(self.timestamp_ms)
 
 
-async def list_offsets(inbound: InboundRequest, hosted: LogManager, reads: LogReader) -> None:
+async def list_offsets(inbound: InboundRequest, log_manager: LogManager, reads: LogReader) -> None:
     """Respond with the start or end offset of partitions, or with an offset by timestamp."""
     request: ListOffsetsRequest = inbound.message
-    places = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
-    times_asked = Counter(places)
+    partitions = [
+        (topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
+    ]
+    times_asked = Counter(partitions)
     sought: list[_PendingLookup] = []
 
-    def listed(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
+    def listed(topic: str, requested: ListOffsetsPartition) -> ListOffsetsPartitionResult:
         # As in Kafka. It also limits the work: 100,000 lookups in one partition would take very
         # long.
-        if times_asked[topic, asked.partition_index] > 1:
-            return _result(asked, ErrorCode.INVALID_REQUEST)
-        if asked.timestamp_ms < 0 and inbound.version < _VERSION_MIN.get(
-            asked.timestamp_ms, _NO_VERSION
+        if times_asked[topic, requested.partition_index] > 1:
+            return _result(requested, ErrorCode.INVALID_REQUEST)
+        if requested.timestamp_ms < 0 and inbound.version < _VERSION_MIN.get(
+            requested.timestamp_ms, _NO_VERSION
         ):
-            return _result(asked, ErrorCode.UNSUPPORTED_VERSION)
-        partition = hosted.partition(topic, asked.partition_index)
+            return _result(requested, ErrorCode.UNSUPPORTED_VERSION)
+        partition = log_manager.partition(topic, requested.partition_index)
         if partition is None:
-            return _result(asked, hosted.missing_partition_error(topic, asked.partition_index))
-        error = _partition_error(partition, asked.current_leader_epoch)
+            return _result(
+                requested, log_manager.missing_partition_error(topic, requested.partition_index)
+            )
+        error = _partition_error(partition, requested.current_leader_epoch)
         if error:
-            return _result(asked, error)
-        end = _known_offset(partition, asked.timestamp_ms)
-        result = _result(asked, ErrorCode.NONE, -1 if end is None else end)
+            return _result(requested, error)
+        end = _known_offset(partition, requested.timestamp_ms)
+        result = _result(requested, ErrorCode.NONE, -1 if end is None else end)
         if end is None:
-            is_largest = asked.timestamp_ms == MAX_TIMESTAMP
+            is_largest = requested.timestamp_ms == MAX_TIMESTAMP
             sought.append(
-                _PendingLookup(partition, None if is_largest else asked.timestamp_ms, result)
+                _PendingLookup(partition, None if is_largest else requested.timestamp_ms, result)
             )
         return result
 
@@ -132,10 +136,10 @@ async def _look_up(
 
 
 def _result(
-    asked: ListOffsetsPartition, error: ErrorCode, offset: int = -1
+    requested: ListOffsetsPartition, error: ErrorCode, offset: int = -1
 ) -> ListOffsetsPartitionResult:
     return ListOffsetsPartitionResult(
-        partition_index=asked.partition_index,
+        partition_index=requested.partition_index,
         error_code=error,
         offset=offset,
         leader_epoch=-1 if offset < 0 else _LEADER_EPOCH,
@@ -157,7 +161,7 @@ def _partition_error(partition: Partition, claimed_epoch: int) -> ErrorCode:
     return partition.error or leader_epoch_error(claimed_epoch)
 
 
-def offset_for_leader_epoch(inbound: InboundRequest, hosted: LogManager) -> None:
+def offset_for_leader_epoch(inbound: InboundRequest, log_manager: LogManager) -> None:
     """Respond with the end offset of a leader epoch; the only epoch here is 0."""
     request: OffsetForLeaderEpochRequest = inbound.message
     inbound.respond(
@@ -166,7 +170,7 @@ def offset_for_leader_epoch(inbound: InboundRequest, hosted: LogManager) -> None
                 OffsetForLeaderTopicResult(
                     topic=topic.topic,
                     partitions=[
-                        _epoch_end_result(topic.topic, p, hosted) for p in topic.partitions
+                        _epoch_end_result(topic.topic, p, log_manager) for p in topic.partitions
                     ],
                 )
                 for topic in request.topics
@@ -176,31 +180,31 @@ def offset_for_leader_epoch(inbound: InboundRequest, hosted: LogManager) -> None
 
 
 def _epoch_end_result(
-    topic: str, asked: OffsetForLeaderPartition, hosted: LogManager
+    topic: str, requested: OffsetForLeaderPartition, log_manager: LogManager
 ) -> OffsetForLeaderPartitionResult:
-    partition = hosted.partition(topic, asked.partition)
+    partition = log_manager.partition(topic, requested.partition)
     if partition is None:
-        error = hosted.missing_partition_error(topic, asked.partition)
+        error = log_manager.missing_partition_error(topic, requested.partition)
     else:
-        error = _partition_error(partition, asked.current_leader_epoch)
-    result = OffsetForLeaderPartitionResult(error_code=error, partition=asked.partition)
+        error = _partition_error(partition, requested.current_leader_epoch)
+    result = OffsetForLeaderPartitionResult(error_code=error, partition=requested.partition)
     if partition is not None and not error:
-        end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        end = partition.log.end_offset_for_epoch(requested.leader_epoch)
         result.leader_epoch, result.end_offset = end.leader_epoch, end.end_offset
     return result
 
 
-def delete_records(inbound: InboundRequest, hosted: LogManager) -> None:
+def delete_records(inbound: InboundRequest, log_manager: LogManager) -> None:
     """Delete the records before an offset, and respond once the deletion is durable."""
-    _DeleteRecordsHandler(inbound, hosted).run()
+    _DeleteRecordsHandler(inbound, log_manager).run()
 
 
 class _DeleteRecordsHandler:
     """One DeleteRecords request, until all its partitions are done."""
 
-    def __init__(self, inbound: InboundRequest, hosted: LogManager) -> None:
+    def __init__(self, inbound: InboundRequest, log_manager: LogManager) -> None:
         self._inbound = inbound
-        self._log_manager = hosted
+        self._log_manager = log_manager
         self._pending_count = 1
 
     def run(self) -> None:
@@ -208,8 +212,8 @@ class _DeleteRecordsHandler:
         # Each partition once, even if it is named often: the last offset counts.
         topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
         for topic in request.topics:
-            asked = {p.partition_index: p for p in topic.partitions}
-            topics.setdefault(topic.name, {}).update(asked)
+            by_index = {p.partition_index: p for p in topic.partitions}
+            topics.setdefault(topic.name, {}).update(by_index)
         self._response = DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(
@@ -220,14 +224,16 @@ class _DeleteRecordsHandler:
         )
         self._complete_one()
 
-    def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    def _delete(
+        self, topic: str, requested: DeleteRecordsPartition
+    ) -> DeleteRecordsPartitionResult:
         result = DeleteRecordsPartitionResult(
-            partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
+            partition_index=requested.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
         )
-        partition = self._log_manager.partition(topic, asked.partition_index)
+        partition = self._log_manager.partition(topic, requested.partition_index)
         if partition is None:
             result.error_code = self._log_manager.missing_partition_error(
-                topic, asked.partition_index
+                topic, requested.partition_index
             )
         else:
             result.error_code = _partition_error(partition, -1)
@@ -235,7 +241,7 @@ class _DeleteRecordsHandler:
             result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
         if partition is None or result.error_code:
             return result
-        step = partition.log.delete_records(asked.offset)
+        step = partition.log.delete_records(requested.offset)
         if isinstance(step, Refusal):
             result.error_code = step.code
             return result

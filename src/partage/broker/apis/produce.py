@@ -27,9 +27,9 @@ class ProduceHandler:
     a producer can be ahead of the disk.
     """
 
-    def __init__(self, inbound: InboundRequest, hosted: LogManager) -> None:
+    def __init__(self, inbound: InboundRequest, log_manager: LogManager) -> None:
         self._inbound = inbound
-        self._log_manager = hosted
+        self._log_manager = log_manager
         self._request: ProduceRequest = inbound.message
         self._pending_count = 1
         self._has_error = False

@@ -39,7 +39,7 @@ _DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the request names the top
 
 
 async def create_topics(
-    inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
+    inbound: InboundRequest, log_manager: LogManager, cluster_view: ClusterView, changes: TopicAdmin
 ) -> None:
     """Create topics, or with `validate_only` only check them.
 
@@ -54,76 +54,79 @@ async def create_topics(
             results.append(_not_created(topic.name, _DUPLICATE_TOPIC))
         else:
             may_change = None if request.validate_only else changes
-            results.append(await _create(topic, hosted, neighbours, may_change, until_s))
+            results.append(await _create(topic, log_manager, cluster_view, may_change, until_s))
         await asyncio.sleep(0)  # a long list must not block other connections
     inbound.respond(CreateTopicsResponse(topics=results))
 
 
 async def _create(
-    asked: CreatableTopic,
-    hosted: LogManager,
-    neighbours: ClusterView,
+    requested: CreatableTopic,
+    log_manager: LogManager,
+    cluster_view: ClusterView,
     changes: TopicAdmin | None,
     until_s: float,
 ) -> CreateTopicsResult:
-    refusal = await _check_replication(asked, neighbours)
+    refusal = await _check_replication(requested, cluster_view)
     if refusal is not None:
-        return _not_created(asked.name, refusal)
-    count = asked.num_partitions
-    if asked.assignments:
-        count = len(asked.assignments)
+        return _not_created(requested.name, refusal)
+    count = requested.num_partitions
+    if requested.assignments:
+        count = len(requested.assignments)
     elif count == _BROKER_DEFAULT:
-        count = hosted.settings.partitions_default
-    configs = {config.name: config.value for config in asked.configs}
-    refusal = hosted.check_create(asked.name, count, configs)
+        count = log_manager.settings.partitions_default
+    configs = {config.name: config.value for config in requested.configs}
+    refusal = log_manager.check_create(requested.name, count, configs)
     if refusal is not None:
-        return _not_created(asked.name, refusal)
+        return _not_created(requested.name, refusal)
     own = {name: value for name, value in configs.items() if value is not None}
     if changes is None:
         return CreateTopicsResult(
-            name=asked.name,
+            name=requested.name,
             error_code=ErrorCode.NONE,
             num_partitions=count,
             replication_factor=_REPLICAS,
-            configs=_configs(own, hosted),
+            configs=_configs(own, log_manager),
         )
-    assigned = sorted(asked.assignments, key=lambda a: a.partition_index)
+    assigned = sorted(requested.assignments, key=lambda a: a.partition_index)
     brokers = [broker for each in assigned for broker in each.broker_ids]
-    created = await changes.create(asked.name, count, own, brokers, until_s)
+    created = await changes.create(requested.name, count, own, brokers, until_s)
     if isinstance(created, Refusal):
-        return _not_created(asked.name, created)
-    return _created(created, hosted)
+        return _not_created(requested.name, created)
+    return _created(created, log_manager)
 
 
-async def _check_replication(asked: CreatableTopic, neighbours: ClusterView) -> Refusal | None:
+async def _check_replication(
+    requested: CreatableTopic, cluster_view: ClusterView
+) -> Refusal | None:
     """Return an error if the request asks for replicas: each partition is stored on one broker."""
-    if asked.assignments:
-        if asked.num_partitions != _BROKER_DEFAULT or (asked.replication_factor != _BROKER_DEFAULT):
+    if requested.assignments:
+        if requested.num_partitions != _BROKER_DEFAULT or (
+            requested.replication_factor != _BROKER_DEFAULT
+        ):
             return Refusal(
                 ErrorCode.INVALID_REQUEST,
                 "num_partitions and replication_factor must be -1 if assignments are given",
             )
-        numbers = sorted(a.partition_index for a in asked.assignments)
+        numbers = sorted(a.partition_index for a in requested.assignments)
         if numbers != list(range(len(numbers))) or not await _is_one_broker_each(
-            [a.broker_ids for a in asked.assignments], neighbours
+            [a.broker_ids for a in requested.assignments], cluster_view
         ):
             return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "partition indexes must be 0, 1, 2, ...; assign each partition to exactly one "
                 "live broker",
             )
-    elif asked.replication_factor not in (_BROKER_DEFAULT, _REPLICAS):
+    elif requested.replication_factor not in (_BROKER_DEFAULT, _REPLICAS):
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {asked.replication_factor} is not supported: each partition is "
-            "stored "
-            "on one broker; use 1 or -1",
+            f"replication factor {requested.replication_factor} is not supported: each partition "
+            "is stored on one broker; use 1 or -1",
         )
     return None
 
 
-async def _is_one_broker_each(assigned: list[list[int]], neighbours: ClusterView) -> bool:
-    return all(len(brokers) == 1 for brokers in assigned) and await neighbours.are_up(
+async def _is_one_broker_each(assigned: list[list[int]], cluster_view: ClusterView) -> bool:
+    return all(len(brokers) == 1 for brokers in assigned) and await cluster_view.are_up(
         {broker for (broker,) in assigned}
     )
 
@@ -132,19 +135,19 @@ def _not_created(name: str, refusal: Refusal) -> CreateTopicsResult:
     return CreateTopicsResult(name=name, error_code=refusal.code, error_message=refusal.message)
 
 
-def _created(made: LocalTopic, hosted: LogManager) -> CreateTopicsResult:
+def _created(made: LocalTopic, log_manager: LogManager) -> CreateTopicsResult:
     return CreateTopicsResult(
         name=made.name,
         topic_id=made.topic.topic_id,
         error_code=ErrorCode.NONE,
         num_partitions=made.partition_count,
         replication_factor=_REPLICAS,
-        configs=_configs(made.topic.configs, hosted),
+        configs=_configs(made.topic.configs, log_manager),
     )
 
 
-def _configs(own: Mapping[str, str], hosted: LogManager) -> list[CreatedTopicConfig]:
-    return [_config(entry) for entry in describe_configs(own, hosted.settings.topic_defaults)]
+def _configs(own: Mapping[str, str], log_manager: LogManager) -> list[CreatedTopicConfig]:
+    return [_config(entry) for entry in describe_configs(own, log_manager.settings.topic_defaults)]
 
 
 def _config(entry: ConfigEntry) -> CreatedTopicConfig:
@@ -157,11 +160,13 @@ def _config(entry: ConfigEntry) -> CreatedTopicConfig:
     )
 
 
-async def delete_topics(inbound: InboundRequest, hosted: LogManager, changes: TopicAdmin) -> None:
+async def delete_topics(
+    inbound: InboundRequest, log_manager: LogManager, changes: TopicAdmin
+) -> None:
     """Delete topics; respond when the groups' offsets for them are deleted durably."""
     request: DeleteTopicsRequest = inbound.message
-    asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
-    results = [await _delete(topic, hosted, changes) for topic in asked]
+    requested = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
+    results = [await _delete(topic, log_manager, changes) for topic in requested]
     await changes.wait_offsets_deleted()
     inbound.respond(DeleteTopicsResponse(responses=results))
 
@@ -171,14 +176,14 @@ def _by_name(names: list[str]) -> list[DeleteTopicsTopic]:
 
 
 async def _delete(
-    asked: DeleteTopicsTopic, hosted: LogManager, changes: TopicAdmin
+    requested: DeleteTopicsTopic, log_manager: LogManager, changes: TopicAdmin
 ) -> DeleteTopicsResult:
-    name = asked.name
+    name = requested.name
     if name is None:
-        known = hosted.topic_by_id(asked.topic_id)
+        known = log_manager.topic_by_id(requested.topic_id)
         if known is None:
             return DeleteTopicsResult(
-                name=None, topic_id=asked.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                name=None, topic_id=requested.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
             )
         name = known.name
     deleted = await changes.delete(name)
@@ -188,7 +193,7 @@ async def _delete(
 
 
 async def create_partitions(
-    inbound: InboundRequest, hosted: LogManager, neighbours: ClusterView, changes: TopicAdmin
+    inbound: InboundRequest, log_manager: LogManager, cluster_view: ClusterView, changes: TopicAdmin
 ) -> None:
     """Add partitions to topics, or with `validate_only` only check the request."""
     request: CreatePartitionsRequest = inbound.message
@@ -199,40 +204,41 @@ async def create_partitions(
             results.append(_not_grown(topic.name, _DUPLICATE_TOPIC))
         else:
             may_change = None if request.validate_only else changes
-            results.append(await _create_partitions(topic, hosted, neighbours, may_change))
+            results.append(await _create_partitions(topic, log_manager, cluster_view, may_change))
     inbound.respond(CreatePartitionsResponse(results=results))
 
 
 async def _create_partitions(
-    asked: CreatePartitionsTopic,
-    hosted: LogManager,
-    neighbours: ClusterView,
+    requested: CreatePartitionsTopic,
+    log_manager: LogManager,
+    cluster_view: ClusterView,
     changes: TopicAdmin | None,
 ) -> CreatePartitionsResult:
-    refusal = hosted.check_add_partitions(asked.name, asked.count)
-    if refusal is None and hosted.is_internal(asked.name):
+    refusal = log_manager.check_add_partitions(requested.name, requested.count)
+    if refusal is None and log_manager.is_internal(requested.name):
         refusal = Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{asked.name!r} cannot grow: its partition count determines each group's coordinator",
+            f"{requested.name!r} cannot grow: its partition count determines each group's "
+            "coordinator",
         )
-    if refusal is None and asked.assignments is not None:
-        refusal = await _check_assignments(asked, hosted, neighbours)
+    if refusal is None and requested.assignments is not None:
+        refusal = await _check_assignments(requested, log_manager, cluster_view)
     if refusal is None and changes is not None:
-        brokers = [broker for each in asked.assignments or () for broker in each.broker_ids]
-        grown = await changes.add_partitions(asked.name, asked.count, brokers)
+        brokers = [broker for each in requested.assignments or () for broker in each.broker_ids]
+        grown = await changes.add_partitions(requested.name, requested.count, brokers)
         refusal = grown if isinstance(grown, Refusal) else None
     if refusal is not None:
-        return _not_grown(asked.name, refusal)
-    return CreatePartitionsResult(name=asked.name, error_code=ErrorCode.NONE)
+        return _not_grown(requested.name, refusal)
+    return CreatePartitionsResult(name=requested.name, error_code=ErrorCode.NONE)
 
 
 async def _check_assignments(
-    asked: CreatePartitionsTopic, hosted: LogManager, neighbours: ClusterView
+    requested: CreatePartitionsTopic, log_manager: LogManager, cluster_view: ClusterView
 ) -> Refusal | None:
-    topic, assignments = hosted.topic(asked.name), asked.assignments or []
-    added = asked.count - (topic.partition_count if topic else 0)
+    topic, assignments = log_manager.topic(requested.name), requested.assignments or []
+    added = requested.count - (topic.partition_count if topic else 0)
     if len(assignments) == added and await _is_one_broker_each(
-        [a.broker_ids for a in assignments], neighbours
+        [a.broker_ids for a in assignments], cluster_view
     ):
         return None
     return Refusal(

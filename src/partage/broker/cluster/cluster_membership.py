@@ -150,7 +150,7 @@ class ClusterMembership:
         return await reserve_producer_ids(self._session, self._paths, _PRODUCER_ID_BLOCK)
 
     async def start(
-        self, node: BrokerNode, hosted: LogManager, coordinator: GroupCoordinator
+        self, node: BrokerNode, log_manager: LogManager, coordinator: GroupCoordinator
     ) -> None:
         """Register the broker, apply the topic changes, and take over shards.
 
@@ -160,7 +160,7 @@ class ClusterMembership:
             OSError: the disk fails.
         """
         self.node = node
-        self._reconciler = TopicReconciler(hosted, self._settings.node_id, coordinator)
+        self._reconciler = TopicReconciler(log_manager, self._settings.node_id, coordinator)
         self._owned_shards.set_hosts(coordinator.hosts)
         await self._join_session(is_first=True)
         self._run_task = asyncio.get_running_loop().create_task(self._run())

@@ -82,9 +82,9 @@ class SharedTopicsAccess(Protocol):
 class ClusterTopicAdmin:
     """Implements `partage.broker.topics.topic_admin.TopicAdmin` for a cluster."""
 
-    def __init__(self, agreement: SharedTopicsAccess, hosted: LogManager) -> None:
+    def __init__(self, agreement: SharedTopicsAccess, log_manager: LogManager) -> None:
         self._shared = agreement
-        self._log_manager = hosted
+        self._log_manager = log_manager
 
     async def create(
         self,
@@ -113,10 +113,10 @@ class ClusterTopicAdmin:
 
         until_s = request_deadline_s() if until_s is None else until_s
         created = await self._change_topic(name, decide, until_s)
-        hosted = self._log_manager.topic(name)
-        if hosted is not None and hosted.topic.topic_id.hex() == topic_id:
+        local_topic = self._log_manager.topic(name)
+        if local_topic is not None and local_topic.topic.topic_id.hex() == topic_id:
             # created on this broker, even if other brokers take longer than the client waits
-            return hosted
+            return local_topic
         return created
 
     async def auto_create(self, name: str) -> LocalTopic | Refusal:
@@ -179,17 +179,17 @@ class ClusterTopicAdmin:
         return self._own_partition(name) or missing
 
     def _own_partition(self, name: str) -> Partition | None:
-        hosted = self._log_manager.topic(name)
-        if hosted is None or not hosted.partitions:
+        local_topic = self._log_manager.topic(name)
+        if local_topic is None or not local_topic.partitions:
             return None
-        return hosted.partitions[min(hosted.partitions)]
+        return local_topic.partitions[min(local_topic.partitions)]
 
     async def delete(self, name: str) -> LocalTopic | Refusal:
         """Delete a topic in the whole cluster."""
         if self._log_manager.is_internal(name):
             return _not_for_clients(name)
-        hosted = self._log_manager.topic(name)
-        if hosted is None:
+        local_topic = self._log_manager.topic(name)
+        if local_topic is None:
             return _NO_SUCH_TOPIC
 
         async def deleting() -> bool:
@@ -201,7 +201,7 @@ class ClusterTopicAdmin:
         is_deleted = await self._with_timeout(deleting)
         if isinstance(is_deleted, Refusal):
             return is_deleted
-        return hosted if is_deleted else _NO_SUCH_TOPIC
+        return local_topic if is_deleted else _NO_SUCH_TOPIC
 
     async def wait_offsets_deleted(self) -> None:
         """Return at once: each broker waits for this before it reports a deletion as applied."""

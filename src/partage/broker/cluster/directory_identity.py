@@ -38,7 +38,7 @@ class DirectoryIdentity(msgspec.Struct, frozen=True):
 
 
 async def verify_identity(
-    session: Session, tree: ZkPaths, disk: Disk, broker_id: int, shard_count: int
+    session: Session, paths: ZkPaths, disk: Disk, broker_id: int, shard_count: int
 ) -> DirectoryIdentity:
     """Return the identity of a matching data directory and cluster.
 
@@ -51,8 +51,8 @@ async def verify_identity(
     """
     meta = read_meta_properties(disk)
     if meta is None:
-        cluster = await find_or_create_cluster(session, tree, fresh_cluster_id(), shard_count)
-        await _expect_no_records(session, tree, broker_id)
+        cluster = await find_or_create_cluster(session, paths, fresh_cluster_id(), shard_count)
+        await _expect_no_records(session, paths, broker_id)
         directory_id = uuid.uuid4().hex
         meta = MetaProperties(cluster.cluster_id, broker_id, directory_id)
         return DirectoryIdentity(cluster, meta, directory_id, is_new=True)
@@ -62,16 +62,16 @@ async def verify_identity(
             "directory with "
             "--data-dir, or start the broker without --state"
         )
-    found = await find_cluster(session, tree)
+    found = await find_cluster(session, paths)
     if found is None:
         raise ForeignDataError(
-            f"the data directory belongs to cluster {meta.cluster_id}, but {tree.root} in "
+            f"the data directory belongs to cluster {meta.cluster_id}, but {paths.root} in "
             "ZooKeeper is "
             "empty; correct --state, restore ZooKeeper, or use an empty data directory"
         )
     if found.cluster_id != meta.cluster_id:
         raise ForeignDataError(
-            f"the data directory belongs to cluster {meta.cluster_id}, but {tree.root} in "
+            f"the data directory belongs to cluster {meta.cluster_id}, but {paths.root} in "
             "ZooKeeper holds "
             f"cluster {found.cluster_id}; correct --state or --data-dir"
         )
@@ -84,13 +84,13 @@ async def verify_identity(
     return DirectoryIdentity(found, meta, meta.directory_id, is_new=False)
 
 
-async def _expect_no_records(session: Session, tree: ZkPaths, broker_id: int) -> None:
+async def _expect_no_records(session: Session, paths: ZkPaths, broker_id: int) -> None:
     """Raise `ForeignDataError` if the cluster has assigned partitions to this broker id.
 
     A new directory has no records. New records from offset 0 would appear at offsets that groups
     have already committed.
     """
-    topics = SharedTopics(session, tree, broker_id)
+    topics = SharedTopics(session, paths, broker_id)
     await retry_read(session, topics.refresh)
     held = sorted(name for name, topic in topics.topics.items() if broker_id in topic.brokers)
     lost = [name for name in held if name != EVENTS_TOPIC]

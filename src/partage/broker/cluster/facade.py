@@ -95,7 +95,10 @@ async def connect_to_cluster(
 
 
 async def start_in_cluster(
-    cluster: ClusterMembership, node: BrokerNode, hosted: LogManager, coordinator: GroupCoordinator
+    cluster: ClusterMembership,
+    node: BrokerNode,
+    log_manager: LogManager,
+    coordinator: GroupCoordinator,
 ) -> tuple[ClusterView, ProducerIdManager]:
     """Register the broker and take over a share of the groups.
 
@@ -108,7 +111,7 @@ async def start_in_cluster(
     from partage.broker.cluster.registry_view import RegistryView
 
     try:
-        await cluster.start(node, hosted, coordinator)
+        await cluster.start(node, log_manager, coordinator)
         first_id = await cluster.reserve_producer_ids()
     except (RegistrationConflictError, ForeignDataError, StoreError) as error:
         raise ClusterJoinError(str(error)) from None
@@ -116,12 +119,12 @@ async def start_in_cluster(
 
 
 def create_topic_admin(
-    cluster: ClusterMembership, hosted: LogManager
+    cluster: ClusterMembership, log_manager: LogManager
 ) -> tuple[TopicAdmin, EventsPartition]:
     """Return the topic admin for the whole cluster, and the partition for this broker's group
     events.
     """
     from partage.broker.cluster.cluster_topic_admin import BrokerEventsPartition, ClusterTopicAdmin
 
-    changes = ClusterTopicAdmin(cluster, hosted)
+    changes = ClusterTopicAdmin(cluster, log_manager)
     return changes, BrokerEventsPartition(changes)

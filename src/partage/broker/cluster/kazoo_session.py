@@ -298,12 +298,12 @@ class KazooSession:
         if changed in self._watches:
             return self._watches[changed]
 
-        def told(event: Any) -> None:
+        def callback(event: Any) -> None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(changed)
 
-        self._watches[changed] = told
-        return told
+        self._watches[changed] = callback
+        return callback
 
     async def _request(self, ask: Callable[[], Any]) -> Any:
         """Send a request through kazoo; return the result or raise a `StoreError`."""

@@ -24,17 +24,17 @@ class OwnedShards:
     """Shards owned in the current session; see `start_session` and `resign_all`.
 
     Args:
-        tree: the ZooKeeper paths of the cluster.
+        paths: the ZooKeeper paths of the cluster.
         broker_id: the id of this broker.
         shard_count: the number of shards in the cluster.
         changed: called if the registry must be read again.
     """
 
     def __init__(
-        self, tree: ZkPaths, broker_id: int, shard_count: int, changed: Callable[[], None]
+        self, paths: ZkPaths, broker_id: int, shard_count: int, changed: Callable[[], None]
     ) -> None:
         self.stores = [SharedStore(self, shard) for shard in range(shard_count)]
-        self._paths = tree
+        self._paths = paths
         self._broker_id = broker_id
         self._changed = changed
         self._hosts: Sequence[ShardHost] = ()
@@ -42,11 +42,11 @@ class OwnedShards:
         self._ownership_lock = asyncio.Lock()
 
     def start_session(
-        self, session: Session, roster: ClusterRegistry, lease: Lease, writing: SessionWriter
+        self, session: Session, registry: ClusterRegistry, lease: Lease, writing: SessionWriter
     ) -> None:
         """Own shards in this session from now on."""
         self._session = session
-        self._registry = roster
+        self._registry = registry
         self._lease = lease
         self._writer = writing
 

@@ -39,47 +39,50 @@ class PeerEndOffsets:
     """
 
     def __init__(
-        self, hosted: LogManager, neighbours: ClusterView, patience_s: float = PEER_TIMEOUT_S
+        self, log_manager: LogManager, cluster_view: ClusterView, patience_s: float = PEER_TIMEOUT_S
     ) -> None:
-        self._log_manager = hosted
-        self._cluster_view = neighbours
+        self._log_manager = log_manager
+        self._cluster_view = cluster_view
         self._timeout_s = patience_s
 
-    async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def fetch(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end offsets that the brokers reported in time."""
         found: dict[TopicPartition, int] = {}
         nodes = {node.node_id: node for node in self._cluster_view.brokers()}
-        asked = self._by_broker(places)
+        by_broker = self._by_broker(partitions)
         await asyncio.gather(
             *(
                 self._ask(nodes[holder], of, found)
-                for holder, of in asked.items()
+                for holder, of in by_broker.items()
                 if holder in nodes
             )
         )
         return found
 
     def _by_broker(
-        self, places: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition]
     ) -> Mapping[int, Sequence[TopicPartition]]:
         holders: dict[int, list[TopicPartition]] = {}
-        for name, index in places:
-            hosted = self._log_manager.topic(name)
-            if hosted is not None and index < hosted.partition_count:
-                holder = self._cluster_view.broker_of(hosted.topic, index)
+        for name, index in partitions:
+            local_topic = self._log_manager.topic(name)
+            if local_topic is not None and index < local_topic.partition_count:
+                holder = self._cluster_view.broker_of(local_topic.topic, index)
                 holders.setdefault(holder, []).append(TopicPartition(name, index))
         return holders
 
     async def _ask(
-        self, node: BrokerNode, places: Sequence[TopicPartition], found: dict[TopicPartition, int]
+        self,
+        node: BrokerNode,
+        partitions: Sequence[TopicPartition],
+        found: dict[TopicPartition, int],
     ) -> None:
         """Request end offsets from one broker; keep those received before a failure."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await asyncio.open_connection(node.host, node.port)
                 try:
-                    for begin in range(0, len(places), _PARTITIONS_PER_REQUEST):
-                        some = places[begin : begin + _PARTITIONS_PER_REQUEST]
+                    for begin in range(0, len(partitions), _PARTITIONS_PER_REQUEST):
+                        some = partitions[begin : begin + _PARTITIONS_PER_REQUEST]
                         writer.writelines(self._request(begin, some))
                         found.update(_end_offsets(await _read_response(reader, begin), set(some)))
                 finally:
@@ -88,11 +91,11 @@ class PeerEndOffsets:
         except (OSError, EOFError, ValueError) as error:
             log.debug("end offsets not received: broker_id=%d error=%r", node.node_id, error)
 
-    def _request(self, correlation_id: int, places: Sequence[TopicPartition]) -> list[bytes]:
+    def _request(self, correlation_id: int, partitions: Sequence[TopicPartition]) -> list[bytes]:
         topics: dict[str, list[ListOffsetsPartition]] = {}
-        for name, index in places:
-            asked = ListOffsetsPartition(partition_index=index, timestamp_ms=LATEST)
-            topics.setdefault(name, []).append(asked)
+        for name, index in partitions:
+            requested = ListOffsetsPartition(partition_index=index, timestamp_ms=LATEST)
+            topics.setdefault(name, []).append(requested)
         request = ListOffsetsRequest(
             topics=[ListOffsetsTopic(name=name, partitions=of) for name, of in topics.items()]
         )
@@ -116,11 +119,11 @@ async def _read_response(reader: asyncio.StreamReader, correlation_id: int) -> L
 
 
 def _end_offsets(
-    response: ListOffsetsResponse, asked: Collection[TopicPartition]
+    response: ListOffsetsResponse, requested: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic.name, of.partition_index): of.offset
         for topic in response.topics
         for of in topic.partitions
-        if not of.error_code and of.offset >= 0 and (topic.name, of.partition_index) in asked
+        if not of.error_code and of.offset >= 0 and (topic.name, of.partition_index) in requested
     }

@@ -62,7 +62,7 @@ class KazooTlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazo
         self._context = context
 
     def create_connection(
-        self, address: tuple[str, int], hostname: str, timeout: float, **told: Any
+        self, address: tuple[str, int], hostname: str, timeout: float, **_options: Any
     ) -> ssl.SSLSocket:
         """Return a connection after the TLS handshake.
 

@@ -33,8 +33,10 @@ class TopicReconciler:
     deletion.
     """
 
-    def __init__(self, hosted: LogManager, broker_id: int, groups: ShardOffsetsCleaner) -> None:
-        self._log_manager = hosted
+    def __init__(
+        self, log_manager: LogManager, broker_id: int, groups: ShardOffsetsCleaner
+    ) -> None:
+        self._log_manager = log_manager
         self._broker_id = broker_id
         self._groups = groups
         self._lock = asyncio.Lock()
@@ -105,17 +107,17 @@ class TopicReconciler:
         deleted = set(await topics.tombstones())
         removed: dict[str, str] = {}
         is_done = True
-        for hosted in self._log_manager.topics():
-            topic_id = hosted.topic.topic_id.hex()
-            known = wanted.get(hosted.name)
+        for local_topic in self._log_manager.topics():
+            topic_id = local_topic.topic.topic_id.hex()
+            known = wanted.get(local_topic.name)
             if known is not None and known.id == topic_id:
                 continue
-            if hosted.partitions and topic_id not in deleted:
-                self._report_stray(hosted, is_first=is_first)
-            elif isinstance(await self._log_manager.delete(hosted.name), Refusal):
+            if local_topic.partitions and topic_id not in deleted:
+                self._report_stray(local_topic, is_first=is_first)
+            elif isinstance(await self._log_manager.delete(local_topic.name), Refusal):
                 is_done = False
             else:
-                removed[topic_id] = hosted.name
+                removed[topic_id] = local_topic.name
         self._delete_offsets(removed)
         if gone or removed:
             await self._groups.wait_durable()
@@ -139,7 +141,7 @@ class TopicReconciler:
         # topic was deleted just now and is handled by the next call. If a topic were ever created
         # while a tombstone for its name exists, the offsets could belong to the new topic on other
         # brokers.
-        kept = {hosted.name for hosted in self._log_manager.topics()} | wanted.keys()
+        kept = {local_topic.name for local_topic in self._log_manager.topics()} | wanted.keys()
         return {
             topic_id: name
             for topic_id, name in self._reserved_names.items()
@@ -162,23 +164,23 @@ class TopicReconciler:
             key: name for key, name in self._reserved_names.items() if name in left
         }
 
-    def _report_stray(self, hosted: LocalTopic, *, is_first: bool) -> None:
+    def _report_stray(self, local_topic: LocalTopic, *, is_first: bool) -> None:
         story = (
-            f"topic {hosted.name} is on this broker's disk, but the cluster neither has it nor has "
-            "deleted it. ZooKeeper may have been restored from an old backup: restore a newer one, "
+            f"topic {local_topic.name} is on this broker's disk, but the cluster neither has it nor "
+            "has deleted it. ZooKeeper may have been restored from an old backup: restore a newer one, "
             "or start the broker with an empty --data-dir"
         )
         if is_first:
             raise ForeignDataError(story)
-        if hosted.name not in self._strays:
+        if local_topic.name not in self._strays:
             log.error("%s", story)
-            self._strays.add(hosted.name)
+            self._strays.add(local_topic.name)
 
     async def _apply(self, name: str, topic: TopicDoc) -> bool:
         """Create or change a topic; return True if it now matches the cluster's definition."""
-        hosted = self._log_manager.topic(name)
+        local_topic = self._log_manager.topic(name)
         outcome: LocalTopic | Refusal | None = None
-        if hosted is None:
+        if local_topic is None:
             outcome = await self._log_manager.create(
                 name,
                 len(topic.brokers),
@@ -186,14 +188,14 @@ class TopicReconciler:
                 topic_id=bytes.fromhex(topic.id),
                 brokers=topic.brokers,
             )
-        elif hosted.topic.topic_id.hex() != topic.id:
+        elif local_topic.topic.topic_id.hex() != topic.id:
             return True  # a stray topic uses the name and has been reported
         else:
-            if len(topic.brokers) > hosted.partition_count:
+            if len(topic.brokers) > local_topic.partition_count:
                 outcome = await self._log_manager.add_partitions(
                     name, len(topic.brokers), topic.brokers
                 )
-            if not isinstance(outcome, Refusal) and topic.configs != hosted.topic.configs:
+            if not isinstance(outcome, Refusal) and topic.configs != local_topic.topic.configs:
                 outcome = await self._apply_configs(name, topic)
         if isinstance(outcome, Refusal):
             log.error("change of topic %s not applied: %s", name, outcome.message)

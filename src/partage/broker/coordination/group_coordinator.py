@@ -40,19 +40,19 @@ class GroupCoordinator:
         self.hosts = hosts
         self.shard_count = len(hosts)
 
-    def handle(self, inbound: InboundRequest, asked: Sequence[Request]) -> None:
+    def handle(self, inbound: InboundRequest, requests: Sequence[Request]) -> None:
         """Handle the events of a request; the response is sent when all of them are answered."""
-        if asked:
-            self._dispatch(asked, 0)
+        if requests:
+            self._dispatch(requests, 0)
         else:
             inbound.respond_encoded(inbound.encode_response())
 
-    def _dispatch(self, asked: Sequence[Request], begin: int) -> None:
+    def _dispatch(self, requests: Sequence[Request], begin: int) -> None:
         """Handle events from an index on; continue in the next loop turn if there are many."""
         end = begin + _REQUESTS_PER_TURN
-        if end < len(asked):
-            asyncio.get_running_loop().call_soon(self._dispatch, asked, end)
-        for position, event in enumerate(asked[begin:end], begin):
+        if end < len(requests):
+            asyncio.get_running_loop().call_soon(self._dispatch, requests, end)
+        for position, event in enumerate(requests[begin:end], begin):
             if isinstance(event, ListGroups):
                 self.hosts[position].handle(event)
             else:

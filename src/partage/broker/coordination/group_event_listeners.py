@@ -17,7 +17,7 @@ class GroupEventListener(Protocol):
 class GroupEventPublisher(Protocol):
     """Receives group events once they are durable."""
 
-    def publish(self, told: GroupEvent | LagSample, epoch: int | None, /) -> None:
+    def publish(self, event: GroupEvent | LagSample, epoch: int | None, /) -> None:
         """Publish an event of the given epoch of the shard."""
 
     def count_dropped(self, count: int, /) -> None:

@@ -59,12 +59,12 @@ class EventsPartition(Protocol):
 class LocalEventsPartition:
     """The only partition of the topic on a single broker, so that the events are ordered."""
 
-    def __init__(self, hosted: LogManager) -> None:
-        self._hosted = hosted
+    def __init__(self, log_manager: LogManager) -> None:
+        self._log_manager = log_manager
 
     async def get_or_create(self) -> Partition | Refusal:
         """Return the partition; create it if it is missing."""
-        topic = await self._hosted.auto_create(TOPIC)
+        topic = await self._log_manager.auto_create(TOPIC)
         return topic if isinstance(topic, Refusal) else topic.partitions[0]
 
 
@@ -73,7 +73,7 @@ class GroupEventsWriter:
     event.
 
     Args:
-        hosted: the topics of this broker.
+        log_manager: the topics of this broker.
         place: the partition to write to; by default that of a single broker.
         broker_id: written into each event in a cluster.
         weight_max: limit for pending events.
@@ -84,15 +84,15 @@ class GroupEventsWriter:
 
     def __init__(
         self,
-        hosted: LogManager,
+        log_manager: LogManager,
         place: EventsPartition | None = None,
         broker_id: int | None = None,
         *,
         weight_max: int = WEIGHT_MAX,
     ) -> None:
         self.dropped = 0
-        self._log_manager = hosted
-        self._events_partition = place or LocalEventsPartition(hosted)
+        self._log_manager = log_manager
+        self._events_partition = place or LocalEventsPartition(log_manager)
         self._broker_id = broker_id
         self._weight_max = weight_max
         self._pending: list[tuple[GroupEvent | LagSample, int | None]] = []
@@ -103,30 +103,30 @@ class GroupEventsWriter:
         self._preparing: asyncio.Task[None] | None = None
         self._is_closing = asyncio.Event()
 
-    def publish(self, told: GroupEvent | LagSample, epoch: int | None = None) -> None:
+    def publish(self, event: GroupEvent | LagSample, epoch: int | None = None) -> None:
         """Schedule the write of an event; never waits.
 
         Args:
-            told: the event.
+            event: the event.
             epoch: the epoch of the group's shard.
         """
         key = None
-        if isinstance(told, GroupEvent) and told.event_type is GroupEventType.COMMIT_REFUSED:
-            if told.topics == (TOPIC,):
+        if isinstance(event, GroupEvent) and event.event_type is GroupEventType.COMMIT_REFUSED:
+            if event.topics == (TOPIC,):
                 # each such event would make its reader fetch, commit and be refused once more
                 return
-            key = _repeat_key(told, epoch)
+            key = _repeat_key(event, epoch)
             if key in self._repeat_counts:
                 self._repeat_counts[key] += 1
                 return
-        weight = _event_weight(told)
+        weight = _event_weight(event)
         if self._pending_weight + weight > self._weight_max:
             self.count_dropped(1)
             return
         if key is not None:
             self._repeat_counts[key] = 1
         self._pending_weight += weight
-        self._pending.append((told, epoch))
+        self._pending.append((event, epoch))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -186,16 +186,18 @@ class GroupEventsWriter:
         gathered: list[SimpleRecord] = []
         size = 0
         if self._unreported_drops:
-            untold, self._unreported_drops = self._unreported_drops, 0
-            gathered.append(self._record(dropped_record(self._log_manager.wall_ms(), untold), None))
+            dropped, self._unreported_drops = self._unreported_drops, 0
+            gathered.append(
+                self._record(dropped_record(self._log_manager.wall_ms(), dropped), None)
+            )
         events = worked = 0  # of this slice
-        for told, epoch in taken:
-            for event in _event_records(told, epoch, refused):
-                if event is not None:
-                    gathered.append(self._record(event, epoch))
+        for event, epoch in taken:
+            for record in _event_records(event, epoch, refused):
+                if record is not None:
+                    gathered.append(self._record(record, epoch))
                     events, worked = events + 1, worked + len(gathered[-1].value or b"")
                     size += len(gathered[-1].value or b"")
-                if event is None or events >= _EVENTS_PER_SLICE or worked >= _BYTES_PER_SLICE:
+                if record is None or events >= _EVENTS_PER_SLICE or worked >= _BYTES_PER_SLICE:
                     events = worked = 0
                     await asyncio.sleep(0 if self._is_closing.is_set() else _PAUSE_S)
                 if size >= _BATCH_BYTES:
@@ -233,23 +235,23 @@ class GroupEventsWriter:
 
 
 def _event_records(
-    told: GroupEvent | LagSample, epoch: int | None, refused: Mapping[tuple[object, ...], int]
+    event: GroupEvent | LagSample, epoch: int | None, refused: Mapping[tuple[object, ...], int]
 ) -> Iterator[GroupEventRecord | None]:
-    if isinstance(told, LagSample):
-        yield from lag_records(told)
-    elif told.event_type is GroupEventType.COMMIT_REFUSED:
-        yield from event_records(told, refused.get(_repeat_key(told, epoch), 1))
+    if isinstance(event, LagSample):
+        yield from lag_records(event)
+    elif event.event_type is GroupEventType.COMMIT_REFUSED:
+        yield from event_records(event, refused.get(_repeat_key(event, epoch), 1))
     else:
-        yield from event_records(told)
+        yield from event_records(event)
 
 
 def _repeat_key(of: GroupEvent, epoch: int | None) -> tuple[object, ...]:
     return of.group_id, of.member_id, of.generation, of.reason, of.topics, epoch
 
 
-def _event_weight(told: GroupEvent | LagSample) -> int:
-    if isinstance(told, LagSample):
-        return 1 + sum(map(len, told.lag.values())) // _LAGS_PER_WEIGHT
-    members = 0 if told.group_record is None else len(told.group_record.members)
-    words = len(told.group_id) + len(told.member_id or "") + len(told.reason)
-    return 1 + members + (words + sum(map(len, told.topics))) // 100
+def _event_weight(event: GroupEvent | LagSample) -> int:
+    if isinstance(event, LagSample):
+        return 1 + sum(map(len, event.lag.values())) // _LAGS_PER_WEIGHT
+    members = 0 if event.group_record is None else len(event.group_record.members)
+    words = len(event.group_id) + len(event.member_id or "") + len(event.reason)
+    return 1 + members + (words + sum(map(len, event.topics))) // 100

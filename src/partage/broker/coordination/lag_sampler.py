@@ -28,7 +28,7 @@ REMOTE_PARTITIONS_MAX: Final = 50_000
 class RemoteEndOffsets(Protocol):
     """End offsets of partitions that other brokers store."""
 
-    async def fetch(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def fetch(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the end offsets (the next offset to be written) that are available in time."""
 
 
@@ -41,7 +41,7 @@ class LagSampler:
 
     Args:
         hosts: the hosts of all shards.
-        hosted: the topics of this broker.
+        log_manager: the topics of this broker.
         clock: the broker's clock.
         interval_ms: time between two samples.
         elsewhere: end offsets of remote partitions, in a cluster.
@@ -50,13 +50,13 @@ class LagSampler:
     def __init__(
         self,
         hosts: Sequence[ShardHost],
-        hosted: LogManager,
+        log_manager: LogManager,
         clock: Clock,
         interval_ms: int,
         elsewhere: RemoteEndOffsets | None = None,
     ) -> None:
         self._hosts = hosts
-        self._log_manager = hosted
+        self._log_manager = log_manager
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._remote_end_offsets = elsewhere
@@ -109,16 +109,16 @@ class LagSampler:
                     yield host, group_id, offsets
 
     async def _remote_partitions(self) -> Collection[TopicPartition]:
-        places = dict[TopicPartition, None]()
+        partitions = dict[TopicPartition, None]()
         for _, _, offsets in self._groups():
             for place in list(offsets):
                 await self._yield_periodically()
                 partition = TopicPartition(*place)
                 if self._is_remote(partition):
-                    places[partition] = None
-                if len(places) >= REMOTE_PARTITIONS_MAX:
-                    return places
-        return places
+                    partitions[partition] = None
+                if len(partitions) >= REMOTE_PARTITIONS_MAX:
+                    return partitions
+        return partitions
 
     def _is_remote(self, place: TopicPartition) -> bool:
         is_here = self._log_manager.partition(*place) is not None

@@ -263,7 +263,7 @@ class ShardHost:
         """True if the shard is loaded and no other broker can own it now."""
         return self._driver.shard is not None and self._store.may_answer()
 
-    def publish(self, told: GroupEvent | LagSample) -> None:
+    def publish(self, event: GroupEvent | LagSample) -> None:
         """Publish an event once everything applied so far is durable and the lease is valid.
 
         If another broker takes over before that, the event is never published.
@@ -273,7 +273,7 @@ class ShardHost:
         if len(self._unpublished) >= _UNPUBLISHED_MAX:
             self._publisher.count_dropped(1)
             return
-        self._unpublished.append((self._driver.applied_mark, told, self._store.epoch))
+        self._unpublished.append((self._driver.applied_mark, event, self._store.epoch))
         self._publish_durable()
 
     def _publish_durable(self) -> None:
@@ -281,9 +281,9 @@ class ShardHost:
         while self._unpublished and self._driver.is_durable(self._unpublished[0][0]):
             if not self._store.may_answer():
                 return
-            _, told, epoch = self._unpublished.popleft()
+            _, event, epoch = self._unpublished.popleft()
             try:
-                self._publisher.publish(told, epoch)
+                self._publisher.publish(event, epoch)
             except Exception:  # a bug; groups continue without their events
                 log.exception("publishing group events of %s failed", self._name)
 

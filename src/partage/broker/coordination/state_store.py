@@ -68,8 +68,8 @@ class LocalStore:
 
     epoch: Final = None
 
-    def __init__(self, hosted: LogManager, disk: Disk, index: int) -> None:
-        self._log_manager = hosted
+    def __init__(self, log_manager: LogManager, disk: Disk, index: int) -> None:
+        self._log_manager = log_manager
         self._disk = disk
         self._index = index
 

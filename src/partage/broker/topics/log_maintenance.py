@@ -33,11 +33,11 @@ class LogMaintenance:
     may be reused afterwards.
     """
 
-    def __init__(self, hosted: LogManager, disk: Disk, clock: Clock) -> None:
-        self._log_manager = hosted
+    def __init__(self, log_manager: LogManager, disk: Disk, clock: Clock) -> None:
+        self._log_manager = log_manager
         self._disk = disk
         self._clock = clock
-        self._interval_s = hosted.settings.retention_check_interval_ms / 1000
+        self._interval_s = log_manager.settings.retention_check_interval_ms / 1000
         self._closing = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._delays_s: dict[tuple[str, int], float] = {}  # of partitions that failed recently

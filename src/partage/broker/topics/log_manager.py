@@ -66,7 +66,7 @@ class LogManager:
         clock: the broker's clock.
         settings: the broker settings.
         on_fatal: called if the catalogue is ahead of its file.
-        keeps_offsets: whether this broker has the partitions of ``__consumer_offsets``. In a
+        has_offsets_topic: whether this broker has the partitions of ``__consumer_offsets``. In a
             cluster, ZooKeeper stores them.
     """
 
@@ -78,10 +78,10 @@ class LogManager:
         settings: BrokerSettings,
         on_fatal: Callable[[BaseException], None],
         *,
-        keeps_offsets: bool = True,
+        has_offsets_topic: bool = True,
     ) -> None:
         self.settings = settings
-        self._has_offsets_topic = keeps_offsets
+        self._has_offsets_topic = has_offsets_topic
         #: Called with topic and index of a partition after a failed write.
         self.on_partition_failed: Callable[[str, int], None] = lambda topic, index: None
         self._disk = disk
@@ -134,7 +134,9 @@ class LogManager:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        partitions = [one for hosted in self._topics.values() for one in hosted.partitions.values()]
+        partitions = [
+            one for local_topic in self._topics.values() for one in local_topic.partitions.values()
+        ]
         steps = [one.log.close() for one in partitions if one.failure is None]
         perform_step(self._disk, *steps)
 
@@ -153,8 +155,8 @@ class LogManager:
 
     def partition(self, name: str, index: int) -> Partition | None:
         """Return a local partition, or None."""
-        hosted = self._topics.get(name)
-        return None if hosted is None else hosted.partitions.get(index)
+        local_topic = self._topics.get(name)
+        return None if local_topic is None else local_topic.partitions.get(index)
 
     def missing_partition_error(self, name: str, index: int) -> ErrorCode:
         """Return the error for a partition that is not local: it does not exist, or is on another
@@ -170,8 +172,8 @@ class LogManager:
 
     def has_partition(self, name: str, index: int) -> bool:
         """True if the partition exists, on this or another broker."""
-        hosted = self._topics.get(name)
-        return hosted is not None and 0 <= index < hosted.topic.partition_count
+        local_topic = self._topics.get(name)
+        return local_topic is not None and 0 <= index < local_topic.topic.partition_count
 
     @staticmethod
     def is_internal(name: str) -> bool:
@@ -199,8 +201,8 @@ class LogManager:
             )
             if isinstance(partitions, Refusal):
                 return partitions
-            hosted = self._topics[name] = LocalTopic(change.topic, partitions)
-            return hosted
+            local_topic = self._topics[name] = LocalTopic(change.topic, partitions)
+            return local_topic
 
     async def auto_create(self, name: str) -> LocalTopic | Refusal:
         """Create a topic that a client requested metadata for, with the default partition count."""
@@ -243,12 +245,14 @@ class LogManager:
             change = self._catalogue.delete(name)
             if isinstance(change, Refusal):
                 return change
-            hosted = self._topics.pop(name)
-            await asyncio.gather(*[partition.retire() for partition in hosted.partitions.values()])
+            local_topic = self._topics.pop(name)
+            await asyncio.gather(
+                *[partition.retire() for partition in local_topic.partitions.values()]
+            )
             await self._apply(change, ())
             self._loader.release_checkpoints(change.topic)
             await asyncio.to_thread(self._remove, change.removals)
-            return hosted
+            return local_topic
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int] = ()
@@ -258,14 +262,14 @@ class LogManager:
             change = self._catalogue.add_partitions(name, partition_count, brokers)
             if isinstance(change, Refusal):
                 return change
-            hosted = self._topics[name]
+            local_topic = self._topics[name]
             held = change.topic.partitions_on(self.settings.node_id)
-            added = await self._apply(change, [i for i in held if i not in hosted.partitions])
+            added = await self._apply(change, [i for i in held if i not in local_topic.partitions])
             if isinstance(added, Refusal):
                 return added
-            hosted.topic = change.topic
-            hosted.partitions |= added
-            return hosted
+            local_topic.topic = change.topic
+            local_topic.partitions |= added
+            return local_topic
 
     def check_add_partitions(self, name: str, partition_count: int) -> Refusal | None:
         """Return the reason why a topic cannot grow to ``partition_count`` partitions, or None."""
@@ -276,10 +280,10 @@ class LogManager:
     ) -> Refusal | None:
         """Change a topic's configs with ``edit``, without concurrent changes."""
         async with self._change_lock:
-            hosted = self._topics.get(name)
-            if hosted is None:
+            local_topic = self._topics.get(name)
+            if local_topic is None:
                 return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic does not exist")
-            configs = dict(hosted.topic.configs)
+            configs = dict(local_topic.topic.configs)
             refusal = edit(configs) or check_configs(configs)
             if refusal is not None or validate_only:
                 return refusal
@@ -289,8 +293,8 @@ class LogManager:
             applied = await self._apply(change, ())
             if isinstance(applied, Refusal):
                 return applied
-            hosted.topic = change.topic
-            for partition in hosted.partitions.values():
+            local_topic.topic = change.topic
+            for partition in local_topic.partitions.values():
                 partition.log.config = self._loader.log_config(change.topic)
             return None
 
@@ -348,10 +352,12 @@ class LogManager:
             await self._reopen(self._topics[name], index)
             return True
 
-    async def _reopen(self, hosted: LocalTopic, index: int) -> Partition:
-        await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "reopened")
-        hosted.partitions |= await asyncio.to_thread(self._loader.open, hosted.topic, [index])
-        return hosted.partitions[index]
+    async def _reopen(self, local_topic: LocalTopic, index: int) -> Partition:
+        await local_topic.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "reopened")
+        local_topic.partitions |= await asyncio.to_thread(
+            self._loader.open, local_topic.topic, [index]
+        )
+        return local_topic.partitions[index]
 
     async def run_step(self, step: DurableStep) -> None:
         """Run a step in a thread, after all earlier writes and earlier steps of the same partition.

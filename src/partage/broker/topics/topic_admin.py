@@ -82,8 +82,8 @@ class TopicAdmin(Protocol):
 class LocalTopicAdmin:
     """Topic administration of a single broker."""
 
-    def __init__(self, hosted: LogManager, groups: CommittedOffsetsCleaner) -> None:
-        self._log_manager = hosted
+    def __init__(self, log_manager: LogManager, groups: CommittedOffsetsCleaner) -> None:
+        self._log_manager = log_manager
         self._groups = groups
 
     async def create(

@@ -12,7 +12,7 @@ help:  ## list the targets
 
 TEST_MARKS := not interop and not soak and not slow
 # Tests of `make unit`: folders of state machines and pure code, and the web modules without I/O.
-UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime store wire) \
+UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store wire) \
   $(filter-out %/test_app.py,$(wildcard tests/web/test_*.py))
 
 setup: $(STAMP)  ## install everything into .venv

@@ -75,6 +75,7 @@ def test_uncovered_events_lists_missing_states() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_worlds_cover_possible_states_and_faults() -> None:
     met: Counter[str] = Counter()
     faults: Counter[str] = Counter()

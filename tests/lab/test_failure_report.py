@@ -91,6 +91,7 @@ def test_rerun_command_reproduces_failure(found: CommandOutput) -> None:
         assert again.after(words) == found.after(words)
 
 
+@pytest.mark.slow
 def test_shrunk_scenario_reproduces_failure(small: CommandOutput) -> None:
     assert small.code == 0
     assert "m1 -> 1: JoinGroup" in small.lines[0], "it starts with the story"
@@ -119,6 +120,7 @@ def test_json_contains_failure(found: CommandOutput) -> None:
     assert failure["command"] == found.after("  run again: ")
 
 
+@pytest.mark.slow
 def test_mutant_applies_to_worker_processes() -> None:
     printed = partage(f"partage lab run --seed-from {SEED - 5} --seeds 20 --jobs 2 --json")
     failures = json.loads("\n".join(printed.lines))["failures"]

@@ -272,6 +272,7 @@ def cut_off_with_its_server(begin_ms: int, held_ms: int = 0) -> None:
         assert world.answers > answers + 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_ms", [0, 3_700])
 @pytest.mark.parametrize("begin_ms", range(100, 1_000, 200))
 def test_broker_cut_off_with_its_server_is_safe(begin_ms: int, held_ms: int) -> None:

@@ -49,6 +49,7 @@ def test_mutants_are_many_and_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_mutant_is_detected(name: str) -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)

@@ -121,6 +121,7 @@ def test_cluster_worlds_break_no_rule(seeds: range) -> None:
     assert min(owners[1], owners[2]) > len(seeds)
 
 
+@pytest.mark.slow
 def test_seed_gives_same_world_in_any_process() -> None:
     """The history is equal to every byte on the wire, for any order of sets and dictionaries."""
 

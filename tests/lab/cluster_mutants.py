@@ -53,7 +53,7 @@ CLUSTER_MUTANTS = (
     Mutant(
         "writes have no fence",
         f"{_S}.shared_log",
-        "self.fence = Check(tree.shard(shard), version)",
-        "self.fence = Check(tree.shard(shard), -1)",
+        "self.fence = Check(paths.shard(shard), version)",
+        "self.fence = Check(paths.shard(shard), -1)",
     ),
 )

@@ -28,37 +28,37 @@ from partage.store.zookeeper import (
 )
 
 
-async def find_cluster(session: Session, tree: ZkPaths) -> ClusterDoc | None:
+async def find_cluster(session: Session, paths: ZkPaths) -> ClusterDoc | None:
     """Return the cluster at this path; None if the path is empty or does not exist.
 
     Raises:
         ForeignDataError: The path holds other data, or was written by another format version.
     """
-    node = await retry_read(session, lambda: session.read(tree.cluster))
+    node = await retry_read(session, lambda: session.read(paths.cluster))
     if node is None:
-        others = await retry_read(session, lambda: session.children(tree.root))
-        root = await retry_read(session, lambda: session.read(tree.root))
-        node = await retry_read(session, lambda: session.read(tree.cluster))
+        others = await retry_read(session, lambda: session.children(paths.root))
+        root = await retry_read(session, lambda: session.read(paths.root))
+        node = await retry_read(session, lambda: session.read(paths.cluster))
         has_data = root is not None and root.data != b""  # find_or_create_cluster leaves it empty
         if (others or has_data) and node is None:  # not created between the two reads
             what = ", ".join(others[:5]) or "data in the node itself"
             raise ForeignDataError(
-                f"{tree.root} in ZooKeeper holds other data than a Partage cluster "
+                f"{paths.root} in ZooKeeper holds other data than a Partage cluster "
                 f"({what}); use another path for the cluster"
             )
     if node is None:
         return None
-    cluster = decode(tree.cluster, node.data, ClusterDoc)
+    cluster = decode(paths.cluster, node.data, ClusterDoc)
     if cluster.partage != FORMAT:
         raise ForeignDataError(
-            f"{tree.root} in ZooKeeper has format {cluster.partage}, but this version of "
+            f"{paths.root} in ZooKeeper has format {cluster.partage}, but this version of "
             f"Partage supports {FORMAT}; use the version that wrote it"
         )
     return cluster
 
 
 async def find_or_create_cluster(
-    session: Session, tree: ZkPaths, cluster_id: str, shard_count: int
+    session: Session, paths: ZkPaths, cluster_id: str, shard_count: int
 ) -> ClusterDoc:
     """Return the cluster at this path, and create it if there is none.
 
@@ -67,25 +67,25 @@ async def find_or_create_cluster(
 
     Args:
         session: The session.
-        tree: The paths of the cluster.
+        paths: The paths of the cluster.
         cluster_id: The cluster id, if the cluster is created.
         shard_count: The number of shards, if the cluster is created.
 
     Raises:
         ForeignDataError: The path holds other data.
     """
-    found = await find_cluster(session, tree)
+    found = await find_cluster(session, paths)
     while found is None:
-        await _make_parents(session, tree.root)
+        await _make_parents(session, paths.root)
         cluster = ClusterDoc(partage=FORMAT, cluster_id=cluster_id, shards=shard_count)
         try:
-            await session.transact(_bootstrap_operations(tree, cluster))
+            await session.transact(_bootstrap_operations(paths, cluster))
         except InDoubtError:
             await session.wait_connected()
         except RefusedError as refused:
             if refused.reason is not RefusalReason.EXISTS:
                 raise
-        found = await find_cluster(session, tree)
+        found = await find_cluster(session, paths)
     return found
 
 
@@ -104,36 +104,36 @@ async def _make_parents(session: Session, path: str) -> None:
                     raise
 
 
-def _bootstrap_operations(tree: ZkPaths, cluster: ClusterDoc) -> list[Operation]:
+def _bootstrap_operations(paths: ZkPaths, cluster: ClusterDoc) -> list[Operation]:
     operations: list[Operation] = [
-        Create(tree.cluster, encode(cluster)),
-        Create(tree.brokers),
-        Create(tree.applied),
-        Create(tree.topics, encode(TopicsDoc())),
-        Create(tree.tombstones),
-        Create(tree.producer_ids, encode(CountDoc())),
-        Create(tree.shards),
+        Create(paths.cluster, encode(cluster)),
+        Create(paths.brokers),
+        Create(paths.applied),
+        Create(paths.topics, encode(TopicsDoc())),
+        Create(paths.tombstones),
+        Create(paths.producer_ids, encode(CountDoc())),
+        Create(paths.shards),
     ]
     for shard in range(cluster.shards):
         operations += [
-            Create(tree.shard(shard), encode(ShardDoc())),
-            Create(tree.state(shard), encode(StateDoc())),
-            Create(tree.log(shard)),
-            Create(tree.chunks(shard)),
+            Create(paths.shard(shard), encode(ShardDoc())),
+            Create(paths.state(shard), encode(StateDoc())),
+            Create(paths.log(shard)),
+            Create(paths.chunks(shard)),
         ]
     return operations
 
 
-async def reserve_producer_ids(session: Session, tree: ZkPaths, count: int) -> int:
+async def reserve_producer_ids(session: Session, paths: ZkPaths, count: int) -> int:
     """Reserve ``count`` producer ids and return the first one."""
     while True:
-        node = await retry_read(session, lambda: session.read(tree.producer_ids))
+        node = await retry_read(session, lambda: session.read(paths.producer_ids))
         if node is None:
             raise ForeignDataError(
-                f"{tree.producer_ids} is missing in ZooKeeper; restore it, or use another path"
+                f"{paths.producer_ids} is missing in ZooKeeper; restore it, or use another path"
             )
-        first = decode(tree.producer_ids, node.data, CountDoc).value
-        following = SetData(tree.producer_ids, encode(CountDoc(value=first + count)), node.version)
+        first = decode(paths.producer_ids, node.data, CountDoc).value
+        following = SetData(paths.producer_ids, encode(CountDoc(value=first + count)), node.version)
         try:
             await session.transact([following])
         except InDoubtError:  # the ids may have been reserved: they are lost, but there are enough

@@ -68,7 +68,7 @@ class ShardOwnership(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterRegistry:
     """The brokers and shard owners, as last read from ZooKeeper."""
 
-    def __init__(self, session: Session, tree: ZkPaths, broker_id: int, shard_count: int) -> None:
+    def __init__(self, session: Session, paths: ZkPaths, broker_id: int, shard_count: int) -> None:
         self.broker_id = broker_id
         self.brokers: dict[int, BrokerDoc] = {}
         self.shards: list[ShardDoc] = [ShardDoc()] * shard_count
@@ -77,7 +77,7 @@ class ClusterRegistry:
         self._refresh_count = self._applied_refresh = 0
         self._shards_version = -1  # of the node that every change of a shard touches
         self._session = session
-        self._tree = tree
+        self._paths = paths
         self._incarnation = ""
 
     # Registration.
@@ -92,7 +92,7 @@ class ClusterRegistry:
             BrokerIdInUseError: Another broker has the id.
             SessionEndedError: The session ended.
         """
-        path = self._tree.broker(self.broker_id)
+        path = self._paths.broker(self.broker_id)
         while True:
             try:
                 await self._session.transact([Create(path, encode(me), is_ephemeral=True)])
@@ -145,7 +145,7 @@ class ClusterRegistry:
         Raises:
             SessionEndedError: The session ended.
         """
-        path = self._tree.broker(self.broker_id)
+        path = self._paths.broker(self.broker_id)
         while True:
             node = await retry_read(self._session, lambda: self._session.read(path))
             if node is None or node.session != self._session.session_id:
@@ -153,9 +153,9 @@ class ClusterRegistry:
             doc = decode(path, node.data, BrokerDoc)
             if doc.is_ready:
                 return
-            told = SetData(path, encode(msgspec.structs.replace(doc, is_ready=True)), node.version)
+            ready = SetData(path, encode(msgspec.structs.replace(doc, is_ready=True)), node.version)
             try:  # touch the shards: a watch on children does not report changes of their data
-                await self._session.transact([told, SetData(self._tree.shards, b"")])
+                await self._session.transact([ready, SetData(self._paths.shards, b"")])
             except InDoubtError:
                 await self._session.wait_connected()
             except RefusedError as refused:
@@ -164,13 +164,13 @@ class ClusterRegistry:
 
     async def created_ms(self) -> int | None:
         """Return the ZooKeeper server's time of the registration, in ms; None if there is none."""
-        path = self._tree.broker(self.broker_id)
+        path = self._paths.broker(self.broker_id)
         node = await retry_read(self._session, lambda: self._session.read(path))
         return None if node is None else node.created_ms
 
     async def unregister(self) -> None:
         """Remove the registration, for a clean shutdown. Raises as `Session.transact`."""
-        await self._session.transact([Delete(self._tree.broker(self.broker_id))])
+        await self._session.transact([Delete(self._paths.broker(self.broker_id))])
 
     # Reading.
 
@@ -193,14 +193,14 @@ class ClusterRegistry:
         await self.refresh_brokers(changed)
 
     async def _read_shards(self, changed: ChangeCallback) -> None:
-        session, tree = self._session, self._tree
-        touched = await session.read(tree.shards, changed)
+        session, paths = self._session, self._paths
+        touched = await session.read(paths.shards, changed)
         if touched is not None and touched.version == self._shards_version:
             return
-        paths = [tree.shard(shard) for shard in range(len(self.shards))]
-        for shard, node in enumerate(await session.read_all(paths)):
+        node_paths = [paths.shard(shard) for shard in range(len(self.shards))]
+        for shard, node in enumerate(await session.read_all(node_paths)):
             if node is not None and node.version >= self._versions[shard]:
-                self.shards[shard] = decode(paths[shard], node.data, ShardDoc)
+                self.shards[shard] = decode(node_paths[shard], node.data, ShardDoc)
                 self._versions[shard] = node.version
         self._shards_version = -1 if touched is None else touched.version
 
@@ -208,12 +208,12 @@ class ClusterRegistry:
         """Read the live brokers only. Raises as `refresh`."""
         self._refresh_count += 1
         begun = self._refresh_count
-        names = await self._session.children(self._tree.brokers, changed)
-        paths = [f"{self._tree.brokers}/{name}" for name in names]
-        nodes = await self._session.read_all(paths)
+        names = await self._session.children(self._paths.brokers, changed)
+        node_paths = [f"{self._paths.brokers}/{name}" for name in names]
+        nodes = await self._session.read_all(node_paths)
         brokers = {
-            parse_number(self._tree.brokers, name): decode(path, node.data, BrokerDoc)
-            for name, path, node in zip(names, paths, nodes, strict=True)
+            parse_number(self._paths.brokers, name): decode(path, node.data, BrokerDoc)
+            for name, path, node in zip(names, node_paths, nodes, strict=True)
             if node is not None
         }
         if begun > self._applied_refresh:  # otherwise a later refresh has finished first
@@ -293,11 +293,11 @@ class ClusterRegistry:
         versions = {shard: self._versions[shard] for shard in docs}
         while left:
             operations: list[Operation] = [
-                SetData(self._tree.shard(shard), encode(doc), versions[shard])
+                SetData(self._paths.shard(shard), encode(doc), versions[shard])
                 for shard, doc in left.items()
             ]
             try:
-                await self._session.transact([*operations, SetData(self._tree.shards, b"")])
+                await self._session.transact([*operations, SetData(self._paths.shards, b"")])
             except InDoubtError:
                 is_in_doubt = True
                 await self._session.wait_connected()
@@ -315,7 +315,7 @@ class ClusterRegistry:
         return {shard: versions[shard] + 1 for shard in left}
 
     async def _has_happened(self, shard: int, doc: ShardDoc, before: int) -> bool:
-        path = self._tree.shard(shard)
+        path = self._paths.shard(shard)
         node = await retry_read(self._session, lambda: self._session.read(path))
         is_next = node is not None and node.version == before + 1
         return is_next and node is not None and decode(path, node.data, ShardDoc) == doc

@@ -110,10 +110,10 @@ class MemoryZooKeeper:
         for operation in operations:
             if isinstance(operation, Check):
                 continue
-            told = self._watches.pop(operation.path, [])
+            callbacks = self._watches.pop(operation.path, [])
             if not isinstance(operation, SetData):
-                told += self._child_watches.pop(_parent(operation.path), [])
-            for changed in told:
+                callbacks += self._child_watches.pop(_parent(operation.path), [])
+            for changed in callbacks:
                 changed()
 
     def watch(self, path: str, changed: ChangeCallback) -> None:

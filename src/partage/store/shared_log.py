@@ -62,13 +62,13 @@ class SharedLog:
     """
 
     def __init__(
-        self, session: Session, tree: ZkPaths, shard: int, version: int, epoch: int
+        self, session: Session, paths: ZkPaths, shard: int, version: int, epoch: int
     ) -> None:
         self.shard = shard
         self.epoch = epoch
-        self.fence = Check(tree.shard(shard), version)
+        self.fence = Check(paths.shard(shard), version)
         self._session = session
-        self._tree = tree
+        self._paths = paths
         self._blobs: list[tuple[ChunkedBlob, bytes]] = []
         self._entries: list[LogEntry] = []  # durable entries
         self._next = 0
@@ -88,31 +88,31 @@ class SharedLog:
             InDoubtError: The connection was lost.
             SessionEndedError: The session ended.
         """
-        tree, shard = self._tree, self.shard
-        node = await self._session.read(tree.state(shard))
+        paths, shard = self._paths, self.shard
+        node = await self._session.read(paths.state(shard))
         if node is None:
-            raise MalformedError(f"{tree.state(shard)} is missing in ZooKeeper")
+            raise MalformedError(f"{paths.state(shard)} is missing in ZooKeeper")
         self._state_version = node.version
-        state = decode(tree.state(shard), node.data, StateDoc)
-        names = await self._session.children(tree.log(shard))
-        found = [parse_number(tree.log(shard), name) for name in names]
+        state = decode(paths.state(shard), node.data, StateDoc)
+        names = await self._session.children(paths.log(shard))
+        found = [parse_number(paths.log(shard), name) for name in names]
         numbers = sorted(number for number in found if number >= state.first)
         if numbers != list(range(state.first, state.first + len(numbers))):
             raise MalformedError(
-                f"{tree.log(shard)} has a gap in the entries from {state.first} on: {numbers}"
+                f"{paths.log(shard)} has a gap in the entries from {state.first} on: {numbers}"
             )
         self._blobs = [(part, await self._read_blob(part)) for part in state.parts]
-        contents = await self._session.read_all([tree.entry(shard, n) for n in numbers])
+        contents = await self._session.read_all([paths.entry(shard, n) for n in numbers])
         self._entries = []
         for number, content in zip(numbers, contents, strict=True):
             if content is None:
-                raise MalformedError(f"{tree.entry(shard, number)} was removed while it was read")
+                raise MalformedError(f"{paths.entry(shard, number)} was removed while it was read")
             self._entries.append(await self._decode_entry(number, content.data))
         self._next = state.first + len(numbers)
         return [blob for _, blob in self._blobs] + [entry.batch for entry in self._entries]
 
     async def _decode_entry(self, number: int, content: bytes) -> LogEntry:
-        path = self._tree.entry(self.shard, number)
+        path = self._paths.entry(self.shard, number)
         body = content[_HEADER.size :]
         if len(content) < _HEADER.size or _HEADER.unpack_from(content)[1] != crc32c(body):
             raise MalformedError(f"{path} does not match its checksum")
@@ -134,7 +134,7 @@ class SharedLog:
         return joined
 
     def _chunk_paths(self, part: ChunkedBlob) -> list[str]:
-        return [self._tree.chunk(self.shard, part.version, index) for index in range(part.chunks)]
+        return [self._paths.chunk(self.shard, part.version, index) for index in range(part.chunks)]
 
     # Appending. `WriteBatcher` puts the entries of many logs into one transaction.
 
@@ -160,7 +160,7 @@ class SharedLog:
         if entry.blob is not None:
             kind, body = _CHUNKED, encode(entry.blob)
         content = _HEADER.pack(kind, crc32c(body)) + body
-        return Create(self._tree.entry(self.shard, entry.number), content)
+        return Create(self._paths.entry(self.shard, entry.number), content)
 
     def on_written(self, entry: LogEntry) -> None:
         """Note that the entry is durable."""
@@ -248,7 +248,7 @@ class SharedLog:
         del self._entries[: len(entries)]
         gone = [entry.blob for entry in entries if entry.blob is not None]
         gone += [part for part, _ in parts] if is_whole else []
-        removals = [Delete(self._tree.entry(self.shard, entry.number)) for entry in entries]
+        removals = [Delete(self._paths.entry(self.shard, entry.number)) for entry in entries]
         removals += [Delete(chunk) for part in gone for chunk in self._chunk_paths(part)]
         await self._remove(removals)
 
@@ -260,7 +260,7 @@ class SharedLog:
         A request that seems lost may arrive after later merges and must not undo them. So it is
         bound to one version of the node.
         """
-        path = self._tree.state(self.shard)
+        path = self._paths.state(self.shard)
         state = encode(StateDoc(first=first, parts=tuple(parts)))
 
         async def is_swung() -> bool:
@@ -289,19 +289,19 @@ class SharedLog:
     async def remove_orphans(self) -> None:
         """Remove data that former owners left: chunks without a reference, and merged entries."""
         names = await retry_read(
-            self._session, lambda: self._session.children(self._tree.chunks(self.shard))
+            self._session, lambda: self._session.children(self._paths.chunks(self.shard))
         )
         entries = await retry_read(
-            self._session, lambda: self._session.children(self._tree.log(self.shard))
+            self._session, lambda: self._session.children(self._paths.log(self.shard))
         )
         mine = f"{self.epoch}-"
         live = [part for part, _ in self._blobs] + [e.blob for e in self._entries if e.blob]
         used = {path for part in live for path in self._chunk_paths(part)}
-        parent = self._tree.chunks(self.shard)
+        parent = self._paths.chunks(self.shard)
         paths = [f"{parent}/{name}" for name in names if not name.startswith(mine)]
         left = [Delete(path) for path in paths if path not in used]
         first = self._entries[0].number if self._entries else self._next
-        log = self._tree.log(self.shard)
+        log = self._paths.log(self.shard)
         left += [Delete(f"{log}/{name}") for name in entries if parse_number(log, name) < first]
         for begin in range(0, len(left), _REMOVALS_PER_TRANSACTION):
             await self._session.transact(

@@ -51,12 +51,12 @@ _CONFLICTS: Final = (RefusalReason.VERSION, RefusalReason.EXISTS, RefusalReason.
 class SharedTopics:
     """The topics as of the last change that was read; ``version`` is the number of changes."""
 
-    def __init__(self, session: Session, tree: ZkPaths, broker_id: int) -> None:
+    def __init__(self, session: Session, paths: ZkPaths, broker_id: int) -> None:
         self.topics: dict[str, TopicDoc] = {}
         self.version = -1
         self._recent = TopicsDoc()
         self._session = session
-        self._tree = tree
+        self._paths = paths
         self._broker_id = broker_id
 
     # Reading.
@@ -72,25 +72,25 @@ class SharedTopics:
             InDoubtError: The connection was lost.
             SessionEndedError: The session ended.
         """
-        tree, session = self._tree, self._session
-        node = await session.read(tree.topics, changed)
+        paths, session = self._paths, self._session
+        node = await session.read(paths.topics, changed)
         if node is None:
             raise ForeignDataError(
-                f"{tree.topics} is missing in ZooKeeper; restore it, or use another path"
+                f"{paths.topics} is missing in ZooKeeper; restore it, or use another path"
             )
         if node.version <= self.version:
             return
-        doc = decode(tree.topics, node.data, TopicsDoc)
+        doc = decode(paths.topics, node.data, TopicsDoc)
         missed = node.version - self.version
         if self.version >= 0 and missed <= len(doc.recent):
             names = sorted(set(doc.recent[-missed:]))
         else:
-            names = sorted({*self.topics, *await session.children(tree.topics)})
-        paths = [tree.topic(name) for name in names]
-        nodes = await session.read_all(paths)
+            names = sorted({*self.topics, *await session.children(paths.topics)})
+        node_paths = [paths.topic(name) for name in names]
+        nodes = await session.read_all(node_paths)
         if node.version <= self.version:
             return  # a concurrent refresh has read this version or a newer one
-        for name, path, found in zip(names, paths, nodes, strict=True):
+        for name, path, found in zip(names, node_paths, nodes, strict=True):
             if found is None:
                 self.topics.pop(name, None)
             else:
@@ -145,7 +145,7 @@ class SharedTopics:
             topic = decide(self.topics)
             if topic is None:
                 return False
-            path = self._tree.topic(name)
+            path = self._paths.topic(name)
             content = encode(topic)
             operation: Operation = SetData(path, content)
             if is_buried:
@@ -171,11 +171,12 @@ class SharedTopics:
             if topic is None:
                 return False
             holders = sorted(set(topic.brokers))
-            stones = [self._tree.tombstone(topic.id, broker) for broker in holders]
+            stones = [self._paths.tombstone(topic.id, broker) for broker in holders]
             content = encode(TombstoneDoc(name=name, version=self.version + 1))
-            operations: list[Operation] = [Delete(self._tree.topic(name))]
+            operations: list[Operation] = [Delete(self._paths.topic(name))]
             operations += [
-                Create(stone, content) for stone in (*stones, self._tree.groups_tombstone(topic.id))
+                Create(stone, content)
+                for stone in (*stones, self._paths.groups_tombstone(topic.id))
             ]
             if await self._try_change(name, None, operations, nonce):
                 return True
@@ -189,7 +190,7 @@ class SharedTopics:
         self, name: str, topic: TopicDoc | None, operations: Sequence[Operation], nonce: str
     ) -> bool:
         """Try a change of the known version; if that is outdated, refresh and return False."""
-        path, version = self._tree.topics, self.version
+        path, version = self._paths.topics, self.version
         recent = TopicsDoc(
             recent=(*self._recent.recent, name)[-_RECENT_MAX:],
             nonces=(*self._recent.nonces, nonce)[-_RECENT_MAX:],
@@ -224,13 +225,13 @@ class SharedTopics:
             ForeignDataError: A node was not written by Partage.
             SessionEndedError: The session ended.
         """
-        parent, mine = self._tree.tombstones, f".{self._broker_id}"
+        parent, mine = self._paths.tombstones, f".{self._broker_id}"
         names = await retry_read(self._session, lambda: self._session.children(parent))
         return [parse_topic_id(parent, name) for name in names if name.endswith(mine)]
 
     async def remove_tombstone(self, topic_id: str) -> None:
         """Remove this broker's tombstone of a topic, after it removed its partitions."""
-        path = self._tree.tombstone(topic_id, self._broker_id)
+        path = self._paths.tombstone(topic_id, self._broker_id)
         try:
             await self._session.transact([Delete(path)])
         except InDoubtError:
@@ -249,7 +250,7 @@ class SharedTopics:
             ForeignDataError: A node was not written by Partage.
             SessionEndedError: The session ended.
         """
-        found = await groups_tombstones(self._session, self._tree)
+        found = await groups_tombstones(self._session, self._paths)
         return {topic_id: grave.name for topic_id, grave in found.items()}
 
     async def reserved_names(self) -> set[str]:
@@ -261,7 +262,7 @@ class SharedTopics:
 
         Raises as `topic_tombstones.remove_obsolete`.
         """
-        return await remove_obsolete(self._session, self._tree)
+        return await remove_obsolete(self._session, self._paths)
 
     # Progress of brokers.
 
@@ -271,7 +272,7 @@ class SharedTopics:
         Returns:
             True if it was published; otherwise the caller must retry.
         """
-        path, content = self._tree.applied_by(self._broker_id), encode(applied)
+        path, content = self._paths.applied_by(self._broker_id), encode(applied)
         node = await retry_read(self._session, lambda: self._session.read(path))
         mine = node is not None and node.session == self._session.session_id
         operations: list[Operation] = [SetData(path, content)]
@@ -287,9 +288,9 @@ class SharedTopics:
 
     async def is_applied_by(self, brokers: Sequence[int], version: int) -> bool:
         """True if all of these brokers have applied the topic changes up to ``version``."""
-        paths = [self._tree.applied_by(broker) for broker in brokers]
-        nodes = await self._session.read_all(paths)
+        node_paths = [self._paths.applied_by(broker) for broker in brokers]
+        nodes = await self._session.read_all(node_paths)
         return all(
             node is not None and decode(path, node.data, AppliedDoc).value >= version
-            for path, node in zip(paths, nodes, strict=True)
+            for path, node in zip(node_paths, nodes, strict=True)
         )

@@ -41,25 +41,25 @@ class TopicNameReservedError(Exception):
     """The name belongs to a deleted topic for which groups may still hold offsets; retry later."""
 
 
-async def groups_tombstones(session: Session, tree: ZkPaths) -> Mapping[str, TombstoneDoc]:
+async def groups_tombstones(session: Session, paths: ZkPaths) -> Mapping[str, TombstoneDoc]:
     """Return the deleted topics for which groups may hold offsets, by topic id.
 
     Raises:
         ForeignDataError: A node was not written by Partage.
         SessionEndedError: The session ended.
     """
-    names = await retry_read(session, lambda: session.children(tree.tombstones))
-    ids = [parse_topic_id(tree.tombstones, name) for name in names if name.endswith(GROUPS_SUFFIX)]
-    paths = [tree.groups_tombstone(topic_id) for topic_id in ids]
-    nodes = await retry_read(session, lambda: session.read_all(paths)) if paths else []
+    names = await retry_read(session, lambda: session.children(paths.tombstones))
+    ids = [parse_topic_id(paths.tombstones, name) for name in names if name.endswith(GROUPS_SUFFIX)]
+    node_paths = [paths.groups_tombstone(topic_id) for topic_id in ids]
+    nodes = await retry_read(session, lambda: session.read_all(node_paths)) if node_paths else []
     return {
         topic_id: decode(path, node.data, TombstoneDoc)
-        for topic_id, path, node in zip(ids, paths, nodes, strict=True)
+        for topic_id, path, node in zip(ids, node_paths, nodes, strict=True)
         if node is not None
     }
 
 
-async def remove_obsolete(session: Session, tree: ZkPaths) -> set[str]:
+async def remove_obsolete(session: Session, paths: ZkPaths) -> set[str]:
     """Remove the tombstones of topics for which no shard can hold an offset.
 
     Returns:
@@ -70,20 +70,20 @@ async def remove_obsolete(session: Session, tree: ZkPaths) -> set[str]:
         RefusedError: ZooKeeper refused the removal.
         SessionEndedError: The session ended.
     """
-    left = dict(await groups_tombstones(session, tree))
+    left = dict(await groups_tombstones(session, paths))
     if not left:
         return set()
     # The order of these reads matters. A broker that registers after the list of live brokers was
     # read applies the deletions before it takes shards. If a published epoch is outdated, the
     # shard's new owner has applied them.
-    up = await _child_numbers(session, tree.brokers)
-    told = await _applied_docs(session, tree, up)
-    epochs = await _epochs(session, tree)
+    up = await _child_numbers(session, paths.brokers)
+    applied_docs = await _applied_docs(session, paths, up)
+    epochs = await _epochs(session, paths)
     for topic_id, grave in list(left.items()):
-        if _is_obsolete(grave.version, up, told, epochs):
+        if _is_obsolete(grave.version, up, applied_docs, epochs):
             # if the node still exists, the next call removes it
             with contextlib.suppress(InDoubtError):
-                await _remove(session, tree.groups_tombstone(topic_id))
+                await _remove(session, paths.groups_tombstone(topic_id))
                 del left[topic_id]
     return {grave.name for grave in left.values()}
 
@@ -91,10 +91,10 @@ async def remove_obsolete(session: Session, tree: ZkPaths) -> set[str]:
 def _is_obsolete(
     version: int,
     up: Collection[int],
-    told: Mapping[int, AppliedDoc],
+    applied_docs: Mapping[int, AppliedDoc],
     epochs: Mapping[int, int | None],
 ) -> bool:
-    words = {broker: word for broker, word in told.items() if word.forgot >= version}
+    words = {broker: word for broker, word in applied_docs.items() if word.forgot >= version}
     return words.keys() >= set(up) and all(
         epoch == 0 or any(word.shards.get(shard) == epoch for word in words.values())
         for shard, epoch in epochs.items()
@@ -107,26 +107,26 @@ async def _child_numbers(session: Session, parent: str) -> list[int]:
 
 
 async def _applied_docs(
-    session: Session, tree: ZkPaths, up: Collection[int]
+    session: Session, paths: ZkPaths, up: Collection[int]
 ) -> dict[int, AppliedDoc]:
-    brokers = sorted({*up, *await _child_numbers(session, tree.applied)})
-    paths = [tree.applied_by(broker) for broker in brokers]
-    nodes = await retry_read(session, lambda: session.read_all(paths))
+    brokers = sorted({*up, *await _child_numbers(session, paths.applied)})
+    node_paths = [paths.applied_by(broker) for broker in brokers]
+    nodes = await retry_read(session, lambda: session.read_all(node_paths))
     return {
         broker: decode(path, node.data, AppliedDoc)
-        for broker, path, node in zip(brokers, paths, nodes, strict=True)
+        for broker, path, node in zip(brokers, node_paths, nodes, strict=True)
         if node is not None
     }
 
 
-async def _epochs(session: Session, tree: ZkPaths) -> dict[int, int | None]:
+async def _epochs(session: Session, paths: ZkPaths) -> dict[int, int | None]:
     """Return the epoch of each shard; 0 if the shard never had an owner."""
-    shards = await _child_numbers(session, tree.shards)
-    paths = [tree.shard(shard) for shard in shards]
-    nodes = await retry_read(session, lambda: session.read_all(paths))
+    shards = await _child_numbers(session, paths.shards)
+    node_paths = [paths.shard(shard) for shard in shards]
+    nodes = await retry_read(session, lambda: session.read_all(node_paths))
     return {
         shard: None if node is None else decode(path, node.data, ShardDoc).epoch
-        for shard, path, node in zip(shards, paths, nodes, strict=True)
+        for shard, path, node in zip(shards, node_paths, nodes, strict=True)
     }
 
 

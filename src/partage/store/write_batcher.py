@@ -79,18 +79,18 @@ class WriteBatcher:
             SessionEndedError: The session ended; the remaining callbacks are not called.
         """
         while self._pending:
-            gathered = await self._next_batch()
-            if gathered:
-                await self._write(gathered)
+            batch = await self._next_batch()
+            if batch:
+                await self._write(batch)
 
     async def _next_batch(self) -> list[_PendingWrite]:
         """Remove and return the next entries that fit into one transaction, in order."""
-        gathered: list[_PendingWrite] = []
+        batch: list[_PendingWrite] = []
         size = 0
-        while self._pending and len(gathered) < _ENTRIES_MAX:
+        while self._pending and len(batch) < _ENTRIES_MAX:
             one = self._pending[0]
             if len(one.entry.batch) >= CHUNK_BYTES and one.entry.blob is None:
-                if gathered:
+                if batch:
                     break  # write the entries before it first; its chunks may take some time
                 try:
                     one.entry = await one.log.write_chunks(one.entry)
@@ -100,46 +100,46 @@ class WriteBatcher:
             size += (
                 _OPERATION_BYTES + _size(one.log.create_operation(one.entry)) + _size(one.log.fence)
             )
-            if gathered and size > TRANSACTION_BYTES_MAX:
+            if batch and size > TRANSACTION_BYTES_MAX:
                 break
-            gathered.append(self._pending.popleft())
-        return gathered
+            batch.append(self._pending.popleft())
+        return batch
 
-    async def _write(self, gathered: list[_PendingWrite]) -> None:
+    async def _write(self, batch: list[_PendingWrite]) -> None:
         """Write entries in one transaction, and retry until its result is known."""
-        while gathered:
-            logs = list(dict.fromkeys(one.log for one in gathered))
+        while batch:
+            logs = list(dict.fromkeys(one.log for one in batch))
             operations = [log.fence for log in logs]
-            creations = [one.log.create_operation(one.entry) for one in gathered]
+            creations = [one.log.create_operation(one.entry) for one in batch]
             try:
                 await self._session.transact([*operations, *creations])
             except InDoubtError:
-                for one in gathered:
+                for one in batch:
                     one.is_in_doubt = True
                 await self._session.wait_connected()
             except RefusedError as refused:
-                gathered = self._retry_after_refusal(gathered, logs, refused)
+                batch = self._retry_after_refusal(batch, logs, refused)
             else:
-                for one in gathered:
+                for one in batch:
                     self._complete(one)
                 return
 
     def _retry_after_refusal(
-        self, gathered: list[_PendingWrite], logs: list[SharedLog], refused: RefusedError
+        self, batch: list[_PendingWrite], logs: list[SharedLog], refused: RefusedError
     ) -> list[_PendingWrite]:
         """Handle a refused transaction and return the entries to retry."""
         if refused.position < len(logs):
             log = logs[refused.position]
-            self._fail(log, _reason(refused, at_fence=True), also=gathered)
-            return [one for one in gathered if one.log is not log]
-        culprit = gathered[refused.position - len(logs)]
+            self._fail(log, _reason(refused, at_fence=True), also=batch)
+            return [one for one in batch if one.log is not log]
+        culprit = batch[refused.position - len(logs)]
         if refused.reason is RefusalReason.EXISTS and culprit.is_in_doubt:
             # The fence was checked first, so an earlier attempt wrote this entry and all others.
-            for one in gathered:
+            for one in batch:
                 self._complete(one)
             return []
-        self._fail(culprit.log, _reason(refused, at_fence=False), also=gathered)
-        return [one for one in gathered if one.log is not culprit.log]
+        self._fail(culprit.log, _reason(refused, at_fence=False), also=batch)
+        return [one for one in batch if one.log is not culprit.log]
 
     @staticmethod
     def _complete(one: _PendingWrite) -> None:

@@ -166,9 +166,9 @@ class TopicReconciler:
 
     def _report_stray(self, local_topic: LocalTopic, *, is_first: bool) -> None:
         story = (
-            f"topic {local_topic.name} is on this broker's disk, but the cluster neither has it nor "
-            "has deleted it. ZooKeeper may have been restored from an old backup: restore a newer one, "
-            "or start the broker with an empty --data-dir"
+            f"topic {local_topic.name} is on this broker's disk, but the cluster neither has it "
+            "nor has deleted it. ZooKeeper may have been restored from an old backup: restore a "
+            "newer one, or start the broker with an empty --data-dir"
         )
         if is_first:
             raise ForeignDataError(story)

@@ -45,9 +45,9 @@ def member(servers, metadata, group_id="crew", protocol_type="crew", **options):
 
 async def standing_of(a_member, fits):
     """Return the first assignment whose state satisfies ``fits``."""
-    async for standing in a_member.assignments():
-        if fits(standing.state):
-            return standing
+    async for assignment in a_member.assignments():
+        if fits(assignment.state):
+            return assignment
     raise AssertionError("standings go on for ever")
 
 
@@ -59,13 +59,13 @@ class Told(MembershipListener):
     def __init__(self):
         self.calls = []
 
-    async def on_rejoining(self, standing):
+    async def on_rejoining(self, assignment):
         self.calls.append("rejoining")
 
-    def on_assigned(self, standing):
-        self.calls.append(f"assigned {standing.state}")
+    def on_assigned(self, assignment):
+        self.calls.append(f"assigned {assignment.state}")
 
-    async def on_leaving(self, standing):
+    async def on_leaving(self, assignment):
         self.calls.append("leaving")
 
     def on_lost(self, reason):
@@ -151,7 +151,7 @@ def test_listener_is_called_in_order(servers):
 
 def test_listener_exception_is_logged(servers, caplog):
     class Broken(MembershipListener):
-        def on_assigned(self, standing):
+        def on_assigned(self, assignment):
             raise LookupError("mine")
 
     async def main():
@@ -193,7 +193,7 @@ def test_last_unread_failure_is_raised(servers):
         came = asyncio.Event()
 
         class Here(MembershipListener):
-            def on_assigned(self, standing):
+            def on_assigned(self, assignment):
                 came.set()
 
         async with member(servers, 1, assign=assign, listener=Here()) as one:
@@ -245,11 +245,11 @@ def test_assign_failure_without_coordinator_support(servers, metadata, said):
                     await other.assignment()
                 is_mended.append(True)
                 leader.rejoin("mended")
-                standing = None
-                while standing is None:
+                assignment = None
+                while assignment is None:
                     with contextlib.suppress(AssignmentFailedError):
-                        standing = await other.assignment()
-                assert standing.state == ("here" if metadata == 1 else b'"here"')
+                        assignment = await other.assignment()
+                assert assignment.state == ("here" if metadata == 1 else b'"here"')
 
     run(main())
     given = {call for call in told.calls if call.startswith("assigned")}
@@ -329,7 +329,7 @@ def test_close_in_listener_raises(servers):
     refused = []
 
     class Closing(MembershipListener):
-        async def on_assigned(self, standing):
+        async def on_assigned(self, assignment):
             try:
                 await members[0].close()
             except RuntimeError as error:

@@ -47,7 +47,7 @@ def test_close_in_listener_raises(servers):
     refused = []
 
     class Closing(MembershipListener):
-        def on_assigned(self, standing):
+        def on_assigned(self, assignment):
             try:
                 made.wait(30)
                 members[0].close()
@@ -82,7 +82,7 @@ def single_interrupt():
 
 def test_interrupt_during_close_stops_thread(servers, single_interrupt):
     class Interrupting(MembershipListener):
-        async def on_leaving(self, standing):
+        async def on_leaving(self, assignment):
             # A signal just before the main thread blocks does not wake it: send more of them
             while True:
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

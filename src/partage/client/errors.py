@@ -128,11 +128,11 @@ class BrokerResponseError(ClientError):
 class UnknownTopicError(ClientError):
     """The topic does not exist. ``suggestion`` is a topic with a similar name, or None."""
 
-    def __init__(self, topic: str, nearest: str | None = None) -> None:
-        hint = f"; did you mean {nearest!r}?" if nearest else ""
+    def __init__(self, topic: str, suggestion: str | None = None) -> None:
+        hint = f"; did you mean {suggestion!r}?" if suggestion else ""
         super().__init__(f"there is no topic {topic!r}{hint}")
         self.topic = topic
-        self.suggestion = nearest
+        self.suggestion = suggestion
 
 
 class UnknownPartitionError(ClientError):

@@ -96,7 +96,7 @@ class Membership:
         core = Core(self.settings)
         self._core = core
         self._leased = LeaseTracker(core, self.settings)
-        self._meeting = MembershipProtocol(
+        self._protocol = MembershipProtocol(
             core,
             MetadataCodec(is_raw=isinstance(metadata, bytes)),
             protocol,
@@ -118,11 +118,11 @@ class Membership:
             self._leased,
             self.settings,
             coordinator,
-            self._meeting.perform,
-            self._meeting.on_event_handled,
-            self._meeting.on_lookup_error,
+            self._protocol.perform,
+            self._protocol.on_event_handled,
+            self._protocol.on_lookup_error,
         )
-        self._meeting.attach(self._driver)
+        self._protocol.attach(self._driver)
         self._driver.handle(StartRequested(at_ms=now_ms()))
 
     async def close(self, timeout_ms: float = 30_000) -> None:
@@ -134,7 +134,7 @@ class Membership:
         Raises:
             RuntimeError: A listener awaits it, which would be a deadlock.
         """
-        if self._meeting.is_called_from_listener:
+        if self._protocol.is_called_from_listener:
             raise RuntimeError("close() waits for the listener, so a listener must not await it")
         driver, self._driver = self._driver, None
         self._is_closed = True
@@ -143,18 +143,18 @@ class Membership:
             return
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                if not self._meeting.has_left:
+                if not self._protocol.has_left:
                     driver.handle(
                         LeaveRequested(at_ms=now_ms(), reason="the membership was closed")
                     )
-                    await self._meeting.wait_left()
-                await self._meeting.wait_listener_idle()
+                    await self._protocol.wait_left()
+                await self._protocol.wait_listener_idle()
         except TimeoutError:
             pass  # The coordinator removes the member after the session timeout
         finally:
             driver.close()
             self._cluster.close()
-            self._meeting.wake()
+            self._protocol.wake()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -173,7 +173,7 @@ class Membership:
     @property
     def current_assignment(self) -> MemberAssignment | None:
         """Assignment of this generation; during a rebalance the last one, None if there is none."""
-        return self._meeting.assignment
+        return self._protocol.assignment
 
     @property
     def member_id(self) -> str:
@@ -193,7 +193,7 @@ class Membership:
     @property
     def metadata(self) -> Any:
         """Data about this member that the leader gets at the next join."""
-        return self._meeting.metadata
+        return self._protocol.metadata
 
     async def assignment(self, after: int = -1) -> MemberAssignment:
         """Wait for an assignment in a generation later than ``after``.
@@ -208,25 +208,25 @@ class Membership:
         """
         while True:
             self._check()
-            self._meeting.raise_errors()
-            found = self._meeting.assignment
+            self._protocol.raise_errors()
+            found = self._protocol.assignment
             if found is not None and found.generation > after:
                 return found
-            await self._meeting.wait_changed()
+            await self._protocol.wait_changed()
 
     async def assignments(self) -> AsyncIterator[MemberAssignment]:
         """Yield each new assignment, without end. Some may be skipped if several arrive at once."""
         last = -1
         while True:
-            standing = await self.assignment(after=last)
-            last = standing.generation
-            yield standing
+            assignment = await self.assignment(after=last)
+            last = assignment.generation
+            yield assignment
 
     # Requests
 
     def update(self, metadata: Any, *, rejoins: bool = True) -> None:
         """Replace the metadata of this member; sent now (``rejoins``) or at the next join."""
-        self._meeting.set_metadata(metadata)
+        self._protocol.set_metadata(metadata)
         if rejoins:
             self.rejoin("the member's metadata has changed")
 

@@ -241,18 +241,18 @@ class LeaderElection:
         candidate = Candidate(self._stands, self._priority, token, self._identity)
         return msgspec.to_builtins(candidate)
 
-    async def on_assigned(self, standing: MemberAssignment) -> None:
+    async def on_assigned(self, assignment: MemberAssignment) -> None:
         """Handle a new generation."""
-        result = msgspec.convert(standing.state, ElectionResult)
-        is_ours = result.member_id == standing.member_id
+        result = msgspec.convert(assignment.state, ElectionResult)
+        is_ours = result.member_id == assignment.member_id
         if self._term is not None and not (is_ours and result.token == self._term.token):
             await self._end(self._term)
         self._leader = None
         if result.member_id is not None and result.token is not None:
             self._leader = Leader(result.member_id, result.token, result.identity)
         if is_ours and self._term is None:
-            if result.token == standing.generation and self._stands:
-                await self._begin(standing.generation)
+            if result.token == assignment.generation and self._stands:
+                await self._begin(assignment.generation)
             else:  # Our term has ended in the meantime: a new term needs a new token.
                 self._update()
         self._notify_changed()
@@ -326,10 +326,10 @@ class _Listener(MembershipListener):
     def __init__(self, election: LeaderElection) -> None:
         self._election = election
 
-    async def on_assigned(self, standing: MemberAssignment) -> None:
-        await self._election.on_assigned(standing)
+    async def on_assigned(self, assignment: MemberAssignment) -> None:
+        await self._election.on_assigned(assignment)
 
-    async def on_leaving(self, standing: MemberAssignment) -> None:
+    async def on_leaving(self, assignment: MemberAssignment) -> None:
         await self._election._end(self._election._term)
 
     async def on_lost(self, reason: str) -> None:

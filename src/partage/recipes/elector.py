@@ -33,25 +33,27 @@ class ElectionResult(msgspec.Struct, frozen=True):
     identity: Any = None
 
 
-def elect(meeting: GenerationMembers) -> dict[str, Any]:
+def elect(generation_members: GenerationMembers) -> dict[str, Any]:
     """Return the result of the election for each member.
 
     The active member stays active when members join or leave. Otherwise the highest priority wins,
     and among equal priorities the lowest member id. The token of a new term is the generation,
     which is higher than the token of every earlier term.
     """
-    candidates = [(_candidate(peer.metadata), peer.member_id) for peer in meeting.members]
+    candidates = [
+        (_candidate(peer.metadata), peer.member_id) for peer in generation_members.members
+    ]
     active = [each for each in candidates if each[0].token is not None]
-    standing = [each for each in candidates if each[0].stands]
+    eligible = [each for each in candidates if each[0].stands]
     result = ElectionResult(None, None)
     if active:
         chosen, member_id = max(active, key=lambda each: each[0].token or 0)
         result = ElectionResult(member_id, chosen.token, chosen.identity)
-    elif standing:
-        chosen, member_id = min(standing, key=lambda each: (-each[0].priority, each[1]))
-        result = ElectionResult(member_id, meeting.generation, chosen.identity)
-    told = msgspec.to_builtins(result)
-    return {peer.member_id: told for peer in meeting.members}
+    elif eligible:
+        chosen, member_id = min(eligible, key=lambda each: (-each[0].priority, each[1]))
+        result = ElectionResult(member_id, generation_members.generation, chosen.identity)
+    state = msgspec.to_builtins(result)
+    return {peer.member_id: state for peer in generation_members.members}
 
 
 def _candidate(metadata: Any) -> Candidate:

@@ -26,10 +26,10 @@ async def wait_lease_valid(membership: Membership, margin_ms: int) -> bool:
 
     Return False if the assignment ended, or if the group is rebalancing and waits for this member.
     """
-    standing, every_ms = membership.current_assignment, membership.settings.heartbeat_interval_ms
+    assignment, every_ms = membership.current_assignment, membership.settings.heartbeat_interval_ms
     until_ms = now_ms() + 2 * every_ms
     while remaining_lease_ms(membership, margin_ms) <= 0:
-        if membership.current_assignment is not standing or now_ms() >= until_ms:
+        if membership.current_assignment is not assignment or now_ms() >= until_ms:
             return False
         await asyncio.sleep(every_ms / 4000)
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -20,6 +20,7 @@ from partage.client.group.membership_protocol import (
     MembershipListener,
 )
 from partage.client.membership import Membership
+from partage.recipes.connectors import Connector, connector_name, split_units
 from partage.recipes.lease_guard import (
     cancel_and_wait,
     remaining_lease_ms,
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 PROTOCOL_TYPE: Final = "partage-pool"
 
 Work = Callable[[str], Awaitable[object]]
-Units = Iterable[str] | Callable[[], Iterable[str]]
+Units = Iterable[str | Connector] | Callable[[], Iterable[str | Connector]]
 
 
 class _WorkerMetadata(msgspec.Struct, frozen=True):
@@ -52,6 +53,7 @@ class _WorkerState(msgspec.Struct, frozen=True):
     moving: list[str]
     view: PoolSnapshot
     again_ms: int | None
+    configs: dict[str, dict[str, str]] = {}  # of the connectors whose units it has
 
 
 class WorkerPool:
@@ -65,8 +67,8 @@ class WorkerPool:
             ...
 
     Args:
-        units: The names of all units, or a function that returns them. The leader's units count;
-            `refresh` requests them again.
+        units: The names of all units and the connectors, or a function that returns them. The
+            leader's units count; `refresh` requests them again.
         work: A coroutine function that takes the name of a unit.
         name: Identifies the worker after a restart, so that it gets its units back.
         rebalance_delay_ms: Time for which the units of a lost worker wait for its return, as Kafka
@@ -76,7 +78,8 @@ class WorkerPool:
 
     Raises:
         ValueError: ``units`` is a single string, ``name`` is empty, ``rebalance_delay_ms`` is
-            negative, or ``stop_ms`` leaves no time in a session to work.
+            negative, or ``stop_ms`` leaves no time in a session to work. Two connectors have one
+            name, or a unit has the name of a connector.
         TypeError: A unit or ``name`` is not a string. If a function returns such units, the members
             get `AssignmentFailedError` instead.
         TypeError, ClientError: As `Membership`.
@@ -111,6 +114,7 @@ class WorkerPool:
         self._name = name
         self._delay_ms = rebalance_delay_ms
         self._running: dict[str, asyncio.Task[object]] = {}
+        self._configs: Mapping[str, Mapping[str, str]] = {}
         self._view = PoolSnapshot()
         self._seen_ms = 0  # the time of the last snapshot
         self._rejoin_task: asyncio.Task[None] | None = None
@@ -135,6 +139,14 @@ class WorkerPool:
     def units(self) -> frozenset[str]:
         """The units of this worker."""
         return frozenset(self._running)
+
+    def config_of(self, unit: str) -> Mapping[str, str]:
+        """Return the configuration of the connector that a unit of this worker belongs to.
+
+        It is empty for a unit without a connector. If it changes, the units of the connector stop
+        and start again.
+        """
+        return self._configs.get(connector_name(unit), {})
 
     def is_active(self, unit: str) -> bool:
         """True if a unit certainly belongs to this worker, by the clock.
@@ -174,19 +186,31 @@ class WorkerPool:
 
     # Leader.
 
-    def _assign(self, meeting: GenerationMembers) -> dict[str, Any]:
+    def _assign(self, generation_members: GenerationMembers) -> dict[str, Any]:
         """Assign the units to the workers; this runs in a thread."""
         workers = []
-        for peer in meeting.members:
+        for peer in generation_members.members:
             said = msgspec.convert(peer.metadata, _WorkerMetadata)
             workers.append(PoolWorker(peer.member_id, said.name, frozenset(said.owned), said.view))
+        units, connectors = split_units(self._units())
         plan = assign_units(
-            _validate_units(self._units()), workers, self._delay_ms, meeting.generation
+            units, workers, self._delay_ms, generation_members.generation, connectors
         )
         moving = sorted(plan.moving)
+        configs = {each.name: dict(each.config) for each in connectors}
         return {
             member_id: msgspec.to_builtins(
-                _WorkerState(list(its), moving, plan.view, plan.again_ms)
+                _WorkerState(
+                    list(its),
+                    moving,
+                    plan.view,
+                    plan.again_ms,
+                    {
+                        name: configs[name]
+                        for name in sorted({connector_name(unit) for unit in its})
+                        if name in configs
+                    },
+                )
             )
             for member_id, its in plan.units.items()
         }
@@ -204,21 +228,31 @@ class WorkerPool:
         """Update the metadata before a join; running work continues."""
         self._membership.update(self._metadata(), rejoins=False)
 
-    async def on_assigned(self, standing: MemberAssignment) -> None:
+    async def on_assigned(self, assignment: MemberAssignment) -> None:
         """Handle a new generation: stop the units that moved away and start the new ones."""
-        its = msgspec.convert(standing.state, _WorkerState)
+        its = msgspec.convert(assignment.state, _WorkerState)
         self._view, self._seen_ms = its.view, now_ms()
         gone = self.units.difference(its.units)
         await self._stop(gone)
+        await self._stop(self._changed_units(its.configs))
+        self._configs = its.configs
         if not gone.isdisjoint(its.moving):
             self._rejoin("units were stopped by this worker and can start on another")
         await cancel_and_wait(self._rejoin_task)
-        if its.again_ms is not None and standing.is_leader:
+        if its.again_ms is not None and assignment.is_leader:
             self._rejoin_task = asyncio.create_task(self._rejoin_after(its.again_ms))
         if await wait_lease_valid(self._membership, self._margin_ms):
             self._begin(self._running.keys() ^ its.units)
         else:
             self._rejoin("the worker has no valid lease for its units")
+
+    def _changed_units(self, configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """Return the running units whose connector has another configuration."""
+        return [
+            unit
+            for unit in self._running
+            if configs.get(connector_name(unit), {}) != self.config_of(unit)
+        ]
 
     def _begin(self, units: Iterable[str]) -> None:
         for unit in sorted(units):
@@ -263,33 +297,22 @@ class _Listener(MembershipListener):
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
 
-    def on_rejoining(self, standing: MemberAssignment | None) -> None:
+    def on_rejoining(self, assignment: MemberAssignment | None) -> None:
         self._pool.update_metadata()
 
-    async def on_assigned(self, standing: MemberAssignment) -> None:
-        await self._pool.on_assigned(standing)
+    async def on_assigned(self, assignment: MemberAssignment) -> None:
+        await self._pool.on_assigned(assignment)
 
-    async def on_leaving(self, standing: MemberAssignment) -> None:
+    async def on_leaving(self, assignment: MemberAssignment) -> None:
         await self._pool.stop_all()
 
     async def on_lost(self, reason: str) -> None:
         await self._pool.stop_all()
 
 
-def _constant(units: Iterable[str]) -> Callable[[], Iterable[str]]:
-    known = _validate_units(units)
-    return lambda: known
-
-
-def _validate_units(units: Iterable[str]) -> list[str]:
-    """Return the units as a list; raise if they are not strings."""
-    if isinstance(units, str):
-        raise ValueError(f"units must be a list: [{units!r}]")
-    names = list(units)
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"units must be strings, not {name!r}")
-    return names
+def _constant(units: Iterable[str | Connector]) -> Callable[[], Iterable[str | Connector]]:
+    plain, connectors = split_units(units)
+    return lambda: [*plain, *connectors]
 
 
 async def _run_work(work: Awaitable[object]) -> object:

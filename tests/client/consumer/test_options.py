@@ -32,7 +32,7 @@ def test_client_options_are_passed_on():
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
+    ("name", "suggestion"),
     [
         ("auto_offset_rest", "auto_offset_reset"),
         ("auto.offset.reset", "auto_offset_reset"),
@@ -41,12 +41,12 @@ def test_client_options_are_passed_on():
         ("qqqq", None),
     ],
 )
-def test_unknown_option_names_nearest(name, nearest):
+def test_unknown_option_names_nearest(name, suggestion):
     with pytest.raises(UnknownOptionError) as caught:
         Consumer("localhost:9092", **{name: 1})
-    hint = f"; did you mean {nearest!r}?" if nearest else ""
+    hint = f"; did you mean {suggestion!r}?" if suggestion else ""
     assert str(caught.value) == f"a consumer has no option {name!r}{hint}"
-    assert caught.value.nearest == nearest
+    assert caught.value.suggestion == suggestion
     assert isinstance(caught.value, TypeError)
 
 

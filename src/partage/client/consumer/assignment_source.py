@@ -51,9 +51,9 @@ class AssignmentSource(ABC):
 
     target: AssignmentTarget
 
-    def attach(self, holdings: AssignmentTarget) -> None:
+    def attach(self, target: AssignmentTarget) -> None:
         """Set the engine; called once, before all other methods."""
-        self.target = holdings
+        self.target = target
 
     @abstractmethod
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -13,13 +13,16 @@ class ConsumerError(ClientError):
 
 
 class UnknownOptionError(ConsumerError, TypeError):
-    """Raised for an unknown option; ``nearest`` is a known option with a similar name, or None."""
+    """Raised for an unknown option.
 
-    def __init__(self, name: str, nearest: str | None) -> None:
-        hint = f"; did you mean {nearest!r}?" if nearest else ""
+    ``suggestion`` is a known option with a similar name, or None.
+    """
+
+    def __init__(self, name: str, suggestion: str | None) -> None:
+        hint = f"; did you mean {suggestion!r}?" if suggestion else ""
         super().__init__(f"a consumer has no option {name!r}{hint}")
         self.name = name
-        self.nearest = nearest
+        self.suggestion = suggestion
 
 
 class InvalidOptionError(ConsumerError, ValueError):

@@ -76,11 +76,11 @@ class GroupAssignment(AssignmentSource):
     def __init__(
         self,
         cluster: Cluster,
-        holdings: AssignmentTarget,
+        target: AssignmentTarget,
         settings: MemberSettings,
         embedding: ConsumerProtocol,
     ) -> None:
-        self.attach(holdings)
+        self.attach(target)
         self.settings = settings
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()

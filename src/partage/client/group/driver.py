@@ -63,10 +63,10 @@ class Driver:
 
     Args:
         perform: Performs the actions that are not requests or timers.
-        settled: Called after each event, when all its actions have started.
-        troubled: Called with an error if the coordinator lookup fails in a way that is probably
-            permanent (wrong address or password), and with None once it succeeds. The lookup is
-            retried in both cases.
+        on_event_handled: Called after each event, when all its actions have started.
+        on_lookup_error: Called with an error if the coordinator lookup fails in a way that is
+            probably permanent (wrong address or password), and with None once it succeeds. The
+            lookup is retried in both cases.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class Driver:
         settings: MemberSettings,
         coordinator: CoordinatorClient,
         perform: Callable[[Action], None],
-        settled: Callable[[], None],
-        troubled: Callable[[ClientError | None], None] = lambda error: None,
+        on_event_handled: Callable[[], None],
+        on_lookup_error: Callable[[ClientError | None], None] = lambda error: None,
     ) -> None:
         self._core = core
         self._settings = settings
         self._coordinator = coordinator
         self._perform = perform
-        self._settled = settled
-        self._troubled = troubled
+        self._on_event_handled = on_event_handled
+        self._on_lookup_error = on_lookup_error
         self._loop = asyncio.get_running_loop()
         self._timers: dict[MemberTimer, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,7 +99,7 @@ class Driver:
             self._perform_action(action)
         for key, deadline_ms in outcome.timers:
             self._arm(key, deadline_ms)
-        self._settled()
+        self._on_event_handled()
 
     def close(self) -> None:
         """Stop: ignore further events and close the connection."""
@@ -166,13 +166,13 @@ class Driver:
             self._not_found(serial, None, error)
         else:
             self._link = serial
-            self._troubled(None)
+            self._on_lookup_error(None)
             self.handle(CoordinatorFound(at_ms=now_ms(), serial=serial))
 
     def _not_found(self, serial: int, code: ErrorCode | None, error: ClientError) -> None:
         log.info("coordinator lookup failed: group=%s error=%s", self._settings.group_id, error)
         if code is None and not error.is_retriable:
-            self._troubled(error)
+            self._on_lookup_error(error)
         self.handle(CoordinatorNotFound(at_ms=now_ms(), serial=serial, error=code))
 
     def _send(self, action: MemberRequest) -> None:

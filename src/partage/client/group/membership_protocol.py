@@ -74,9 +74,9 @@ class MemberAssignment(msgspec.Struct, frozen=True):
 AssignFunction = Callable[[GenerationMembers], Mapping[str, Any]]
 
 
-def broadcast_metadata(meeting: GenerationMembers) -> dict[str, Any]:
+def broadcast_metadata(generation_members: GenerationMembers) -> dict[str, Any]:
     """Assign to each member the metadata of all members, by member id."""
-    all_of_them = {member.member_id: member.metadata for member in meeting.members}
+    all_of_them = {member.member_id: member.metadata for member in generation_members.members}
     return dict.fromkeys(all_of_them, all_of_them)
 
 
@@ -86,17 +86,17 @@ class MembershipListener:
     They are called one at a time. Exceptions are logged, and the membership continues.
     """
 
-    def on_rejoining(self, standing: MemberAssignment | None) -> Awaitable[None] | None:
+    def on_rejoining(self, assignment: MemberAssignment | None) -> Awaitable[None] | None:
         """Called before a join: stop work that must not continue during a rebalance.
 
-        ``standing`` is the current assignment, None at the first join. The group waits for this
+        ``assignment`` is the current assignment, None at the first join. The group waits for this
         method, at most for ``rebalance_timeout_ms``.
         """
 
-    def on_assigned(self, standing: MemberAssignment) -> Awaitable[None] | None:
+    def on_assigned(self, assignment: MemberAssignment) -> Awaitable[None] | None:
         """Called when a generation is complete, with this member's assignment."""
 
-    def on_leaving(self, standing: MemberAssignment) -> Awaitable[None] | None:
+    def on_leaving(self, assignment: MemberAssignment) -> Awaitable[None] | None:
         """Called before the member leaves; LeaveGroup is sent afterwards."""
 
     def on_lost(self, reason: str) -> Awaitable[None] | None:
@@ -261,8 +261,8 @@ class MembershipProtocol:
     def _end_assignment(self) -> MemberAssignment | None:
         """End the current assignment and return it."""
         self._era += 1
-        standing, self.assignment = self.assignment, None
-        return standing
+        assignment, self.assignment = self.assignment, None
+        return assignment
 
     def on_lookup_error(self, error: ClientError | None) -> None:
         """Handle a probably permanent error of the coordinator lookup, or None after success."""
@@ -338,17 +338,19 @@ class MembershipProtocol:
                 self._driver.handle(AssignmentApplied(at_ms=now_ms(), serial=action.serial))
                 return
             core = self._core
-            standing = MemberAssignment(action.generation, core.member_id, core.is_leader, state)
-            self.assignment = standing
-            await self._call_listener(self._listener.on_assigned, standing)
+            assignment = MemberAssignment(action.generation, core.member_id, core.is_leader, state)
+            self.assignment = assignment
+            await self._call_listener(self._listener.on_assigned, assignment)
         self._driver.handle(AssignmentApplied(at_ms=now_ms(), serial=action.serial))
         self.wake()
 
-    async def _release(self, action: ReleaseAssignment, standing: MemberAssignment | None) -> None:
-        if action.is_lost or standing is None:
+    async def _release(
+        self, action: ReleaseAssignment, assignment: MemberAssignment | None
+    ) -> None:
+        if action.is_lost or assignment is None:
             await self._call(self._listener.on_lost, "the member left during a rebalance")
         else:
-            await self._call(self._listener.on_leaving, standing)
+            await self._call(self._listener.on_leaving, assignment)
         self._driver.handle(AssignmentReleased(at_ms=now_ms(), serial=action.serial))
 
     async def _call(self, listen: Callable[[Any], Awaitable[None] | None], what: Any) -> None:

@@ -48,23 +48,23 @@ class _Commit:
     """A commit, with the identity and the ownership at the time of its issue."""
 
     def __init__(
-        self, offsets: Offsets, seat: CommitContext, only_as: CommitIdentity | None
+        self, offsets: Offsets, context: CommitContext, only_as: CommitIdentity | None
     ) -> None:
         self.offsets = offsets
         self.only_as = only_as
-        self.identity = seat.identity
-        self.ownership_epochs = {p: seat.ownership_epochs.get(p) for p in offsets}
+        self.identity = context.identity
+        self.ownership_epochs = {p: context.ownership_epochs.get(p) for p in offsets}
         self.turn = asyncio.Event()
         self.not_owned: set[TopicPartition] = set()
         self.refused: dict[TopicPartition, int] = {}
 
     def not_owned_since_issue(
-        self, left: Iterable[TopicPartition], seat: CommitContext
+        self, left: Iterable[TopicPartition], context: CommitContext
     ) -> set[TopicPartition]:
         """Return the partitions whose ownership was interrupted since the commit was issued."""
-        if seat.identity == self.identity:
+        if context.identity == self.identity:
             return set()
-        then, now = self.ownership_epochs, seat.ownership_epochs
+        then, now = self.ownership_epochs, context.ownership_epochs
         return {p for p in left if then[p] is None or then[p] != now.get(p)}
 
     def check(self) -> None:
@@ -88,12 +88,12 @@ class OffsetCommitter:
         coordinator: CoordinatorClient,
         group_id: str,
         policy: RetryPolicy,
-        seat: CommitContext,
+        context: CommitContext,
     ) -> None:
         self._coordinator = coordinator
         self._group_id = group_id
         self._policy = policy
-        self._seat = seat
+        self._context = context
         self._order = CommitOrder()
 
     async def commit(
@@ -116,7 +116,7 @@ class OffsetCommitter:
                 partitions.
             ClientError: No coordinator answered.
         """
-        commit = _Commit(offsets, self._seat, only_as)
+        commit = _Commit(offsets, self._context, only_as)
         issued = self._order.issue(offsets, commit.turn.set)
         try:
             if after is not None:
@@ -149,10 +149,10 @@ class OffsetCommitter:
 
     def _check(self, commit: _Commit, issued: PendingCommit) -> CommitIdentity:
         """Return the identity to send with; mark partitions that were given away as failed."""
-        identity = self._seat.identity
+        identity = self._context.identity
         if identity is None or commit.only_as not in (None, identity):
-            raise CommitFailedError(self._seat.commit_refusal_reason())
-        gone = commit.not_owned_since_issue(issued.undecided, self._seat)
+            raise CommitFailedError(self._context.commit_refusal_reason())
+        gone = commit.not_owned_since_issue(issued.undecided, self._context)
         commit.not_owned |= gone
         self._order.mark_failed(issued, gone)
         return identity
@@ -185,7 +185,7 @@ class OffsetCommitter:
         fence = next((code for code in refused.values() if code in FENCED_ERRORS), None)
         if fence is not None:
             raise CommitFailedError(
-                self._seat.on_commit_fenced(identity, to_error_code(fence)), fence
+                self._context.on_commit_fenced(identity, to_error_code(fence)), fence
             )
         what = f"committing offsets of group {self._group_id!r}"
         errors = {p: BrokerResponseError(code, what) for p, code in refused.items()}

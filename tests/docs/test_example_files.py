@@ -137,6 +137,7 @@ def test_pytest_example_passes(tmp_path: Path) -> None:
     assert "3 passed" in ran.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(300)

@@ -58,6 +58,7 @@ def test_python_example_runs(text, address, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", blocks("console"))
 def test_console_example_runs(text, address, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

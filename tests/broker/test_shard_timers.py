@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 
 import pytest
@@ -111,6 +112,31 @@ def test_slow_loop_turns_still_expire_silent_members(turn_ms: int) -> None:
         for _ in range(60):
             await shard.turn(turn_ms)
         assert shard.expired == ["m"]
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("jump_s", [-86_400, 86_400])
+def test_wall_clock_jump_neither_expires_nor_prolongs_session(
+    jump_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wall clock jumps by a day when half of the session of 10 s has passed."""
+
+    async def scenario(shard: TimerFixture) -> None:
+        await shard.open(silent(m=10_000))
+        for _ in range(50):
+            await shard.turn(100, turns=4)
+        wall_ms = shard.clock.wall_ms()
+        wall_s, wall_ns = time.time, time.time_ns
+        monkeypatch.setattr(time, "time", lambda: wall_s() + jump_s)
+        monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + jump_s * 10**9)
+        assert abs(shard.clock.wall_ms() - wall_ms - jump_s * 1_000) < 10_000
+        for _ in range(40):
+            await shard.turn(100, turns=4)
+        assert shard.expired == [], "9 of 10 s have passed"
+        for _ in range(40):
+            await shard.turn(100, turns=4)
+        assert shard.expired == ["m"], "13 s have passed"
 
     run_scenario(scenario)
 

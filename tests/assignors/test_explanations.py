@@ -17,7 +17,7 @@ from .test_all_assignors import ALL, BY_NAME, full_groups
 
 
 class Facts:
-    """What is true of one partition, from the members and the assignment alone."""
+    """The facts of one partition, from the members and the assignment alone."""
 
     def __init__(self, reason: PartitionReason, members: Mapping[str, Member]) -> None:
         self.had = set(reason.owner_ids)

@@ -52,7 +52,7 @@ def test_run_prints_coverage_and_counts(partage: PartageCli) -> None:
     assert len(heartbeats) == 7
     assert int(heartbeats[4]) > 0
     assert any(row[:2] == ["HeartbeatTimer", "Stable"] for row in rows)
-    assert any(line.startswith("never met: SyncTimer in") for line in ran.lines)
+    assert any(line.startswith("uncovered event: SyncTimer in") for line in ran.lines)
 
 
 @PATIENT
@@ -62,11 +62,14 @@ def test_run_json_matches_text(partage: PartageCli) -> None:
     assert found["failures"] == []
     assert sum(found["faults"].values()) > 0
     shown = partage("lab", "run", "--seeds", 2, "--jobs", 1).lines
-    assert [line for line in shown if line.startswith("never met: ")] == [
-        f"never met: {each['event']} in {', '.join(each['states'])}" for each in found["uncovered_events"]
+    assert [line for line in shown if line.startswith("uncovered event: ")] == [
+        f"uncovered event: {each['event']} in {', '.join(each['states'])}"
+        for each in found["uncovered_events"]
     ]
-    (never,) = (line for line in shown if line.startswith("never happened: "))
-    assert never == f"never happened: {', '.join(found['uncovered_faults'])}".replace("_", " ")
+    (uncovered,) = (line for line in shown if line.startswith("uncovered faults: "))
+    assert uncovered == f"uncovered faults: {', '.join(found['uncovered_faults'])}".replace(
+        "_", " "
+    )
     one = partage("lab", "run", "--seeds", 1, "--json").json
     assert (one["uncovered_events"], one["uncovered_faults"]) == (None, None)
     described = " ".join(partage("lab", "run", "--help").out.split())

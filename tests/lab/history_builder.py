@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from partage.coordinator.records import GroupRecord, MemberRecord, OffsetRecord
-from partage.lab import history as told
+from partage.lab import history
 from partage.lab.checkers import attach_checkers
 from partage.lab.history import History
 from partage.model.settings import GroupSettings
@@ -81,7 +81,7 @@ class HistoryBuilder:
         watching(self.history, GroupSettings(members_max=2))
         self.at_ms = 0
 
-    def append(self, kind: type[told.HistoryEntry], **fields: Any) -> Any:
+    def append(self, kind: type[history.HistoryEntry], **fields: Any) -> Any:
         self.at_ms += 1
         entry = kind(at_ms=self.at_ms, **fields)
         self.history.append(entry)
@@ -89,15 +89,15 @@ class HistoryBuilder:
 
     def append_records(self, *records: Any, durable: bool = True) -> None:
         pairs = tuple(map(encode_record, records))
-        self.append(told.RecordsAppended, records=records, pairs=pairs)
+        self.append(history.RecordsAppended, records=records, pairs=pairs)
         if durable:
-            self.append(told.RecordsDurable, count=len(records))
+            self.append(history.RecordsDurable, count=len(records))
 
-    def receive_request(self, api: Any, message: Any, **fields: Any) -> told.RequestReceived:
+    def receive_request(self, api: Any, message: Any, **fields: Any) -> history.RequestReceived:
         known = {"arrived_ms": self.at_ms, "is_loaded": True, "serial": self.at_ms, "client": "c"}
         known |= fields
         return self.append(
-            told.RequestReceived,
+            history.RequestReceived,
             connection=1,
             api_key=api.key,
             version=api.version_max,
@@ -105,8 +105,8 @@ class HistoryBuilder:
             **known,
         )
 
-    def send_response(self, asked: told.RequestReceived, message: Any) -> None:
-        self.append(told.ResponseSent, request=asked, message=message)
+    def send_response(self, asked: history.RequestReceived, message: Any) -> None:
+        self.append(history.ResponseSent, request=asked, message=message)
 
     def generation(self, number: int, *members: MemberRecord, awaits: bool = False) -> None:
         """Append a complete rebalance: joins, generation, and assignment.
@@ -145,22 +145,22 @@ def sync(generation: int, member_id: str, members: list[MemberRecord]) -> SyncGr
 
 
 def heartbeat(
-    story: HistoryBuilder, member_id: str, generation: int, *, code: int = 0, **fields: Any
+    builder: HistoryBuilder, member_id: str, generation: int, *, code: int = 0, **fields: Any
 ) -> None:
     message = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-    asked = story.receive_request(HEARTBEAT, message, **fields)
-    story.send_response(asked, HeartbeatResponse(error_code=code))
+    asked = builder.receive_request(HEARTBEAT, message, **fields)
+    builder.send_response(asked, HeartbeatResponse(error_code=code))
 
 
 def commit(
-    story: HistoryBuilder,
+    builder: HistoryBuilder,
     *,
     writes: bool = True,
     code: int = 0,
     generation: int = 1,
     offset: int = 5,
 ) -> None:
-    at_ms = story.at_ms + 1
+    at_ms = builder.at_ms + 1
     partition = OffsetCommitPartition(
         partition_index=0, committed_offset=offset, committed_metadata=""
     )
@@ -170,11 +170,11 @@ def commit(
         member_id="a",
         topics=[OffsetCommitTopic(name="t", partitions=[partition])],
     )
-    asked = story.receive_request(OFFSET_COMMIT, message)
+    asked = builder.receive_request(OFFSET_COMMIT, message)
     if writes:
-        story.append_records(
+        builder.append_records(
             OffsetRecord(group_id="g", topic="t", partition=0, offset=offset, commit_ms=at_ms)
         )
     result = OffsetCommitPartitionResult(partition_index=0, error_code=code)
     topics = [OffsetCommitTopicResult(name="t", partitions=[result])]
-    story.send_response(asked, OffsetCommitResponse(topics=topics))
+    builder.send_response(asked, OffsetCommitResponse(topics=topics))

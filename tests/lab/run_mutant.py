@@ -20,7 +20,7 @@ def _parse_mutant_name() -> str:
     names = [mutant.name for mutant in MUTANTS]
     if len(sys.argv) < 3:
         sys.exit(
-            "usage: python -m lab.run_mutant MUTANT lab run|story|shrink ..., "
+            "usage: python -m lab.run_mutant MUTANT lab run|trace|shrink ..., "
             'for example MUTANT = "a member delivers after its session expired"'
         )
     name = sys.argv.pop(1)

@@ -9,7 +9,7 @@ import pytest
 
 from partage.coordinator.outcome import SESSION_EXPIRED_REASON
 from partage.coordinator.records import OffsetTombstone
-from partage.lab import history as told
+from partage.lab import history
 from partage.lab.checkers import Ledger
 from partage.lab.checkers.instance_ids import InstanceIdsChecker
 from partage.lab.checkers.partition_owners import PartitionOwnersChecker
@@ -42,29 +42,29 @@ from .history_builder import (
 A, B = member("a", share(0)), member("b", share(1))
 
 
-def generation_is_skipped(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    story.generation(3, A)
+def generation_is_skipped(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    builder.generation(3, A)
 
 
-def group_exceeds_maximum_size(story: HistoryBuilder) -> None:
-    story.generation(1, A, B, member("c"))
+def group_exceeds_maximum_size(builder: HistoryBuilder) -> None:
+    builder.generation(1, A, B, member("c"))
 
 
-def partition_is_assigned_twice(story: HistoryBuilder) -> None:
-    story.generation(1, A, member("b", share(0)))
+def partition_is_assigned_twice(builder: HistoryBuilder) -> None:
+    builder.generation(1, A, member("b", share(0)))
 
 
-def partition_moves_in_one_rebalance(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    story.generation(2, member("a", said=claim(0, generation=1)), member("b", share(0)))
+def partition_moves_in_one_rebalance(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    builder.generation(2, member("a", said=claim(0, generation=1)), member("b", share(0)))
 
 
-def partition_is_owned_twice(story: HistoryBuilder) -> None:
-    story.generation(1, A, B)
+def partition_is_owned_twice(builder: HistoryBuilder) -> None:
+    builder.generation(1, A, B)
     for name in ("a", "b"):
-        story.append(
-            told.OwnershipChanged,
+        builder.append(
+            history.OwnershipChanged,
             process=name,
             group_id="g",
             member_id=name,
@@ -73,22 +73,22 @@ def partition_is_owned_twice(story: HistoryBuilder) -> None:
         )
 
 
-def stored_assignment_was_not_sent(story: HistoryBuilder) -> None:
-    story.receive_request(JOIN_GROUP, join("a"))
-    story.append_records(group(1, A, awaiting=True))
-    story.append_records(group(1, A))
+def stored_assignment_was_not_sent(builder: HistoryBuilder) -> None:
+    builder.receive_request(JOIN_GROUP, join("a"))
+    builder.append_records(group(1, A, awaiting=True))
+    builder.append_records(group(1, A))
 
 
-def assignment_changes(story: HistoryBuilder) -> None:
-    story.generation(1, A)
+def assignment_changes(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
     for said in (share(0), share(1)):
-        asked = story.receive_request(SYNC_GROUP, sync(1, "a", []))
-        story.send_response(asked, SyncGroupResponse(error_code=0, assignment=said))
+        asked = builder.receive_request(SYNC_GROUP, sync(1, "a", []))
+        builder.send_response(asked, SyncGroupResponse(error_code=0, assignment=said))
 
 
-def generation_is_sent_before_durable(story: HistoryBuilder) -> None:
-    asked = story.receive_request(JOIN_GROUP, join("a"))
-    story.append_records(group(1, A, awaiting=True), durable=False)
+def generation_is_sent_before_durable(builder: HistoryBuilder) -> None:
+    asked = builder.receive_request(JOIN_GROUP, join("a"))
+    builder.append_records(group(1, A, awaiting=True), durable=False)
     answer = JoinGroupResponse(
         error_code=0,
         generation_id=1,
@@ -97,63 +97,63 @@ def generation_is_sent_before_durable(story: HistoryBuilder) -> None:
         member_id="a",
         members=[],
     )
-    story.send_response(asked, answer)
+    builder.send_response(asked, answer)
 
 
-def member_stays_without_rejoin(story: HistoryBuilder) -> None:
-    story.generation(1, A, B)
-    story.receive_request(JOIN_GROUP, join("a"))
-    story.append_records(group(2, A, B, awaiting=True))
+def member_stays_without_rejoin(builder: HistoryBuilder) -> None:
+    builder.generation(1, A, B)
+    builder.receive_request(JOIN_GROUP, join("a"))
+    builder.append_records(group(2, A, B, awaiting=True))
 
 
-def stale_heartbeat_is_accepted(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    story.generation(2, A)
-    heartbeat(story, "a", 1)
+def stale_heartbeat_is_accepted(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    builder.generation(2, A)
+    heartbeat(builder, "a", 1)
 
 
-def current_member_gets_illegal_generation(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    heartbeat(story, "a", 1, code=ErrorCode.ILLEGAL_GENERATION)
+def current_member_gets_illegal_generation(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    heartbeat(builder, "a", 1, code=ErrorCode.ILLEGAL_GENERATION)
 
 
-def dynamic_member_is_fenced(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    heartbeat(story, "b", 1, code=ErrorCode.FENCED_INSTANCE_ID)
+def dynamic_member_is_fenced(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    heartbeat(builder, "b", 1, code=ErrorCode.FENCED_INSTANCE_ID)
 
 
-def static_assignment_was_not_sent(story: HistoryBuilder) -> None:
-    story.receive_request(JOIN_GROUP, join("a"))
+def static_assignment_was_not_sent(builder: HistoryBuilder) -> None:
+    builder.receive_request(JOIN_GROUP, join("a"))
     static = msgspec.structs.replace(A, instance_id="i")
-    story.append_records(group(1, static, awaiting=True))
-    story.append_records(group(1, static))
+    builder.append_records(group(1, static, awaiting=True))
+    builder.append_records(group(1, static))
 
 
-def acknowledged_commit_is_not_stored(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story, writes=False)
+def acknowledged_commit_is_not_stored(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder, writes=False)
 
 
-def rejected_commit_is_stored(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story, code=ErrorCode.REBALANCE_IN_PROGRESS)
+def rejected_commit_is_stored(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder, code=ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def offset_expires_too_early(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    story.append_records(OffsetTombstone(group_id="g", topic="t", partition=0))
+def offset_expires_too_early(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    builder.append_records(OffsetTombstone(group_id="g", topic="t", partition=0))
 
 
-def durable_record_is_not_loaded(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    story.append(told.BrokerDied, cause="killed")
-    story.append(told.ShardLoaded, state={})
+def durable_record_is_not_loaded(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    builder.append(history.BrokerDied, cause="killed")
+    builder.append(history.ShardLoaded, state={})
 
 
-def joined(story: HistoryBuilder) -> None:
-    asked = story.receive_request(JOIN_GROUP, join("a"))
-    story.generation(1, B, A)
+def joined(builder: HistoryBuilder) -> None:
+    asked = builder.receive_request(JOIN_GROUP, join("a"))
+    builder.generation(1, B, A)
     answer = JoinGroupResponse(
         error_code=0,
         generation_id=1,
@@ -162,105 +162,111 @@ def joined(story: HistoryBuilder) -> None:
         member_id="a",
         members=[],
     )
-    story.send_response(asked, answer)
+    builder.send_response(asked, answer)
 
 
-def expired(story: HistoryBuilder) -> None:
-    story.append(told.MemberExpired, group_id="g", member_id="a", reason=SESSION_EXPIRED_REASON)
+def expired(builder: HistoryBuilder) -> None:
+    builder.append(
+        history.MemberExpired, group_id="g", member_id="a", reason=SESSION_EXPIRED_REASON
+    )
 
 
-def live_member_is_expired(story: HistoryBuilder) -> None:
-    joined(story)
-    heartbeat(story, "a", 1)
-    expired(story)
+def live_member_is_expired(builder: HistoryBuilder) -> None:
+    joined(builder)
+    heartbeat(builder, "a", 1)
+    expired(builder)
 
 
-def committing_member_is_expired(story: HistoryBuilder) -> None:
-    joined(story)
-    story.at_ms += 5_900
-    commit(story)
-    story.at_ms += 200
-    expired(story)
+def committing_member_is_expired(builder: HistoryBuilder) -> None:
+    joined(builder)
+    builder.at_ms += 5_900
+    commit(builder)
+    builder.at_ms += 200
+    expired(builder)
 
 
-def member_gets_no_grace_after_stall(story: HistoryBuilder) -> None:
-    joined(story)
-    stall(story, 7_000)
-    story.at_ms += 900
-    expired(story)
+def member_gets_no_grace_after_stall(builder: HistoryBuilder) -> None:
+    joined(builder)
+    stall(builder, 7_000)
+    builder.at_ms += 900
+    expired(builder)
 
 
-def stall(story: HistoryBuilder, for_ms: int) -> None:
-    since_ms = story.at_ms
-    story.at_ms += for_ms
-    story.append(told.StallEnded, began_ms=since_ms)
+def stall(builder: HistoryBuilder, for_ms: int) -> None:
+    since_ms = builder.at_ms
+    builder.at_ms += for_ms
+    builder.append(history.StallEnded, began_ms=since_ms)
 
 
-def former_owner_responds(story: HistoryBuilder) -> None:
-    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
-    story.generation(1, A)
-    heartbeat(story, "a", 1)
-    story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
-    heartbeat(story, "a", 1)
+def former_owner_responds(builder: HistoryBuilder) -> None:
+    builder.append(history.ShardLoaded, broker=1, epoch=1, state={})
+    builder.generation(1, A)
+    heartbeat(builder, "a", 1)
+    builder.append(
+        history.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)]))
+    )
+    heartbeat(builder, "a", 1)
 
 
-def resigned_owner_rejects_commit(story: HistoryBuilder) -> None:
-    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
-    story.generation(1, A)
-    story.append(told.ShardResigned, broker=1, shard=0)
-    commit(story, writes=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
+def resigned_owner_rejects_commit(builder: HistoryBuilder) -> None:
+    builder.append(history.ShardLoaded, broker=1, epoch=1, state={})
+    builder.generation(1, A)
+    builder.append(history.ShardResigned, broker=1, shard=0)
+    commit(builder, writes=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def former_owner_expires_member(story: HistoryBuilder) -> None:
-    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
-    story.generation(1, A)
-    story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
-    story.append(told.MemberExpired, group_id="g", member_id="a", reason="no heartbeat")
+def former_owner_expires_member(builder: HistoryBuilder) -> None:
+    builder.append(history.ShardLoaded, broker=1, epoch=1, state={})
+    builder.generation(1, A)
+    builder.append(
+        history.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)]))
+    )
+    builder.append(history.MemberExpired, group_id="g", member_id="a", reason="no heartbeat")
 
 
-def unassigned_partition_is_lost(story: HistoryBuilder) -> None:
-    story.append(told.CallbackDue, process="p", call="lost", partitions=(("t", 0),))
+def unassigned_partition_is_lost(builder: HistoryBuilder) -> None:
+    builder.append(history.CallbackDue, process="p", call="lost", partitions=(("t", 0),))
 
 
-def request_gets_two_responses(story: HistoryBuilder) -> None:
-    story.generation(1, A)
+def request_gets_two_responses(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
     message = HeartbeatRequest(group_id="g", generation_id=1, member_id="a")
-    asked = story.receive_request(HEARTBEAT, message)
-    story.send_response(asked, HeartbeatResponse(error_code=16))
-    story.history._listeners[told.ResponseSent][:] = [
+    asked = builder.receive_request(HEARTBEAT, message)
+    builder.send_response(asked, HeartbeatResponse(error_code=16))
+    builder.history._listeners[history.ResponseSent][:] = [
         listener
-        for listener in story.history._listeners[told.ResponseSent]
+        for listener in builder.history._listeners[history.ResponseSent]
         if "ResponsesChecker" in listener.__qualname__
     ]
-    story.send_response(asked, HeartbeatResponse(error_code=16))
+    builder.send_response(asked, HeartbeatResponse(error_code=16))
 
 
 BROKEN: dict[Callable[[HistoryBuilder], None], str] = {
     generation_is_skipped: "generations",
     group_exceeds_maximum_size: "generations",
-    partition_is_assigned_twice: "shares",
-    partition_moves_in_one_rebalance: "two-steps",
-    partition_is_owned_twice: "owners",
-    stored_assignment_was_not_sent: "syncs",
-    assignment_changes: "syncs",
-    generation_is_sent_before_durable: "joins",
-    member_stays_without_rejoin: "joins",
-    stale_heartbeat_is_accepted: "fencing",
-    current_member_gets_illegal_generation: "fencing",
-    dynamic_member_is_fenced: "fencing",
-    static_assignment_was_not_sent: "syncs",
+    partition_is_assigned_twice: "assignments",
+    partition_moves_in_one_rebalance: "cooperative-handover",
+    partition_is_owned_twice: "partition-owners",
+    stored_assignment_was_not_sent: "sync-responses",
+    assignment_changes: "sync-responses",
+    generation_is_sent_before_durable: "join-responses",
+    member_stays_without_rejoin: "join-responses",
+    stale_heartbeat_is_accepted: "generation-fence",
+    current_member_gets_illegal_generation: "generation-fence",
+    dynamic_member_is_fenced: "generation-fence",
+    static_assignment_was_not_sent: "sync-responses",
     acknowledged_commit_is_not_stored: "commits",
     rejected_commit_is_stored: "commits",
     offset_expires_too_early: "commits",
     durable_record_is_not_loaded: "recovery",
-    live_member_is_expired: "expiry",
-    committing_member_is_expired: "expiry",
-    member_gets_no_grace_after_stall: "expiry",
-    former_owner_responds: "tenures",
-    resigned_owner_rejects_commit: "tenures",
-    former_owner_expires_member: "tenures",
+    live_member_is_expired: "session-expiry",
+    committing_member_is_expired: "session-expiry",
+    member_gets_no_grace_after_stall: "session-expiry",
+    former_owner_responds: "shard-ownership",
+    resigned_owner_rejects_commit: "shard-ownership",
+    former_owner_expires_member: "shard-ownership",
     unassigned_partition_is_lost: "callbacks",
-    request_gets_two_responses: "answers",
+    request_gets_two_responses: "responses",
 }
 
 
@@ -272,42 +278,44 @@ def test_invalid_history_is_rejected(tell: Callable[[HistoryBuilder], None]) -> 
 
 
 def test_valid_history_is_accepted() -> None:
-    story = HistoryBuilder()
-    story.generation(1, A, B)
-    heartbeat(story, "a", 1)
-    commit(story)
-    story.generation(2, member("a", share(0), claim(0, generation=1)), member("b", share(1)))
-    heartbeat(story, "b", 2)
+    builder = HistoryBuilder()
+    builder.generation(1, A, B)
+    heartbeat(builder, "a", 1)
+    commit(builder)
+    builder.generation(2, member("a", share(0), claim(0, generation=1)), member("b", share(1)))
+    heartbeat(builder, "b", 2)
 
 
 @pytest.mark.parametrize("silent_ms", [1_100, 7_000])
 def test_expiry_after_grace_period_is_accepted(silent_ms: int) -> None:
     """The grace period is as long as the broker was late."""
-    story = HistoryBuilder()
-    joined(story)
-    stall(story, 7_000)
-    story.at_ms += silent_ms
-    expired(story)
+    builder = HistoryBuilder()
+    joined(builder)
+    stall(builder, 7_000)
+    builder.at_ms += silent_ms
+    expired(builder)
 
 
 def test_not_coordinator_from_former_owner_is_accepted() -> None:
-    story = HistoryBuilder()
-    story.append(told.ShardLoaded, broker=1, epoch=1, state={})
-    story.generation(1, A)
-    story.append(told.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
-    commit(story, writes=False, code=ErrorCode.NOT_COORDINATOR)
-    heartbeat(story, "a", 1, is_loaded=False)  # a loading broker accepts all heartbeats
+    builder = HistoryBuilder()
+    builder.append(history.ShardLoaded, broker=1, epoch=1, state={})
+    builder.generation(1, A)
+    builder.append(
+        history.ShardLoaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)]))
+    )
+    commit(builder, writes=False, code=ErrorCode.NOT_COORDINATOR)
+    heartbeat(builder, "a", 1, is_loaded=False)  # a loading broker accepts all heartbeats
 
 
 def test_sync_response_may_be_from_earlier_record() -> None:
     before, after = (
         msgspec.structs.replace(B, member_id=name, instance_id="i") for name in ("b", "b-again")
     )
-    story = HistoryBuilder()
-    story.generation(1, A, before)
-    asked = story.receive_request(SYNC_GROUP, sync(1, "b", []))
-    story.append_records(group(1, A, after))
-    story.send_response(asked, SyncGroupResponse(error_code=0, assignment=share(1)))
+    builder = HistoryBuilder()
+    builder.generation(1, A, before)
+    asked = builder.receive_request(SYNC_GROUP, sync(1, "b", []))
+    builder.append_records(group(1, A, after))
+    builder.send_response(asked, SyncGroupResponse(error_code=0, assignment=share(1)))
 
 
 def replaced() -> HistoryBuilder:
@@ -315,7 +323,7 @@ def replaced() -> HistoryBuilder:
 
     Only `InstanceIdsChecker` is subscribed.
     """
-    story = HistoryBuilder(
+    builder = HistoryBuilder(
         lambda history, settings: InstanceIdsChecker(history, Ledger(history), settings)
     )
     for name in ("a", "a-again"):
@@ -323,48 +331,53 @@ def replaced() -> HistoryBuilder:
         answer = JoinGroupResponse(
             error_code=0, generation_id=1, protocol_name="", leader="", member_id=name, members=[]
         )
-        story.send_response(story.receive_request(JOIN_GROUP, message), answer)
-    return story
+        builder.send_response(builder.receive_request(JOIN_GROUP, message), answer)
+    return builder
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID])
 def test_leave_by_replaced_static_member_is_rejected(code: ErrorCode) -> None:
-    story = replaced()
+    builder = replaced()
     leaver = LeaveGroupMember(member_id="a", group_instance_id="i")
-    asked = story.receive_request(LEAVE_GROUP, LeaveGroupRequest(group_id="g", members=[leaver]))
+    asked = builder.receive_request(LEAVE_GROUP, LeaveGroupRequest(group_id="g", members=[leaver]))
     left = LeaveGroupMemberResult(member_id="a", group_instance_id="i", error_code=code)
     answer = LeaveGroupResponse(error_code=0, members=[left])
     if code:
-        story.send_response(asked, answer)
+        builder.send_response(asked, answer)
         return
     with pytest.raises(RuleViolationError, match="a was replaced"):
-        story.send_response(asked, answer)
+        builder.send_response(asked, answer)
 
 
 def test_commit_without_generation_ignores_fencing() -> None:
-    story = replaced()
-    commit(story, generation=-1)
+    builder = replaced()
+    commit(builder, generation=-1)
     with pytest.raises(RuleViolationError, match="a was replaced, but its request was accepted"):
-        commit(story, generation=1)
+        commit(builder, generation=1)
 
 
-def move_partition_to_c(*, joined_by: str, told_of: int = 2) -> None:
+def move_partition_to_c(*, joined_by: str, generation: int = 2) -> None:
     """Member b still owns a partition that c is assigned. A client joins as b and learns of a
     generation.
     """
-    story = HistoryBuilder(
+    builder = HistoryBuilder(
         lambda history, settings: PartitionOwnersChecker(history, Ledger(history), settings)
     )
-    story.generation(1, B)
-    asked = story.receive_request(JOIN_GROUP, join("b"), client=joined_by)
-    story.append_records(group(2, member("b"), member("c", share(1)), awaiting=True))
+    builder.generation(1, B)
+    asked = builder.receive_request(JOIN_GROUP, join("b"), client=joined_by)
+    builder.append_records(group(2, member("b"), member("c", share(1)), awaiting=True))
     answer = JoinGroupResponse(
-        error_code=0, generation_id=told_of, protocol_name="", leader="", member_id="b", members=[]
+        error_code=0,
+        generation_id=generation,
+        protocol_name="",
+        leader="",
+        member_id="b",
+        members=[],
     )
-    story.send_response(asked, answer)
+    builder.send_response(asked, answer)
     for name, generation in (("b", 1), ("c", 2)):
-        story.append(
-            told.OwnershipChanged,
+        builder.append(
+            history.OwnershipChanged,
             process=name,
             group_id="g",
             member_id=name,
@@ -374,11 +387,11 @@ def move_partition_to_c(*, joined_by: str, told_of: int = 2) -> None:
 
 
 def test_ownership_after_foreign_join_is_accepted() -> None:
-    move_partition_to_c(joined_by="stranger")
+    move_partition_to_c(joined_by="rogue")
     with pytest.raises(RuleViolationError, match="is owned by c"):
         move_partition_to_c(joined_by="b")
 
 
 def test_ownership_after_repeated_join_is_accepted() -> None:
     """A leader that has not assigned yet gets its previous response again."""
-    move_partition_to_c(joined_by="b", told_of=1)
+    move_partition_to_c(joined_by="b", generation=1)

@@ -83,7 +83,7 @@ def test_worlds_cover_possible_states_and_faults() -> None:
     for seed in range(60, 100):
         world, verdict = run_scenario(draw_scenario(seed, changes={"brokers": 1 + seed % 3}))
         assert verdict.rule is None, verdict.command
-        met.update(verdict.met)
+        met.update(verdict.group_events)
         faults.update(verdict.faults)
         ordered.update(step.kind for step in world.scenario.steps)
         traps = {kind for kind in DEFERRED if kind.startswith("dies_")}
@@ -97,7 +97,7 @@ def test_worlds_cover_possible_states_and_faults() -> None:
     assert missing < 30, uncovered_events(met)
     assert faults.keys() <= {
         *(*KINDS.all(), *FAULT_CONSEQUENCES),
-        "a static group has to be nudged",
+        "static_group_needs_rebalance",
     }
     assert (
         0

@@ -67,11 +67,11 @@ def test_failure_prints_exit_code_and_commands(found: CommandOutput) -> None:
     assert found.code == 1
     assert any(line.endswith("; 1 broke a rule") for line in found.lines)
     assert found.after("  run again: ") == f"partage lab run --seed-from {SEED} --seeds 1"
-    assert found.after("  story: ") == f"partage lab story {SEED}"
+    assert found.after("  trace: ") == f"partage lab trace {SEED}"
     assert found.after("  shrink: ") == f"partage lab shrink {SEED}"
 
 
-def test_failure_prints_options_and_end_of_story(found: CommandOutput) -> None:
+def test_failure_prints_options_and_end_of_trace(found: CommandOutput) -> None:
     scenario = draw_scenario(SEED)
     assert scenario.options.brokers == 3
     shown = found.after(f"seed {SEED}: ").split(", ")
@@ -79,22 +79,22 @@ def test_failure_prints_options_and_end_of_story(found: CommandOutput) -> None:
     texts = dict(each.split("=") for each in shown)
     assert texts == scenario.option_texts()
     assert draw_scenario(SEED, None, texts).plan == scenario.plan
-    story = partage(found.after("  story: ")).lines
-    end = next(at for at, line in enumerate(story) if line.startswith(BREAKS))
-    assert found.lines[-25:] == story[end - 25 : end]
+    trace = partage(found.after("  trace: ")).lines
+    end = next(at for at, line in enumerate(trace) if line.startswith(BREAKS))
+    assert found.lines[-25:] == trace[end - 25 : end]
 
 
 def test_rerun_command_reproduces_failure(found: CommandOutput) -> None:
     again = partage(found.after("  run again: "))
     assert (again.code, again.broken) == (1, found.broken)
-    for words in ("  run again: ", "  story: ", "  shrink: "):
+    for words in ("  run again: ", "  trace: ", "  shrink: "):
         assert again.after(words) == found.after(words)
 
 
 @pytest.mark.slow
 def test_shrunk_scenario_reproduces_failure(small: CommandOutput) -> None:
     assert small.code == 0
-    assert "m1 -> 1: JoinGroup" in small.lines[0], "it starts with the story"
+    assert "m1 -> 1: JoinGroup" in small.lines[0], "it starts with the trace"
     steps = small.after("steps: ").split(", ")
     assert len(steps) < len(draw_scenario(SEED).plan) // 4
     command = small.after("  run again: ")
@@ -107,7 +107,7 @@ def test_shrunk_scenario_reproduces_failure(small: CommandOutput) -> None:
 def test_commands_include_keep_and_set(small: CommandOutput) -> None:
     given = small.after("  run again: ").partition(" --seeds 1 ")[2]
     again = partage(small.after("  run again: "))
-    assert again.after("  story: ") == f"partage lab story {SEED} {given}"
+    assert again.after("  trace: ") == f"partage lab trace {SEED} {given}"
     assert again.after("  shrink: ") == f"partage lab shrink {SEED} {given}"
     assert partage(again.after("  shrink: ")).after("  run again: ") == small.after("  run again: ")
 
@@ -116,7 +116,7 @@ def test_json_contains_failure(found: CommandOutput) -> None:
     printed = partage(found.after("  run again: ") + " --json")
     (failure,) = json.loads("\n".join(printed.lines))["failures"]
     assert (printed.code, failure["seed"], failure["rule"]) == (1, SEED, "invariant")
-    assert f"{BREAKS}{failure['story']}" == found.broken
+    assert f"{BREAKS}{failure['description']}" == found.broken
     assert failure["command"] == found.after("  run again: ")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from partage.coordinator.records import GroupRecord, GroupTombstone, OffsetRecord, OffsetTombstone
-from partage.lab import history as told
+from partage.lab import history
 from partage.lab.history import RuleViolationError
 from partage.model.settings import GroupSettings
 from partage.wire.apis.delete_groups import (
@@ -43,10 +43,10 @@ GONE = OffsetTombstone(group_id="g", topic="t", partition=0)
 RETENTION_MS = GroupSettings().offsets_retention_ms
 
 
-def show(story: HistoryBuilder, offset: int | None, *, of_all: bool = False) -> None:
+def show(builder: HistoryBuilder, offset: int | None, *, of_all: bool = False) -> None:
     """An OffsetFetch of one or all partitions shows an offset, or none."""
     topics = None if of_all else [OffsetFetchTopic(name="t", partition_indexes=[0])]
-    asked = story.receive_request(
+    asked = builder.receive_request(
         OFFSET_FETCH, OffsetFetchRequest(groups=[OffsetFetchGroup(group_id="g", topics=topics)])
     )
     place = OffsetFetchPartitionResult(
@@ -59,18 +59,18 @@ def show(story: HistoryBuilder, offset: int | None, *, of_all: bool = False) -> 
     if of_all and offset is None:
         shown = []
     group = OffsetFetchGroupResult(group_id="g", topics=shown)
-    story.send_response(asked, OffsetFetchResponse(groups=[group]))
+    builder.send_response(asked, OffsetFetchResponse(groups=[group]))
 
 
-def write(story: HistoryBuilder, offset: int) -> None:
+def write(builder: HistoryBuilder, offset: int) -> None:
     """A durable commit whose response is lost."""
-    commit(story, code=-1, offset=offset)
+    commit(builder, code=-1, offset=offset)
 
 
-def empty(story: HistoryBuilder, generation: int) -> None:
+def empty(builder: HistoryBuilder, generation: int) -> None:
     """The group becomes empty."""
-    at_ms = story.at_ms + 1
-    story.append_records(
+    at_ms = builder.at_ms + 1
+    builder.append_records(
         GroupRecord(
             group_id="g",
             protocol_type="consumer",
@@ -83,84 +83,86 @@ def empty(story: HistoryBuilder, generation: int) -> None:
     )
 
 
-def delete_group(story: HistoryBuilder) -> None:
-    asked = story.receive_request(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]))
+def delete_group(builder: HistoryBuilder) -> None:
+    asked = builder.receive_request(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]))
     done = DeleteGroupsResult(group_id="g", error_code=0)
-    story.send_response(asked, DeleteGroupsResponse(results=[done]))
+    builder.send_response(asked, DeleteGroupsResponse(results=[done]))
 
 
-def delete_offset(story: HistoryBuilder, *records: OffsetTombstone) -> None:
+def delete_offset(builder: HistoryBuilder, *records: OffsetTombstone) -> None:
     wanted = OffsetDeleteTopic(name="t", partitions=[OffsetDeletePartition(partition_index=0)])
-    asked = story.receive_request(OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=[wanted]))
-    story.at_ms -= 1  # in the same millisecond
+    asked = builder.receive_request(
+        OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=[wanted])
+    )
+    builder.at_ms -= 1  # in the same millisecond
     if records:
-        story.append_records(*records)
+        builder.append_records(*records)
     done = OffsetDeletePartitionResult(partition_index=0, error_code=0)
     topic = OffsetDeleteTopicResult(name="t", partitions=[done])
-    story.send_response(asked, OffsetDeleteResponse(error_code=0, topics=[topic]))
+    builder.send_response(asked, OffsetDeleteResponse(error_code=0, topics=[topic]))
 
 
-def lose_topic(story: HistoryBuilder) -> None:
-    story.append(told.TopicDeleted, topic="t")
-    story.append(told.TopicDeletionApplied, broker=1, topic="t")
+def lose_topic(builder: HistoryBuilder) -> None:
+    builder.append(history.TopicDeleted, topic="t")
+    builder.append(history.TopicDeletionApplied, broker=1, topic="t")
 
 
-def acknowledged_offset_is_omitted(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    show(story, None, of_all=True)
+def acknowledged_offset_is_omitted(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    show(builder, None, of_all=True)
 
 
-def older_offset_is_shown(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    write(story, 6)
-    show(story, 6)
-    show(story, 5)
+def older_offset_is_shown(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    write(builder, 6)
+    show(builder, 6)
+    show(builder, 5)
 
 
-def deleted_offset_exists(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    delete_offset(story)
+def deleted_offset_exists(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    delete_offset(builder)
 
 
-def offset_of_deleted_group_exists(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    empty(story, 2)
-    delete_group(story)
+def offset_of_deleted_group_exists(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    empty(builder, 2)
+    delete_group(builder)
 
 
-def wrong_offset_is_deleted(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    empty(story, 2)
-    delete_offset(story, OffsetTombstone(group_id="h", topic="t", partition=0))
+def wrong_offset_is_deleted(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    empty(builder, 2)
+    delete_offset(builder, OffsetTombstone(group_id="h", topic="t", partition=0))
 
 
-def offset_of_deleted_topic_is_shown(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    lose_topic(story)
-    show(story, 5)
+def offset_of_deleted_topic_is_shown(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    lose_topic(builder)
+    show(builder, 5)
 
 
-def offset_expires_before_retention_of_empty_group(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    story.at_ms += RETENTION_MS
-    empty(story, 2)
-    story.at_ms += RETENTION_MS - 10
-    story.append_records(GONE, GroupTombstone(group_id="g"))
+def offset_expires_before_retention_of_empty_group(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    builder.at_ms += RETENTION_MS
+    empty(builder, 2)
+    builder.at_ms += RETENTION_MS - 10
+    builder.append_records(GONE, GroupTombstone(group_id="g"))
 
 
-def offset_expires_during_rebalance(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    commit(story)
-    story.at_ms += RETENTION_MS
-    story.generation(2, A, awaits=True)
-    story.append_records(GONE)
+def offset_expires_during_rebalance(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    commit(builder)
+    builder.at_ms += RETENTION_MS
+    builder.generation(2, A, awaits=True)
+    builder.append_records(GONE)
 
 
 @pytest.mark.parametrize(
@@ -185,43 +187,43 @@ def test_invalid_offset_history_is_rejected(tell: Callable[[HistoryBuilder], Non
 
 def test_valid_offset_removals_are_accepted() -> None:
     """Offsets are removed by topic deletion, by offset deletion and by expiry in an empty group."""
-    story = HistoryBuilder()
-    story.generation(1, A)
-    commit(story)
-    show(story, 5)
-    lose_topic(story)
-    story.append_records(GONE)
-    show(story, None, of_all=True)
-    commit(story)
-    delete_offset(story, GONE)
-    commit(story)
-    empty(story, 2)
-    story.at_ms += RETENTION_MS
-    story.append_records(GONE, GroupTombstone(group_id="g"))
-    show(story, None)
+    builder = HistoryBuilder()
+    builder.generation(1, A)
+    commit(builder)
+    show(builder, 5)
+    lose_topic(builder)
+    builder.append_records(GONE)
+    show(builder, None, of_all=True)
+    commit(builder)
+    delete_offset(builder, GONE)
+    commit(builder)
+    empty(builder, 2)
+    builder.at_ms += RETENTION_MS
+    builder.append_records(GONE, GroupTombstone(group_id="g"))
+    show(builder, None)
 
 
 def test_next_owner_may_show_deleted_topic_offset() -> None:
-    story = HistoryBuilder()
-    story.generation(1, A)
-    commit(story)
-    lose_topic(story)
-    story.append(told.BrokerDied, cause="killed")
-    show(story, 5)
+    builder = HistoryBuilder()
+    builder.generation(1, A)
+    commit(builder)
+    lose_topic(builder)
+    builder.append(history.BrokerDied, cause="killed")
+    show(builder, 5)
 
 
 def test_unacknowledged_offset_may_be_shown() -> None:
-    story = HistoryBuilder()
-    story.generation(1, A)
-    write(story, 7)
-    show(story, 7)
+    builder = HistoryBuilder()
+    builder.generation(1, A)
+    write(builder, 7)
+    show(builder, 7)
 
 
 def test_offset_record_without_request_is_rejected() -> None:
     """An offset record must match a request."""
-    story = HistoryBuilder()
-    story.generation(1, A)
+    builder = HistoryBuilder()
+    builder.generation(1, A)
     with pytest.raises(RuleViolationError, match="no request matches"):
-        story.append_records(
+        builder.append_records(
             OffsetRecord(group_id="g", topic="t", partition=0, offset=9, commit_ms=1)
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from partage.lab import history as told
+from partage.lab import history
 from partage.lab.history import RuleViolationError
 from partage.wire.apis.fetch import (
     FETCH,
@@ -23,68 +23,74 @@ from .history_builder import HistoryBuilder, commit, member, share
 A = member("a", share(0))
 
 
-def record_is_duplicated(story: HistoryBuilder) -> None:
-    story.append(told.RecordProduced, partition=("t", 0), offset=2, value=b"2")
-    story.append(told.RecordProduced, partition=("t", 0), offset=3, value=b"2")
+def record_is_duplicated(builder: HistoryBuilder) -> None:
+    builder.append(history.RecordProduced, partition=("t", 0), offset=2, value=b"2")
+    builder.append(history.RecordProduced, partition=("t", 0), offset=3, value=b"2")
 
 
-def record_is_replaced(story: HistoryBuilder) -> None:
-    story.append(told.RecordProduced, partition=("t", 0), offset=3, value=b"3")
-    story.append(told.RecordProduced, partition=("t", 0), offset=3, value=b"2:1")
+def record_is_replaced(builder: HistoryBuilder) -> None:
+    builder.append(history.RecordProduced, partition=("t", 0), offset=3, value=b"3")
+    builder.append(history.RecordProduced, partition=("t", 0), offset=3, value=b"2:1")
 
 
-def record_precedes_its_predecessor(story: HistoryBuilder) -> None:
-    story.append(told.RecordProduced, partition=("t", 0), offset=3, value=b"2:4")
-    story.append(told.RecordProduced, partition=("t", 0), offset=2, value=b"2:5")
+def record_precedes_its_predecessor(builder: HistoryBuilder) -> None:
+    builder.append(history.RecordProduced, partition=("t", 0), offset=3, value=b"2:4")
+    builder.append(history.RecordProduced, partition=("t", 0), offset=2, value=b"2:5")
 
 
-def record_is_missing_at_end(story: HistoryBuilder) -> None:
-    story.append(told.RecordProduced, partition=("t", 0), offset=0, value=b"1")
-    story.append(told.RecordProduced, partition=("t", 0), offset=1, value=b"2")
-    story.append(told.PartitionReread, partition=("t", 0), first=0, end=1, records=((0, b"1"),))
+def record_is_missing_at_end(builder: HistoryBuilder) -> None:
+    builder.append(history.RecordProduced, partition=("t", 0), offset=0, value=b"1")
+    builder.append(history.RecordProduced, partition=("t", 0), offset=1, value=b"2")
+    builder.append(
+        history.PartitionReread, partition=("t", 0), first=0, end=1, records=((0, b"1"),)
+    )
 
 
-def record_is_unreadable_at_end(story: HistoryBuilder) -> None:
-    story.append(told.PartitionReread, partition=("t", 0), first=0, end=2, records=((0, b"1"),))
+def record_is_unreadable_at_end(builder: HistoryBuilder) -> None:
+    builder.append(
+        history.PartitionReread, partition=("t", 0), first=0, end=2, records=((0, b"1"),)
+    )
 
 
-def show_end(story: HistoryBuilder, end: int, code: int = 0) -> None:
+def show_end(builder: HistoryBuilder, end: int, code: int = 0) -> None:
     """A Fetch from offset 2 shows the end of the partition."""
     wanted = FetchTopic(
         topic="t", partitions=[FetchPartition(partition=0, fetch_offset=2, partition_max_bytes=1)]
     )
-    asked = story.receive_request(FETCH, FetchRequest(max_wait_ms=0, min_bytes=0, topics=[wanted]))
+    asked = builder.receive_request(
+        FETCH, FetchRequest(max_wait_ms=0, min_bytes=0, topics=[wanted])
+    )
     shown = FetchPartitionResult(
         partition_index=0, error_code=code, high_watermark=end, records=[b""]
     )
     result = FetchTopicResult(topic="t", partitions=[shown])
-    story.send_response(asked, FetchResponse(responses=[result]))
+    builder.send_response(asked, FetchResponse(responses=[result]))
 
 
-def high_watermark_moves_back(story: HistoryBuilder) -> None:
-    show_end(story, 5)
-    show_end(story, 4)
+def high_watermark_moves_back(builder: HistoryBuilder) -> None:
+    show_end(builder, 5)
+    show_end(builder, 4)
 
 
-def acknowledged_record_is_not_readable(story: HistoryBuilder) -> None:
-    story.append(told.RecordProduced, partition=("t", 0), offset=3, value=b"3")
-    show_end(story, 3)
+def acknowledged_record_is_not_readable(builder: HistoryBuilder) -> None:
+    builder.append(history.RecordProduced, partition=("t", 0), offset=3, value=b"3")
+    show_end(builder, 3)
 
 
-def readable_offset_is_out_of_range(story: HistoryBuilder) -> None:
-    show_end(story, 2)
-    show_end(story, -1, code=1)
+def readable_offset_is_out_of_range(builder: HistoryBuilder) -> None:
+    show_end(builder, 2)
+    show_end(builder, -1, code=1)
 
 
-def commit_exceeds_log_end(story: HistoryBuilder) -> None:
-    story.generation(1, A)
-    show_end(story, 4)
-    commit(story)
+def commit_exceeds_log_end(builder: HistoryBuilder) -> None:
+    builder.generation(1, A)
+    show_end(builder, 4)
+    commit(builder)
 
 
-def record_is_skipped(story: HistoryBuilder) -> None:
-    story.append(
-        told.OwnershipChanged,
+def record_is_skipped(builder: HistoryBuilder) -> None:
+    builder.append(
+        history.OwnershipChanged,
         process="p",
         group_id="g",
         member_id="a",
@@ -92,8 +98,8 @@ def record_is_skipped(story: HistoryBuilder) -> None:
         partitions=(("t", 0),),
     )
     records = ((0, b"0"), (2, b"2"))
-    story.append(
-        told.RecordsDelivered, process="p", group_id="g", partition=("t", 0), records=records
+    builder.append(
+        history.RecordsDelivered, process="p", group_id="g", partition=("t", 0), records=records
     )
 
 

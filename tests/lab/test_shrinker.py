@@ -114,5 +114,8 @@ def test_violation_ends_world_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("partage.lab.checkers.CHECKERS", (NoKills,))
     _, verdict = runner.run_scenario(draw_scenario(3, (), {"members": 1}))
-    assert (verdict.rule, verdict.story) == ("no kills", "killed after all faults were healed")
+    assert (verdict.rule, verdict.description) == (
+        "no kills",
+        "killed after all faults were healed",
+    )
     assert verdict.command == "partage lab run --seed-from 3 --seeds 1 --keep none --set members=1"

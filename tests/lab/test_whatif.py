@@ -32,7 +32,7 @@ def member(number: int, owned: str = "", topics: str = "t", instance: str | None
 def group(*members: LiveMember, t: int = 4, u: int = 0, **others) -> LiveGroup:
     rate, lag = others.pop("rate", 0.0), others.pop("lag", 0)
     places = [("t", n) for n in range(t)] + [("u", n) for n in range(u)]
-    made_of = {
+    arguments = {
         "name": "g",
         "assignor": "range",
         "speed": 1_000.0,
@@ -42,7 +42,7 @@ def group(*members: LiveMember, t: int = 4, u: int = 0, **others) -> LiveGroup:
         "max_poll_interval_ms": 60_000,
         **others,
     }
-    return LiveGroup(**made_of)
+    return LiveGroup(**arguments)
 
 
 def run(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> TrialResult:
@@ -50,7 +50,7 @@ def run(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> Tri
 
 
 def trial(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> Trial:
-    return Trial(group=live, event=event, assignor=assignor, more=2, away_ms=away_ms)
+    return Trial(group=live, event=event, assignor=assignor, joining_members=2, away_ms=away_ms)
 
 
 #: An assignment that no assignor would produce.
@@ -67,14 +67,14 @@ SKEWED = group(
 )
 
 
-class TestTheBeginning:
+class TestInitialState:
     @pytest.mark.parametrize("assignor", ASSIGNORS)
     def test_simulation_starts_in_live_state(self, assignor):
-        rehearsal = GroupSimulation(SKEWED, assignor)
-        assert rehearsal.owners == SKEWED.owners, "t3 and t6 have no owner"
-        assert rehearsal.generation == 41
-        assert rehearsal.live_processes[0].core.membership.is_leader
-        assert rehearsal.live_processes[0].name == "c-00000002"
+        simulation = GroupSimulation(SKEWED, assignor)
+        assert simulation.owners == SKEWED.owners, "t3 and t6 have no owner"
+        assert simulation.generation == 41
+        assert simulation.live_processes[0].core.membership.is_leader
+        assert simulation.live_processes[0].name == "c-00000002"
 
     def test_unknown_generation_starts_at_1(self):
         assert GroupSimulation(group(member(1, "t0")), "range").generation == 1
@@ -82,11 +82,11 @@ class TestTheBeginning:
     @pytest.mark.parametrize("assignor", ASSIGNORS)
     def test_assignment_of_same_assignor_is_stable(self, assignor):
         skewed = group(member(1, "t0 t1 t2 t3"), member(2), member(3))
-        assert run(skewed, "rebalance", assignor).moved > 0
-        rehearsal = GroupSimulation(skewed, assignor)
-        rehearsal.live_processes[0].request_rejoin()
-        rehearsal.wait_until_stable()
-        owners = rehearsal.owners
+        assert run(skewed, "rebalance", assignor).moved_partitions > 0
+        simulation = GroupSimulation(skewed, assignor)
+        simulation.live_processes[0].request_rejoin()
+        simulation.wait_until_stable()
+        owners = simulation.owners
         settled = group(
             *(
                 member(number, " ".join(f"t{p[1]}" for p in sorted(owners) if owners[p] == name))
@@ -94,7 +94,7 @@ class TestTheBeginning:
             )
         )
         again = run(settled, "rebalance", assignor)
-        assert (again.moved, again.handed_over, again.shuffled) == (0, 0, 0)
+        assert (again.moved_partitions, again.handovers, again.avoidable_handovers) == (0, 0, 0)
 
     def test_range_uses_live_member_order(self):
         """Static members come first, by instance id, then dynamic ones by member id."""
@@ -104,13 +104,13 @@ class TestTheBeginning:
             member(9, "t0", instance="a"),
             member(1, "t1", instance="b"),
         )
-        assert run(live, "rebalance", "range").handed_over == 0
+        assert run(live, "rebalance", "range").handovers == 0
 
     def test_sticky_claims_live_assignment(self):
         live = group(member(1, "t3 t0"), member(2, "t1 t2"))
-        assert run(live, "rebalance", "sticky").handed_over == 0
-        assert run(live, "rebalance", "range").handed_over == 2
-        assert run(live, "rebalance", "range").shuffled == 2
+        assert run(live, "rebalance", "sticky").handovers == 0
+        assert run(live, "rebalance", "range").handovers == 2
+        assert run(live, "rebalance", "range").avoidable_handovers == 2
 
 
 class TestEvents:
@@ -119,87 +119,96 @@ class TestEvents:
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         eager = run(live, "rebalance", assignor)
         kept = run(live, "rebalance", "cooperative-sticky")
-        assert eager.stood_still_s > 0
-        assert 0 < max(eager.still) <= 4
-        assert kept.stood_still_s == 0
-        assert not any(kept.still)
+        assert eager.unread_s > 0
+        assert 0 < max(eager.unread_by_second) <= 4
+        assert kept.unread_s == 0
+        assert not any(kept.unread_by_second)
 
     def test_lost_member_partitions_unread_for_session(self):
         live = group(member(1, "t0 t1 t2"), member(2, "t3"), rate=10.0)
-        lost = run(live, "lost", "cooperative-sticky")
-        assert lost.detail == "c-00000001, with 3 partitions"
-        assert lost.longest_still_s == pytest.approx(10, abs=3)
-        assert lost.stood_still_s == pytest.approx(30, abs=9)
-        assert (lost.moved, lost.handed_over, lost.shuffled, lost.unread) == (3, 3, 0, 0)
-        assert lost.lag_added == pytest.approx(30 * lost.longest_still_s, rel=0.1)
-        assert lost.lag_peak == lost.lag_added, "the lag started at 0"
-        assert lost.caught_up_s is not None
-        assert lost.caught_up_s > lost.longest_still_s
+        crashed = run(live, "crash", "cooperative-sticky")
+        assert crashed.detail == "c-00000001, with 3 partitions"
+        assert crashed.longest_unread_s == pytest.approx(10, abs=3)
+        assert crashed.unread_s == pytest.approx(30, abs=9)
+        assert (
+            crashed.moved_partitions,
+            crashed.handovers,
+            crashed.avoidable_handovers,
+            crashed.unread_partitions,
+        ) == (3, 3, 0, 0)
+        assert crashed.added_lag_max == pytest.approx(30 * crashed.longest_unread_s, rel=0.1)
+        assert crashed.lag_max == crashed.added_lag_max, "the lag started at 0"
+        assert crashed.caught_up_after_s is not None
+        assert crashed.caught_up_after_s > crashed.longest_unread_s
 
     def test_longer_session_timeout_longer_unread(self):
-        short = run(group(member(1, "t0"), member(2, "t1"), t=2), "lost", "range")
+        short = run(group(member(1, "t0"), member(2, "t1"), t=2), "crash", "range")
         live = group(member(1, "t0"), member(2, "t1"), t=2, session_timeout_ms=45_000)
-        assert run(live, "lost", "range").longest_still_s > short.longest_still_s + 30
+        assert run(live, "crash", "range").longest_unread_s > short.longest_unread_s + 30
 
     def test_topic_of_lost_member_only_stays_unread(self):
         live = group(member(1, "t0 t1 t2 t3 u0", topics="t u"), member(2), u=1, rate=1.0)
-        lost = run(live, "lost", "cooperative-sticky")
-        assert lost.unread == 1
-        assert lost.moved == 4
-        assert lost.caught_up_s is None, "the lag of u-0 grows without limit"
+        crashed = run(live, "crash", "cooperative-sticky")
+        assert crashed.unread_partitions == 1
+        assert crashed.moved_partitions == 4
+        assert crashed.caught_up_after_s is None, "the lag of u-0 grows without limit"
 
-    @pytest.mark.parametrize("event", ["rebalance", "lost", "restart", "more"])
+    @pytest.mark.parametrize("event", ["rebalance", "crash", "restart", "join"])
     def test_unread_by_second_sums_to_total(self, event):
         live = group(member(1, "t0 t1 u0", topics="t u"), member(2, "t2 t3"), u=1)
         found = run(live, event, "range")
-        assert found.stood_still_s > 0
-        assert sum(found.still) == pytest.approx(found.stood_still_s)
-        assert len(found.still) == math.ceil(found.settled_s)
+        assert found.unread_s > 0
+        assert sum(found.unread_by_second) == pytest.approx(found.unread_s)
+        assert len(found.unread_by_second) == math.ceil(found.stable_after_s)
 
     def test_only_member_lost_all_unread(self):
-        lost = run(group(member(1, "t0 t1 t2 t3")), "lost", "range")
-        assert (lost.unread, lost.moved, lost.handed_over) == (4, 0, 0)
-        assert lost.settled_s is not None
+        crashed = run(group(member(1, "t0 t1 t2 t3")), "crash", "range")
+        assert (crashed.unread_partitions, crashed.moved_partitions, crashed.handovers) == (4, 0, 0)
+        assert crashed.stable_after_s is not None
 
     def test_static_restart_within_session_no_rebalance(self):
         static = group(member(1, "t0 t1", instance="a"), member(2, "t2 t3", instance="b"))
         away = run(static, "restart", "range", away_ms=4_000)
-        assert (away.rebalances, away.handed_over, away.moved) == (0, 0, 0)
-        assert away.stood_still_s == pytest.approx(16, abs=2), "four partitions, 4 s each"
+        assert (away.rebalances, away.handovers, away.moved_partitions) == (0, 0, 0)
+        assert away.unread_s == pytest.approx(16, abs=2), "four partitions, 4 s each"
         longer = run(static, "restart", "range", away_ms=15_000)
         assert longer.rebalances >= 4, "after the session timeout they are removed"
-        assert longer.handed_over > 0
+        assert longer.handovers > 0
 
     def test_skipped_time_counts(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         short, longer = (run(live, "restart", "range", away_ms) for away_ms in (10_000, 70_000))
-        assert longer.settled_s == pytest.approx(short.settled_s + 2 * 60, abs=5)
+        assert longer.stable_after_s == pytest.approx(short.stable_after_s + 2 * 60, abs=5)
 
     def test_heartbeats_are_desynchronized(self):
         """Members notice the rebalance at random times within 3 s and wait for the last one."""
         live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
         again = run(live, "rebalance", "range")
-        assert again.longest_still_s == pytest.approx(3.7, abs=0.7)
-        assert again.stood_still_s / 20 == pytest.approx(2.2, abs=0.6)
+        assert again.longest_unread_s == pytest.approx(3.7, abs=0.7)
+        assert again.unread_s / 20 == pytest.approx(2.2, abs=0.6)
 
     def test_dynamic_restart_rebalances_twice_per_member(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         restarted = run(live, "restart", "range")
         assert restarted.rebalances >= 4
         assert restarted.detail == "each member is down for 5 s"
-        assert restarted.settled_s is not None
+        assert restarted.stable_after_s is not None
 
     def test_joining_members_get_fair_share(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
-        more = run(live, "more", "cooperative-sticky")
-        assert (more.moved, more.shuffled, more.unread) == (2, 0, 0)
+        more = run(live, "join", "cooperative-sticky")
+        assert (more.moved_partitions, more.avoidable_handovers, more.unread_partitions) == (
+            2,
+            0,
+            0,
+        )
         assert more.detail == "2 members that subscribe to t"
 
     def test_unowned_partitions_are_assigned_not_moved(self):
         live = group(member(1, "t0"), member(2, "t1"))
         again = run(live, "rebalance", "cooperative-sticky")
-        assert (again.moved, again.handed_over, again.unread) == (0, 0, 0)
-        assert again.stood_still_s > 0, "t-2 and t-3, until the leader assigned"
+        assert (again.moved_partitions, again.handovers, again.unread_partitions) == (0, 0, 0)
+        assert again.unread_s > 0, "t-2 and t-3, until the leader assigned"
 
     def test_trial_is_deterministic(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"), rate=5.0)
@@ -225,26 +234,26 @@ class TestHandovers:
             reads(5_000, "c", 3, 2),
             reads(5_000, "a2", 1),  # restarted
         ]
-        places = {"a": "a", "a2": "a", "b": "b", "c": "c"}
-        course = measure_handovers(
+        member_by_process = {"a": "a", "a2": "a", "b": "b", "c": "c"}
+        stats = measure_handovers(
             timeline,
             [("t", index) for index in range(5)],
-            places,
+            member_by_process,
             [MembershipChange(1_000, frozenset(("a", "a2")))],
             begin_ms=1_000,
             end_ms=5_000,
         )
-        assert course.handovers == 4
-        assert course.avoidable_handovers == 1
-        assert course.moved == 2, "0 is b's, and 2 is c's"
-        assert course.unread == 1, "4 never has an owner"
-        assert course.unread_ms == 2 * 2_000 + 500 + 4_000
-        assert course.longest_gap_ms == 4_000
-        assert course.unread_ms_by_second == [3_000, 3_000, 1_000, 1_500]
-        assert sum(course.unread_ms_by_second) == course.unread_ms
+        assert stats.handovers == 4
+        assert stats.avoidable_handovers == 1
+        assert stats.moved == 2, "0 is b's, and 2 is c's"
+        assert stats.unread == 1, "4 never has an owner"
+        assert stats.unread_ms == 2 * 2_000 + 500 + 4_000
+        assert stats.longest_gap_ms == 4_000
+        assert stats.unread_ms_by_second == [3_000, 3_000, 1_000, 1_500]
+        assert sum(stats.unread_ms_by_second) == stats.unread_ms
 
 
-class TestLags:
+class TestLagForecast:
     def partitions(self, *rates: float, lag: int = 0) -> list[LivePartition]:
         return [LivePartition(topic="t", index=n, lag=lag, rate=r) for n, r in enumerate(rates)]
 
@@ -294,8 +303,8 @@ class TestLags:
 
 def test_trials_in_processes_equal_serial_trials():
     live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
-    trials = [trial(live, event, "range") for event in ("rebalance", "lost")]
-    told: list[tuple[int, float]] = []
-    spread = run_trials(trials, 2, lambda number, done: told.append((number, done)))
-    assert spread == [run_trial(each) for each in trials]
-    assert {number for number, done in told if done == 1} == {0, 1}
+    trials = [trial(live, event, "range") for event in ("rebalance", "crash")]
+    progress: list[tuple[int, float]] = []
+    results = run_trials(trials, 2, lambda number, share: progress.append((number, share)))
+    assert results == [run_trial(each) for each in trials]
+    assert {number for number, share in progress if share == 1} == {0, 1}

@@ -82,7 +82,9 @@ for seed in (1, 2, 3, 5):
 
 
 def assert_no_violation(verdict: Verdict) -> None:
-    assert verdict.rule is None, f"{verdict.rule}: {verdict.story}\nrun again: {verdict.command}"
+    assert verdict.rule is None, (
+        f"{verdict.rule}: {verdict.description}\nrun again: {verdict.command}"
+    )
 
 
 @pytest.mark.parametrize("seeds", BLOCKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")

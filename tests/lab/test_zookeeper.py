@@ -7,7 +7,7 @@ from random import Random
 
 from partage.lab.environment.clock import Clock
 from partage.lab.environment.coroutines import SimTask
-from partage.lab.environment.zookeeper import LabSession, ZooKeeper
+from partage.lab.environment.zookeeper import SimZkSession, ZooKeeper
 from partage.store.zookeeper import Create, SetData
 
 PATHS = [f"/{number}" for number in range(20)]
@@ -32,7 +32,7 @@ class Clients:
         SimTask(self._write(self.writer, [Create(path, b"old") for path in PATHS]), at_once)
         self.clock.run(1_000)
 
-    async def _write(self, session: LabSession, operations: list[Create] | list[SetData]) -> None:
+    async def _write(self, session: SimZkSession, operations: list[Create] | list[SetData]) -> None:
         await session.transact(operations)
 
     def read_while_all_is_written(self) -> None:
@@ -40,7 +40,7 @@ class Clients:
         SimTask(self._write(self.writer, [SetData(path, b"new") for path in PATHS]), at_once)
         self.clock.run(1_000)
 
-    async def _read(self, session: LabSession) -> None:
+    async def _read(self, session: SimZkSession) -> None:
         self.found = [node.data for node in await session.read_all(PATHS) if node is not None]
 
 

@@ -8,6 +8,6 @@
   history alone.
 - `liveness`: checks that a healed world becomes stable within a bounded time.
 - `runner` runs one world; `swarm` (with `worker_pool`) and `spark_swarm` run many.
-- `shrinker` and `story` explain a world that broke a rule.
+- `shrinker` and `trace` explain a world that broke a rule.
 - `whatif`: simulates events on a copy of a live group.
 """

@@ -106,13 +106,13 @@ def consumer_coverage_key(state: MemberState, event: member_events.Event) -> str
     return f"{state} {type(event).__name__}"
 
 
-def uncovered_events(met: Iterable[str]) -> list[tuple[str, list[str]]]:
+def uncovered_events(keys: Iterable[str]) -> list[tuple[str, list[str]]]:
     """Return each event with the possible group states that were not covered.
 
     Args:
-        met: Keys from `group_coverage_keys`.
+        keys: Keys from `group_coverage_keys`.
     """
-    seen = set(met)
+    seen = set(keys)
     missing = (
         (event, [state for state in states if f"{state} {event}" not in seen])
         for event, states in POSSIBLE_STATES.items()

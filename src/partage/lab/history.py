@@ -1,6 +1,6 @@
 """History of a world as an outside observer could record it: wire, disk and deliveries.
 
-Checkers use only the history, and `story` prints it. Messages are decoded from the frames that
+Checkers use only the history, and `trace` prints it. Messages are decoded from the frames that
 crossed the simulated network. Records are those that were written.
 """
 
@@ -187,7 +187,7 @@ class MemberExpired(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
 
 class Incident(HistoryEntry, frozen=True, gc=False, kw_only=True):
-    """A fault, or another event that only the story shows."""
+    """A fault, or another event that only the trace shows."""
 
     what: str
     detail: str = ""
@@ -211,10 +211,10 @@ class CrashPoint(NamedTuple):
 class RuleViolationError(AssertionError):
     """A broken rule; ``rule`` is the name of the checker."""
 
-    def __init__(self, rule: str, story: str) -> None:
-        super().__init__(f"{rule}: {story}")
+    def __init__(self, rule: str, description: str) -> None:
+        super().__init__(f"{rule}: {description}")
         self.rule = rule
-        self.description = story
+        self.description = description
 
 
 class History:

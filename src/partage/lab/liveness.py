@@ -1,15 +1,16 @@
 """Liveness checks of a healed world.
 
-- ``peace``: within `Options.liveness_timeout_ms` every consumer that wants to be in a group is a
+- ``liveness``: within `Options.liveness_timeout_ms` every consumer that wants to be in a group is a
   Stable member. Each subscribed partition has one owner, every record was delivered and committed,
   and no further rebalance occurs.
 - ``restart``: a broker that is killed and restarts (or is replaced) causes no new generation.
-- ``leaving``: after all members left, no request is unanswered and only the offset expiry timers
+- ``shutdown``: after all members left, no request is unanswered and only the offset expiry timers
   are armed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from partage.coordinator.group import Group
@@ -48,7 +49,7 @@ def check_liveness(world: World) -> None:
     before = _generations(world)
     world.clock.run(_QUIET_MS)
     _check_generations_unchanged(
-        world, "peace", before, "although no member joined, left or failed"
+        world, "liveness", before, "although no member joined, left or failed"
     )
     _check_restart(world, before)
     _reread_everything(world)
@@ -57,7 +58,7 @@ def check_liveness(world: World) -> None:
 
 def _wait_until_stable(world: World) -> None:
     try:
-        _wait_until_none(world, "peace", _liveness_problem, world.options.liveness_timeout_ms)
+        _wait_until_none(world, "liveness", _liveness_problem, world.options.liveness_timeout_ms)
     except RuleViolationError:
         # These states last until the next rebalance (see docs/simulator.md):
         # - A static member restarts between the two rebalances of a cooperative hand-over. It gets
@@ -67,23 +68,24 @@ def _wait_until_stable(world: World) -> None:
         static = [p for p in world.live_processes if p.is_member and p.instance_id is not None]
         if not static or _membership_problem(world) is not None:
             raise
-        world.faults["a static group has to be nudged"] += 1
+        world.faults["static_group_needs_rebalance"] += 1
         for process in static:
             RogueClient(world, world.rng).remove_static_member(
                 process.group_id, process.instance_id or ""
             )
-        _wait_until_none(world, "peace", _liveness_problem, world.options.liveness_timeout_ms)
+        _wait_until_none(world, "liveness", _liveness_problem, world.options.liveness_timeout_ms)
 
 
-def _wait_until_none(world: World, rule: str, unrest: object, patience_ms: int) -> None:
-    assert callable(unrest)
-    for _ in range(0, patience_ms, _POLL_INTERVAL_MS):
-        if unrest(world) is None:
+def _wait_until_none(
+    world: World, rule: str, find_problem: Callable[[World], str | None], timeout_ms: int
+) -> None:
+    for _ in range(0, timeout_ms, _POLL_INTERVAL_MS):
+        if find_problem(world) is None:
             return
         world.clock.run(_POLL_INTERVAL_MS)
-    problem = unrest(world)
+    problem = find_problem(world)
     if problem is not None:
-        raise RuleViolationError(rule, f"{patience_ms} ms after all faults were healed: {problem}")
+        raise RuleViolationError(rule, f"{timeout_ms} ms after all faults were healed: {problem}")
 
 
 def _check_restart(world: World, before: dict[str, int]) -> None:
@@ -123,7 +125,7 @@ def _check_shutdown(world: World) -> None:
             process.leave()
         else:
             process.drain()
-    _wait_until_none(world, "leaving", _leftover_problem, world.options.liveness_timeout_ms)
+    _wait_until_none(world, "shutdown", _leftover_problem, world.options.liveness_timeout_ms)
 
 
 def _loading_problem(world: World) -> str | None:

@@ -237,9 +237,9 @@ def build_scenario(
     plan = tuple(sorted(plan, key=lambda step: step.at_ms))
     if kept is not None:
         kept = tuple(sorted(set(kept)))
-        if strange := [at for at in kept if not 0 <= at < len(plan)]:
-            story = f"the plan of seed {seed} has {len(plan)} steps, numbered from 0"
-            raise ValueError(f"{story}: there is no step {strange[0]}")
+        if unknown := [at for at in kept if not 0 <= at < len(plan)]:
+            known = f"the plan of seed {seed} has {len(plan)} steps, numbered from 0"
+            raise ValueError(f"{known}: there is no step {unknown[0]}")
     return Scenario(seed=seed, options=options, plan=plan, kept=kept, changes=changes or {})
 
 

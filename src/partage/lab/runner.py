@@ -24,20 +24,20 @@ INVARIANT = "invariant"
 class Verdict(msgspec.Struct, kw_only=True):
     """Result of a scenario; ``rule`` is None if no rule was broken.
 
-    ``faults`` counts the faults that took effect, by kind. ``met`` and ``met_by_consumers`` count
-    events by the state of the group or consumer (see `partage.lab.coverage`).
+    ``faults`` counts the faults that took effect, by kind. ``group_events`` and ``consumer_events``
+    count events by the state of the group or consumer (see `partage.lab.coverage`).
     """
 
     seed: int
     rule: str | None = None
-    story: str = ""
+    description: str = ""
     command: str = ""
     events: int = 0
     requests: int = 0
     generations: int = 0
     faults: dict[str, int] = {}
-    met: dict[str, int] = {}
-    met_by_consumers: dict[str, int] = {}
+    group_events: dict[str, int] = {}
+    consumer_events: dict[str, int] = {}
 
 
 def draw_scenario(
@@ -81,11 +81,14 @@ def run_scenario(drawn: Scenario) -> tuple[World, Verdict]:
         execute_plan(world)
         check_liveness(world)
     except RuleViolationError as violation:
-        verdict.rule, verdict.story = violation.rule, violation.description
+        verdict.rule, verdict.description = violation.rule, violation.description
     except AssertionError as error:  # an invariant of a state machine, or an assumption of a shell
-        verdict.rule, verdict.story = INVARIANT, f"{error}\n{_traceback_summary(error)}"
+        verdict.rule, verdict.description = INVARIANT, f"{error}\n{_traceback_summary(error)}"
     except Exception as error:  # a bug, which a real broker would log
-        verdict.rule, verdict.story = type(error).__name__, f"{error}\n{_traceback_summary(error)}"
+        verdict.rule, verdict.description = (
+            type(error).__name__,
+            f"{error}\n{_traceback_summary(error)}",
+        )
     _count(world, verdict)
     return world, verdict
 
@@ -102,5 +105,5 @@ def _count(world: World, verdict: Verdict) -> None:
     verdict.requests = world.requests
     verdict.generations = len(world.generations)
     verdict.faults = dict(Counter(world.faults))
-    verdict.met = dict(world.group_coverage)
-    verdict.met_by_consumers = dict(world.consumer_coverage)
+    verdict.group_events = dict(world.group_coverage)
+    verdict.consumer_events = dict(world.consumer_coverage)

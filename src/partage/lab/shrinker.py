@@ -57,7 +57,7 @@ class NothingToShrinkError(ValueError):
 
 def shrink(
     seed: int,
-    tell: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
     kept: tuple[int, ...] | None = None,
     changes: dict[str, Any] | None = None,
 ) -> Scenario:
@@ -65,7 +65,7 @@ def shrink(
 
     Args:
         seed: The seed.
-        tell: Called with a line of text after each successful reduction.
+        report: Called with a line of text after each successful reduction.
         kept: Indexes of the steps to start with; other steps are not tried.
         changes: Options to set; the shrinker leaves them unchanged.
 
@@ -76,18 +76,18 @@ def shrink(
     rule = run_scenario(scenario)[1].rule
     if rule is None:
         raise NothingToShrinkError(f"seed {seed} breaks no rule")
-    shrinking = _Shrinker(scenario, rule, tell)
-    shrinking.run()
-    return shrinking.smallest
+    shrinker = _Shrinker(scenario, rule, report)
+    shrinker.run()
+    return shrinker.smallest
 
 
 class _Shrinker:
     """The smallest scenario so far that breaks ``rule``, and the reductions that failed."""
 
-    def __init__(self, scenario: Scenario, rule: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, scenario: Scenario, rule: str, report: Callable[[str], None]) -> None:
         self.smallest = scenario
         self._rule = rule
-        self._report = tell
+        self._report = report
         self._given = frozenset(scenario.changes)
         self._passing_commands: set[str] = set()
 

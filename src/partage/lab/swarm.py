@@ -43,8 +43,8 @@ class Summary(msgspec.Struct, kw_only=True):
     generations: int = 0
     failures: list[Verdict] = []
     faults: Counter[str] = msgspec.field(default_factory=Counter)
-    met: Counter[str] = msgspec.field(default_factory=Counter)
-    met_by_consumers: Counter[str] = msgspec.field(default_factory=Counter)
+    group_events: Counter[str] = msgspec.field(default_factory=Counter)
+    consumer_events: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, verdict: Verdict) -> None:
         """Add the verdict of one world."""
@@ -53,8 +53,8 @@ class Summary(msgspec.Struct, kw_only=True):
         self.requests += verdict.requests
         self.generations += verdict.generations
         self.faults.update(verdict.faults)
-        self.met.update(verdict.met)
-        self.met_by_consumers.update(verdict.met_by_consumers)
+        self.group_events.update(verdict.group_events)
+        self.consumer_events.update(verdict.consumer_events)
         if verdict.rule is not None:
             self.failures.append(verdict)
 

@@ -28,8 +28,8 @@ from partage.lab.coverage import GROUP_STATES, POSSIBLE_STATES, uncovered_events
 from partage.lab.options import Scenario
 from partage.lab.runner import Verdict, draw_scenario, run_scenario
 from partage.lab.shrinker import NothingToShrinkError, shrink
-from partage.lab.story import format_history
 from partage.lab.swarm import Summary, WorkerKilledError, run_seed, run_seeds
+from partage.lab.trace import format_history
 from partage.lab.world import World
 from partage.model.groups import format_partitions
 
@@ -50,9 +50,9 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the world."),
 ]
-EverythingOption = Annotated[
+VerboseOption = Annotated[
     bool,
-    typer.Option("--everything", help="Include routine events, such as heartbeats."),
+    typer.Option("--verbose", help="Include routine events, such as heartbeats."),
 ]
 
 
@@ -66,8 +66,8 @@ class UncoveredEvent(msgspec.Struct, frozen=True, kw_only=True):
 class RunReport(Summary, kw_only=True):
     """Output of ``partage lab run --json``. The coverage gaps are null for a single world."""
 
-    never_met: list[UncoveredEvent] | None = None
-    never_happened: list[str] | None = None
+    uncovered_events: list[UncoveredEvent] | None = None
+    uncovered_faults: list[str] | None = None
 
 
 @app.callback()
@@ -123,24 +123,24 @@ def run(
 
 
 @app.command()
-def story(
+def trace(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="Seed of the world.")],
     keep: KeepOption = None,
     changes: SetOption = None,
-    everything: EverythingOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Print the history of a world, one line for each event, with the time in seconds.
 
     \b
     Examples:
-      partage lab story 7
-      partage lab story 7 --keep none
+      partage lab trace 7
+      partage lab trace 7 --keep none
     """
     scenario = _parse_scenario(seed, keep, changes)
     world, verdict = _run_with_progress(scenario)
     with ignore_closed_output():
         _print_options(scenario)
-        for line in format_history(world.history.entries, everything=everything):
+        for line in format_history(world.history.entries, verbose=verbose):
             print(line)
         print(_verdict_text(verdict))
 
@@ -258,58 +258,67 @@ def _worker_killed_error(seeds: Sequence[int]) -> CommandError:
 
 
 def _report(summary: Summary) -> RunReport:
-    counted = RunReport(**msgspec.structs.asdict(summary))
+    report = RunReport(**msgspec.structs.asdict(summary))
     if summary.worlds > 1:
-        missing = uncovered_events(summary.met)
-        counted.never_met = [
+        missing = uncovered_events(summary.group_events)
+        report.uncovered_events = [
             UncoveredEvent(event=event, states=states) for event, states in missing
         ]
-        counted.never_happened = summary.missing_faults()
-    return counted
+        report.uncovered_faults = summary.missing_faults()
+    return report
 
 
 def _print_summary(summary: Summary) -> None:
-    counted = _report(summary)
-    met = summary.met
+    report = _report(summary)
+    counts = summary.group_events
     print_table(
         ["EVENT", *GROUP_STATES],
         [
-            (event, *(met[f"{state} {event}"] if state in found else "" for state in GROUP_STATES))
-            for event, found in POSSIBLE_STATES.items()
+            (
+                event,
+                *(
+                    counts[f"{state} {event}"] if state in possible else ""
+                    for state in GROUP_STATES
+                ),
+            )
+            for event, possible in POSSIBLE_STATES.items()
         ],
         right=GROUP_STATES,
     )
     print()
-    print_table(["CONSUMER'S EVENT", "IN STATE"], _by_event(summary.met_by_consumers))
+    print_table(["CONSUMER EVENT", "STATES"], _by_event(summary.consumer_events))
     print()
-    happened = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
-    print_table(["HAPPENED", "TIMES"], [(kind.replace("_", " "), n) for kind, n in happened])
-    for missing in counted.never_met or []:
-        print(f"never met: {missing.event} in {', '.join(missing.states)}")
-    if never := counted.never_happened:
-        print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
+    faults = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
+    print_table(["FAULT", "COUNT"], [(kind.replace("_", " "), n) for kind, n in faults])
+    for missing in report.uncovered_events or []:
+        print(f"uncovered event: {missing.event} in {', '.join(missing.states)}")
+    if uncovered := report.uncovered_faults:
+        print(f"uncovered faults: {', '.join(kind.replace('_', ' ') for kind in uncovered)}")
     print(
         f"\n{summary.worlds:,} worlds, {summary.generations:,} generations, "
         f"{summary.requests:,} requests, {sum(summary.faults.values()):,} faults; "
         f"{len(summary.failures)} broke a rule"
     )
     for verdict in summary.failures[:_SHOWN_MAX]:
-        story = verdict.command.replace("run --seed-from", "story").replace(" --seeds 1", "")
+        trace_command = verdict.command.replace("run --seed-from", "trace").replace(
+            " --seeds 1", ""
+        )
         print(f"\n{_verdict_text(verdict)}")
-        print(f"  story: {story}\n  shrink: {story.replace('story', 'shrink')}")
+        print(f"  trace: {trace_command}")
+        print(f"  shrink: {trace_command.replace('trace', 'shrink')}")
 
 
-def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
+def _by_event(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return each event with its states, the most frequent first."""
     found: dict[str, list[str]] = defaultdict(list)
-    for pair, times in sorted(met.items(), key=lambda item: -item[1]):
+    for pair, times in sorted(counts.items(), key=lambda item: -item[1]):
         state, event = pair.split(" ", 1)
         found[event].append(f"{state} {times:,}")
     return [(event, ", ".join(states)) for event, states in sorted(found.items())]
 
 
 def _print_failure(scenario: Scenario) -> None:
-    """Print the options of a failing world and the end of its story."""
+    """Print the options of a failing world and the end of its trace."""
     world, _ = _run_with_progress(scenario)
     texts = scenario.option_texts()
     kinds = {name: texts.pop(name) for name in list(texts) if name.endswith("kinds")}
@@ -323,7 +332,7 @@ def _print_failure(scenario: Scenario) -> None:
 def _verdict_text(verdict: Verdict) -> str:
     if verdict.rule is None:
         return f"seed {verdict.seed}: no rule is broken"
-    broken = f"seed {verdict.seed} breaks {verdict.rule}: {verdict.story}"
+    broken = f"seed {verdict.seed} breaks {verdict.rule}: {verdict.description}"
     return f"{broken}\n  run again: {verdict.command}"
 
 

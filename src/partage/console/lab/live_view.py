@@ -37,12 +37,12 @@ _SHOWN_MAX: Final = 200
 class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A live group, and the limits of what is known about it.
 
-    ``seen_s`` is the duration for which topic growth was measured. ``has_timeouts`` is True if the
-    timeouts are those that the members joined with.
+    ``measured_s`` is the duration for which topic growth was measured. ``has_timeouts`` is True if
+    the timeouts are those that the members joined with.
     """
 
     group: LiveGroup
-    seen_s: float
+    measured_s: float
     has_timeouts: bool
     uncommitted: int
     remarks: list[str]
@@ -64,7 +64,8 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
     begin_s, begin = time.monotonic(), list_offsets(cluster, places, OffsetSpec.latest())
     saved = _matching_record(state, read_last_generation(cluster, name))
     time.sleep(max(0.0, sample_s - (time.monotonic() - begin_s)))
-    seen_s, ends = time.monotonic() - begin_s, list_offsets(cluster, places, OffsetSpec.latest())
+    measured_s = time.monotonic() - begin_s
+    ends = list_offsets(cluster, places, OffsetSpec.latest())
     before, state = state, _check_unchanged(state, _describe_stable(cluster, name))
     earlier = _committed(before)
     committed = _committed(state)
@@ -82,7 +83,7 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
                 lag=_lag(
                     (earlier.get(place), begin.get(place)), (committed.get(place), ends.get(place))
                 ),
-                rate=_between(begin.get(place), ends.get(place)) / seen_s,
+                rate=_between(begin.get(place), ends.get(place)) / measured_s,
             )
             for place in places
         ),
@@ -95,7 +96,7 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
     uncommitted = sum(committed.get(place) is None for place in places)
     return ObservedGroup(
         group=group,
-        seen_s=seen_s,
+        measured_s=measured_s,
         has_timeouts=saved is not None,
         uncommitted=uncommitted,
         remarks=_remarks(
@@ -206,10 +207,10 @@ def _between(before: int | None, after: int | None) -> int:
     return 0 if before is None or after is None else max(0, after - before)
 
 
-def _lag(*looks: tuple[int | None, int | None]) -> int:
+def _lag(*samples: tuple[int | None, int | None]) -> int:
     """Return the smallest known lag."""
-    told = [_between(read, end) for read, end in looks if end is not None]
-    return min(told, default=0)
+    lags = [_between(read, end) for read, end in samples if end is not None]
+    return min(lags, default=0)
 
 
 def _with_longest_timeouts(group: LiveGroup, saved: GroupRecord) -> LiveGroup:

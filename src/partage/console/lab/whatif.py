@@ -37,9 +37,9 @@ class TrialEvent(StrEnum):
     """The events that can be tried."""
 
     REBALANCE = "rebalance"
-    LOST = "lost"
+    CRASH = "crash"
     RESTART = "restart"
-    MORE = "more"
+    JOIN = "join"
 
 
 class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +47,8 @@ class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
 
     ``generation`` is null if unknown. ``idle_members`` own no partition; ``unowned_partitions``
     have no owner. ``lag`` is in records, without ``uncommitted_partitions``, for which the group
-    has no committed offset. ``records_per_second`` was measured for ``seen_s``, or is given by
-    ``--rate``. The timeouts are those that the members joined with (``timeouts_of`` is
+    has no committed offset. ``records_per_second`` was measured for ``measured_s``, or is given by
+    ``--rate``. The timeouts are those that the members joined with (``timeout_source`` is
     ``members``), or Kafka's defaults (``kafka``), whatever is tried.
     """
 
@@ -62,13 +62,13 @@ class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
     uncommitted_partitions: int
     lag: int
     records_per_second: float
-    seen_s: float
+    measured_s: float
     member_records_per_second: float
     session_timeout_ms: int
     max_poll_interval_ms: int
-    timeouts_of: str
+    timeout_source: str
     remarks: list[str]
-    outcomes: list[TrialResult]
+    results: list[TrialResult]
 
 
 @with_cluster()
@@ -89,11 +89,14 @@ def whatif(
         typer.Option(
             "--event",
             metavar="EVENT",
-            help="Event to simulate: rebalance, lost, restart or more; repeatable. Default: all.",
+            help="Event to simulate: rebalance, crash, restart or join; repeatable. Default: all.",
         ),
     ] = None,
-    more: Annotated[
-        int, typer.Option("--more", metavar="N", min=1, help="Number of members that join.")
+    joining_members: Annotated[
+        int,
+        typer.Option(
+            "--joining-members", metavar="N", min=1, help="Number of members that join at once."
+        ),
     ] = 10,
     away_s: Annotated[
         float,
@@ -177,15 +180,15 @@ def whatif(
         if name not in ASSIGNORS:
             raise usage_error(f"unknown assignor {name!r}; assignors are {', '.join(ASSIGNORS)}")
     with ProgressBar(f"reading group {group}", hidden=json):
-        sight = observe_group(cluster, group, sample_s)
-    names = list(dict.fromkeys(assignor or _default_assignors(sight.group)))
-    live = _with_poll_interval(_with_load(sight.group, rate, speed), max_poll_interval_ms)
+        observed = observe_group(cluster, group, sample_s)
+    names = list(dict.fromkeys(assignor or _default_assignors(observed.group)))
+    live = _with_poll_interval(_with_load(observed.group, rate, speed), max_poll_interval_ms)
     trials = [
         Trial(
             group=_with_session(live, timeout_ms),
             event=each.value,
             assignor=name,
-            more=more,
+            joining_members=joining_members,
             away_ms=round(1000 * away_s),
         )
         for each in event or TrialEvent
@@ -201,16 +204,16 @@ def whatif(
         idle_members=sum(not owned[member.member_id] for member in live.members),
         partitions=len(live.partitions),
         unowned_partitions=len(live.partitions) - owned.total(),
-        uncommitted_partitions=sight.uncommitted,
+        uncommitted_partitions=observed.uncommitted,
         lag=sum(p.lag for p in live.partitions),
         records_per_second=sum(p.rate for p in live.partitions),
-        seen_s=sight.seen_s,
+        measured_s=observed.measured_s,
         member_records_per_second=live.speed,
-        session_timeout_ms=sight.group.session_timeout_ms,
-        max_poll_interval_ms=sight.group.max_poll_interval_ms,
-        timeouts_of="members" if sight.has_timeouts else "kafka",
-        remarks=sight.remarks,
-        outcomes=_run_trials(trials, jobs, hidden=json),
+        session_timeout_ms=observed.group.session_timeout_ms,
+        max_poll_interval_ms=observed.group.max_poll_interval_ms,
+        timeout_source="members" if observed.has_timeouts else "kafka",
+        remarks=observed.remarks,
+        results=_run_trials(trials, jobs, hidden=json),
     )
     basis = _basis(answer, is_rate_said=rate is not None)
     with ignore_closed_output():
@@ -219,7 +222,7 @@ def whatif(
         else:
             _print_report(answer, basis)
     if picture is not None:
-        draw_chart(picture, f"Forecast for group {group}", basis, answer.outcomes)
+        draw_chart(picture, f"Forecast for group {group}", basis, answer.results)
         note(f"chart saved: {picture}")
 
 
@@ -269,14 +272,14 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
     done = [0.0] * len(trials)
     with ProgressBar("what if", len(trials), hidden=hidden) as progress:
 
-        def told(number: int, share: float) -> None:
+        def on_progress(number: int, share: float) -> None:
             done[number] = share
             trial = trials[number]
             said = f"{EVENT_TITLES[trial.event]}, {trial.assignor}"
             progress.update(said, sum(done), len(trials))
 
         try:
-            return run_trials(trials, jobs, told)
+            return run_trials(trials, jobs, on_progress)
         except BrokenProcessPool:
             raise CommandError(
                 "a worker process was killed (out of memory?): try --jobs 1"
@@ -288,7 +291,7 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
 
 def _basis(answer: WhatIfReport, *, is_rate_said: bool) -> str:
     """Return the assumptions for the lags."""
-    rate = "set by --rate" if is_rate_said else f"measured for {answer.seen_s:.1f} s"
+    rate = "set by --rate" if is_rate_said else f"measured for {answer.measured_s:.1f} s"
     return (
         f"lag {count(answer.lag, 'record')} by committed offsets; "
         f"{answer.records_per_second:,.1f} records/s are written ({rate}); a member reads up to "
@@ -307,33 +310,33 @@ def _print_report(answer: WhatIfReport, basis: str) -> None:
     print(f"{basis} (--speed)")
     print(
         f"session timeout {answer.session_timeout_ms / 1000:g} s, max.poll.interval "
-        f"{answer.max_poll_interval_ms / 1000:g} s, {_TIMEOUTS_OF[answer.timeouts_of]}"
+        f"{answer.max_poll_interval_ms / 1000:g} s, {_TIMEOUT_SOURCES[answer.timeout_source]}"
     )
     for remark in answer.remarks:
         print(f"note: {remark}")
     if not answer.records_per_second:
         print("note: nothing is written, so lags do not grow: increase --sample-s or set --rate")
-    timeouts = {each.session_timeout_ms for each in answer.outcomes}
-    for event in dict.fromkeys(each.event for each in answer.outcomes):
-        here = [each for each in answer.outcomes if each.event == event]
+    timeouts = {each.session_timeout_ms for each in answer.results}
+    for event in dict.fromkeys(each.event for each in answer.results):
+        here = [each for each in answer.results if each.event == event]
         _print_event(here, says_session=timeouts != {answer.session_timeout_ms})
 
 
-def _print_event(outcomes: list[TrialResult], *, says_session: bool) -> None:
+def _print_event(results: list[TrialResult], *, says_session: bool) -> None:
     """Print a table with a column for each assignor and session timeout."""
-    print(f"\n{EVENT_TITLES[outcomes[0].event]}: {outcomes[0].detail}")
+    print(f"\n{EVENT_TITLES[results[0].event]}: {results[0].detail}")
     columns = [
         f"{each.assignor}, {each.session_timeout_ms / 1000:g} s" if says_session else each.assignor
-        for each in outcomes
+        for each in results
     ]
     needless = set()
-    if not any(each.unread for each in outcomes):
+    if not any(each.unread_partitions for each in results):
         needless.add(_UNREAD)
-    if all(each.lag_peak == each.lag_added for each in outcomes):
-        needless.add(_PEAK)
+    if all(each.lag_max == each.added_lag_max for each in results):
+        needless.add(_LAG_MAX)
     rows = [
-        [f"  {measure}", *map(told, outcomes)]
-        for measure, told in _MEASURES.items()
+        [f"  {measure}", *map(format_value, results)]
+        for measure, format_value in _MEASURES.items()
         if measure not in needless
     ]
     print_table(["", *columns], rows, right=columns)
@@ -344,21 +347,21 @@ def _seconds(amount: float | None) -> str:
 
 
 _UNREAD: Final = "partitions without a reader at the end"
-_PEAK: Final = "maximum total lag"
+_LAG_MAX: Final = "maximum total lag"
 _MEASURES: Final[dict[str, Callable[[TrialResult], str]]] = {
-    "unread time, sum of all partitions": lambda of: _seconds(of.stood_still_s),
-    "longest unread time of a partition": lambda of: _seconds(of.longest_still_s),
-    "partition handovers": lambda of: f"{of.handed_over:,}",
-    "handovers between remaining members": lambda of: f"{of.shuffled:,}",
-    "partitions with a new owner at the end": lambda of: f"{of.moved:,}",
-    _UNREAD: lambda of: f"{of.unread:,}",
+    "unread time, sum of all partitions": lambda of: _seconds(of.unread_s),
+    "longest unread time of a partition": lambda of: _seconds(of.longest_unread_s),
+    "partition handovers": lambda of: f"{of.handovers:,}",
+    "handovers between remaining members": lambda of: f"{of.avoidable_handovers:,}",
+    "partitions with a new owner at the end": lambda of: f"{of.moved_partitions:,}",
+    _UNREAD: lambda of: f"{of.unread_partitions:,}",
     "rebalances": lambda of: f"{of.rebalances:,}",
-    "time until the last handover": lambda of: _seconds(of.settled_s),
-    "maximum added lag": lambda of: count(of.lag_added, "record"),
-    _PEAK: lambda of: count(of.lag_peak, "record"),
-    "time until the added lag was read": lambda of: _seconds(of.caught_up_s),
+    "time until the last handover": lambda of: _seconds(of.stable_after_s),
+    "maximum added lag": lambda of: count(of.added_lag_max, "record"),
+    _LAG_MAX: lambda of: count(of.lag_max, "record"),
+    "time until the added lag was read": lambda of: _seconds(of.caught_up_after_s),
 }
-_TIMEOUTS_OF: Final = {
+_TIMEOUT_SOURCES: Final = {
     "members": "as its members requested",
     "kafka": "Kafka's defaults, because its members' timeouts cannot be read",
 }

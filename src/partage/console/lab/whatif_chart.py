@@ -21,9 +21,9 @@ _PALE: Final[dict[str, Any]] = {"color": _FAINT, "linestyle": ":", "linewidth": 
 #: Title of each event.
 EVENT_TITLES: Final = {
     "rebalance": "a rebalance",
-    "lost": "a member is lost",
+    "crash": "a member is lost",
     "restart": "a rolling restart",
-    "more": "more members",
+    "join": "more members",
 }
 _SHOWN_LEAST_S: Final = 10
 
@@ -52,14 +52,14 @@ def check_chart_path(path: Path) -> None:
         )
 
 
-def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResult]) -> None:
+def draw_chart(path: Path, title: str, basis: str, results: Sequence[TrialResult]) -> None:
     """Save the chart. The file extension determines the format.
 
     Args:
         path: The file.
         title: The title.
         basis: The assumptions, shown under the title.
-        outcomes: The results.
+        results: The results.
 
     Raises:
         CommandError: The file cannot be written.
@@ -67,7 +67,7 @@ def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResul
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    events = list(dict.fromkeys(outcome.event for outcome in outcomes))
+    events = list(dict.fromkeys(result.event for result in results))
     style: Any = {
         "text.color": _INK,
         "axes.labelcolor": _FAINT,
@@ -85,8 +85,8 @@ def draw_chart(path: Path, title: str, basis: str, outcomes: Sequence[TrialResul
         )
         axes = figure.subplots(2, len(events), sharex="col", squeeze=False)
         for column, event in enumerate(events):
-            here = [outcome for outcome in outcomes if outcome.event == event]
-            _column(axes[0][column], axes[1][column], here, outcomes)
+            here = [result for result in results if result.event == event]
+            _column(axes[0][column], axes[1][column], here, results)
         axes[0][0].set_ylabel("lag in records")
         axes[1][0].set_ylabel("partitions without a reader,\naveraged over each second")
         drawn = dict(zip(*axes[0][0].get_legend_handles_labels()[::-1], strict=True))
@@ -113,7 +113,7 @@ def _column(
     assignors = list(dict.fromkeys(each.assignor for each in all_of_them))
     timeouts = list(dict.fromkeys(each.session_timeout_ms for each in all_of_them))
     until_s = max(_shown_until_s(each) for each in here)
-    longest = max(here, key=lambda each: len(each.lags))
+    longest = max(here, key=lambda each: len(each.lag_by_second))
     for each in here:
         said = each.assignor
         if len(timeouts) > 1:
@@ -123,12 +123,12 @@ def _column(
             "linestyle": _STYLES[timeouts.index(each.session_timeout_ms) % len(_STYLES)],
             "linewidth": 1.6,
         }
-        shown = each.lags[: until_s + 1]
+        shown = each.lag_by_second[: until_s + 1]
         lags.plot(range(len(shown)), shown, label=said, **look)
         if each is longest:
-            otherwise = each.lags_undisturbed[: until_s + 1]
+            otherwise = each.undisturbed_lag_by_second[: until_s + 1]
             lags.plot(range(len(otherwise)), otherwise, label=_UNDISTURBED, **_PALE)
-        counts = [*_unread_counts(each), *([each.unread] * until_s)][: until_s + 1]
+        counts = [*_unread_counts(each), *([each.unread_partitions] * until_s)][: until_s + 1]
         still.plot(range(len(counts)), counts, drawstyle="steps-post", **look)
     lags.set_title(EVENT_TITLES[here[0].event], loc="left", fontsize=11)
     still.set_xlabel("seconds after the event")
@@ -142,16 +142,18 @@ def _column(
         axes.tick_params(length=0)
 
 
-def _unread_counts(outcome: TrialResult) -> list[float]:
+def _unread_counts(result: TrialResult) -> list[float]:
     """Return the unread partitions by second, with the rest of the last second filled in."""
-    counts = list(outcome.still)
-    if counts and outcome.settled_s is not None:
-        counts[-1] += outcome.unread * (len(counts) - outcome.settled_s)
+    counts = list(result.unread_by_second)
+    if counts and result.stable_after_s is not None:
+        counts[-1] += result.unread_partitions * (len(counts) - result.stable_after_s)
     return counts
 
 
-def _shown_until_s(outcome: TrialResult) -> int:
+def _shown_until_s(result: TrialResult) -> int:
     """Return the end of the time axis."""
-    settled_s = outcome.settled_s or 0.0
-    caught_up_s = outcome.caught_up_s if outcome.caught_up_s is not None else 2 * settled_s
-    return int(max(_SHOWN_LEAST_S, 1.1 * max(settled_s, caught_up_s)))
+    stable_after_s = result.stable_after_s or 0.0
+    caught_up_after_s = (
+        result.caught_up_after_s if result.caught_up_after_s is not None else 2 * stable_after_s
+    )
+    return int(max(_SHOWN_LEAST_S, 1.1 * max(stable_after_s, caught_up_after_s)))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from partage.lab.environment.coroutines import SimFuture, SimLock, SimTask, WhenAwake
-from partage.lab.environment.zookeeper import LabSession, ZooKeeper
+from partage.lab.environment.zookeeper import SimZkSession, ZooKeeper
 from partage.store.bootstrap import find_or_create_cluster
 from partage.store.cluster_registry import ClusterRegistry
 from partage.store.lease import Lease
@@ -43,7 +43,7 @@ class ShardOwner(Protocol):
 
 
 class ClusterMembership:
-    """The cluster membership of one broker process; ``holders`` has one entry for each shard.
+    """The cluster membership of one broker process; ``owners`` has one entry for each shard.
 
     After the process died, ``when_awake`` must drop all calls. A log is merged when it asks for it,
     which is rare in a world, and after every ``entries_per_merge``-th entry.
@@ -53,7 +53,7 @@ class ClusterMembership:
         self,
         servers: ZooKeeper,
         broker_id: int,
-        holders: Sequence[ShardOwner],
+        owners: Sequence[ShardOwner],
         timeout_ms: int,
         when_awake: WhenAwake,
         entries_per_merge: int | None = None,
@@ -62,7 +62,7 @@ class ClusterMembership:
         self._servers = servers
         self._clock = servers.clock
         self._broker_id = broker_id
-        self._owners = holders
+        self._owners = owners
         self._timeout_ms = timeout_ms
         self._when_awake = when_awake
         self._entries_per_merge = entries_per_merge
@@ -80,8 +80,8 @@ class ClusterMembership:
         )
         self._lease = Lease(session.timeout_ms, self._clock.now_ms)
         session.on_suspended, session.on_over = self._lease.invalidate, self._on_session_ended
-        self._roster = ClusterRegistry(session, ZK_PATHS, self._broker_id, len(self._owners))
-        self._gatherer = WriteBatcher(session)
+        self._registry = ClusterRegistry(session, ZK_PATHS, self._broker_id, len(self._owners))
+        self._batcher = WriteBatcher(session)
         self._is_flushing = False
 
     def end(self) -> None:
@@ -115,7 +115,7 @@ class ClusterMembership:
             self._on_session_ended()
             self._open_session()
 
-    async def _run_session(self, session: LabSession) -> None:
+    async def _run_session(self, session: SimZkSession) -> None:
         self.spawn(self._renew_lease(self._lease, session))
         await find_or_create_cluster(session, ZK_PATHS, "the cluster", len(self._owners))
         await self._register()
@@ -123,8 +123,8 @@ class ClusterMembership:
             changed: SimFuture[None] = SimFuture()
             self._changed = changed
             try:
-                await self._roster.refresh(self._wake)
-                if self._broker_id not in self._roster.brokers:
+                await self._registry.refresh(self._wake)
+                if self._broker_id not in self._registry.brokers:
                     await self._register()
                 await self._reconcile_shards()
             except InDoubtError:
@@ -143,9 +143,9 @@ class ClusterMembership:
             incarnation=f"{self._broker_id}.{self.session.session_id}",
             directory=f"directory of {self._broker_id}",
         )
-        await self._roster.register(me)
+        await self._registry.register(me)
 
-    async def _renew_lease(self, lease: Lease, session: LabSession) -> None:
+    async def _renew_lease(self, lease: Lease, session: SimZkSession) -> None:
         """Renew the lease (see `partage.broker.cluster`)."""
         while True:
             sent_ms = self._clock.now_ms
@@ -154,9 +154,9 @@ class ClusterMembership:
             except InDoubtError:
                 await session.wait_connected()
                 continue
-            held = lease.is_valid(self._clock.now_ms)
+            was_valid = lease.is_valid(self._clock.now_ms)
             lease.renew(sent_ms, self._clock.now_ms)
-            if not held and lease.is_valid(self._clock.now_ms):
+            if not was_valid and lease.is_valid(self._clock.now_ms):
                 for shard in self.owned_logs:
                     self._owners[shard].on_lease_renewed()
             took_ms = self._clock.now_ms - sent_ms
@@ -179,18 +179,22 @@ class ClusterMembership:
     async def _reconcile_shards(self) -> None:
         async with self._ownership_lock:
             for shard in list(self.owned_logs):
-                if self._roster.owner(shard) != self._broker_id:
+                if self._registry.owner(shard) != self._broker_id:
                     self._resign(shard)
-            take, give = self._roster.plan_changes()
-            take += [s for s in self._roster.owned() if s not in self.owned_logs and s not in give]
+            take, give = self._registry.plan_changes()
+            take += [
+                s for s in self._registry.owned() if s not in self.owned_logs and s not in give
+            ]
             for shard in give:
                 self._resign(shard)
             if give:
-                await self._roster.release(give)
-            for tenure in await self._roster.acquire(take):
-                log = SharedLog(self.session, ZK_PATHS, tenure.shard, tenure.version, tenure.epoch)
-                self.owned_logs[tenure.shard] = log
-                self._owners[tenure.shard].on_acquired(log)
+                await self._registry.release(give)
+            for ownership in await self._registry.acquire(take):
+                log = SharedLog(
+                    self.session, ZK_PATHS, ownership.shard, ownership.version, ownership.epoch
+                )
+                self.owned_logs[ownership.shard] = log
+                self._owners[ownership.shard].on_acquired(log)
 
     def _resign(self, shard: int) -> None:
         self.owned_logs.pop(shard, None)  # shards that it owned without a log are released too
@@ -198,39 +202,41 @@ class ClusterMembership:
 
     def owner(self, shard: int) -> int | None:
         """Return the broker that owns a shard, as far as this broker knows."""
-        owner = self._roster.owner(shard)
+        owner = self._registry.owner(shard)
         return None if owner == self._broker_id and shard not in self.owned_logs else owner
 
     def may_answer(self) -> bool:
         """Return True if no other broker can have acquired this broker's shards."""
         return self._lease.is_valid(self._clock.now_ms)
 
-    def retake(self, lost: SharedLog, taken: Callable[[SharedLog | None], None]) -> None:
+    def retake(self, lost: SharedLog, on_retaken: Callable[[SharedLog | None], None]) -> None:
         """Acquire the shard of a failed log again, in a new epoch.
 
         Args:
             lost: The log that failed.
-            taken: Called with the new log, or with None if another broker owns the shard. Not
+            on_retaken: Called with the new log, or with None if another broker owns the shard. Not
                 called if this broker lost the shard meanwhile.
         """
-        self.spawn(self._retake(lost, taken))
+        self.spawn(self._retake(lost, on_retaken))
 
-    async def _retake(self, lost: SharedLog, taken: Callable[[SharedLog | None], None]) -> None:
+    async def _retake(
+        self, lost: SharedLog, on_retaken: Callable[[SharedLog | None], None]
+    ) -> None:
         async with self._ownership_lock:
             shard = lost.shard
             if self.owned_logs.get(shard) is not lost:
                 return
-            is_owner = self._roster.owner(shard) == self._broker_id
-            tenures = await self._roster.acquire([shard]) if is_owner else []
+            is_owner = self._registry.owner(shard) == self._broker_id
+            ownerships = await self._registry.acquire([shard]) if is_owner else []
             if self.owned_logs.get(shard) is not lost:
                 return
-            for tenure in tenures:
-                log = SharedLog(self.session, ZK_PATHS, shard, tenure.version, tenure.epoch)
+            for ownership in ownerships:
+                log = SharedLog(self.session, ZK_PATHS, shard, ownership.version, ownership.epoch)
                 self.owned_logs[shard] = log
-                taken(log)
+                on_retaken(log)
                 return
         self._wake()
-        taken(None)
+        on_retaken(None)
 
     def on_deposed(self, lost: SharedLog) -> None:
         """Drop the shard of a log that another broker has taken over."""
@@ -240,28 +246,28 @@ class ClusterMembership:
 
     # Writes (as in `partage.broker.cluster`)
 
-    def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
+    def append(self, to: SharedLog, batch: bytes, on_written: WriteCallback) -> None:
         """Append a batch, together with other batches of the next few milliseconds."""
 
         def appended(fault: StoreError | None) -> None:
             if fault is None and self._is_merge_due(to):
                 self.merge(to)
-            written(fault)
+            on_written(fault)
 
-        self._gatherer.enqueue(to, batch, appended)
+        self._batcher.enqueue(to, batch, appended)
         if not self._is_flushing:
             self._is_flushing = True
-            self.spawn(self._flush(self._gatherer))
+            self.spawn(self._flush(self._batcher))
 
     def _is_merge_due(self, log: SharedLog) -> bool:
         self._appended += 1
         every = self._entries_per_merge
         return log.needs_merge or (every is not None and self._appended % every == 0)
 
-    async def _flush(self, gatherer: WriteBatcher) -> None:
+    async def _flush(self, batcher: WriteBatcher) -> None:
         await self._sleep(_TICK_MS)
-        await gatherer.flush()
-        if gatherer is self._gatherer:
+        await batcher.flush()
+        if batcher is self._batcher:
             self._is_flushing = False
 
     def merge(self, log: SharedLog) -> None:

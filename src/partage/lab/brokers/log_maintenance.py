@@ -73,8 +73,8 @@ class LogMaintenance:
             return True
         except (OSError, DamagedLogError) as error:
             if isinstance(error, DamagedLogError) and not self._broker.world.was_damaged:
-                story = f"damage was reported, but none was injected: {error}"
-                raise RuleViolationError("recovery", story) from error
+                problem = f"damage was reported, but none was injected: {error}"
+                raise RuleViolationError("recovery", problem) from error
             self._broker.world.record_incident("compaction failed", f"{error}")
             partition.failure = OSError(f"{error}")
             partition.log.abandon_compaction()

@@ -88,18 +88,18 @@ class SimShardHost:
         self._alarm = TimerScheduler(self)
         self._expired: list[GroupEvent] = []  # expirations that are not yet in the history
 
-    # Loading and failures
+    # Loading and attempt
 
     def schedule_load(self) -> None:
         """Load the shard after a random delay. Meanwhile requests fail with a loading error."""
-        failures = self._load_attempt
+        attempt = self._load_attempt
 
         def load() -> None:
-            if failures == self._load_attempt:
+            if attempt == self._load_attempt:
                 self._store.load(loaded)
 
         def loaded(content: Sequence[Buffer]) -> None:
-            if failures == self._load_attempt:
+            if attempt == self._load_attempt:
                 self._loaded(content)
 
         self.broker.call_later(self._world.broker_rng.choice((0, 5, 300)), load)
@@ -122,10 +122,10 @@ class SimShardHost:
         self._reset_load()
         self.driver.fail()
         self.flush()
-        failures = self._load_attempt
+        attempt = self._load_attempt
 
         def opened() -> None:
-            if failures == self._load_attempt:
+            if attempt == self._load_attempt:
                 self.schedule_load()
 
         self._store.reopen(opened)
@@ -168,8 +168,8 @@ class SimShardHost:
 
     def _count_coverage(self, event: Event) -> None:
         absence = ELSEWHERE if self._is_resigned else LOADING
-        for met in group_coverage_keys(self.driver.shard, absence, event):
-            self._world.group_coverage[met] += 1
+        for key in group_coverage_keys(self.driver.shard, absence, event):
+            self._world.group_coverage[key] += 1
 
     def handle(self, event: Event) -> None:
         """Hand an event to the driver. Call `flush` after the last event."""
@@ -188,30 +188,30 @@ class SimShardHost:
                     inbound.connection.respond(inbound, inbound.encode_response())
         if driver.unsent and not self._is_flushing:
             self._is_flushing = True
-            failures = self._load_attempt
-            self.broker.call_later(0, lambda: self._append_unsent(failures))
-        taken = driver.pop_group_events()
-        self._expired += [each for each in taken if each.event_type is GroupEventType.EXPIRED]
+            attempt = self._load_attempt
+            self.broker.call_later(0, lambda: self._append_unsent(attempt))
+        emitted = driver.pop_group_events()
+        self._expired += [each for each in emitted if each.event_type is GroupEventType.EXPIRED]
         # Only the owner reports expirations. They wait until the lease is valid again.
         if self._expired and self._store.may_answer():
             expired, self._expired = self._expired, []
-            for notice in expired:
+            for event in expired:
                 self._world.append_history(
                     history.MemberExpired(
-                        at_ms=notice.at_ms,
+                        at_ms=event.at_ms,
                         broker=self.broker.broker_id,
-                        group_id=notice.group_id,
-                        member_id=notice.member_id or "",
-                        reason=notice.reason,
+                        group_id=event.group_id,
+                        member_id=event.member_id or "",
+                        reason=event.reason,
                     )
                 )
         self._alarm.schedule(driver.timers.wake_at_ms())
 
     # Log
 
-    def _append_unsent(self, failures: int) -> None:
+    def _append_unsent(self, attempt: int) -> None:
         """Append the records of this moment, as the broker does after an event-loop turn."""
-        if failures != self._load_attempt:
+        if attempt != self._load_attempt:
             return
         self._is_flushing = False
         records, mark = self.driver.pop_unsent()
@@ -232,10 +232,10 @@ class SimShardHost:
                 at_ms=world.now_ms, **self._entry_fields, records=written, pairs=pairs
             )
         )
-        failures = self._load_attempt
+        attempt = self._load_attempt
 
         def done(error: ErrorCode) -> None:
-            if failures != self._load_attempt or self.is_closed:
+            if attempt != self._load_attempt or self.is_closed:
                 return
             if error:
                 self.reload()

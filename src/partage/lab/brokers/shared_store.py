@@ -101,7 +101,7 @@ class SharedStore:
         if lost is None:
             return
 
-        def taken(log: SharedLog | None) -> None:
+        def on_retaken(log: SharedLog | None) -> None:
             if self.log is not lost:
                 return
             if log is None:
@@ -110,7 +110,7 @@ class SharedStore:
             self.log = log
             opened()
 
-        self.membership.retake(lost, taken)
+        self.membership.retake(lost, on_retaken)
 
     def may_answer(self) -> bool:
         """Return True if no other broker can own the shard by now."""

@@ -1,4 +1,4 @@
-"""Rule ``shares``: within a generation, each partition has one owner, which subscribes to its
+"""Rule ``assignments``: within a generation, each partition has one owner, which subscribes to its
 topic.
 """
 
@@ -42,12 +42,14 @@ class AssignmentsChecker:
             for partition in share:
                 other = owners.setdefault(partition, member.member_id)
                 if other != member.member_id:
-                    story = f"{partition} is assigned to both {other} and {member.member_id}"
-                    raise RuleViolationError("shares", f"{story} in generation {record.generation}")
+                    problem = f"{partition} is assigned to both {other} and {member.member_id}"
+                    raise RuleViolationError(
+                        "assignments", f"{problem} in generation {record.generation}"
+                    )
                 # A static member may return with another subscription; it detects the mismatch
                 # itself.
                 if is_new and partition[0] not in topics:
                     raise RuleViolationError(
-                        "shares",
+                        "assignments",
                         f"{member.member_id} has {partition} but does not subscribe to it",
                     )

@@ -17,25 +17,25 @@ class CallbacksChecker:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._has: dict[str, set[TopicPartition]] = {}
-        history.subscribe(CallbackDue, self._tell)
+        history.subscribe(CallbackDue, self._check)
 
-    def _tell(self, entry: CallbackDue) -> None:
+    def _check(self, entry: CallbackDue) -> None:
         has = self._has.setdefault(entry.process, set())
-        told = set(entry.partitions)
+        partitions = set(entry.partitions)
         if entry.call == "assigned":
-            if has & told:
+            if has & partitions:
                 raise RuleViolationError(
-                    "callbacks", f"{entry.process}: assigned twice: {sorted(has & told)}"
+                    "callbacks", f"{entry.process}: assigned twice: {sorted(has & partitions)}"
                 )
-            has |= told
+            has |= partitions
             return
-        if not told:
+        if not partitions:
             raise RuleViolationError(
                 "callbacks", f"{entry.process}: {entry.call} is called without partitions"
             )
-        if not told <= has:
+        if not partitions <= has:
             raise RuleViolationError(
                 "callbacks",
-                f"{entry.process}: {entry.call} without being assigned: {sorted(told - has)}",
+                f"{entry.process}: {entry.call} without being assigned: {sorted(partitions - has)}",
             )
-        has -= told
+        has -= partitions

@@ -74,8 +74,8 @@ class CommitsChecker:
         self._gone_ms: dict[str, int] = {}  # time of the last deletion, by topic
         # by broker and topic: time of notification, time of deletion
         self._forgotten: dict[tuple[int, str], tuple[int, int]] = {}
-        history.subscribe(RequestReceived, self._ask)
-        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(RequestReceived, self._on_request)
+        history.subscribe(ResponseSent, self._on_response)
         history.subscribe(TopicDeleted, self._go)
         history.subscribe(TopicDeletionApplied, self._forget)
         for kind in (BrokerDied, ShardResigned, ShardAcquired):
@@ -84,7 +84,7 @@ class CommitsChecker:
         ledger.on_appended(self._write)
         ledger.on_lost(self._lose)
 
-    def _ask(self, entry: RequestReceived) -> None:
+    def _on_request(self, entry: RequestReceived) -> None:
         match entry.message:
             case OffsetCommitRequest() as message:
                 self._asked[entry.at_ms].append(message)
@@ -180,7 +180,7 @@ class CommitsChecker:
 
     # Responses
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         match entry.request.message, entry.message:
             case OffsetCommitRequest() as asked, OffsetCommitResponse() as message:
                 codes = {
@@ -190,7 +190,7 @@ class CommitsChecker:
                 }
                 for topic, index, offset, metadata in _offsets(asked):
                     key, value = (asked.group_id, topic, index), (offset, metadata)
-                    self._judge_answer(key, value, codes.get((topic, index)), entry.request.at_ms)
+                    self._check_response(key, value, codes.get((topic, index)), entry.request.at_ms)
             case OffsetFetchRequest() as fetched, OffsetFetchResponse() as shown:
                 floors = self._floors.pop(entry.request.serial)
                 self._judge_fetch(fetched, shown, floors, entry.request)
@@ -213,7 +213,7 @@ class CommitsChecker:
                 "commits", f"the deletion of {key} was acknowledged, but {last} exists"
             )
 
-    def _judge_answer(self, key: _Key, value: _Value, code: int | None, at_ms: int) -> None:
+    def _check_response(self, key: _Key, value: _Value, code: int | None, at_ms: int) -> None:
         if code is None:
             raise RuleViolationError(
                 "commits", f"{key} was committed but is missing in the response"

@@ -1,4 +1,4 @@
-"""Rule ``two-steps``: a cooperative member revokes a partition before another member gets it.
+"""Rule ``cooperative-handover``: a cooperative member revokes a partition before another gets it.
 
 The claims are the owned partitions in the JoinGroup subscriptions. A partition that a member claims
 with the newest generation is not assigned to another member in the same rebalance (KIP-429).
@@ -39,6 +39,6 @@ class CooperativeHandoverChecker:
                 owner = claims.get(partition, (0, member.member_id))[1]
                 if owner != member.member_id and partition not in contested:
                     raise RuleViolationError(
-                        "two-steps",
+                        "cooperative-handover",
                         f"{partition} moved from {owner} to {member.member_id} in one rebalance",
                     )

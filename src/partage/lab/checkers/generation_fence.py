@@ -1,4 +1,4 @@
-"""Rule ``fencing``: heartbeats and commits are accepted only from members of the current
+"""Rule ``generation-fence``: heartbeats and commits are accepted only from members of the current
 generation.
 
 - A commit without a generation is accepted only into a group without members.
@@ -27,15 +27,15 @@ class GenerationFenceChecker:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
         self._marks: dict[int, int] = {}
-        history.subscribe(RequestReceived, self._ask)
-        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(RequestReceived, self._on_request)
+        history.subscribe(ResponseSent, self._on_response)
 
-    def _ask(self, entry: RequestReceived) -> None:
+    def _on_request(self, entry: RequestReceived) -> None:
         message = entry.message
         if isinstance(message, HeartbeatRequest | OffsetCommitRequest):
             self._marks[entry.serial] = self._ledger.version_count(message.group_id)
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         message, asked = entry.message, entry.request.message
         match asked, message:
             case HeartbeatRequest(), HeartbeatResponse():
@@ -52,7 +52,7 @@ class GenerationFenceChecker:
                 if ErrorCode.NONE in codes:
                     if not entry.request.is_loaded:
                         raise RuleViolationError(
-                            "fencing", f"accepted while the shard was not loaded: {asked}"
+                            "generation-fence", f"accepted while the shard was not loaded: {asked}"
                         )
                     self._judge_commit(asked, mark)
                 if entry.request.is_loaded:
@@ -64,7 +64,9 @@ class GenerationFenceChecker:
         if generation >= 0:
             self._expect_member(asked.group_id, generation, asked.member_id, mark)
         elif groups and all(g is not None and g.members for g in groups):
-            raise RuleViolationError("fencing", f"{asked} was accepted into a group with members")
+            raise RuleViolationError(
+                "generation-fence", f"{asked} was accepted into a group with members"
+            )
 
     def _judge_refusal(
         self,
@@ -79,10 +81,12 @@ class GenerationFenceChecker:
             group is not None and _has(group, generation, asked.member_id) for group in groups
         ):
             raise RuleViolationError(
-                "fencing", f"{asked} was rejected with ILLEGAL_GENERATION by {groups[-1]}"
+                "generation-fence", f"{asked} was rejected with ILLEGAL_GENERATION by {groups[-1]}"
             )
         if ErrorCode.FENCED_INSTANCE_ID in codes and asked.group_instance_id is None:
-            raise RuleViolationError("fencing", f"{asked} was fenced, but has no instance id")
+            raise RuleViolationError(
+                "generation-fence", f"{asked} was fenced, but has no instance id"
+            )
 
     def _expect_member(self, group_id: str, generation: int, member_id: str, mark: int) -> None:
         for group in self._ledger.versions_since(group_id, mark):
@@ -90,7 +94,7 @@ class GenerationFenceChecker:
                 return
         latest = self._ledger.latest(group_id)
         raise RuleViolationError(
-            "fencing", f"{member_id} of generation {generation} was accepted into {latest}"
+            "generation-fence", f"{member_id} of generation {generation} was accepted into {latest}"
         )
 
 

@@ -1,8 +1,9 @@
-"""Rule ``instances``: only the latest member with an instance id is valid; earlier ones are fenced.
+"""Rule ``instance-ids``: only the latest member with an instance id is valid.
 
-After its successor received a response, a replaced member must not succeed with a Heartbeat,
-SyncGroup, JoinGroup, OffsetCommit or LeaveGroup. A commit without a generation belongs to no
-member, whatever member id it has; rule ``fencing`` checks it.
+Earlier members with this id are fenced. After its successor received a response, a replaced member
+must not succeed with a Heartbeat, SyncGroup, JoinGroup, OffsetCommit or LeaveGroup. A commit
+without a generation belongs to no member, whatever member id it has; rule ``generation-fence``
+checks it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class InstanceIdsChecker:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._holders: dict[tuple[str, str], str] = {}
         self._fenced: dict[tuple[str, str], int] = {}
-        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(ResponseSent, self._on_response)
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         asked: Any = entry.request.message
         match entry.message:
             case JoinGroupResponse(error_code=0) as message:
@@ -57,6 +58,6 @@ class InstanceIdsChecker:
         since_ms = self._fenced.get((group_id, member_id))
         if since_ms is not None and entry.request.at_ms > since_ms:
             raise RuleViolationError(
-                "instances",
+                "instance-ids",
                 f"{member_id} was replaced, but its request was accepted: {entry.request}",
             )

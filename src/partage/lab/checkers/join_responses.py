@@ -1,6 +1,7 @@
-"""Rule ``joins``: a JoinGroup response shows a durable generation, and its leader gets all members.
+"""Rule ``join-responses``: a JoinGroup response shows a durable generation.
 
-A dynamic member that does not join again is in no later generation.
+The leader gets all members, and a follower gets none. A dynamic member that does not join again is
+in no later generation.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class JoinResponsesChecker:
         self._saved: dict[tuple[str, int], list[GroupRecord]] = {}
         self._asked: dict[str, dict[str, int]] = {}
         self._members: dict[str, set[str]] = {}
-        history.subscribe(ResponseSent, self._answer)
-        history.subscribe(RequestReceived, self._ask)
+        history.subscribe(ResponseSent, self._on_response)
+        history.subscribe(RequestReceived, self._on_request)
         ledger.on_durable(self._store)
         ledger.on_appended(self._write)
 
-    def _ask(self, entry: RequestReceived) -> None:
+    def _on_request(self, entry: RequestReceived) -> None:
         message = entry.message
         if isinstance(message, JoinGroupRequest):
             self._asked.setdefault(message.group_id, {})[message.member_id] = entry.at_ms
@@ -53,13 +54,15 @@ class JoinResponsesChecker:
         for member in record.members:
             is_new = member.member_id not in before
             if not is_new and member.instance_id is None and member.member_id not in joined:
-                raise RuleViolationError("joins", f"{member.member_id} did not join {record}")
+                raise RuleViolationError(
+                    "join-responses", f"{member.member_id} did not join {record}"
+                )
 
     def _store(self, record: Record) -> None:
         if isinstance(record, GroupRecord):
             self._saved.setdefault((record.group_id, record.generation), []).append(record)
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         message, asked = entry.message, entry.request.message
         if not isinstance(message, JoinGroupResponse):
             return
@@ -67,7 +70,7 @@ class JoinResponsesChecker:
         if message.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             if not message.member_id:
                 raise RuleViolationError(
-                    "joins", f"MEMBER_ID_REQUIRED without a member id for {asked}"
+                    "join-responses", f"MEMBER_ID_REQUIRED without a member id for {asked}"
                 )
             return
         if message.error_code:
@@ -75,26 +78,29 @@ class JoinResponsesChecker:
         saved = self._saved.get((asked.group_id, message.generation_id), [])
         with_it = [s for s in saved if any(m.member_id == message.member_id for m in s.members)]
         if not with_it:
-            raise RuleViolationError("joins", f"the generation is not durable: {message}")
+            raise RuleViolationError("join-responses", f"the generation is not durable: {message}")
         # A static member that returns with an old API version may get its predecessor as leader.
         is_back = asked.group_instance_id is not None and not asked.member_id
         if not is_back and not any(s.leader == message.leader for s in with_it):
             raise RuleViolationError(
-                "joins", f"the leader differs: {message}, stored {with_it[-1]}"
+                "join-responses", f"the leader differs: {message}, stored {with_it[-1]}"
             )
         if message.protocol_name != with_it[-1].protocol:
             raise RuleViolationError(
-                "joins", f"the protocol differs: {message}, stored {with_it[-1]}"
+                "join-responses", f"the protocol differs: {message}, stored {with_it[-1]}"
             )
         self._judge_members(message, with_it)
 
     def _judge_members(self, message: JoinGroupResponse, saved: list[GroupRecord]) -> None:
-        told = [(m.member_id, bytes(m.metadata)) for m in message.members]
+        received = [(m.member_id, bytes(m.metadata)) for m in message.members]
         if message.leader != message.member_id:
-            if told:
-                raise RuleViolationError("joins", f"a follower received the members: {message}")
+            if received:
+                raise RuleViolationError(
+                    "join-responses", f"a follower received the members: {message}"
+                )
             return
-        if told not in [[(m.member_id, m.subscription) for m in s.members] for s in saved]:
+        if received not in [[(m.member_id, m.subscription) for m in s.members] for s in saved]:
             raise RuleViolationError(
-                "joins", f"the leader received {told}, which are not the members of {saved[-1]}"
+                "join-responses",
+                f"the leader received {received}, which are not the members of {saved[-1]}",
             )

@@ -59,8 +59,8 @@ class _ShardLedger:
         while count and decided:
             count -= 1
             if not decided.popleft():
-                story = f"broker {broker} got a confirmation for records that are not durable"
-                raise RuleViolationError("recovery", story)
+                problem = f"broker {broker} got a confirmation for records that are not durable"
+                raise RuleViolationError("recovery", problem)
         confirmed, self._unconfirmed = self._unconfirmed[:count], self._unconfirmed[count:]
         self._apply(self._state, confirmed)
         return confirmed
@@ -83,8 +83,8 @@ class _ShardLedger:
     def is_stale_epoch(self, broker: int, epoch: int) -> bool:
         """Return True if another broker loaded with a higher epoch, unknown to this broker."""
         if epoch == self._epoch and self.owner not in (None, broker):
-            story = f"brokers {self.owner} and {broker} both own the shard in epoch {epoch}"
-            raise RuleViolationError("recovery", story)
+            problem = f"brokers {self.owner} and {broker} both own the shard in epoch {epoch}"
+            raise RuleViolationError("recovery", problem)
         return epoch < self._epoch
 
     def load(
@@ -128,11 +128,11 @@ class _ShardLedger:
 
     def _difference(self, found: dict[bytes, bytes], doubts: int) -> str:
         missing = [key for key in self._state if key not in found]
-        strange = [key for key in found if key not in self._state]
+        unknown = [key for key in found if key not in self._state]
         other = [key for key in found if self._state.get(key, found[key]) != found[key]]
         return (
             f"the loaded state is not the durable state: missing {missing[:3]}, "
-            f"never durable {strange[:3]}, with another value {other[:3]}, "
+            f"never durable {unknown[:3]}, with another value {other[:3]}, "
             f"with {doubts} records in doubt"
         )
 

@@ -1,4 +1,4 @@
-"""Rule ``owners``: no two members of the current generation own the same partition.
+"""Rule ``partition-owners``: no two members of the current generation own the same partition.
 
 Some members may keep partitions that belong to another member by now, until their session expires.
 The coordinator rejects their commits. These are:
@@ -30,15 +30,15 @@ class PartitionOwnersChecker:
         #: By group and generation: the clients that learned of it, with their member ids.
         self._joined: dict[str, dict[int, set[tuple[str, str]]]] = defaultdict(dict)
         history.subscribe(OwnershipChanged, self._hold)
-        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(ResponseSent, self._on_response)
         ledger.on_durable(self._store)
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         asked: Any = entry.request.message
         message = entry.message
         if isinstance(message, JoinGroupResponse) and not message.error_code:
-            told = self._joined[asked.group_id].setdefault(message.generation_id, set())
-            told.add((entry.request.client, message.member_id))
+            members = self._joined[asked.group_id].setdefault(message.generation_id, set())
+            members.add((entry.request.client, message.member_id))
 
     def _store(self, record: Record) -> None:
         if isinstance(record, GroupRecord) and record.awaiting_sync:
@@ -64,7 +64,7 @@ class PartitionOwnersChecker:
         if self._is_zombie(one) or self._is_zombie(other):
             return
         raise RuleViolationError(
-            "owners",
+            "partition-owners",
             f"{sorted(both)} is owned by {one.process} (generation {one.generation}) and by "
             f"{other.process} (generation {other.generation})",
         )

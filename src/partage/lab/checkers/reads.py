@@ -26,15 +26,15 @@ class ReadsChecker:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ends: dict[TopicPartition, int] = {}
-        history.subscribe(RequestReceived, self._ask)
-        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(RequestReceived, self._on_request)
+        history.subscribe(ResponseSent, self._on_response)
         history.subscribe(RecordProduced, self._produced)
 
     def _produced(self, entry: RecordProduced) -> None:
         end = self._ends.get(entry.partition, 0)
         self._ends[entry.partition] = max(end, entry.offset + 1)
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         asked, message = entry.request.message, entry.message
         if not isinstance(asked, FetchRequest) or not isinstance(message, FetchResponse):
             return
@@ -60,7 +60,7 @@ class ReadsChecker:
                     )
                 self._ends[partition] = p.high_watermark
 
-    def _ask(self, entry: RequestReceived) -> None:
+    def _on_request(self, entry: RequestReceived) -> None:
         message = entry.message
         if isinstance(message, OffsetCommitRequest):
             for topic in message.topics:

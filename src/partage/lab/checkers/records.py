@@ -55,19 +55,19 @@ class RecordsChecker:
     def _judge(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         other = self._values[partition].setdefault(offset, value)
         if other != value:
-            story = f"{value!r} is at offset {offset} of {partition}, which had {other!r}"
-            raise RuleViolationError("records", story)
+            problem = f"{value!r} is at offset {offset} of {partition}, which had {other!r}"
+            raise RuleViolationError("records", problem)
         offsets = self._offsets[partition]
         if offsets.get(value) == offset:
             return
         if value in offsets:
-            story = f"{value!r} is at offset {offset} of {partition} and at {offsets[value]}"
-            raise RuleViolationError("records", story)
+            problem = f"{value!r} is at offset {offset} of {partition} and at {offsets[value]}"
+            raise RuleViolationError("records", problem)
         offsets[value] = offset
         producer, _, number = value.rpartition(b":")
         separator = b":" if producer else b""
         for near, is_before in ((int(number) - 1, True), (int(number) + 1, False)):
             at = offsets.get(b"%b%b%d" % (producer, separator, near))
             if at is not None and (at < offset) is not is_before:
-                story = f"{value!r} is at offset {offset} of {partition}, but {near} is at {at}"
-                raise RuleViolationError("records", story)
+                problem = f"{value!r} is at offset {offset} of {partition}, but {near} is at {at}"
+                raise RuleViolationError("records", problem)

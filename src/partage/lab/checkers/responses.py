@@ -1,4 +1,4 @@
-"""Rule ``answers``: each request gets one response, or its connection ends."""
+"""Rule ``responses``: each request gets one response, or its connection ends."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class ResponsesChecker:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._answered: set[int] = set()
-        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(ResponseSent, self._on_response)
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         if entry.request.serial in self._answered:
-            raise RuleViolationError("answers", f"a second response to {entry.request}")
+            raise RuleViolationError("responses", f"a second response to {entry.request}")
         self._answered.add(entry.request.serial)

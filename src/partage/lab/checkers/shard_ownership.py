@@ -1,4 +1,4 @@
-"""Rule ``tenures``: only the broker that owns a shard responds for its groups.
+"""Rule ``shard-ownership``: only the broker that owns a shard responds for its groups.
 
 A broker that dropped a shard, or does not know yet that another broker acquired it, may only
 respond that it is not the coordinator. A lease guarantees this, for errors too. Requests that
@@ -57,17 +57,17 @@ class ShardOwnershipChecker:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
         self._had: set[int] = set()  # requests for several groups whose broker owned the first one
-        history.subscribe(RequestReceived, self._ask)
-        history.subscribe(ResponseSent, self._answer)
-        history.subscribe(MemberExpired, self._expire)
+        history.subscribe(RequestReceived, self._on_request)
+        history.subscribe(ResponseSent, self._on_response)
+        history.subscribe(MemberExpired, self._on_expired)
 
-    def _ask(self, entry: RequestReceived) -> None:
+    def _on_request(self, entry: RequestReceived) -> None:
         message = entry.message
         names = message.groups if isinstance(message, DescribeGroupsRequest) else ()
         if len(names) > 1 and self._ledger.may_own(entry.broker, names[0]):
             self._had.add(entry.serial)
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         asked = entry.request
         group_id = _group(asked.message, entry.message)
         if asked.serial in self._had:
@@ -76,13 +76,13 @@ class ShardOwnershipChecker:
             return
         codes = _codes(entry.message)
         if codes & _SAYING and not codes & _ABSENT:
-            story = f"broker {asked.broker}, which does not own {group_id}, responded to {asked}"
-            raise RuleViolationError("tenures", f"{story}: {entry.message}")
+            problem = f"broker {asked.broker}, which does not own {group_id}, responded to {asked}"
+            raise RuleViolationError("shard-ownership", f"{problem}: {entry.message}")
 
-    def _expire(self, entry: MemberExpired) -> None:
+    def _on_expired(self, entry: MemberExpired) -> None:
         if not self._ledger.may_own(entry.broker, entry.group_id):
-            story = f"broker {entry.broker}, which does not own {entry.group_id}, expired"
-            raise RuleViolationError("tenures", f"{story} {entry.member_id}")
+            problem = f"broker {entry.broker}, which does not own {entry.group_id}, expired"
+            raise RuleViolationError("shard-ownership", f"{problem} {entry.member_id}")
 
 
 def _group(asked: Any, message: Any) -> str | None:

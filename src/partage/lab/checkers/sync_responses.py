@@ -1,4 +1,4 @@
-"""Rule ``syncs``: a member gets one assignment in each generation, and it is what the leader sent.
+"""Rule ``sync-responses``: a member gets one assignment in each generation, as the leader sent it.
 
 The assignment in a response is durable: in the group's newest record or in an earlier one. The
 return of a static member stores the group again with another member id (KIP-345).
@@ -20,14 +20,14 @@ class SyncResponsesChecker:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._sent: dict[_Place, list[dict[str, bytes]]] = {}
-        self._told: dict[_Place, bytes] = {}
+        self._received: dict[_Place, bytes] = {}
         self._stored: dict[_Place, bytes] = {}
-        history.subscribe(RequestReceived, self._ask)
-        history.subscribe(ResponseSent, self._answer)
+        history.subscribe(RequestReceived, self._on_request)
+        history.subscribe(ResponseSent, self._on_response)
         ledger.on_durable(self._store)
         ledger.on_assigned(self._assign)
 
-    def _ask(self, entry: RequestReceived) -> None:
+    def _on_request(self, entry: RequestReceived) -> None:
         message = entry.message
         if isinstance(message, SyncGroupRequest):
             place = (message.group_id, message.generation_id, message.member_id)
@@ -47,18 +47,22 @@ class SyncResponsesChecker:
             all(one.get(member_id, b"") == share for member_id, share in stored.items())
             for one in sent
         ):
-            raise RuleViolationError("syncs", f"{stored} is not the assignment that {leader} sent")
+            raise RuleViolationError(
+                "sync-responses", f"{stored} is not the assignment that {leader} sent"
+            )
 
-    def _answer(self, entry: ResponseSent) -> None:
+    def _on_response(self, entry: ResponseSent) -> None:
         message, asked = entry.message, entry.request.message
         if not isinstance(message, SyncGroupResponse) or message.error_code:
             return
         assert isinstance(asked, SyncGroupRequest)
         place = (asked.group_id, asked.generation_id, asked.member_id)
         share = bytes(message.assignment)
-        if self._told.setdefault(place, share) != share:
+        if self._received.setdefault(place, share) != share:
             raise RuleViolationError(
-                "syncs", f"{place} received {self._told[place]!r}, then {share!r}"
+                "sync-responses", f"{place} received {self._received[place]!r}, then {share!r}"
             )
         if self._stored.get(place) != share:
-            raise RuleViolationError("syncs", f"{place} received {share!r}, which is not stored")
+            raise RuleViolationError(
+                "sync-responses", f"{place} received {share!r}, which is not stored"
+            )

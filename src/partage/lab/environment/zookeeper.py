@@ -60,12 +60,12 @@ class ZooKeeper:
         self._reported_ms = clock.now_ms
         self._tick()
 
-    def open_session(self, client: str, timeout_ms: int, when_awake: WhenAwake) -> LabSession:
+    def open_session(self, client: str, timeout_ms: int, when_awake: WhenAwake) -> SimZkSession:
         """Open a session for a client."""
         inner = self.nodes.connect(timeout_ms)
         self._clients[inner] = client
         self._last_seen_ms[inner] = self.clock.now_ms
-        return LabSession(self, client, inner, when_awake)
+        return SimZkSession(self, client, inner, when_awake)
 
     def cut(self, client: str, for_ms: int) -> None:
         """Cut a client off from all servers for a time."""
@@ -145,7 +145,7 @@ class ZooKeeper:
         self.clock.call_later(_TICK_MS, self._tick)
 
 
-class LabSession:
+class SimZkSession:
     """A client session; see `partage.store.zookeeper.Session`.
 
     ``on_suspended`` is called when the connection is considered lost, ``on_over`` when the client
@@ -329,20 +329,20 @@ class LabSession:
 
     async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
         """Return the node, or None if it does not exist."""
-        told = self._register_watch(changed)
-        return await self._request(lambda: self._inner.read(path, told))
+        watch = self._register_watch(changed)
+        return await self._request(lambda: self._inner.read(path, watch))
 
     async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
         """Return the nodes. The requests are sent at once, but each node is read at a separate
         time.
         """
-        asked = [self._request(partial(self._inner.read, path)) for path in paths]
-        return [await node for node in asked]
+        requests = [self._request(partial(self._inner.read, path)) for path in paths]
+        return [await node for node in requests]
 
     async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
         """Return the names of the children."""
-        told = self._register_watch(changed)
-        return await self._request(lambda: self._inner.children(path, told))
+        watch = self._register_watch(changed)
+        return await self._request(lambda: self._inner.children(path, watch))
 
     async def ping_leader(self) -> None:
         """Round trip to the leader."""
@@ -363,16 +363,16 @@ class LabSession:
             return None
         self._watches.append(changed)
 
-        def told() -> None:
+        def on_changed() -> None:
             after_ms = self._servers.delay_ms() + self._servers.cut_for_ms(self._client)
-            self._clock.call_later(after_ms, lambda: self._when_awake(hear))
+            self._clock.call_later(after_ms, lambda: self._when_awake(notify))
 
-        def hear() -> None:
+        def notify() -> None:
             if changed in self._watches and not self.is_closed:
                 self._watches.remove(changed)
                 changed()
 
-        return told
+        return on_changed
 
 
 def _run_synchronously(work: Coroutine[Any, Any, T]) -> Callable[[SimFuture[T]], None]:

@@ -23,10 +23,10 @@ Fault = Callable[[World, Random], bool]
 
 
 def _rogue_client_fault(name: str) -> Fault:
-    def speaks(world: World, rng: Random) -> bool:
+    def send(world: World, rng: Random) -> bool:
         return bool(getattr(RogueClient(world, rng), name)())
 
-    return speaks
+    return send
 
 
 def many_join_at_once(world: World, rng: Random) -> bool:
@@ -40,17 +40,17 @@ def topic_is_deleted(world: World, rng: Random) -> bool:
     once.
     """
 
-    def go() -> None:
+    def delete() -> None:
         world.append_history(TopicDeleted(at_ms=world.now_ms, topic=UNREAD_TOPIC))
         for broker in world.brokers:
             broker.delete_topic(UNREAD_TOPIC)
 
     RogueClient(world, rng).commit(without_identity=True)
-    world.clock.call_later(rng.choice((1, 50, 700)), go)
+    world.clock.call_later(rng.choice((1, 50, 700)), delete)
     return True
 
 
-def machine_stands_still(world: World, rng: Random) -> bool:
+def machine_stalls(world: World, rng: Random) -> bool:
     """Pause the whole machine: brokers, members and producers. Messages in flight wait."""
     session_ms = world.options.session_timeout_ms
     since_ms = world.now_ms
@@ -68,18 +68,18 @@ _COMMON: Final[dict[str, Fault]] = {
         members.member_leaves,
         members.member_pauses,
         members.member_polls_late,
-        members.listener_dawdles,
-        members.leader_never_assigns,
+        members.listener_is_slow,
+        members.assignor_hangs,
         members.assignor_fails,
         members.member_rejoins,
         members.subscription_changes,
         members.instance_id_is_used_twice,
         members.partitions_are_added,
         network.connection_resets,
-        network.answer_is_lost,
+        network.response_is_lost,
         network.broker_end_vanishes,
         network.requests_are_cut_off,
-        network.answers_are_cut_off,
+        network.responses_are_cut_off,
         network.member_is_cut_off,
         network.network_slows_down,
         network.connections_are_refused,
@@ -93,37 +93,37 @@ _COMMON: Final[dict[str, Fault]] = {
         brokers.syncs_fail,
         brokers.reads_fail,
         brokers.bit_flips,
-        brokers.markers_are_damaged,
+        brokers.checkpoints_are_damaged,
         brokers.log_is_compacted,
         many_join_at_once,
     )
 } | {
-    f"stranger_{sentence}": _rogue_client_fault(name)
-    for sentence, name in {
+    f"rogue_client_{action}": _rogue_client_fault(name)
+    for action, name in {
         "heartbeats": "heartbeat",
         "commits": "commit",
         "syncs": "sync",
         "removes_a_member": "leave",
         "joins": "join",
         "reads_offsets": "read_offsets",
-        "looks": "describe_or_list",
+        "describes": "describe_or_list",
         "deletes_the_group": "delete_group",
         "deletes_offsets": "delete_offsets",
         "repeats_a_request": "repeat",
-        "babbles": "send_garbage",
+        "sends_garbage": "send_garbage",
     }.items()
 }
 _CLUSTER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in cluster.FAULTS}
 
 _TOPICS: Final[dict[str, Fault]] = {"topic_is_deleted": topic_is_deleted}
-_MACHINE: Final[dict[str, Fault]] = {"machine_stands_still": machine_stands_still}
+_MACHINE: Final[dict[str, Fault]] = {"machine_stalls": machine_stalls}
 
 FAULTS: Final = _COMMON | _CLUSTER | _TOPICS | _MACHINE
 #: These faults take effect later, at the next matching read or write, or never.
 DEFERRED: Final = {
     POWER_FAILURE,
     *IO_ERRORS.values(),
-    *(trap.kind for trap in cluster.CRASH_POINTS),
+    *(point.kind for point in cluster.CRASH_POINTS),
 }
 KINDS: Final = FaultKinds(
     common=tuple(_COMMON),

@@ -112,7 +112,7 @@ def _damage(world: World, path: str, position: int) -> bool:
     return True
 
 
-def markers_are_damaged(world: World, rng: Random) -> bool:
+def checkpoints_are_damaged(world: World, rng: Random) -> bool:
     """Flip a bit of the checkpoint file while the broker is down, until a broker detects it."""
     disk = world.broker.disk
     if world.damage is not None or CHECKPOINT_FILE not in disk.names(""):

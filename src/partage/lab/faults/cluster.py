@@ -98,21 +98,21 @@ def _is_assignment(record: Record) -> bool:
 
 CRASH_POINTS: Final = (
     CrashPoint("dies_before_the_generation_is_stored", False, _is_generation),
-    CrashPoint("dies_once_the_generation_is_stored", True, _is_generation),
+    CrashPoint("dies_after_the_generation_is_stored", True, _is_generation),
     CrashPoint("dies_before_the_assignment_is_stored", False, _is_assignment),
-    CrashPoint("dies_once_the_assignment_is_stored", True, _is_assignment),
+    CrashPoint("dies_after_the_assignment_is_stored", True, _is_assignment),
 )
 
 
-def _arm(trap: CrashPoint) -> Callable[[World, Random], bool]:
-    def sets(world: World, rng: Random) -> bool:
+def _arm(point: CrashPoint) -> Callable[[World, Random], bool]:
+    def arm(world: World, rng: Random) -> bool:
         if world.crash_point is not None:
             return False
-        world.crash_point = trap
+        world.crash_point = point
         return True
 
-    sets.__name__ = trap.kind
-    return sets
+    arm.__name__ = point.kind
+    return arm
 
 
 FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (

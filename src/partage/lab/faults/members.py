@@ -68,7 +68,7 @@ def member_polls_late(world: World, rng: Random) -> bool:
     return member is not None
 
 
-def listener_dawdles(world: World, rng: Random) -> bool:
+def listener_is_slow(world: World, rng: Random) -> bool:
     member = pick_member(world, rng)
     if member is not None:
         member.poll_loop.is_listener_slow = True
@@ -76,7 +76,7 @@ def listener_dawdles(world: World, rng: Random) -> bool:
     return member is not None
 
 
-def leader_never_assigns(world: World, rng: Random) -> bool:
+def assignor_hangs(world: World, rng: Random) -> bool:
     member = pick_member(world, rng)
     if member is not None:
         member.assignor_runner.is_hung = True

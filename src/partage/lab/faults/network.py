@@ -20,7 +20,7 @@ def connection_resets(world: World, rng: Random) -> bool:
     return True
 
 
-def answer_is_lost(world: World, rng: Random) -> bool:
+def response_is_lost(world: World, rng: Random) -> bool:
     connections = [c for c in world.network.connections if c.is_open]
     if not connections:
         return False
@@ -46,7 +46,7 @@ def requests_are_cut_off(world: World, rng: Random) -> bool:
     return _cut(world, rng, ("up",))
 
 
-def answers_are_cut_off(world: World, rng: Random) -> bool:
+def responses_are_cut_off(world: World, rng: Random) -> bool:
     return _cut(world, rng, ("down",))
 
 

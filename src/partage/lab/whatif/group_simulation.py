@@ -327,10 +327,10 @@ class GroupSimulation:
             False if the group does not become stable in time.
         """
         group = self.group
-        patience_ms = _STABLE_TIMEOUT_MS + 2 * (
+        timeout_ms = _STABLE_TIMEOUT_MS + 2 * (
             group.session_timeout_ms + group.max_poll_interval_ms
         )
-        for _ in range(0, patience_ms, _POLL_INTERVAL_MS):
+        for _ in range(0, timeout_ms, _POLL_INTERVAL_MS):
             self._world.clock.run(_POLL_INTERVAL_MS)
             if self._is_stable():
                 self._desynchronize_heartbeats()

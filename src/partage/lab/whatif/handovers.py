@@ -55,8 +55,8 @@ def final_readers(timeline: Iterable[ReaderChange]) -> dict[str, frozenset[Topic
 def measure_handovers(
     timeline: Sequence[ReaderChange],
     partitions: Iterable[TopicPartition],
-    places: Mapping[str, str],
-    disturbances: Sequence[MembershipChange],
+    member_by_process: Mapping[str, str],
+    membership_changes: Sequence[MembershipChange],
     begin_ms: int,
     end_ms: int,
 ) -> HandoverStats:
@@ -65,50 +65,53 @@ def measure_handovers(
     Args:
         timeline: All changes, in order.
         partitions: The partitions.
-        places: The live member that each process stands for; a restarted process replaces its
-            predecessor.
-        disturbances: Starts and stops of processes, in order.
+        member_by_process: The live member that each process stands for; a restarted process
+            replaces its predecessor.
+        membership_changes: Starts and stops of processes, in order.
         begin_ms: Begin of the measurement.
         end_ms: End of the measurement.
     """
-    course = HandoverStats()
+    stats = HandoverStats()
     held = final_readers(change for change in timeline if change.at_ms < begin_ms)
-    reader = {p: process for process, theirs in held.items() for p in theirs}
-    first = {p: places[process] for p, process in reader.items()}
+    reader = {p: process for process, owned in held.items() for p in owned}
+    first = {p: member_by_process[process] for p, process in reader.items()}
     last = dict(reader)  # the last process that read it
-    still = {p: begin_ms for p in partitions if p not in reader}
-    looked_ms = begin_ms
-    for at_ms, process, theirs in timeline:
+    unread_since = {p: begin_ms for p in partitions if p not in reader}
+    counted_ms = begin_ms
+    for at_ms, process, owned in timeline:
         if at_ms < begin_ms:
             continue
-        if at_ms > looked_ms:
+        if at_ms > counted_ms:
             _add_unread_time(
-                course.unread_ms_by_second, len(still), looked_ms - begin_ms, at_ms - begin_ms
+                stats.unread_ms_by_second,
+                len(unread_since),
+                counted_ms - begin_ms,
+                at_ms - begin_ms,
             )
-            looked_ms = at_ms
+            counted_ms = at_ms
         before = held.get(process, frozenset())
-        for p in before - theirs:
+        for p in before - owned:
             if reader.get(p) == process:
                 del reader[p]
-                still[p] = at_ms
-        for p in theirs - before:
-            _add_gap(course, at_ms - still.pop(p, at_ms))
-            was = last.get(p)
-            if was is not None and places[was] != places[process]:
-                course.handovers += 1
-                course.avoidable_handovers += _changed_processes(disturbances, at_ms).isdisjoint(
-                    (was, process)
-                )
+                unread_since[p] = at_ms
+        for p in owned - before:
+            _add_gap(stats, at_ms - unread_since.pop(p, at_ms))
+            previous = last.get(p)
+            if previous is not None and member_by_process[previous] != member_by_process[process]:
+                stats.handovers += 1
+                stats.avoidable_handovers += _changed_processes(
+                    membership_changes, at_ms
+                ).isdisjoint((previous, process))
             reader[p] = last[p] = process
-        held[process] = theirs
+        held[process] = owned
     _add_unread_time(
-        course.unread_ms_by_second, len(still), looked_ms - begin_ms, end_ms - begin_ms
+        stats.unread_ms_by_second, len(unread_since), counted_ms - begin_ms, end_ms - begin_ms
     )
-    for since_ms in still.values():
-        _add_gap(course, end_ms - since_ms)
-    course.unread = len(still)
-    course.moved = sum(p in first and places[q] != first[p] for p, q in reader.items())
-    return course
+    for since_ms in unread_since.values():
+        _add_gap(stats, end_ms - since_ms)
+    stats.unread = len(unread_since)
+    stats.moved = sum(p in first and member_by_process[q] != first[p] for p, q in reader.items())
+    return stats
 
 
 def _add_unread_time(ms_by_second: list[int], number: int, from_ms: int, until_ms: int) -> None:
@@ -122,14 +125,16 @@ def _add_unread_time(ms_by_second: list[int], number: int, from_ms: int, until_m
         from_ms = next_ms
 
 
-def _add_gap(course: HandoverStats, for_ms: int) -> None:
-    course.unread_ms += for_ms
-    course.longest_gap_ms = max(course.longest_gap_ms, for_ms)
+def _add_gap(stats: HandoverStats, for_ms: int) -> None:
+    stats.unread_ms += for_ms
+    stats.longest_gap_ms = max(stats.longest_gap_ms, for_ms)
 
 
-def _changed_processes(disturbances: Sequence[MembershipChange], at_ms: int) -> frozenset[str]:
+def _changed_processes(
+    membership_changes: Sequence[MembershipChange], at_ms: int
+) -> frozenset[str]:
     """Return the processes of the latest membership change at that time."""
-    for since_ms, processes in reversed(disturbances):
+    for since_ms, processes in reversed(membership_changes):
         if since_ms <= at_ms:
             return processes
     return frozenset()

@@ -30,14 +30,14 @@ ProgressCallback = Callable[[float], None]
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One event of `TRIAL_EVENTS` under one assignor of `ASSIGNORS`.
 
-    ``more`` is the number of members that join at once, ``away_ms`` the downtime of a restarted
-    member.
+    ``joining_members`` is the number of members that join at once, ``away_ms`` the downtime of a
+    restarted member.
     """
 
     group: LiveGroup
     event: str
     assignor: str
-    more: int = 10
+    joining_members: int = 10
     away_ms: int = 5_000
 
 
@@ -53,153 +53,154 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
         detail: The affected members.
         assignor: The assignor's name.
         session_timeout_ms: The members' session timeout.
-        stood_still_s: Time in which a partition was read by no member, summed over all partitions.
-        longest_still_s: Longest time in which one partition was read by no member.
-        handed_over: How often a partition moved to another member.
-        shuffled: Those handovers of which neither member was lost, restarted or new.
-        moved: Partitions that another member owns at the end.
-        unread: Partitions that no member reads at the end.
-        settled_s: Time of the last change; null if the group did not become stable.
+        unread_s: Time in which a partition was read by no member, summed over all partitions.
+        longest_unread_s: Longest time in which one partition was read by no member.
+        handovers: How often a partition moved to another member.
+        avoidable_handovers: Those handovers of which neither member crashed, restarted or joined.
+        moved_partitions: Partitions that another member owns at the end.
+        unread_partitions: Partitions that no member reads at the end.
+        stable_after_s: Time until the last change; null if the group did not become stable.
         rebalances: Number of new generations.
-        lag_peak: The maximum lag.
-        lag_added: The maximum excess over the lag without the event.
-        caught_up_s: When the excess returned to zero; null if it did not within 10 minutes.
-        lags: The lag by second.
-        lags_undisturbed: The lag by second without the event.
-        still: Number of unread partitions, averaged over each second.
+        lag_max: The maximum lag.
+        added_lag_max: The maximum excess over the lag without the event.
+        caught_up_after_s: When the excess returned to zero; null if it did not within 10 minutes.
+        lag_by_second: The lag by second.
+        undisturbed_lag_by_second: The lag by second without the event.
+        unread_by_second: Number of unread partitions, averaged over each second.
     """
 
     event: str
     detail: str
     assignor: str
     session_timeout_ms: int
-    stood_still_s: float
-    longest_still_s: float
-    handed_over: int
-    shuffled: int
-    moved: int
-    unread: int
-    settled_s: float | None
+    unread_s: float
+    longest_unread_s: float
+    handovers: int
+    avoidable_handovers: int
+    moved_partitions: int
+    unread_partitions: int
+    stable_after_s: float | None
     rebalances: int
-    lag_peak: int
-    lag_added: int
-    caught_up_s: float | None
-    lags: tuple[int, ...]
-    lags_undisturbed: tuple[int, ...]
-    still: tuple[float, ...]
+    lag_max: int
+    added_lag_max: int
+    caught_up_after_s: float | None
+    lag_by_second: tuple[int, ...]
+    undisturbed_lag_by_second: tuple[int, ...]
+    unread_by_second: tuple[float, ...]
 
 
-def _rebalance(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+def _rebalance(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
     """Trigger a rebalance without any membership change."""
-    rehearsal.mark_membership_change([])
-    rehearsal.live_processes[0].request_rejoin()
+    simulation.mark_membership_change([])
+    simulation.live_processes[0].request_rejoin()
     return "no member joins or leaves"
 
 
-def _crash_largest(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+def _crash_largest(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
     """Crash the member with the most partitions."""
-    lost = max(rehearsal.live_processes, key=lambda process: len(process.core.owned))
-    owned = len(lost.core.owned)
-    rehearsal.mark_membership_change([lost.name])
-    lost.crash(silently=True)
-    return f"{lost.name}, with {owned} partition{'s' * (owned != 1)}"
+    crashed = max(simulation.live_processes, key=lambda process: len(process.core.owned))
+    owned = len(crashed.core.owned)
+    simulation.mark_membership_change([crashed.name])
+    crashed.crash(silently=True)
+    return f"{crashed.name}, with {owned} partition{'s' * (owned != 1)}"
 
 
-def _restart_all(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+def _restart_all(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
     """Restart all members one after the other, each when the group is stable.
 
     A static member does not leave the group (KIP-345).
     """
-    members = rehearsal.group.members
-    there = {process.name: process for process in rehearsal.live_processes}
+    members = simulation.group.members
+    process_by_name = {process.name: process for process in simulation.live_processes}
     for number, member in enumerate(members):
-        told(number / len(members))
-        name = rehearsal.new_member_name(member.client_id)
-        rehearsal.mark_membership_change([member.member_id, name])
-        process = there[member.member_id]
-        _leave(rehearsal, process)
+        on_progress(number / len(members))
+        name = simulation.new_member_name(member.client_id)
+        simulation.mark_membership_change([member.member_id, name])
+        process = process_by_name[member.member_id]
+        _leave(simulation, process)
         process.crash(silently=False)
-        rehearsal.run(trial.away_ms)
-        rehearsal.start_process(member, name, place=member.member_id)
-        rehearsal.wait_until_stable()
+        simulation.run(trial.away_ms)
+        simulation.start_process(member, name, place=member.member_id)
+        simulation.wait_until_stable()
     return f"each member is down for {trial.away_ms / 1000:g} s"
 
 
-def _leave(rehearsal: GroupSimulation, process: ConsumerProcess) -> None:
+def _leave(simulation: GroupSimulation, process: ConsumerProcess) -> None:
     process.leave()
     for _ in range(0, _LEAVE_TIMEOUT_MS, _POLL_INTERVAL_MS):
         if process.has_left:
             return
-        rehearsal.run(_POLL_INTERVAL_MS)
+        simulation.run(_POLL_INTERVAL_MS)
 
 
-def _add_members(rehearsal: GroupSimulation, trial: Trial, told: ProgressCallback) -> str:
+def _add_members(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
     """Add members that subscribe to what most members subscribe to."""
-    members = rehearsal.group.members
+    members = simulation.group.members
     topics, _ = Counter(frozenset(member.topics) for member in members).most_common(1)[0]
     first = next(member for member in members if frozenset(member.topics) == topics)
     like = msgspec.structs.replace(first, instance_id=None)
-    names = [rehearsal.new_member_name(like.client_id) for _ in range(trial.more)]
-    rehearsal.mark_membership_change(names)
+    names = [simulation.new_member_name(like.client_id) for _ in range(trial.joining_members)]
+    simulation.mark_membership_change(names)
     for name in names:
-        rehearsal.start_process(like, name)
-    return f"{trial.more} members that subscribe to {', '.join(sorted(topics)) or 'no topic'}"
+        simulation.start_process(like, name)
+    subscribed = ", ".join(sorted(topics)) or "no topic"
+    return f"{trial.joining_members} members that subscribe to {subscribed}"
 
 
 #: The events that can be tried.
 TRIAL_EVENTS: Final[Mapping[str, TrialEventFunction]] = {
     "rebalance": _rebalance,
-    "lost": _crash_largest,
+    "crash": _crash_largest,
     "restart": _restart_all,
-    "more": _add_members,
+    "join": _add_members,
 }
 
 
-def run_trial(trial: Trial, told: ProgressCallback = lambda done: None) -> TrialResult:
+def run_trial(trial: Trial, on_progress: ProgressCallback = lambda share: None) -> TrialResult:
     """Run one trial.
 
     Args:
         trial: The group, event and assignor.
-        told: Called with the progress.
+        on_progress: Called with the progress, from 0 to 1.
 
     Raises:
         KeyError: There is no such event or assignor.
     """
     group, assignor = trial.group, trial.assignor
-    rehearsal = GroupSimulation(group, assignor)
-    generation, begin_ms = rehearsal.generation, rehearsal.now_ms
-    detail = TRIAL_EVENTS[trial.event](rehearsal, trial, told)
-    is_settled = rehearsal.wait_until_stable()
-    timeline = rehearsal.timeline
+    simulation = GroupSimulation(group, assignor)
+    generation, begin_ms = simulation.generation, simulation.now_ms
+    detail = TRIAL_EVENTS[trial.event](simulation, trial, on_progress)
+    is_stable = simulation.wait_until_stable()
+    timeline = simulation.timeline
     changes = [change.at_ms for change in timeline if change.at_ms >= begin_ms]
     end_ms = max(changes, default=begin_ms)
     places = [TopicPartition(p.topic, p.index) for p in group.partitions]
-    course = measure_handovers(
+    handovers = measure_handovers(
         timeline,
         places,
-        rehearsal.member_by_process,
-        rehearsal.membership_changes,
+        simulation.member_by_process,
+        simulation.membership_changes,
         begin_ms,
         end_ms,
     )
-    behind = forecast_lag(timeline, group.partitions, group.speed, begin_ms, end_ms)
+    lag = forecast_lag(timeline, group.partitions, group.speed, begin_ms, end_ms)
     return TrialResult(
         event=trial.event,
         detail=detail,
         assignor=assignor,
         session_timeout_ms=group.session_timeout_ms,
-        stood_still_s=course.unread_ms / 1000,
-        longest_still_s=course.longest_gap_ms / 1000,
-        handed_over=course.handovers,
-        shuffled=course.avoidable_handovers,
-        moved=course.moved,
-        unread=course.unread,
-        settled_s=(end_ms - begin_ms) / 1000 if is_settled else None,
-        rebalances=rehearsal.generation - generation,
-        lag_peak=behind.peak,
-        lag_added=behind.added,
-        caught_up_s=None if behind.caught_up_ms is None else behind.caught_up_ms / 1000,
-        lags=tuple(behind.by_second),
-        lags_undisturbed=tuple(behind.undisturbed),
-        still=tuple(ms / 1000 for ms in course.unread_ms_by_second),
+        unread_s=handovers.unread_ms / 1000,
+        longest_unread_s=handovers.longest_gap_ms / 1000,
+        handovers=handovers.handovers,
+        avoidable_handovers=handovers.avoidable_handovers,
+        moved_partitions=handovers.moved,
+        unread_partitions=handovers.unread,
+        stable_after_s=(end_ms - begin_ms) / 1000 if is_stable else None,
+        rebalances=simulation.generation - generation,
+        lag_max=lag.peak,
+        added_lag_max=lag.added,
+        caught_up_after_s=None if lag.caught_up_ms is None else lag.caught_up_ms / 1000,
+        lag_by_second=tuple(lag.by_second),
+        undisturbed_lag_by_second=tuple(lag.undisturbed),
+        unread_by_second=tuple(ms / 1000 for ms in handovers.unread_ms_by_second),
     )

@@ -25,35 +25,35 @@ _queue: SimpleQueue[TrialProgress] | None = None
 
 
 def run_trials(
-    trials: Sequence[Trial], jobs: int, told: TrialProgressCallback
+    trials: Sequence[Trial], jobs: int, on_progress: TrialProgressCallback
 ) -> list[TrialResult]:
     """Run trials and return their results in order.
 
     Args:
         trials: The trials.
         jobs: Maximum number of processes; small groups use only this process.
-        told: Called with the progress.
+        on_progress: Called with the number of a trial and its progress, from 0 to 1.
     """
     if min(jobs, len(trials)) > 1 and len(trials[0].group.members) >= _PARALLEL_MEMBERS_MIN:
-        return _run_in_pool(trials, jobs, told)
-    return [run_trial(trial, partial(told, number)) for number, trial in enumerate(trials)]
+        return _run_in_pool(trials, jobs, on_progress)
+    return [run_trial(trial, partial(on_progress, number)) for number, trial in enumerate(trials)]
 
 
 def _run_in_pool(
-    trials: Sequence[Trial], jobs: int, told: TrialProgressCallback
+    trials: Sequence[Trial], jobs: int, on_progress: TrialProgressCallback
 ) -> list[TrialResult]:
     queue: SimpleQueue[TrialProgress] = multiprocessing.get_context("spawn").SimpleQueue()
     with ProcessPool(min(jobs, len(trials)), _begin, queue) as processes:
-        coming = [
+        futures = [
             processes.submit(_run_numbered_trial, number, trial)
             for number, trial in enumerate(trials)
         ]
-        left: set[Future[TrialResult]] = set(coming)
-        while left:
-            left = wait(left, _POLL_INTERVAL_S).not_done
+        running: set[Future[TrialResult]] = set(futures)
+        while running:
+            running = wait(running, _POLL_INTERVAL_S).not_done
             while not queue.empty():
-                told(*queue.get())
-        return [each.result() for each in coming]
+                on_progress(*queue.get())
+        return [each.result() for each in futures]
 
 
 def _begin(queue: SimpleQueue[TrialProgress]) -> None:
@@ -63,10 +63,10 @@ def _begin(queue: SimpleQueue[TrialProgress]) -> None:
 
 
 def _run_numbered_trial(number: int, trial: Trial) -> TrialResult:
-    def told(done: float) -> None:
+    def put_progress(share: float) -> None:
         assert _queue is not None, "the worker is initialized"
-        _queue.put((number, done))
+        _queue.put((number, share))
 
-    outcome = run_trial(trial, told)
-    told(1.0)
-    return outcome
+    result = run_trial(trial, put_progress)
+    put_progress(1.0)
+    return result

@@ -17,24 +17,24 @@ from partage.lab.environment.clock import START_MS
 from partage.lab.history import HistoryEntry
 from partage.model.errors import ErrorCode
 
-#: Frequent requests, which are shown only with ``everything``.
+#: Frequent requests, which are shown only with ``verbose``.
 _ROUTINE_REQUESTS: Final = ("FetchRequest", "ProduceRequest", "FindCoordinatorRequest")
 
 
-def format_history(entries: list[HistoryEntry], *, everything: bool = False) -> Iterator[str]:
-    """Yield the lines of a story, with the time in seconds since the start of the world.
+def format_history(entries: list[HistoryEntry], *, verbose: bool = False) -> Iterator[str]:
+    """Yield the lines of a trace, with the time in seconds since the start of the world.
 
     Args:
         entries: The history.
-        everything: Include routine requests, successful heartbeats and records.
+        verbose: Include routine requests, successful heartbeats and records.
     """
     for entry in entries:
-        line = _line(entry, everything)
+        line = _line(entry, verbose)
         if line is not None:
             yield f"{(entry.at_ms - START_MS) / 1000:9.3f}  {line}"
 
 
-def _line(entry: HistoryEntry, everything: bool) -> str | None:
+def _line(entry: HistoryEntry, verbose: bool) -> str | None:
     match entry:
         case history.Incident(what=what, detail=detail):
             return f"! {what.replace('_', ' ')}" + (f": {detail}" if detail else "")
@@ -61,23 +61,23 @@ def _line(entry: HistoryEntry, everything: bool) -> str | None:
             return f"{entry.process} owns {held} (generation {entry.generation})"
         case history.MemberExpired():
             return f"  {entry.member_id} expired: {entry.reason}"
-        case history.RecordsDelivered() if everything:
+        case history.RecordsDelivered() if verbose:
             first, last = entry.records[0][0], entry.records[-1][0]
             topic, index = entry.partition
             return f"{entry.process} reads {topic}-{index} {first}..{last}"
-        case history.RecordProduced() if everything:
+        case history.RecordProduced() if verbose:
             return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is stored"
         case history.RequestReceived():
-            return _request_line(entry, everything)
+            return _request_line(entry, verbose)
         case history.ResponseSent():
-            return _response_line(entry, everything)
+            return _response_line(entry, verbose)
     return None
 
 
-def _request_line(entry: history.RequestReceived, everything: bool) -> str | None:
+def _request_line(entry: history.RequestReceived, verbose: bool) -> str | None:
     message: Any = entry.message
     name = type(message).__name__
-    if not everything and name in (*_ROUTINE_REQUESTS, "HeartbeatRequest", "OffsetFetchRequest"):
+    if not verbose and name in (*_ROUTINE_REQUESTS, "HeartbeatRequest", "OffsetFetchRequest"):
         return None
     what = f"{name.removesuffix('Request')} v{entry.version}"
     parts = [f"{entry.client} -> {entry.broker}: {what} #{entry.serial}"]
@@ -94,12 +94,12 @@ def _request_line(entry: history.RequestReceived, everything: bool) -> str | Non
     return " ".join(parts)
 
 
-def _response_line(entry: history.ResponseSent, everything: bool) -> str | None:
+def _response_line(entry: history.ResponseSent, verbose: bool) -> str | None:
     message: Any = entry.message
     name = type(message).__name__
     codes = _error_codes(message)
     is_fine = codes <= {0}
-    if not everything:
+    if not verbose:
         if name in ("FetchResponse", "ProduceResponse", "FindCoordinatorResponse"):
             return None
         if is_fine and name in ("HeartbeatResponse", "OffsetFetchResponse"):

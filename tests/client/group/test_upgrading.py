@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pytest
 
+from interop.committed_offsets import protocol_of
 from partage.assignors import CooperativeSticky, Range
 
 from .conftest import PARTITIONS
-from .test_group_members import read, shared, until
+from .test_group_members import Told, read, shared, until
 
 
 def spoken(kind, used):
@@ -95,22 +96,52 @@ def test_downgrade_restores_old_assignor(member_of, topic, used, old, new):
     assert used[-1] == "mine"
 
 
-def test_two_bounces_migrate_eager_to_cooperative(member_of, topic):
-    """KIP-429: first all members offer both protocols, then no member offers the eager one."""
-    both = ["cooperative-sticky", "range"]
+def test_two_bounces_migrate_eager_to_cooperative(member_of, topic, servers, request):
+    """KIP-429: first all members offer both protocols, then no member offers the eager one.
+
+    An eager member revokes all its partitions when it rejoins, a cooperative one only those that
+    move. A member that offers both protocols is eager.
+    """
+    name = request.node.name  # Group names are never reused.
+    both, cooperative = ["cooperative-sticky", "range"], ["cooperative-sticky"]
 
     def joined(strategy):
-        member = member_of(partition_assignment_strategy=strategy)
-        member.subscribe([topic])
-        return member
+        member = member_of(group_id=name, partition_assignment_strategy=strategy)
+        member.subscribe([topic], listener := Told())
+        return member, listener
 
-    members = [joined(["range"]), joined(["range"])]
-    until(lambda: shared(*members), *members)
-    for strategy in (both, both, ["cooperative-sticky"], ["cooperative-sticky"]):
-        members.append(joined(strategy))
-        until(lambda: shared(*members), *members)
-        members.pop(0).close()
-        until(lambda: shared(*members), *members)
+    def settle():
+        until(lambda: shared(*(member for member, _ in group)), *(member for member, _ in group))
+
+    def replace_oldest(strategy):
+        """Start a member, then stop the oldest; return which of the old members revoked all."""
+        for _, listener in group:
+            listener.calls.clear()
+        before = [(listener, held_by(member)) for member, listener in group]
+        group.append(joined(strategy))
+        settle()
+        is_eager = [("revoked", held) in listener.calls for listener, held in before]
+        group.pop(0)[0].close()
+        settle()
+        return is_eager
+
+    group = [joined(["range"]), joined(["range"])]
+    settle()
+    assert protocol_of(servers, name) == "range"
+    assert replace_oldest(both) == [True, True]
+    assert protocol_of(servers, name) == "range", "one member has only the eager assignor"
+    assert replace_oldest(both) == [True, True]
+    assert protocol_of(servers, name) == "cooperative-sticky", "the first choice of all"
+    assert replace_oldest(cooperative) == [True, True], "both members still offer range"
+    assert protocol_of(servers, name) == "cooperative-sticky"
+    assert replace_oldest(cooperative) == [True, False], "the second member is cooperative"
+    assert protocol_of(servers, name) == "cooperative-sticky"
+    assert replace_oldest(cooperative) == [False, False], "all members are cooperative"
+    assert protocol_of(servers, name) == "cooperative-sticky"
+
+
+def held_by(member):
+    return {each.partition for each in member.assignment()}
 
 
 def test_skipped_first_bounce_raises(member_of, topic):

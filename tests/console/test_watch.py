@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from .cli import PartageCli, records
+from confluent_kafka import Consumer
+
+from waiting import eventually
+
+from .cli import PartageCli, TerminalCapture, records
 
 
 def group_of(partage: PartageCli, topic: str) -> str:
@@ -53,6 +60,104 @@ def test_watch_on_terminal_redraws(partage: PartageCli, topic: str) -> None:
     _, err = process.communicate(timeout=60)
     os.close(ours)
     assert (process.returncode, err) == (0, b"")
+
+
+def test_watch_members_redraws_row_of_each_member(partage: PartageCli, topic: str) -> None:
+    """Two members join one after the other; each row has its client and partitions."""
+    command = ["groups", "members", topic, "--watch", "--every", "0.05"]
+    with ExitStack() as stack:
+        first = stack.enter_context(closing(member_of(partage, topic, "first")))
+        poll_until([first], [4])
+        process, terminal = stack.enter_context(watching(partage, *command))
+        wait_for_rows(process, terminal, [(topic, "first", "range", "4", f"{topic}(0-3)")])
+        second = stack.enter_context(closing(member_of(partage, topic, "second")))
+        poll_until([first, second], [2, 2])
+        shares = {
+            name: f"{topic}({min(numbers)}-{max(numbers)})"
+            for name, numbers in (("first", held(first)), ("second", held(second)))
+        }
+        expected = [(topic, name, "range", "2", share) for name, share in shares.items()]
+        wait_for_rows(process, terminal, expected, [first, second])
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def member_of(partage: PartageCli, topic: str, client_id: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": partage.bootstrap_servers,
+            "group.id": topic,
+            "client.id": client_id,
+            "partition.assignment.strategy": "range",
+            "heartbeat.interval.ms": 100,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def held(consumer: Consumer) -> list[int]:
+    return sorted(each.partition for each in consumer.assignment())
+
+
+def poll_until(members: Sequence[Consumer], counts: Sequence[int]) -> None:
+    while [len(member.assignment()) for member in members] != counts:
+        for member in members:
+            member.poll(0.02)
+
+
+@contextmanager
+def watching(
+    partage: PartageCli, *command: str
+) -> Iterator[tuple[subprocess.Popen[bytes], TerminalCapture]]:
+    """Run a command with a terminal as its stdout."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "partage", *command],
+        env={**partage.env, "TERM": "xterm", "COLUMNS": "200"},
+        stdin=theirs,
+        stdout=theirs,
+    ) as process:
+        os.close(theirs)
+        terminal = TerminalCapture(ours)
+        try:
+            yield process, terminal
+        finally:
+            if process.poll() is None:
+                process.kill()
+    terminal.end()
+
+
+def wait_for_rows(
+    process: subprocess.Popen[bytes],
+    terminal: TerminalCapture,
+    expected: Sequence[tuple[str, ...]],
+    polled: Sequence[Consumer] = (),
+) -> None:
+    """Poll the members until the last complete table has exactly these rows.
+
+    A row has the group, the client, the assignor, the number of partitions, and the partitions.
+    """
+    wanted = sorted(expected)
+
+    def has_rows() -> bool:
+        assert process.poll() is None, terminal.text
+        for member in polled:
+            member.poll(0.02)
+        return last_rows(terminal.text) == wanted
+
+    eventually(has_rows, lambda: terminal.text[-2_000:])
+
+
+def last_rows(text: str) -> list[tuple[str, ...]]:
+    """Return the rows of the last table that is followed by another one."""
+    tables = re.split(
+        r"GROUP +CONSUMER-ID[^\n]*\n", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text[-20_000:])
+    )
+    if len(tables) < 3:
+        return []
+    cells = [line.split() for line in tables[-2].splitlines()]
+    return sorted((row[0], row[3], *row[5:]) for row in cells if len(row) == 8)
 
 
 def test_watch_reports_lost_cluster(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from partage.wire.apis.sync_group import (
 from .random_messages import CASES, Case
 from .test_oracles import COVERED, ORACLES
 
-#: Versions that Kafka's definitions have and Partage does not support yet. Produce, OffsetCommit and
-#: OffsetFetch identify topics by id there.
+#: Versions that Kafka's definitions have and Partage does not support yet. Those of Produce,
+#: OffsetCommit and OffsetFetch identify topics by id.
 NOT_YET = {
     ("Produce", 13),
     ("Fetch", 18),

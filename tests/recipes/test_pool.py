@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
 from client.group_admin import remove_member
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import AssignmentFailedError
-from partage.recipes import WorkerPool, lease_guard
+from partage.recipes import Connector, WorkerPool, lease_guard
 
 from .settings import QUICK, run, until
 
@@ -194,5 +195,69 @@ def test_units_from_function_are_validated(servers, log):
         async with worker(servers, log, "one", lambda: [1, 2]) as one:
             with pytest.raises(AssignmentFailedError, match="units must be strings, not 1"):
                 await one.membership.assignment()
+
+    run(main())
+
+
+def test_connector_tasks_get_their_config_and_restart_when_it_changes(servers, log):
+    connectors = [Connector("jdbc", 1, config={"table": "old"}), "other"]
+
+    async def main():
+        async with worker(servers, log, "one", lambda: list(connectors)) as one:
+            await until(lambda: one.units == {"jdbc", "jdbc/0", "other"})
+            assert one.config_of("jdbc/0") == {"table": "old"}
+            assert one.config_of("other") == {}
+            connectors[0] = Connector("jdbc", 1, config={"table": "new"})
+            one.refresh()
+            await until(lambda: one.config_of("jdbc/0") == {"table": "new"})
+            await until(lambda: len(log.begun) == 5)
+            assert sorted(log.stopped) == ["jdbc", "jdbc/0"]
+
+    run(main())
+
+
+WORKER_PROCESS = """
+import asyncio, sys
+from partage.recipes import Connector, WorkerPool
+
+async def work(unit):
+    print(unit, flush=True)
+    await asyncio.Event().wait()
+
+async def main():
+    connectors = [Connector("even", 4), Connector("stay", 2, "sticky")]
+    options = {"heartbeat_interval_ms": 30, "session_timeout_ms": 3_000}
+    async with WorkerPool(
+        sys.argv[1], "pool", connectors, work, name="two", rebalance_delay_ms=100, **options
+    ) as pool:
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_killed_workers_connector_tasks_move(servers, log):
+    even, stay = Connector("even", 4), Connector("stay", 2, "sticky")
+    everything = {"even", "stay", *even.task_units, *stay.task_units}
+
+    async def main():
+        pool = worker(servers, log, "one", [even, stay], rebalance_delay_ms=100)
+        async with pool as one:
+            await until(lambda: one.units == everything)
+            other = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", WORKER_PROCESS, servers), stdout=asyncio.subprocess.PIPE
+            )
+            try:
+                # Its share is one of the connectors and two of the balanced tasks.
+                moved = {(await other.stdout.readline()).decode().strip() for _ in range(3)}
+                assert one.units == everything - moved
+                assert len(moved.intersection(even.task_units)) == 2
+                assert moved.isdisjoint(stay.task_units)
+            finally:
+                other.kill()
+                await other.wait()
+            await until(lambda: one.units == everything)
+            assert sorted(log.begun) == sorted([*everything, *moved])
+            assert set(log.stopped) == moved
 
     run(main())

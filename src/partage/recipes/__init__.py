@@ -12,6 +12,7 @@ from __future__ import annotations
 from partage.assignors import CoPartitioningError
 from partage.client.config import DynamicMemberConfig
 from partage.recipes.config import IndexerConfig, ProcessorConfig
+from partage.recipes.connectors import Connector
 from partage.recipes.election import Leader, LeaderElection, Term
 from partage.recipes.indexer import RedundantIndexer
 from partage.recipes.pool import WorkerPool
@@ -21,6 +22,7 @@ from partage.recipes.tasks import Task, TaskId
 
 __all__ = [
     "CoPartitioningError",
+    "Connector",
     "Document",
     "DynamicMemberConfig",
     "IndexStore",

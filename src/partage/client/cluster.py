@@ -260,9 +260,9 @@ class Cluster:
 
     async def _metadata(self, names: list[str] | None) -> MetadataResponse:
         connection = await self.any_broker()
-        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         answer = await connection.send(
-            METADATA, MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+            METADATA, MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         )
         if answer.error_code:
             raise BrokerResponseError(answer.error_code, "Metadata")

@@ -269,25 +269,25 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _negotiate_versions(self, timeout_ms: int) -> None:
         """Negotiate API versions. A broker that does not support ours names its own (KIP-511)."""
-        asked = ApiVersionsRequest(
+        request = ApiVersionsRequest(
             client_software_name="partage-python", client_software_version=VERSION
         )
         # v3 rather than v4: they differ only in values that old clients could not read
         # (KAFKA-17011).
-        answer = await self._api_versions(3, asked, timeout_ms)
+        answer = await self._api_versions(3, request, timeout_ms)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             spoken = [r.max_version for r in answer.api_keys if r.api_key == API_VERSIONS.key]
             # Brokers before Kafka 2.4 do not name their versions; all support v0.
             version = min(spoken[0], 2) if spoken else 0
-            answer = await self._api_versions(version, asked, timeout_ms)
+            answer = await self._api_versions(version, request, timeout_ms)
         if answer.error_code:
             raise BrokerResponseError(answer.error_code, "ApiVersions")
         self._versions = {r.api_key: (r.min_version, r.max_version) for r in answer.api_keys}
 
     async def _api_versions(
-        self, version: int, asked: ApiVersionsRequest, timeout_ms: int
+        self, version: int, request: ApiVersionsRequest, timeout_ms: int
     ) -> ApiVersionsResponse:
-        frame = await self._exchange(API_VERSIONS, version, asked, timeout_ms)
+        frame = await self._exchange(API_VERSIONS, version, request, timeout_ms)
         # The error code comes first in all versions. With this error the rest of the response is
         # v0.
         if frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):

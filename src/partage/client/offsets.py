@@ -85,7 +85,7 @@ async def _attempt(
 
     Other errors are raised.
     """
-    asked: dict[Connection, list[tuple[TopicPartition, LeaderAndEpoch]]] = {}
+    by_connection: dict[Connection, list[tuple[TopicPartition, LeaderAndEpoch]]] = {}
     failures: list[ClientError] = []
     for partition in left:
         try:
@@ -95,12 +95,15 @@ async def _attempt(
                 raise
             failures.append(error)
         else:
-            asked.setdefault(connection, []).append((partition, leadership))
+            by_connection.setdefault(connection, []).append((partition, leadership))
     answers = await asyncio.gather(
-        *(_ask(connection, group, wanted, read_committed) for connection, group in asked.items()),
+        *(
+            _ask(connection, group, wanted, read_committed)
+            for connection, group in by_connection.items()
+        ),
         return_exceptions=True,
     )
-    for group, answer in zip(asked.values(), answers, strict=True):
+    for group, answer in zip(by_connection.values(), answers, strict=True):
         if isinstance(answer, ClientError):
             failures.append(answer)
         elif isinstance(answer, BaseException):

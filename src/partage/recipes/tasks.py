@@ -229,9 +229,9 @@ def check_partition_counts(counts: Mapping[str, int]) -> None:
         CoPartitioningError: They differ in their number of partitions.
     """
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        counted = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise CoPartitioningError(
-            f"joined topics differ in their partition counts: {told}. Equal keys have the same "
+            f"joined topics differ in their partition counts: {counted}. Equal keys have the same "
             "partition number only in topics with equally many partitions: create one of the "
             "topics again, or copy it into a topic with as many partitions as the other"
         )

@@ -201,7 +201,9 @@ class Faults:
         """Report all topics without a leader (LEADER_NOT_AVAILABLE)."""
         error = ErrorCode.LEADER_NOT_AVAILABLE
         rule = FaultRule(
-            METADATA.key, client_id, rewrite_response(lambda _, told: _without_leaders(told, error))
+            METADATA.key,
+            client_id,
+            rewrite_response(lambda _, response: _without_leaders(response, error)),
         )
         rule.remaining = None
         self._add(rule)
@@ -219,7 +221,7 @@ class Faults:
         rule = FaultRule(
             METADATA.key,
             client_id,
-            rewrite_response(lambda asked, told: _restricted_to(asked, told, then)),
+            rewrite_response(lambda inbound, response: _restricted_to(inbound, response, then)),
         )
         rule.remaining = None
         self._add(rule)
@@ -229,21 +231,21 @@ class Faults:
             self._remove(rule)
 
 
-def _without_leaders(told: MetadataResponse, error: ErrorCode) -> MetadataResponse:
-    for topic in told.topics:
+def _without_leaders(response: MetadataResponse, error: ErrorCode) -> MetadataResponse:
+    for topic in response.topics:
         topic.error_code, topic.partitions = error, []
-    return told
+    return response
 
 
 def _restricted_to(
-    asked: InboundRequest, told: MetadataResponse, then: dict[str, int]
+    inbound: InboundRequest, response: MetadataResponse, then: dict[str, int]
 ) -> MetadataResponse:
     """Remove topics and partitions that are not in ``then``."""
-    if asked.message.topics is None:
-        told.topics = [each for each in told.topics if each.name in then]
-    for topic in told.topics:
+    if inbound.message.topics is None:
+        response.topics = [each for each in response.topics if each.name in then]
+    for topic in response.topics:
         known = then.get(topic.name or "", 0)
         if not known and not topic.error_code:
             topic.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic.partitions = topic.partitions[:known]
-    return told
+    return response

@@ -195,10 +195,10 @@ def respond_with_error(error: ErrorCode) -> Callable[[InboundRequest, Handler], 
 
 
 def _group_error(inbound: InboundRequest, error: ErrorCode) -> None:
-    asked = inbound.start(API_ADAPTERS[inbound.api.key], _BROKER_CONTEXT, "refused")
+    events = inbound.start(API_ADAPTERS[inbound.api.key], _BROKER_CONTEXT, "refused")
     inbound.replies = [
         HeartbeatReply(error) if isinstance(event, Heartbeat) else error_reply(event, error)
-        for event in asked
+        for event in events
     ]
     inbound.missing_replies = 0
     inbound.respond_encoded(inbound.encode_response())

@@ -142,11 +142,11 @@ class FetchStateMachine:
 
     def states(self, partitions: Iterable[TopicPartition]) -> list[TopicPartitionState]:
         """Return the states of partitions; `NotAssignedError` names all that are not assigned."""
-        asked = list(partitions)
-        missing = [partition for partition in asked if partition not in self._states]
+        requested = list(partitions)
+        missing = [partition for partition in requested if partition not in self._states]
         if missing:
             raise NotAssignedError(missing, len(self._states))
-        return [self._states[partition] for partition in asked]
+        return [self._states[partition] for partition in requested]
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset after the last delivered record; None while it is looked up."""

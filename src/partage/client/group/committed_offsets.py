@@ -66,18 +66,18 @@ async def _attempt(
 ) -> list[ClientError]:
     """Ask each group's coordinator once; return the errors."""
     try:
-        places = await find_coordinators(await cluster.any_broker(), group_ids)
+        coordinators = await find_coordinators(await cluster.any_broker(), group_ids)
     except ClientError as error:
         return [error]
     by_address: dict[Address, list[str]] = {}
     failures: list[ClientError] = []
-    for group_id, place in places.items():
+    for group_id, place in coordinators.items():
         if isinstance(place, BrokerResponseError):
             failures.append(place)
         else:
             by_address.setdefault(place, []).append(group_id)
-    asked = (_ask(cluster, address, some, found) for address, some in by_address.items())
-    for failed in await asyncio.gather(*asked):
+    requests = (_ask(cluster, address, some, found) for address, some in by_address.items())
+    for failed in await asyncio.gather(*requests):
         failures += failed
     return failures
 
@@ -117,14 +117,14 @@ async def _fetch(connection: Connection, group_ids: Sequence[str]) -> list[Offse
         return await asyncio.gather(*(_fetch_one(connection, each) for each in group_ids))
     groups = [OffsetFetchGroup(group_id=group_id, topics=None) for group_id in group_ids]
     answer = await connection.send(OFFSET_FETCH, OffsetFetchRequest(groups=groups))
-    told = {group.group_id: group for group in answer.groups}
-    return [told.get(group_id, _left_out(group_id)) for group_id in group_ids]
+    by_id = {group.group_id: group for group in answer.groups}
+    return [by_id.get(group_id, _left_out(group_id)) for group_id in group_ids]
 
 
 async def _fetch_one(connection: Connection, group_id: str) -> OffsetFetchGroupResult:
     """Fetch one group; the response before v8 has one group."""
-    asked = OffsetFetchRequest(group_id=group_id, topics=None)
-    answer = await connection.send(OFFSET_FETCH, asked)
+    request = OffsetFetchRequest(group_id=group_id, topics=None)
+    answer = await connection.send(OFFSET_FETCH, request)
     return OffsetFetchGroupResult(
         group_id=group_id, topics=answer.topics, error_code=answer.error_code
     )

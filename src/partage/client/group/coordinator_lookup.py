@@ -38,15 +38,15 @@ async def find_coordinators(
         ClientError: As `Connection.send`.
     """
     if broker.version_of(FIND_COORDINATOR) >= _SEVERAL:
-        asked = FindCoordinatorRequest(coordinator_keys=list(group_ids))
-        answer = await broker.send(FIND_COORDINATOR, asked)
+        request = FindCoordinatorRequest(coordinator_keys=list(group_ids))
+        answer = await broker.send(FIND_COORDINATOR, request)
         found = {each.key: each for each in answer.coordinators}
     else:
         found = {}
         for start in range(0, len(group_ids), _AT_ONCE):
             some = group_ids[start : start + _AT_ONCE]
-            told = await asyncio.gather(*(_find_one(broker, group_id) for group_id in some))
-            found |= {each.key: each for each in told}
+            answers = await asyncio.gather(*(_find_one(broker, group_id) for group_id in some))
+            found |= {each.key: each for each in answers}
     return {group_id: _place(group_id, found.get(group_id, _LEFT_OUT)) for group_id in group_ids}
 
 

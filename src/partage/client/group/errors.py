@@ -43,8 +43,8 @@ class MemberFailedError(GroupError):
 
     def __init__(self, group_id: str, code: int, reason: str) -> None:
         advice = _ADVICE.get(code, "")
-        told = f" {advice}" if advice else ""
-        super().__init__(f"group {group_id!r}: {error_name(code)}: {reason}.{told}")
+        action = f" {advice}" if advice else ""
+        super().__init__(f"group {group_id!r}: {error_name(code)}: {reason}.{action}")
         self.code = code
 
 

@@ -88,8 +88,8 @@ class Plain(Mechanism):
         return None
 
     def rejection_error(self, said: str) -> SecurityError:
-        told = _shown(said.replace(self._password, "***"))
-        return AuthenticationFailedError(self.address, self.name, told)
+        reason = _shown(said.replace(self._password, "***"))
+        return AuthenticationFailedError(self.address, self.name, reason)
 
 
 class Scram(Mechanism):
@@ -166,8 +166,8 @@ class OAuthBearer(Mechanism):
 
     def rejection_error(self, said: str) -> SecurityError:
         self._tokens.invalidate(self._token)
-        told = _shown((self._status or said).replace(self._token.value, "***"))
-        return TokenRejectedError(self.address, self.name, told, _way_out(self._token.value))
+        reason = _shown((self._status or said).replace(self._token.value, "***"))
+        return TokenRejectedError(self.address, self.name, reason, _way_out(self._token.value))
 
 
 def _way_out(token: str) -> str:

@@ -182,9 +182,9 @@ def _check_sasl(options: SecurityOptions) -> None:
         return
     mechanism = options.sasl_mechanism
     if mechanism not in SASL_MECHANISMS:
-        told = "missing" if mechanism is None else f"{mechanism!r}"
+        given = "missing" if mechanism is None else f"{mechanism!r}"
         raise InvalidSecurityOptionError(
-            f"sasl_mechanism is {told}; it must be one of {', '.join(SASL_MECHANISMS)}"
+            f"sasl_mechanism is {given}; it must be one of {', '.join(SASL_MECHANISMS)}"
         )
     if mechanism == "OAUTHBEARER":
         _check_oauth(options)

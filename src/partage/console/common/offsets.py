@@ -24,7 +24,7 @@ NO_RECORD: Final = -1
 
 def list_offsets(
     cluster: ClusterClient,
-    places: Iterable[TopicPartition],
+    partitions: Iterable[TopicPartition],
     spec: OffsetSpec,
     *,
     patience_s: float = 0.0,
@@ -35,27 +35,27 @@ def list_offsets(
 
     Args:
         cluster: Cluster to ask.
-        places: Partitions.
+        partitions: Partitions.
         spec: Earliest, latest, or a timestamp. A timestamp after the last record gives `NO_RECORD`.
         patience_s: Seconds to retry partitions without a leader, at most the command's timeout.
     """
     give_up = monotonic() + min(patience_s, cluster.timeout_s)
-    asked, found = list(places), dict[TopicPartition, int]()
-    while asked:
-        found |= _offsets(cluster, asked, spec)
-        asked = [place for place in asked if place not in found]
+    missing, found = list(partitions), dict[TopicPartition, int]()
+    while missing:
+        found |= _offsets(cluster, missing, spec)
+        missing = [each for each in missing if each not in found]
         if monotonic() >= give_up:
             break
-        if asked:
+        if missing:
             sleep(_PAUSE_S)
     return found
 
 
 def _offsets(
-    cluster: ClusterClient, places: Iterable[TopicPartition], spec: OffsetSpec
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], spec: OffsetSpec
 ) -> dict[TopicPartition, int]:
-    asked = {RdTopicPartition(topic, partition): spec for topic, partition in places}
-    answers = cluster.admin.list_offsets(asked, request_timeout=cluster.timeout_s)
+    specs = {RdTopicPartition(topic, partition): spec for topic, partition in partitions}
+    answers = cluster.admin.list_offsets(specs, request_timeout=cluster.timeout_s)
     # librdkafka looks up the leaders first; each of the two steps may take the whole timeout.
     wait(answers.values(), 2 * cluster.timeout_s)
     found = {

@@ -230,11 +230,11 @@ def _why_not_deleted(refusal: KafkaError) -> str:
 
 def _states(given: list[str]) -> set[str]:
     known = {name.lower(): name for name in STATES}
-    asked = [word.strip() for text in given for word in text.split(",") if word.strip()]
-    unknown = [word for word in asked if word.lower() not in known]
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word.lower() not in known]
     if unknown:
         raise usage_error(f"unknown state: {', '.join(unknown)}; known states: {', '.join(STATES)}")
-    return {known[word.lower()] for word in asked}
+    return {known[word.lower()] for word in words}
 
 
 def _print_states(groups: Sequence[GroupDescription]) -> None:

@@ -71,7 +71,7 @@ async def _asked(
 
 def _by_librdkafka(cluster: ClusterClient, names: list[str]) -> dict[str, CommittedOffsets]:
     """Return the committed offsets through librdkafka, with concurrent requests per group."""
-    asked = {
+    results = {
         name: cluster.admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
         )[name]
@@ -87,7 +87,7 @@ def _by_librdkafka(cluster: ClusterClient, names: list[str]) -> dict[str, Commit
             for each in cluster.result(answer).topic_partitions or []
             if each.offset >= 0
         }
-        for name, answer in asked.items()
+        for name, answer in results.items()
     }
 
 

@@ -118,11 +118,11 @@ def explain(
     """
     (state,) = describe_groups(cluster, [group])
     raw = raw_groups(cluster, [group]).get(group)
-    told = _explained(cluster, state, raw)
+    explanation = _explained(cluster, state, raw)
     if json:
-        print_json(told)
+        print_json(explanation)
     else:
-        _print(told)
+        _print(explanation)
 
 
 def _explained(
@@ -249,7 +249,7 @@ def _input(member: Member, client_id: str) -> MemberInput:
     )
 
 
-def _print(told: Explanation) -> None:
+def _print(explanation: Explanation) -> None:
     print_table(
         ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION", "OWNED", "SINCE-GENERATION", "RACK"],
         [
@@ -262,7 +262,7 @@ def _print(told: Explanation) -> None:
                 each.generation,
                 each.rack,
             )
-            for each in told.members
+            for each in explanation.members
         ],
     )
     print()
@@ -276,14 +276,19 @@ def _print(told: Explanation) -> None:
                 ",".join(each.member_ids) or None,
                 each.reason,
             )
-            for each in told.partitions
+            for each in explanation.partitions
         ],
     )
     led = "leader unknown"
-    if told.leader is not None:
-        client_id = next(m.client_id for m in told.members if m.member_id == told.leader)
-        led = f"generation {told.generation}, leader {told.leader} ({client_id})"
-    print(f"group {told.group}: {led}; assignor {told.assignor}, {_REPEATED[told.repeated]}")
+    if explanation.leader is not None:
+        client_id = next(
+            m.client_id for m in explanation.members if m.member_id == explanation.leader
+        )
+        led = f"generation {explanation.generation}, leader {explanation.leader} ({client_id})"
+    print(
+        f"group {explanation.group}: {led}; assignor {explanation.assignor}, "
+        f"{_REPEATED[explanation.repeated]}"
+    )
 
 
 _REPEATED: Final = {

@@ -147,7 +147,7 @@ def reset_offsets(
     if all_topics and topic:
         raise usage_error("--topic and --all-topics cannot be combined")
     wanted = parse_topics(topic or [])
-    asked = parse_scenario(
+    scenario = parse_scenario(
         {
             "--to-earliest": to_earliest,
             "--to-latest": to_latest,
@@ -160,7 +160,7 @@ def reset_offsets(
         },
         groups,
     )
-    if asked.offsets_from_file is None and not (all_topics or topic):
+    if scenario.offsets_from_file is None and not (all_topics or topic):
         raise usage_error("reset-offsets requires --topic or --all-topics")
     _check_at_rest(cluster, groups)
     committed = {
@@ -168,7 +168,8 @@ def reset_offsets(
         for name, of_group in committed_offsets(cluster, groups).items()
     }
     plans = {
-        name: _planned(cluster, asked, name, wanted, all_topics, committed[name]) for name in groups
+        name: _planned(cluster, scenario, name, wanted, all_topics, committed[name])
+        for name in groups
     }
     if execute:
         _commit(cluster, plans)
@@ -193,29 +194,29 @@ def _check_at_rest(cluster: ClusterClient, groups: list[str]) -> None:
 
 def _planned(
     cluster: ClusterClient,
-    asked: ResetScenario,
+    scenario: ResetScenario,
     group: str,
     wanted: Mapping[str, set[int] | None],
     all_topics: bool,
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    places = _places(cluster, wanted)
-    if asked.offsets_from_file is not None:
-        listed = asked.offsets_from_file[group].keys()
-        places = listed & places if wanted else set(listed)
+    partitions = _places(cluster, wanted)
+    if scenario.offsets_from_file is not None:
+        listed = scenario.offsets_from_file[group].keys()
+        partitions = listed & partitions if wanted else set(listed)
     elif all_topics:
-        places = set(committed)
-        if not places:
+        partitions = set(committed)
+        if not partitions:
             raise CommandError(f"group {group} has no committed offsets; name topics with --topic")
     firsts = list_offsets(
-        cluster, sorted(places), OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S
+        cluster, sorted(partitions), OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S
     )
     # Partitions that have no leader after the first wait are not waited for again.
     ends = list_offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
-    for topic, partition in sorted(places - (firsts.keys() & ends.keys())):
+    for topic, partition in sorted(partitions - (firsts.keys() & ends.keys())):
         raise CommandError(f"partition {partition} of {topic} does not exist or has no leader")
-    held = {place: offset for place, offset in committed.items() if place in places}
-    return plan_offsets(asked, ResetContext(cluster, group, firsts, ends, held))
+    held = {place: offset for place, offset in committed.items() if place in partitions}
+    return plan_offsets(scenario, ResetContext(cluster, group, firsts, ends, held))
 
 
 def _places(cluster: ClusterClient, wanted: Mapping[str, set[int] | None]) -> set[TopicPartition]:

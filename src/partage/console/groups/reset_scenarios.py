@@ -108,8 +108,8 @@ def _shifted(at: ResetContext, step: int) -> dict[TopicPartition, int]:
 
 def _since(at: ResetContext, at_ms: int) -> dict[TopicPartition, int]:
     """Return the first offsets at or after a time; the end offset if all records are older."""
-    asked = OffsetSpec.for_timestamp(max(at_ms, 0))
-    found = list_offsets(at.cluster, at.latest, asked, patience_s=ELECTION_WAIT_S)
+    spec = OffsetSpec.for_timestamp(max(at_ms, 0))
+    found = list_offsets(at.cluster, at.latest, spec, patience_s=ELECTION_WAIT_S)
     for topic, partition in sorted(at.latest.keys() - found.keys()):
         raise CommandError(f"partition {partition} of {topic} has no leader")
     return {

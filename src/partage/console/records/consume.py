@@ -275,7 +275,7 @@ def _spans(
     cluster: ClusterClient, topics: list[str], partitions: list[int] | None, start: StartPosition
 ) -> dict[TopicPartition, ReadRange]:
     metadata = cluster.metadata()
-    places = []
+    selected = []
     for topic in topics:
         there = metadata.topics[topic].partitions
         for partition in partitions or sorted(there):
@@ -284,5 +284,5 @@ def _spans(
                     f"no partition {partition} in topic {topic}: it has "
                     f"{count(len(there), 'partition')}, numbered from 0"
                 )
-            places.append(TopicPartition(topic, partition))
-    return resolve_ranges(cluster, places, start)
+            selected.append(TopicPartition(topic, partition))
+    return resolve_ranges(cluster, selected, start)

@@ -106,7 +106,7 @@ class ConsumeLoop(ABC):
             CommandError: The cluster did not respond within the command's timeout.
         """
         deadline = time.monotonic() + self.cluster.timeout_s
-        told = False
+        is_reported = False
         while not stop:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -114,9 +114,9 @@ class ConsumeLoop(ABC):
             try:
                 look(min(left, 0.5))
             except KafkaException:
-                if not told:
+                if not is_reported:
                     note(f"lost connection to {self.cluster.bootstrap_servers}; reconnecting")
-                    told = True
+                    is_reported = True
             else:
                 self.cluster.recent_errors.clear()
                 return

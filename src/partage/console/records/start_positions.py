@@ -61,22 +61,22 @@ class ReadRange(NamedTuple):
 
 
 def resolve_ranges(
-    cluster: ClusterClient, places: Iterable[TopicPartition], start: StartPosition
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], start: StartPosition
 ) -> dict[TopicPartition, ReadRange]:
     """Return the range to read in each partition.
 
     Raises:
         CommandError: A partition has no leader, or the offset is out of range.
     """
-    places = list(places)
-    earliest = list_offsets(cluster, places, OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S)
+    partitions = list(partitions)
+    earliest = list_offsets(cluster, partitions, OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S)
     # Partitions that have no leader after the first wait are not waited for again.
     latest = list_offsets(cluster, earliest, OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
-    lost = [place for place in places if place not in latest]
+    lost = [place for place in partitions if place not in latest]
     if lost:
-        raise _leaderless(places, lost)
+        raise _leaderless(partitions, lost)
     found = {}
-    for place in places:
+    for place in partitions:
         first, end = earliest[place], latest[place]
         if start.origin is StartOrigin.OFFSET and not first <= start.number <= end:
             raise CommandError(
@@ -87,9 +87,9 @@ def resolve_ranges(
     return found
 
 
-def _leaderless(places: list[TopicPartition], lost: list[TopicPartition]) -> CommandError:
+def _leaderless(partitions: list[TopicPartition], lost: list[TopicPartition]) -> CommandError:
     topic, partition = lost[0]
-    others = {number for _, number in places} - {number for _, number in lost}
+    others = {number for _, number in partitions} - {number for _, number in lost}
     aside = "; to read the others, name each of them with -p" if others else ""
     return CommandError(f"partition {partition} of {topic} has no leader{aside}")
 

@@ -22,7 +22,7 @@ ELSEWHERE = re.compile(
     r"^(make|pip install|git clone|partage (broker|web)|source|python -m bench)\b"
 )
 
-#: Examples with brokers of their own: see spark/test_docs, pipelines/test_docs and
+#: Examples with brokers that are separate: see spark/test_docs, pipelines/test_docs and
 #: client/test_security_docs.
 RUN_APART = re.compile("spark|security_protocol|pipeline (archive|join)")
 
@@ -67,7 +67,7 @@ def test_console_example_runs(text, address, tmp_path):
             continue
         # The fixture has made the topic, so that each example runs whichever came before it.
         command = command.replace("topics create", "topics create --if-not-exists")
-        reaching = r"\bpartage (?!search\b|lab (?:run|story)\b)(\w+)( \w[\w-]*)?"
+        reaching = r"\bpartage (?!search\b|lab (?:run|trace)\b)(\w+)( \w[\w-]*)?"
         command = re.sub(reaching, rf"\g<0> -b {address}", command, count=0)
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {command}"],

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 TESTS = Path(__file__).parent
 #: Audit events of the interpreter that mean I/O, with the reason shown to the user.
@@ -50,6 +51,7 @@ class IoGuard:
         self._lock = threading.Lock()
         sys.addaudithook(self._on_event)
         _replace_sleeps(self._on_sleep)
+        _replace_uvloop(self._on_uvloop)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
@@ -88,6 +90,10 @@ class IoGuard:
         if self._is_active and seconds > 0:
             self._refuse(f"sleeps for {seconds} s")
 
+    def _on_uvloop(self) -> None:
+        if self._is_active:
+            self._refuse("starts a uvloop event loop, whose I/O has no audit events")
+
     def _refuse(self, what: str) -> None:
         frames = traceback.extract_stack()
         place = next((f for f in reversed(frames) if _is_test_file(f.filename)), frames[-1])
@@ -117,3 +123,14 @@ def _replace_sleeps(on_sleep: Callable[[float], None]) -> None:
 
     time.sleep = guarded_sleep
     asyncio.sleep = guarded_async_sleep
+
+
+def _replace_uvloop(on_loop: Callable[[], None]) -> None:
+    """Call ``on_loop`` before each new uvloop event loop."""
+    new_event_loop = uvloop.new_event_loop
+
+    def guarded_loop() -> uvloop.Loop:
+        on_loop()
+        return new_event_loop()
+
+    uvloop.new_event_loop = guarded_loop

@@ -22,6 +22,7 @@ FORBIDDEN = {
     "process": "import subprocess; subprocess.run(['true'])",
     "sleep": "import time; time.sleep(0.001)",
     "async_sleep": "import asyncio; asyncio.run(asyncio.sleep(0.001))",
+    "uvloop": "import uvloop; uvloop.new_event_loop()",
     "hidden": """
     import time
     try:

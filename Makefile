@@ -39,10 +39,11 @@ durations: setup  ## run the tests of make test; write the budgets in tests/dura
 slow: setup  ## run the slow tests, such as kills of several processes
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not interop and not soak"
 
-check: setup  ## check style, English, names, types and layers; collect all tests
+check: setup  ## check style, English, names, import cycles, types and layers; collect all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/check_names.py
+	$(BIN)/python tools/check_cycles.py
 	$(BIN)/python tools/check_english.py
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/python tools/generate_pages.py --check

@@ -123,6 +123,7 @@ def test_tls_to_plaintext_broker_gives_error(partage: PartageCli, tmp_path: Path
     assert partage.bootstrap_servers in error
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("in_group", [False, True], ids=["alone", "group"])
 def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> None:

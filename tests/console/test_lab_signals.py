@@ -20,7 +20,7 @@ from .cli import PartageCli
 
 MANY = 1_000_000
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 def test_killed_worker_raises_with_its_seeds() -> None:

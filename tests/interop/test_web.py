@@ -140,7 +140,7 @@ def test_focus_survives_page_update(broker: BrokerProcess, topic: str, browser: 
         browser.until("document.activeElement !== window.was")
         assert browser.look("document.activeElement.innerText") == group
         browser.look("document.getElementById('pause').click()")
-        assert browser.look("document.getElementById('pause').innerText") == "Go on"
+        assert browser.look("document.getElementById('pause').innerText") == "Resume"
         before = browser.look("document.querySelector('.fresh').innerText")
         asked = len(browser.requested())
         eventually(lambda: before not in page.get("/").page.text)
@@ -181,9 +181,9 @@ def test_page_shows_lost_cluster_and_lost_server(browser: Browser) -> None:
             browser.until(f"{TEXT}.includes('cannot reach {broker.bootstrap_servers}')")
             broker.start()
             browser.until(f"!{TEXT}.includes('cannot reach')")
-        # Now the page's own server has ended.
+        # Now the page's server of this page has ended.
         lost = "document.getElementById('lost')"
-        browser.until(f"!{lost}.hidden && {lost}.innerText.includes('own server')")
+        browser.until(f"!{lost}.hidden && {lost}.innerText.includes('server of this page')")
 
 
 def test_page_shows_kip_848_group(peers: None) -> None:

@@ -1,1 +1,1 @@
-"""Questions about speed, each asked of this project and of a peer in the same run."""
+"""Benchmarks: each compares this project with a peer in the same run."""

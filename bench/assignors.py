@@ -1,11 +1,13 @@
-"""How long does a leader take to assign?
+"""CPU time of a leader's assignor.
 
-The question that grows with the group: one member of a settled cooperative group leaves, and the
-leader finds new owners for what it had. All topics have equally many partitions; members subscribe
-to all of them, or, in ten classes, to ten different selections. CPU time of one call, from members
-and topics to what is handed out, the best of several rounds. Python clients' own assignors get the
-same group in their own types; they are asked in turns, and at sizes at which one can wait for them.
-Java's gets it at every size, in a JVM of its own, cold and warm (`bench.java_assignors`).
+One member of a stable cooperative group leaves, and the leader assigns its partitions to other
+members. All topics have the same number of partitions. Members subscribe to all topics, or, in ten
+classes, to ten different selections. The figure is the CPU time of one call, from members and
+topics to the assignment: the best of several rounds.
+
+The assignors of other Python clients get the same group in their own types, by turns, at sizes that
+they can finish in reasonable time. Java's assignor gets the same group at every size, in a separate
+JVM, cold and warm (`bench.java_assignors`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from bench.java_assignors import JavaAssignors, java_assignors
 from partage.assignors import Assignment, CooperativeSticky, Member, Range, Topic
 
 with warnings.catch_warnings():
-    # kafka-python reads its definitions through a deprecated function.
+    # kafka-python loads its message definitions with a deprecated function.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -40,28 +42,28 @@ with warnings.catch_warnings():
 TITLE = "Assignors"
 
 _TOPICS = 20
-#: Members, partitions, and the seconds that are wanted with one class of subscription and with ten.
+#: Members, partitions, and target seconds with one class of subscriptions and with ten.
 _SIZES = (
     (1_000, 10_000, 0.05, 0.1),
     (5_000, 50_000, 0.4, 1.0),
     (10_000, 100_000, 0.8, 2.5),
 )
-#: Members, topics, partitions: what peers are given.
-_WITH_PEERS = ((100, 10, 1_000), (1_000, 1, 1_000))
+#: Members, topics and partitions of the groups for peers.
+_PEER_SIZES = ((100, 10, 1_000), (1_000, 1, 1_000))
 
 Group = tuple[list[Member], dict[str, Topic]]
-Contestant = Callable[[Sequence[Member], Mapping[str, Topic]], Callable[[], object]]
+Contender = Callable[[Sequence[Member], Mapping[str, Topic]], Callable[[], object]]
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """First by ourselves at size, then beside peers."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Measure our assignor at large sizes, then compare it with peers."""
     rounds = 3 if is_quick else 7
     with java_assignors() if with_kafka else nullcontext() as java:
         for members, partitions, wanted, wanted_of_ten in _SIZES[: 1 if is_quick else None]:
             for classes, seconds in ((1, wanted), (10, wanted_of_ten)):
                 yield from _at_size(members, partitions, classes, seconds, rounds, java)
-    for members, topics, partitions in _WITH_PEERS[: 1 if is_quick else None]:
-        yield from _beside_peers(members, topics, partitions)
+    for members, topics, partitions in _PEER_SIZES[: 1 if is_quick else None]:
+        yield from _with_peers(members, topics, partitions)
     yield from _range(1_000, 10, 10_000, rounds)
 
 
@@ -74,7 +76,7 @@ def _at_size(
     java: JavaAssignors | None,
 ) -> Iterator[Figure]:
     new = _group(members, _TOPICS, partitions, classes)
-    left = _one_left(*new)
+    left = _after_leave(*new)
     fresh = _best({"": _ours(CooperativeSticky(), *new)}, rounds)[""]
     after = _best({"": _ours(CooperativeSticky(), *left)}, rounds)[""]
     subscribed = "one subscription" if classes == 1 else f"{classes} subscriptions"
@@ -100,8 +102,8 @@ def _at_size(
         )
 
 
-def _beside_peers(members: int, topics: int, partitions: int) -> Iterator[Figure]:
-    group = _one_left(*_group(members, topics, partitions, 1))
+def _with_peers(members: int, topics: int, partitions: int) -> Iterator[Figure]:
+    group = _after_leave(*_group(members, topics, partitions, 1))
     calls = {
         "ours": _ours(CooperativeSticky(), *group),
         "kafka-python": _kafka_python_cooperative(*group),
@@ -170,8 +172,8 @@ def _group(members: int, topics: int, partitions: int, classes: int) -> Group:
     )
 
 
-def _one_left(members: Sequence[Member], topics: dict[str, Topic]) -> Group:
-    """The group once it has settled and one member has left."""
+def _after_leave(members: Sequence[Member], topics: dict[str, Topic]) -> Group:
+    """Return the group after it was stable and one member has left."""
     given: Assignment = CooperativeSticky().assign(members, topics)
     left = [
         Member(member_id=m.member_id, topics=m.topics, owned=given[m.member_id], generation=1)
@@ -181,7 +183,7 @@ def _one_left(members: Sequence[Member], topics: dict[str, Topic]) -> Group:
     return left, topics
 
 
-# Contestants.
+# Assignors.
 
 
 def _ours(
@@ -191,7 +193,7 @@ def _ours(
 
 
 class _Cluster:
-    """As much of a client's metadata as its assignors look at."""
+    """The part of a client's metadata that its assignors use."""
 
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The brokers that are asked: ours, ours without a core behind it, and Apache Kafka."""
+"""The brokers under test: ours, ours without a state machine, and Apache Kafka."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ OURS: Final = "partage"
 BARE: Final = "bare handler"
 KAFKA: Final = f"Apache Kafka {VERSION}"
 
-#: Both keep their groups in so many partitions, form a group at once, and let sessions be short.
+#: For both brokers: the number of shards, no initial rebalance delay, and short sessions.
 _OVERRIDES: Final = {
     "offsets.topic.num.partitions": "50",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
 }
-#: What Kafka calls syncing each write before it is acknowledged.
+#: Kafka's setting to sync each write before it is acknowledged.
 _KAFKA_SYNCED: Final = {"log.flush.interval.messages": "1"}
 
 
 class Broker(NamedTuple):
-    """A broker process as others see it: where it listens, and what it has used."""
+    """A running broker process: its address and its resource usage."""
 
     name: str
     address: tuple[str, int]
@@ -44,34 +44,34 @@ class Broker(NamedTuple):
 
     @classmethod
     def at(cls, name: str, bootstrap: str, pid: int) -> Broker:
-        """One that listens at HOST:PORT."""
+        """Return the broker that listens at ``bootstrap``, HOST:PORT."""
         host, _, port = bootstrap.rpartition(":")
         return cls(name, (host, int(port)), pid)
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT."""
+        """The address as HOST:PORT."""
         return f"{self.address[0]}:{self.address[1]}"
 
     def cpu_s(self) -> float:
-        """CPU seconds of all its threads so far."""
+        """Return the CPU seconds of all its threads so far."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
     def memory_bytes(self) -> int:
-        """Resident memory."""
+        """Return its resident memory."""
         return int(psutil.Process(self.pid).memory_info().rss)
 
 
-class Hold(NamedTuple):
-    """How long one callback held our broker's loop, and where it was."""
+class LongCallback(NamedTuple):
+    """A callback that blocked our broker's event loop: its duration and its stack."""
 
-    held_s: float
+    duration_s: float
     where: str
 
 
 class Host:
-    """A broker that can be killed and started again, on what it had written."""
+    """A broker that can be killed and started again with the same data."""
 
     def __init__(self, name: str, process: BrokerProcess | ApacheKafka, cores: set[int]) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Host:
         self._cores = cores
 
     def start(self) -> Broker:
-        """Start it, and return once it answers."""
+        """Start the broker and return it when it answers."""
         with pinned(self._cores):
             self._process.start()
         if isinstance(self._process, BrokerProcess):
@@ -88,13 +88,13 @@ class Host:
         return Broker.at(self.name, self._process.bootstrap, self._process.process.pid)
 
     def kill(self) -> None:
-        """End it at once (SIGKILL)."""
+        """Kill the broker with SIGKILL."""
         self._process.kill()
 
 
 @contextmanager
 def pinned(cores: set[int]) -> Iterator[None]:
-    """Whatever is started meanwhile keeps to these cores, with all its threads."""
+    """Pin processes that are started in this context to these cores, with all their threads."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -105,14 +105,14 @@ def pinned(cores: set[int]) -> Iterator[None]:
 
 @contextmanager
 def directory() -> Iterator[Path]:
-    """A directory for a broker's files, on the disk that is measured."""
+    """Yield a directory for a broker's files, on the disk under test."""
     with tempfile.TemporaryDirectory(prefix="partage-bench-", dir=SCRATCH) as path:
         yield Path(path)
 
 
 @contextmanager
-def ours_hosted(*, sync: str = "disk", is_pinned: bool = True) -> Iterator[Host]:
-    """``partage broker``, not started."""
+def ours_host(*, sync: str = "disk", is_pinned: bool = True) -> Iterator[Host]:
+    """Yield ``partage broker``, not started."""
     with directory() as path:
         process = BrokerProcess(path, overrides=_OVERRIDES, sync=sync)
         try:
@@ -122,8 +122,8 @@ def ours_hosted(*, sync: str = "disk", is_pinned: bool = True) -> Iterator[Host]
 
 
 @contextmanager
-def kafka_hosted(*, sync: str = "os", is_pinned: bool = True) -> Iterator[Host]:
-    """Apache Kafka, not started; ``sync`` as ours has it, "os" being its default."""
+def kafka_host(*, sync: str = "os", is_pinned: bool = True) -> Iterator[Host]:
+    """Yield Apache Kafka, not started. ``sync`` is as for `ours_host`; Kafka's default is "os"."""
     settings = {**_OVERRIDES, **(_KAFKA_SYNCED if sync == "disk" else {})}
     with directory() as path:
         process = ApacheKafka(path, overrides=settings, jvm=JVM_FOR_BENCHMARKS)
@@ -135,23 +135,23 @@ def kafka_hosted(*, sync: str = "os", is_pinned: bool = True) -> Iterator[Host]:
 
 @contextmanager
 def ours(*, sync: str = "disk", is_pinned: bool = True) -> Iterator[Broker]:
-    """``partage broker``, running."""
-    with ours_hosted(sync=sync, is_pinned=is_pinned) as host:
+    """Yield ``partage broker``, running."""
+    with ours_host(sync=sync, is_pinned=is_pinned) as host:
         yield host.start()
 
 
 @contextmanager
 def kafka(*, sync: str = "os", is_pinned: bool = True) -> Iterator[Broker]:
-    """Apache Kafka, running."""
-    with kafka_hosted(sync=sync, is_pinned=is_pinned) as host:
+    """Yield Apache Kafka, running."""
+    with kafka_host(sync=sync, is_pinned=is_pinned) as host:
         yield host.start()
 
 
 @contextmanager
-def without_core() -> Iterator[Broker]:
-    """Our broker's connections with a handler that always says yes (`bench.bare`)."""
+def bare_handler() -> Iterator[Broker]:
+    """Yield our broker's connections with a handler that always succeeds."""
     with pinned({BROKER_CORE}):
-        command = [sys.executable, "-m", "bench.bare"]
+        command = [sys.executable, "-m", "bench.bare_handler"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -162,27 +162,30 @@ def without_core() -> Iterator[Broker]:
 
 
 @contextmanager
-def watched(holds: list[Hold]) -> Iterator[Broker]:
-    """``partage broker`` with `bench.watched`; once it has ended, ``holds`` are the longest."""
-    with directory() as path, (path / "told").open("w+") as told:
-        command = [sys.executable, "-m", "bench.watched", "broker", "--listen", "127.0.0.1:0"]
+def monitored(callbacks: list[LongCallback]) -> Iterator[Broker]:
+    """Yield ``partage broker`` under `bench.loop_monitor`.
+
+    At the end, the longest callbacks are appended to ``callbacks``.
+    """
+    with directory() as path, (path / "report").open("w+") as report:
+        command = [sys.executable, "-m", "bench.loop_monitor", "broker", "--listen", "127.0.0.1:0"]
         command += ["--data-dir", str(path / "data")]
         for name, value in _OVERRIDES.items():
             command += ["--override", f"{name}={value}"]
         with pinned({BROKER_CORE}):
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=report, text=True)
         try:
             assert process.stdout is not None
             yield Broker.at(OURS, process.stdout.readline().strip(), process.pid)
         finally:
             process.terminate()
             process.communicate(timeout=60)
-        told.seek(0)
-        holds += [Hold(**json.loads(line)) for line in told if line.startswith("{")]
+        report.seek(0)
+        callbacks += [LongCallback(**json.loads(line)) for line in report if line.startswith("{")]
 
 
 def starts(with_kafka: bool) -> list[Callable[..., AbstractContextManager[Broker]]]:
-    """Ours, and Kafka if it is wanted."""
+    """Return the context managers of our broker and, if requested, Kafka."""
     return [ours, kafka] if with_kafka else [ours]
 
 

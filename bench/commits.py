@@ -1,8 +1,8 @@
-"""How many OffsetCommits a second are acknowledged once they are on disk?
+"""OffsetCommits per second that are acknowledged after they are on disk.
 
-100 members, one connection each, commit one partition over and over, each asking again as soon as
-it is answered. What is on disk is bounded by the disk's own fdatasync, printed beside; one sync
-serves about half of the clients, as the other half asks while it is under way.
+100 members with one connection each commit one partition repeatedly. Each member sends the next
+commit when it gets a response. The limit is the disk's fdatasync, which is printed with the figure.
+One sync serves about half of the clients: the other half sends its commits during the sync.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from bench.apart import Apart
 from bench.brokers import KAFKA, OURS, Broker, starts
 from bench.figures import Figure
 from bench.load import Caller, closed_loop, encoded, percentile
 from bench.machine import LOAD_CORE, fdatasync_time
-from bench.members import TOPIC, form, group_of
+from bench.members import TOPIC, connect_group, form
 from bench.topics import create_topic
+from bench.worker_process import WorkerProcess
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitPartition,
@@ -32,35 +32,38 @@ _CLIENTS = 100
 _VERSION = 8
 
 
-class Committed(NamedTuple):
+class CommitRound(NamedTuple):
     """One round."""
 
     per_s: float
-    cpu_us: float  # of the broker, a commit
+    cpu_us: float  # of the broker, per commit
     p99_ms: float
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """Synced and not, one group and many."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Measure with and without sync, for one group and for many."""
     for sync in ("disk", "os"):
         yield from _compared(sync, is_quick, with_kafka)
 
 
-async def committing(
+async def commit_load(
     broker: Broker, groups: int, tag: str, warm_up_s: float, seconds: float
-) -> Committed:
-    """Have the members of so many groups commit."""
+) -> CommitRound:
+    """Let the members of ``groups`` groups commit."""
     if tag == "0":
         await create_topic(broker.address, TOPIC, _CLIENTS)
     callers: list[Caller] = []
     frames: list[bytes] = []
     for number in range(groups):
-        group = await group_of(
-            broker.address, f"committing-{groups}-{number}-{tag}", _CLIENTS // groups, beat_s=0.05
+        group = await connect_group(
+            broker.address,
+            f"committing-{groups}-{number}-{tag}",
+            _CLIENTS // groups,
+            heartbeat_interval_s=0.05,
         )
         await form(group)
         for member in group.members:
-            member.hold()
+            member.stop_heartbeats()
             partition = OffsetCommitPartition(
                 partition_index=len(callers), committed_offset=42, committed_metadata=""
             )
@@ -79,18 +82,18 @@ async def committing(
     cpu = broker.cpu_s() - cpu
     for caller in callers:
         caller.close()
-    return Committed(
-        load.per_s, cpu / load.answered * 1e6, percentile(load.latencies_s, 0.99) * 1e3
+    return CommitRound(
+        load.per_s, cpu / load.responses * 1e6, percentile(load.latencies_s, 0.99) * 1e3
     )
 
 
 def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     rounds, seconds = (1, 2.0) if is_quick else (3, 5.0)
     warm_up = {OURS: 1.0, KAFKA: 2.0 if is_quick else 15.0}
-    seen: dict[tuple[str, int], list[Committed]] = {}
+    seen: dict[tuple[str, int], list[CommitRound]] = {}
     syncs_ms = []
     with ExitStack() as stack:
-        load = stack.enter_context(Apart(LOAD_CORE))
+        load = stack.enter_context(WorkerProcess(LOAD_CORE))
         brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
         for turn in range(rounds):
             for groups in (1, _CLIENTS):
@@ -98,7 +101,7 @@ def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
                 for broker in brokers:
                     first = warm_up[broker.name] if not turn else 0.5
                     seen.setdefault((broker.name, groups), []).append(
-                        load.run(committing, broker, groups, str(turn), first, seconds)
+                        load.run(commit_load, broker, groups, str(turn), first, seconds)
                     )
     sync_ms = statistics.median(syncs_ms)
     for groups in (1, _CLIENTS):
@@ -128,5 +131,5 @@ def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
         )
 
 
-def _middle(rounds: list[Committed]) -> Committed:
-    return Committed(*(statistics.median(column) for column in zip(*rounds, strict=True)))
+def _middle(rounds: list[CommitRound]) -> CommitRound:
+    return CommitRound(*(statistics.median(column) for column in zip(*rounds, strict=True)))

@@ -1,9 +1,9 @@
-"""How fast records of 100 bytes are consumed, beside other Python clients.
+"""Throughput of consuming records of 100 bytes, compared with other Python clients.
 
-One broker of ours on a core of its own; each consumer in a process of its own on the other core,
-by itself, over the same topic, without a group. What counts is CPU time of all threads of that
-process, from making the consumer to its last record. Loops over records look at value and offset
-of each. confluent-kafka leaves checksums unchecked unless it is told otherwise; the others check.
+Our broker has one core. Each consumer runs alone in a separate process on the other core, over the
+same topic, without a group. The figure is the CPU time of all threads of that process, from the
+creation of the consumer to its last record. Loops over records access the value and the offset of
+each record. confluent-kafka does not verify checksums by default; all other clients do.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import brokers
-from bench.apart import Apart
 from bench.figures import Figure
 from bench.machine import LOAD_CORE
+from bench.worker_process import WorkerProcess
 
 TITLE = "Consuming records of 100 bytes"
 
@@ -32,7 +32,7 @@ TIMEOUT_S = 120.0
 
 
 def fill(servers: str, topic: str, count: int, codec: str) -> None:
-    """Produce the records, in batches of 64 KB, spread evenly."""
+    """Produce the records in batches of 64 KB, spread evenly."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
     producer = Producer(
@@ -55,7 +55,7 @@ def fill(servers: str, topic: str, count: int, codec: str) -> None:
 
 
 def by_arrow(servers: str, topic: str, count: int) -> None:
-    """Our consumer into record batches."""
+    """Read Arrow record batches with our consumer."""
     from partage.sync import Consumer
 
     with Consumer(servers, auto_offset_reset="earliest", max_poll_records=1_000_000) as consumer:
@@ -66,7 +66,7 @@ def by_arrow(servers: str, topic: str, count: int) -> None:
 
 
 def by_records(servers: str, topic: str, count: int) -> None:
-    """Our consumer into record objects, a poll at a time."""
+    """Read record objects with our consumer, poll by poll."""
     from partage.sync import Consumer
 
     with Consumer(servers, auto_offset_reset="earliest", max_poll_records=1_000_000) as consumer:
@@ -79,7 +79,7 @@ def by_records(servers: str, topic: str, count: int) -> None:
 
 
 def by_loop(servers: str, topic: str, count: int) -> None:
-    """Our consumer as an iterator of records."""
+    """Iterate over our consumer."""
     from partage.sync import Consumer
 
     with Consumer(servers, auto_offset_reset="earliest") as consumer:
@@ -93,7 +93,7 @@ def by_loop(servers: str, topic: str, count: int) -> None:
 
 
 def by_async_loop(servers: str, topic: str, count: int) -> None:
-    """The same on asyncio."""
+    """Iterate over our consumer on asyncio."""
     import partage
 
     async def main() -> None:
@@ -110,7 +110,7 @@ def by_async_loop(servers: str, topic: str, count: int) -> None:
 
 
 def by_confluent(servers: str, topic: str, count: int) -> None:
-    """confluent-kafka's ``consume``, its quickest way to records."""
+    """Read with ``consume``, confluent-kafka's fastest method for records."""
     consumer = ConfluentConsumer(
         {"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False}
     )
@@ -124,7 +124,7 @@ def by_confluent(servers: str, topic: str, count: int) -> None:
 
 
 def by_aiokafka(servers: str, topic: str, count: int) -> None:
-    """aiokafka's ``getmany``, its quickest way to records."""
+    """Read with ``getmany``, aiokafka's fastest method for records."""
     from aiokafka import AIOKafkaConsumer
     from aiokafka import TopicPartition as Partition
 
@@ -156,28 +156,31 @@ RUNS = {**PEERS, **OURS}
 
 
 def timed(run: Callable[[str, str, int], None], servers: str, topic: str, count: int) -> float:
-    """CPU seconds that it takes, all threads together."""
+    """Return the CPU seconds of a run, all threads together."""
     for name in ("aiokafka", "partage.client.arrow", "partage.sync", "uvloop"):
-        importlib.import_module(name)  # which is not what is measured
+        importlib.import_module(name)  # imported before the measurement starts
     before = time.process_time()
     run(servers, topic, count)
     return time.process_time() - before
 
 
 def race(servers: str, topic: str, count: int) -> dict[str, float]:
-    """Millions a CPU second, the best of five; in turns, so that all meet the machine's moods."""
+    """Return millions of records per CPU second, the best of five rounds.
+
+    The clients take turns, so that all run under the same conditions.
+    """
     took: dict[str, list[float]] = {name: [] for name in RUNS}
     with ExitStack() as stack:
-        aparts = {name: stack.enter_context(Apart(LOAD_CORE)) for name in RUNS}
+        workers = {name: stack.enter_context(WorkerProcess(LOAD_CORE)) for name in RUNS}
         for _ in range(5):
             for name, run in RUNS.items():
-                work = aparts[name].begin(timed, run, servers, topic, count)
+                work = workers[name].submit(timed, run, servers, topic, count)
                 took[name].append(work.result())
     return {name: count / min(times) / 1e6 for name, times in took.items()}
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """Ours beside the peers, codec by codec."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Compare our consumer with the peers for each codec."""
     count = 50_000 if is_quick else 2_000_000
     with brokers.ours(sync="os") as broker:
         for codec in CODECS:

@@ -1,4 +1,4 @@
-"""What a question answers with: figures, each beside its peer's and beside what is wanted."""
+"""The results of a benchmark: figures, each with the peer's figure and a target."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rich.table import Table
 class Figure:
     """One measured number.
 
-    ``ratio_wanted`` is the least that ours has to be, as times as good as the peer's; ``wanted``
-    is the least (or, with ``less_is_better``, the most) that it has to be by itself.
+    ``ratio_wanted`` is the target of `ratio`. ``wanted`` is the target of ``ours``: a minimum, or
+    with ``less_is_better`` a maximum.
     """
 
     what: str
@@ -29,7 +29,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as good as the peer ours is; above 1 is better, whatever is measured."""
+        """Number of times that ours is better than the peer's; above 1 is better for every unit."""
         if self.peer is None:
             return None
         good, bad = (self.peer, self.ours) if self.less_is_better else (self.ours, self.peer)
@@ -37,7 +37,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether it is as wanted; None if nothing is."""
+        """True if the target is met; None without a target."""
         if self.ratio_wanted is not None:
             return None if self.ratio is None else self.ratio >= self.ratio_wanted
         if self.wanted is None:
@@ -45,8 +45,8 @@ class Figure:
         return self.ours <= self.wanted if self.less_is_better else self.ours >= self.wanted
 
     @property
-    def wish(self) -> str:
-        """What is wanted, in words."""
+    def target(self) -> str:
+        """The target as text."""
         if self.ratio_wanted is not None:
             return f"ratio ≥ {self.ratio_wanted:g}"
         if self.wanted is None:
@@ -54,19 +54,19 @@ class Figure:
         return f"{'≤' if self.less_is_better else '≥'} {number(self.wanted)}"
 
     def as_json(self) -> dict[str, Any]:
-        """All fields, and what follows from them."""
+        """Return all fields and the derived values."""
         return {**asdict(self), "ratio": self.ratio, "is_met": self.is_met}
 
 
 def number(value: float) -> str:
-    """Three digits that count, thousands apart."""
+    """Format a number with three significant digits and thousands separators."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
 
 
 def table_of(title: str, figures: Iterable[Figure]) -> Table:
-    """The figures of one question."""
+    """Return the figures of one benchmark as a table."""
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("what")
     for name in ("unit", "ours", "peer", "peer's", "ratio", "target"):
@@ -80,7 +80,7 @@ def table_of(title: str, figures: Iterable[Figure]) -> Table:
             figure.peer_name,
             "" if figure.peer is None else number(figure.peer),
             "" if figure.ratio is None else f"{figure.ratio:.2f}",
-            figure.wish,
+            figure.target,
             {None: "", True: "[green]met[/green]", False: "[red]missed[/red]"}[figure.is_met],
         )
     return table

@@ -1,8 +1,10 @@
-"""How many Heartbeats does one core answer, and what does a crowd of members cost?
+"""Heartbeats per second on one core, and the cost of many members.
 
-Closed loop: 100 connections, each asking again as soon as it is answered, members of 10 groups.
-All brokers run at once and are asked in turns, so that all meet the machine's moods; the middle
-round counts. The crowd: members of groups of 100, one connection each, beating every 3 s.
+Closed loop: 100 connections of members of 10 groups. Each connection sends the next request when it
+gets a response. All brokers run at the same time and are measured by turns, so that all run under
+the same conditions. The median round counts.
+
+Many members: groups of 100 members, one connection each, with a heartbeat every 3 s.
 """
 
 from __future__ import annotations
@@ -14,37 +16,37 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from bench.apart import Apart
-from bench.brokers import BARE, KAFKA, OURS, Broker, kafka, ours, starts, without_core
+from bench.brokers import BARE, KAFKA, OURS, Broker, bare_handler, kafka, ours, starts
 from bench.figures import Figure
 from bench.load import Address, Caller, closed_loop, connect, percentile
 from bench.machine import LOAD_CORE
-from bench.members import Member, form, group_of
+from bench.members import Member, connect_group, form
+from bench.worker_process import WorkerProcess
 
 TITLE = "Heartbeats"
 
 _CONNECTIONS, _GROUPS = 100, 10
-_CROWD = 15_000
-_BEAT_S = 3.0
-_CROWD_GROUP = 100
+_MEMBERS = 15_000
+_HEARTBEAT_INTERVAL_S = 3.0
+_GROUP_SIZE = 100
 _SESSION_MS = 10 * 60_000
 _DESCRIPTORS_KEPT = 1_000
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """Both figures."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Measure both."""
     yield from _closed_loop(is_quick, with_kafka)
-    yield from _crowds(is_quick, with_kafka)
+    yield from _member_loads(is_quick, with_kafka)
 
 
 # Closed loop.
 
 
 class Round(NamedTuple):
-    """One broker for some seconds."""
+    """The results of one broker in one round."""
 
     per_s: float
-    cpu_us: float  # of the broker, a request
+    cpu_us: float  # of the broker, per request
     p99_ms: float
     load_share: float
 
@@ -52,27 +54,27 @@ class Round(NamedTuple):
 async def closed_loops(
     brokers: list[Broker], warm_up_s: dict[str, float], rounds: int, seconds: float
 ) -> dict[str, list[Round]]:
-    """Ask each broker in turn; by its name, what each round saw."""
-    asked: dict[str, tuple[Broker, list[Caller], list[bytes]]] = {}
+    """Measure each broker in turn; return its rounds by broker name."""
+    targets: dict[str, tuple[Broker, list[Caller], list[bytes]]] = {}
     for broker in brokers:
         if broker.name == BARE:
             callers = await connect(broker.address, _CONNECTIONS)
-            frames = next(iter(asked.values()))[2]  # it says yes to anybody's
+            frames = next(iter(targets.values()))[2]  # it accepts the heartbeats of any member
         else:
             members = await _members(broker.address, _GROUPS, _CONNECTIONS // _GROUPS)
             for member in members:
-                member.hold()
+                member.stop_heartbeats()
             callers = [member.caller for member in members]
-            frames = [member.beat_frame() for member in members]
-        asked[broker.name] = (broker, callers, frames)
-    for name, (_, callers, frames) in asked.items():
+            frames = [member.heartbeat_frame() for member in members]
+        targets[broker.name] = (broker, callers, frames)
+    for name, (_, callers, frames) in targets.items():
         await closed_loop(callers, frames, warm_up_s[name])
-    seen: dict[str, list[Round]] = {name: [] for name in asked}
+    seen: dict[str, list[Round]] = {name: [] for name in targets}
     for _ in range(rounds):
-        for name, (broker, callers, frames) in asked.items():
+        for name, (broker, callers, frames) in targets.items():
             before = broker.cpu_s()
             load = await closed_loop(callers, frames, seconds)
-            cpu_us = (broker.cpu_s() - before) / load.answered * 1e6
+            cpu_us = (broker.cpu_s() - before) / load.responses * 1e6
             p99_ms = percentile(load.latencies_s, 0.99) * 1e3
             seen[name].append(Round(load.per_s, cpu_us, p99_ms, load.load_share))
     return seen
@@ -81,12 +83,16 @@ async def closed_loops(
 async def _members(address: Address, groups: int, size: int) -> list[Member]:
     members = []
     for number in range(groups):
-        group = await group_of(
-            address, f"beating-{number}", size, beat_s=_BEAT_S, session_ms=_SESSION_MS
+        group = await connect_group(
+            address,
+            f"beating-{number}",
+            size,
+            heartbeat_interval_s=_HEARTBEAT_INTERVAL_S,
+            session_ms=_SESSION_MS,
         )
-        group.beat_s = 0.05  # until it is formed
+        group.heartbeat_interval_s = 0.05  # until it is formed
         await form(group)
-        group.beat_s = _BEAT_S
+        group.heartbeat_interval_s = _HEARTBEAT_INTERVAL_S
         members += group.members
     return members
 
@@ -95,10 +101,10 @@ def _closed_loop(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     rounds, seconds = (2, 1.0) if is_quick else (5, 4.0)
     warm_up = {OURS: 1.0, BARE: 1.0, KAFKA: 3.0 if is_quick else 20.0}
     with ExitStack() as stack:
-        running = [stack.enter_context(ours()), stack.enter_context(without_core())]
+        running = [stack.enter_context(ours()), stack.enter_context(bare_handler())]
         if with_kafka:
             running.append(stack.enter_context(kafka()))
-        load = stack.enter_context(Apart(LOAD_CORE))
+        load = stack.enter_context(WorkerProcess(LOAD_CORE))
         seen = load.run(closed_loops, running, warm_up, rounds, seconds)
     middle = {name: _middle(of) for name, of in seen.items()}
     mine, bare = middle[OURS], middle[BARE]
@@ -140,66 +146,70 @@ def _middle(rounds: list[Round]) -> Round:
     return Round(*(statistics.median(column) for column in zip(*rounds, strict=True)))
 
 
-# The crowd.
+# Many members.
 
 
-class Crowd(NamedTuple):
-    """What so many members cost, and how they were served."""
+class MemberLoad(NamedTuple):
+    """The cost of many members, and their response times."""
 
     members: int
     core_share: float
     p99_ms: float
     worst_ms: float
-    bytes_a_member: float
-    beats_per_s: float
+    bytes_per_member: float
+    heartbeats_per_s: float
 
 
-async def crowd(broker: Broker, size: int, seconds: float) -> Crowd:
-    """Have so many members beat for some seconds."""
-    # What the first group of all makes the broker import and open is not the members' weight.
-    await _members(broker.address, 1, _CROWD_GROUP)
+async def run_member_load(broker: Broker, size: int, seconds: float) -> MemberLoad:
+    """Let ``size`` members send heartbeats for some seconds."""
+    # The broker imports and opens modules for the first group; do not count that memory.
+    await _members(broker.address, 1, _GROUP_SIZE)
     before = broker.memory_bytes()
     members: list[Member] = []
-    for number in range(size // _CROWD_GROUP):
-        group = await group_of(
-            broker.address, f"crowd-{number}", _CROWD_GROUP, beat_s=0.1, session_ms=_SESSION_MS
+    for number in range(size // _GROUP_SIZE):
+        group = await connect_group(
+            broker.address,
+            f"crowd-{number}",
+            _GROUP_SIZE,
+            heartbeat_interval_s=0.1,
+            session_ms=_SESSION_MS,
         )
         await form(group)
-        group.beat_s = _BEAT_S
+        group.heartbeat_interval_s = _HEARTBEAT_INTERVAL_S
         members += group.members
         for member in group.members:
-            member.beat_later(_BEAT_S)
+            member.schedule_heartbeat(_HEARTBEAT_INTERVAL_S)
     for number, member in enumerate(members):
-        member.beat_later(_BEAT_S * number / len(members))
-    await asyncio.sleep(2 * _BEAT_S)
-    weight = broker.memory_bytes() - before
-    beats: list[float] = []
+        member.schedule_heartbeat(_HEARTBEAT_INTERVAL_S * number / len(members))
+    await asyncio.sleep(2 * _HEARTBEAT_INTERVAL_S)
+    memory = broker.memory_bytes() - before
+    latencies_s: list[float] = []
     for member in members:
-        member.beats_s = beats
+        member.heartbeat_latencies_s = latencies_s
     cpu = broker.cpu_s()
     await asyncio.sleep(seconds)
     cpu = broker.cpu_s() - cpu
-    return Crowd(
+    return MemberLoad(
         members=len(members),
         core_share=cpu / seconds,
-        p99_ms=percentile(beats, 0.99) * 1e3,
-        worst_ms=max(beats) * 1e3,
-        bytes_a_member=weight / len(members),
-        beats_per_s=len(beats) / seconds,
+        p99_ms=percentile(latencies_s, 0.99) * 1e3,
+        worst_ms=max(latencies_s) * 1e3,
+        bytes_per_member=memory / len(members),
+        heartbeats_per_s=len(latencies_s) / seconds,
     )
 
 
-def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+def _member_loads(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - _DESCRIPTORS_KEPT
-    size = min(1_500 if is_quick else _CROWD, limit) // _CROWD_GROUP * _CROWD_GROUP
+    size = min(1_500 if is_quick else _MEMBERS, limit) // _GROUP_SIZE * _GROUP_SIZE
     seconds = 6.0 if is_quick else 18.0
-    seen: dict[str, Crowd] = {}
+    seen: dict[str, MemberLoad] = {}
     for start in starts(with_kafka):
-        with start() as broker, Apart(LOAD_CORE) as load:
-            seen[broker.name] = load.run(crowd, broker, size, seconds)
+        with start() as broker, WorkerProcess(LOAD_CORE) as load:
+            seen[broker.name] = load.run(run_member_load, broker, size, seconds)
     mine, its = seen[OURS], seen.get(KAFKA)
     peer_name = KAFKA if its else ""
-    what = f"{mine.members:,} members with a heartbeat every {_BEAT_S:g} s"
+    what = f"{mine.members:,} members with a heartbeat every {_HEARTBEAT_INTERVAL_S:g} s"
     yield Figure(
         what=f"{what}: share of a core",
         unit="%",
@@ -208,7 +218,7 @@ def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
         peer=100 * its.core_share if its else None,
         less_is_better=True,
         wanted=50,
-        note=f"{mine.beats_per_s:,.0f} Heartbeats a second",
+        note=f"{mine.heartbeats_per_s:,.0f} Heartbeats a second",
     )
     yield Figure(
         what=f"{what}: response time, p99",
@@ -223,9 +233,9 @@ def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     yield Figure(
         what=f"{what}: memory for each member",
         unit="KB",
-        ours=mine.bytes_a_member / 1e3,
+        ours=mine.bytes_per_member / 1e3,
         peer_name=peer_name,
-        peer=its.bytes_a_member / 1e3 if its else None,
+        peer=its.bytes_per_member / 1e3 if its else None,
         less_is_better=True,
         wanted=8,
         note="resident memory; Kafka's depends on its heap settings" if its else "resident memory",

@@ -1,8 +1,8 @@
-"""Apache Kafka's own assignors in a JVM of their own, for the same groups.
+"""Apache Kafka's own assignors in a separate JVM, for the same groups.
 
-The program is the one that the tests compare results with (``tests/assignors/java``). A JVM
-compiles what it runs often, so the first round is the slowest by far: it is what a leader takes
-that has just begun, and "warm" what one takes that has done it many times.
+The program is the reference of the tests too (``tests/assignors/java``). A JVM compiles code that
+runs often, so the first round is by far the slowest. It is the time of a leader that has just
+started; "warm" is the time of one that has assigned many times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SOURCE = Path(__file__).resolve().parents[1] / "tests" / "assignors" / "java" /
 
 
 class Took(NamedTuple):
-    """CPU seconds of all threads: of the first round, and the mean of the later half of them.
+    """CPU seconds of all threads: the first round, and the mean of the later half of all rounds.
 
     A mean, because the JVM's clock has steps of 10 ms.
     """
@@ -36,7 +36,7 @@ class Took(NamedTuple):
 
 
 class JavaAssignors:
-    """A JVM that assigns, over and over, what it is told."""
+    """A JVM that repeatedly computes assignments."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -44,34 +44,34 @@ class JavaAssignors:
     def time(
         self, name: str, members: Sequence[Member], topics: Mapping[str, Topic], rounds: int
     ) -> Took:
-        """Have it assign the same group so many times."""
+        """Assign the same group in each of ``rounds`` rounds."""
         for topic in topics.values():
-            self._say("topic", topic.name, ";".join(["-"] * topic.partition_count))
+            self._write("topic", topic.name, ";".join(["-"] * topic.partition_count))
         for member in members:
             owned = ",".join(f"{t}:{p}" for t, its in member.owned.items() for p in its)
             words = (member.member_id, "-", "-", str(member.generation))
-            self._say("member", *words, ",".join(member.topics), owned, member.user_data.hex())
-        self._say("time", name, str(rounds))
+            self._write("member", *words, ",".join(member.topics), owned, member.user_data.hex())
+        self._write("time", name, str(rounds))
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         stdin.flush()
-        took = []
+        seconds = []
         while (line := stdout.readline()) != "end\n":
             assert line, "Java has ended"
             count, nanoseconds = line.split("\t")
             assert int(count) == len(members)
-            took.append(int(nanoseconds) / 1e9)
-        return Took(took[0], statistics.mean(took[rounds // 2 :]))
+            seconds.append(int(nanoseconds) / 1e9)
+        return Took(seconds[0], statistics.mean(seconds[rounds // 2 :]))
 
-    def _say(self, *words: str) -> None:
+    def _write(self, *words: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join(words) + "\n")
 
 
 @contextmanager
 def java_assignors() -> Iterator[JavaAssignors]:
-    """Compiled and running; nothing is logged."""
+    """Compile and start the program; its log is off."""
     with tempfile.TemporaryDirectory() as classes:
         compiler = ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17"]
         command = [paths.java(), "-cp", jars.class_path("compiler"), *compiler, "-target", "17"]

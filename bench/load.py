@@ -1,4 +1,7 @@
-"""Raw connections that ask as cheaply as Python can, so that the broker is what is measured."""
+"""Raw connections that send requests with as little Python code as possible.
+
+So the figures show the broker, not the load generator.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,28 @@ Address = tuple[str, int]
 
 
 class Caller(asyncio.Protocol):
-    """One connection; `ask` sends a frame, ``answered`` is called with each response frame."""
+    """A connection; `send` sends a frame, ``on_response`` is called with each response frame."""
 
     def __init__(self) -> None:
-        self.answered: Callable[[Caller, bytes], None] = _nobody_asked
-        self.lost: Callable[[Caller], None] = _lost
+        self.on_response: Callable[[Caller, bytes], None] = _on_unexpected_response
+        self.on_lost: Callable[[Caller], None] = _on_lost
         self.transport: asyncio.Transport
         self._tail = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
-        self.transport = transport  # type: ignore[assignment]  # uvloop's is one by behaviour
-        self.ask = self.transport.write
+        """Store the transport."""
+        self.transport = transport  # type: ignore[assignment]  # uvloop's transport has the same methods
+        self.send = self.transport.write
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The broker closed it."""
-        self.lost(self)
+        """Report that the broker closed the connection."""
+        self.on_lost(self)
 
     def data_received(self, data: bytes) -> None:
-        """Split responses."""
+        """Split the stream into responses."""
         tail = self._tail
         if not tail and len(data) == 4 + int.from_bytes(data[:4], "big"):
-            self.answered(self, data[4:])
+            self.on_response(self, data[4:])
             return
         tail += data
         pos = 0
@@ -46,25 +49,25 @@ class Caller(asyncio.Protocol):
                 break
             frame = bytes(tail[pos + 4 : end])
             pos = end
-            self.answered(self, frame)
+            self.on_response(self, frame)
         del tail[:pos]
 
     def close(self) -> None:
-        """Close it, which is then no loss."""
-        self.lost = lambda _: None
+        """Close the connection without calling ``on_lost``."""
+        self.on_lost = lambda _: None
         self.transport.close()
 
 
-def _nobody_asked(caller: Caller, frame: bytes) -> None:
-    raise AssertionError("a response that nobody asked for")
+def _on_unexpected_response(caller: Caller, frame: bytes) -> None:
+    raise AssertionError("a response without a request")
 
 
-def _lost(caller: Caller) -> None:
+def _on_lost(caller: Caller) -> None:
     raise ConnectionResetError("the broker closed a connection")
 
 
 async def connect(address: Address, count: int) -> list[Caller]:
-    """``count`` connections."""
+    """Open ``count`` connections."""
     loop = asyncio.get_running_loop()
     callers: list[Caller] = []
     while len(callers) < count:
@@ -75,64 +78,67 @@ async def connect(address: Address, count: int) -> list[Caller]:
 
 
 def encoded(api: Api[Req, Res], version: int, message: Req, client_id: str = "bench") -> bytes:
-    """A request as one buffer."""
+    """Return a request as one buffer."""
     body = api.encode_request(version, message)
     return b"".join(encode_request_frame(api, version, 0, client_id, body))
 
 
 def decoded(api: Api[Req, Res], version: int, frame: bytes) -> Res:
-    """The response in a frame."""
+    """Decode the response in a frame."""
     _, pos = parse_response_header(api, version, frame)
     return api.decode_response(version, frame, pos)
 
 
 async def call(caller: Caller, api: Api[Req, Res], version: int, message: Req) -> Res:
-    """One request and its decoded response."""
-    return decoded(api, version, await ask(caller, encoded(api, version, message)))
+    """Send a request and return its decoded response."""
+    return decoded(api, version, await exchange(caller, encoded(api, version, message)))
 
 
-async def ask(caller: Caller, frame: bytes) -> bytes:
-    """One request and its response frame."""
+async def exchange(caller: Caller, frame: bytes) -> bytes:
+    """Send a request frame and return the response frame."""
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    caller.answered = lambda _, response: future.set_result(response)
-    caller.ask(frame)
+    caller.on_response = lambda _, response: future.set_result(response)
+    caller.send(frame)
     response = await future
-    caller.answered = _nobody_asked
+    caller.on_response = _on_unexpected_response
     return response
 
 
 class Load(NamedTuple):
-    """What a closed loop saw. ``load_share`` is what of its core the generator itself used: near
-    1 it, not the broker, was what kept the figure down."""
+    """The results of a closed loop.
 
-    answered: int
+    ``load_share`` is the share of its core that the generator used. Near 1, the generator was the
+    limit, not the broker.
+    """
+
+    responses: int
     seconds: float
     latencies_s: list[float]
     load_share: float
 
     @property
     def per_s(self) -> float:
-        """Requests a second."""
-        return self.answered / self.seconds
+        """Requests per second."""
+        return self.responses / self.seconds
 
 
 async def closed_loop(callers: Sequence[Caller], frames: Sequence[bytes], seconds: float) -> Load:
-    """Each connection asks again as soon as it is answered; every 16th latency is kept.
+    """Send the next request on each connection when a response arrives; keep every 16th latency.
 
     Raises:
-        AssertionError: an answer is not the one that the connection's first request got.
+        AssertionError: A response differs from the first response of its connection.
     """
     loop = asyncio.get_running_loop()
     finished = loop.create_future()
     done, alive = 0, len(callers)
     latencies: list[float] = []
     frame_of = dict(zip(callers, frames, strict=True))
-    expected = {c: (await ask(c, frame))[4:] for c, frame in frame_of.items()}
+    expected = {c: (await exchange(c, frame))[4:] for c, frame in frame_of.items()}
     sent_at: dict[Caller, float] = {}
     clock = time.perf_counter
     until = clock() + seconds
 
-    def answered(caller: Caller, response: bytes) -> None:
+    def on_response(caller: Caller, response: bytes) -> None:
         nonlocal done, alive
         done += 1
         if response[4:] != expected[caller]:
@@ -146,13 +152,13 @@ async def closed_loop(callers: Sequence[Caller], frames: Sequence[bytes], second
                 sent_at[caller] = now
             else:
                 for other in callers:
-                    other.answered = stopped
-        if caller.answered == stopped:
-            stopped(caller, response)
+                    other.on_response = on_last_response
+        if caller.on_response == on_last_response:
+            on_last_response(caller, response)
         else:
-            caller.ask(frame_of[caller])
+            caller.send(frame_of[caller])
 
-    def stopped(caller: Caller, _: bytes) -> None:
+    def on_last_response(caller: Caller, _: bytes) -> None:
         nonlocal alive
         alive -= 1
         if not alive and not finished.done():
@@ -160,14 +166,14 @@ async def closed_loop(callers: Sequence[Caller], frames: Sequence[bytes], second
 
     begin, cpu_before = clock(), time.process_time()
     for caller in callers:
-        caller.answered = answered
-        caller.ask(frame_of[caller])
+        caller.on_response = on_response
+        caller.send(frame_of[caller])
     await finished
     took = clock() - begin
     return Load(done, took, latencies, (time.process_time() - cpu_before) / took)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of them lie; NaN of none."""
+    """Return the value below which ``share`` of the values are; NaN for no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")

@@ -1,4 +1,4 @@
-"""What the figures were measured on, and how busy it was."""
+"""Description of the machine under the figures, and its load."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import psutil
 
-#: The broker's core and the load generator's: two different ones where there are two.
+#: The cores of the broker and of the load generator, different if the machine has two.
 BROKER_CORE, LOAD_CORE = (*sorted(os.sched_getaffinity(0)), *sorted(os.sched_getaffinity(0)))[:2]
 
 SCRATCH = Path(os.environ.get("PARTAGE_BENCH_DIR", tempfile.gettempdir()))
 
 
-class Sync(NamedTuple):
-    """How long the disk takes to make 4 KB durable, in ms."""
+class SyncTime(NamedTuple):
+    """The time that the disk needs to make 4 KB durable, in ms."""
 
     median_ms: float
     p99_ms: float
@@ -29,8 +29,8 @@ class Sync(NamedTuple):
         return f"fdatasync of 4 KB: median {self.median_ms:.2f} ms, p99 {self.p99_ms:.1f} ms"
 
 
-def fdatasync_time(count: int = 200) -> Sync:
-    """The disk's own time: append 4 KB to a file and sync it, one after the other."""
+def fdatasync_time(count: int = 200) -> SyncTime:
+    """Measure the disk: append 4 KB to a file and sync it, ``count`` times."""
     times = []
     with tempfile.TemporaryFile(dir=SCRATCH) as file:
         for position in range(count):
@@ -38,11 +38,11 @@ def fdatasync_time(count: int = 200) -> Sync:
             before = time.perf_counter()
             os.fdatasync(file.fileno())
             times.append((time.perf_counter() - before) * 1e3)
-    return Sync(statistics.median(times), statistics.quantiles(times, n=100)[98])
+    return SyncTime(statistics.median(times), statistics.quantiles(times, n=100)[98])
 
 
 def describe() -> str:
-    """The machine in one line."""
+    """Return the machine in one line."""
     memory_gb = psutil.virtual_memory().total / 2**30
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return (
@@ -59,8 +59,8 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-class Busyness:
-    """How much of the machine was used, by anybody, since this was made."""
+class MachineLoad:
+    """The load of the whole machine since this object was created."""
 
     def __init__(self) -> None:
         self._before = psutil.cpu_times()

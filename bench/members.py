@@ -1,7 +1,7 @@
-"""Members of groups as clients are: they join, sync, beat, and join again when they are told.
+"""Group members that act like clients: they join, sync, send heartbeats and rejoin.
 
-One connection a member, one loop for all. The protocol is the consumer's, with the two-step join;
-what a leader assigns is one partition a member.
+Each member has one connection; all share one event loop. The protocol type is that of consumers,
+with the two-step join (KIP-394). The leader assigns one partition to each member.
 """
 
 from __future__ import annotations
@@ -43,36 +43,41 @@ _PROTOCOLS = [
     JoinGroupProtocol(name=name, metadata=encode_subscription(Subscription(topics=[TOPIC])))
     for name in ("range", "cooperative-sticky")
 ]
-#: In a Heartbeat's response: correlation id, no tags, throttle time, then the error.
-_BEAT_ERROR = struct.Struct(">h")
-_BEAT_ERROR_AT = 9
+#: In a HeartbeatResponse: correlation id, no tags, throttle time, then the error.
+_HEARTBEAT_ERROR = struct.Struct(">h")
+_HEARTBEAT_ERROR_AT = 9
 
 
 class Group:
-    """Members of one group, seen from outside."""
+    """The members of one group, as the load generator sees them."""
 
     def __init__(
-        self, group_id: str, *, beat_s: float, session_ms: int, rebalance_ms: int = 60_000
+        self,
+        group_id: str,
+        *,
+        heartbeat_interval_s: float,
+        session_ms: int,
+        rebalance_ms: int = 60_000,
     ) -> None:
         self.group_id = group_id
-        self.beat_s = beat_s
+        self.heartbeat_interval_s = heartbeat_interval_s
         self.session_ms = session_ms
         self.rebalance_ms = rebalance_ms
         self.members: list[Member] = []
         self.generation = -1
-        self.generations = 0  # that anybody was stable in
+        self.generations = 0  # in which a member was stable
         self._stable: set[Member] = set()
         self._wanted = 0
         self._formed: asyncio.Future[float] | None = None
 
-    def forms(self, size: int) -> asyncio.Future[float]:
-        """The time at which ``size`` members have their assignment in one generation, from now."""
+    def when_formed(self, size: int) -> asyncio.Future[float]:
+        """Return the time at which ``size`` members have their assignment in one generation."""
         self._formed = asyncio.get_running_loop().create_future()
         self._wanted = size
         return self._formed
 
-    def is_stable(self, member: Member) -> None:
-        """A member has its assignment."""
+    def mark_stable(self, member: Member) -> None:
+        """Note that a member has its assignment."""
         if member.generation != self.generation:
             self.generation = member.generation
             self.generations += 1
@@ -81,8 +86,8 @@ class Group:
         if len(self._stable) == self._wanted and self._formed and not self._formed.done():
             self._formed.set_result(time.perf_counter())
 
-    def failed(self, error: Exception) -> None:
-        """A member met what it should not."""
+    def fail(self, error: Exception) -> None:
+        """Report an unexpected response."""
         if self._formed and not self._formed.done():
             self._formed.set_exception(error)
         else:
@@ -90,23 +95,23 @@ class Group:
 
 
 class Member:
-    """One member; ``beats_s``, if there, gathers how long Heartbeats took."""
+    """A member; if ``heartbeat_latencies_s`` is a list, it collects the latencies of heartbeats."""
 
     def __init__(self, group: Group, caller: Caller) -> None:
         self.group = group
         self.caller = caller
         self.member_id = ""
         self.generation = -1
-        self.beats_s: list[float] | None = None
+        self.heartbeat_latencies_s: list[float] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._beat_frame = b""
-        self._beat_at = 0.0
-        self._is_asking = False
-        caller.lost = lambda _: group.failed(ConnectionResetError("a member lost its connection"))
+        self._heartbeat_frame = b""
+        self._heartbeat_sent_at = 0.0
+        self._is_waiting = False
+        caller.on_lost = lambda _: group.fail(ConnectionResetError("a member lost its connection"))
 
     def join(self) -> None:
-        """Join, or join again."""
+        """Send a JoinGroup."""
         group = self.group
         request = JoinGroupRequest(
             group_id=group.group_id,
@@ -116,12 +121,12 @@ class Member:
             protocol_type="consumer",
             protocols=_PROTOCOLS,
         )
-        self.caller.answered = self._joined
-        self._is_asking = True
-        self.caller.ask(encoded(JOIN_GROUP, JOIN_VERSION, request))
+        self.caller.on_response = self._on_join_response
+        self._is_waiting = True
+        self.caller.send(encoded(JOIN_GROUP, JOIN_VERSION, request))
 
-    def _joined(self, _: Caller, frame: bytes) -> None:
-        self._is_asking = False
+    def _on_join_response(self, _: Caller, frame: bytes) -> None:
+        self._is_waiting = False
         response = decoded(JOIN_GROUP, JOIN_VERSION, frame)
         match response.error_code:
             case ErrorCode.NONE:
@@ -145,26 +150,26 @@ class Member:
             protocol_type="consumer",
             protocol_name=joined.protocol_name,
             assignments=[
-                SyncGroupAssignment(member_id=member.member_id, assignment=_share(number))
+                SyncGroupAssignment(member_id=member.member_id, assignment=_assignment_of(number))
                 for number, member in enumerate(joined.members)
             ],
         )
-        self.caller.answered = self._synced
-        self._is_asking = True
-        self.caller.ask(encoded(SYNC_GROUP, SYNC_VERSION, request))
+        self.caller.on_response = self._on_sync_response
+        self._is_waiting = True
+        self.caller.send(encoded(SYNC_GROUP, SYNC_VERSION, request))
 
-    def _synced(self, _: Caller, frame: bytes) -> None:
-        self._is_asking = False
+    def _on_sync_response(self, _: Caller, frame: bytes) -> None:
+        self._is_waiting = False
         error = decoded(SYNC_GROUP, SYNC_VERSION, frame).error_code
         if error == ErrorCode.NONE:
-            self._beat_frame = self.beat_frame()
-            self.caller.answered = self._beaten
-            self.beat_later(self.group.beat_s)
-            self.group.is_stable(self)
+            self._heartbeat_frame = self.heartbeat_frame()
+            self.caller.on_response = self._on_heartbeat_response
+            self.schedule_heartbeat(self.group.heartbeat_interval_s)
+            self.group.mark_stable(self)
         else:
-            self._again("SyncGroup", error)
+            self._rejoin_after_error("SyncGroup", error)
 
-    def _again(self, what: str, error: int) -> None:
+    def _rejoin_after_error(self, what: str, error: int) -> None:
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self.member_id = ""
         elif error != ErrorCode.REBALANCE_IN_PROGRESS:
@@ -173,12 +178,12 @@ class Member:
         self.join()
 
     def _fail(self, what: str, error: int) -> None:
-        self.group.failed(AssertionError(f"{what} was answered {ErrorCode(error).name}"))
+        self.group.fail(AssertionError(f"{what} was answered {ErrorCode(error).name}"))
 
     # Heartbeats.
 
-    def beat_frame(self) -> bytes:
-        """A Heartbeat of this member."""
+    def heartbeat_frame(self) -> bytes:
+        """Return a Heartbeat request of this member."""
         request = HeartbeatRequest(
             group_id=self.group.group_id,
             generation_id=self.generation,
@@ -186,107 +191,112 @@ class Member:
         )
         return encoded(HEARTBEAT, HEARTBEAT_VERSION, request)
 
-    def beat_later(self, delay_s: float) -> None:
-        """Beat after a while, and from then on every interval."""
-        self.hold()
-        self._timer = self._loop.call_later(delay_s, self._beat)
+    def schedule_heartbeat(self, delay_s: float) -> None:
+        """Send a heartbeat after ``delay_s``, and then at every interval."""
+        self.stop_heartbeats()
+        self._timer = self._loop.call_later(delay_s, self._send_heartbeat)
 
-    def hold(self) -> None:
-        """Beat no more until told."""
+    def stop_heartbeats(self) -> None:
+        """Cancel the next heartbeat."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         self._timer = None
-        self._beat_at = time.perf_counter()
-        self._is_asking = True
-        self.caller.ask(self._beat_frame)
+        self._heartbeat_sent_at = time.perf_counter()
+        self._is_waiting = True
+        self.caller.send(self._heartbeat_frame)
 
-    def _beaten(self, _: Caller, frame: bytes) -> None:
-        self._is_asking = False
-        (error,) = _BEAT_ERROR.unpack_from(frame, _BEAT_ERROR_AT)
-        if self.beats_s is not None:
-            self.beats_s.append(time.perf_counter() - self._beat_at)
+    def _on_heartbeat_response(self, _: Caller, frame: bytes) -> None:
+        self._is_waiting = False
+        (error,) = _HEARTBEAT_ERROR.unpack_from(frame, _HEARTBEAT_ERROR_AT)
+        if self.heartbeat_latencies_s is not None:
+            self.heartbeat_latencies_s.append(time.perf_counter() - self._heartbeat_sent_at)
         if error:
-            self._again("Heartbeat", error)
+            self._rejoin_after_error("Heartbeat", error)
         else:
-            self.beat_later(self.group.beat_s)
+            self.schedule_heartbeat(self.group.heartbeat_interval_s)
 
     # Leaving.
 
     def leave(self) -> asyncio.Future[None]:
-        """Leave, and close; done when the broker knows."""
-        self.hold()
+        """Send a LeaveGroup and close; done when the response arrives."""
+        self.stop_heartbeats()
         request = LeaveGroupRequest(
             group_id=self.group.group_id, members=[LeaveGroupMember(member_id=self.member_id)]
         )
         left = self._loop.create_future()
 
-        def answered(caller: Caller, _: bytes) -> None:
-            if self._is_asking:  # what was asked before is answered before
-                self._is_asking = False
+        def on_response(caller: Caller, _: bytes) -> None:
+            if self._is_waiting:  # an earlier request is answered first
+                self._is_waiting = False
                 return
             caller.close()
             left.set_result(None)
 
-        self.caller.answered = answered
-        self.caller.ask(encoded(LEAVE_GROUP, LEAVE_VERSION, request))
+        self.caller.on_response = on_response
+        self.caller.send(encoded(LEAVE_GROUP, LEAVE_VERSION, request))
         return left
 
     def crash(self) -> None:
-        """Be gone without a word."""
-        self.hold()
+        """Close the connection without a LeaveGroup."""
+        self.stop_heartbeats()
         self.caller.close()
 
 
-def _share(number: int) -> bytes:
+def _assignment_of(number: int) -> bytes:
     return encode_assignment(
         Assignment(assigned_partitions=[ConsumerTopicPartitions(topic=TOPIC, partitions=[number])])
     )
 
 
-async def coordinated(address: Address, group_id: str) -> None:
-    """Return once the group's coordinator is there and has loaded."""
+async def wait_for_coordinator(address: Address, group_id: str) -> None:
+    """Wait until the group's coordinator is available and has loaded the group."""
     (caller,) = await connect(address, 1)
     find = FindCoordinatorRequest(key=group_id)
-    await until_no_error(lambda: call(caller, FIND_COORDINATOR, 2, find))
+    await retry_until_ok(lambda: call(caller, FIND_COORDINATOR, 2, find))
     fetch = OffsetFetchRequest(group_id=group_id, topics=[])
-    await until_no_error(lambda: call(caller, OFFSET_FETCH, 7, fetch))
+    await retry_until_ok(lambda: call(caller, OFFSET_FETCH, 7, fetch))
     caller.close()
 
 
-async def until_no_error(
-    ask: Callable[[], Awaitable[FindCoordinatorResponse | OffsetFetchResponse]],
+async def retry_until_ok(
+    send: Callable[[], Awaitable[FindCoordinatorResponse | OffsetFetchResponse]],
     pause_s: float = 0.05,
 ) -> None:
-    """Ask again and again until the answer is no error."""
+    """Send a request repeatedly until the response has no error."""
     while True:
-        if not (await ask()).error_code:
+        if not (await send()).error_code:
             return
         await asyncio.sleep(pause_s)
 
 
-async def group_of(
-    address: Address, group_id: str, size: int, *, beat_s: float, session_ms: int = 60_000
+async def connect_group(
+    address: Address,
+    group_id: str,
+    size: int,
+    *,
+    heartbeat_interval_s: float,
+    session_ms: int = 60_000,
 ) -> Group:
-    """A group with its members connected, none of which has joined."""
-    await coordinated(address, group_id)
-    group = Group(group_id, beat_s=beat_s, session_ms=session_ms)
+    """Return a group whose members are connected and have not joined."""
+    await wait_for_coordinator(address, group_id)
+    group = Group(group_id, heartbeat_interval_s=heartbeat_interval_s, session_ms=session_ms)
     group.members = [Member(group, caller) for caller in await connect(address, size)]
     return group
 
 
 async def form(group: Group) -> float:
-    """Let all members join; seconds from the first Join until all are stable together."""
-    forming = group.forms(len(group.members))
+    """Let all members join; return the seconds until all are stable in one generation."""
+    forming = group.when_formed(len(group.members))
     begin = time.perf_counter()
     for member in group.members:
         member.join()
     return await forming - begin
 
 
-async def dismiss(group: Group) -> None:
-    """Have all members leave, and wait until they are gone."""
-    group.forms(-1)
+async def leave_all(group: Group) -> None:
+    """Let all members leave, and wait until they have left."""
+    group.when_formed(-1)
     await asyncio.gather(*(member.leave() for member in group.members))

@@ -1,7 +1,7 @@
-"""The tables of ``docs/benchmarks.md``; the prose around them is written by hand.
+"""The tables of ``docs/benchmarks.md``; the text around them is written by hand.
 
-A table stands between ``<!-- NAME -->`` and ``<!-- end of NAME -->``; a question that was not
-asked keeps the table it has.
+A table is between ``<!-- NAME -->`` and ``<!-- end of NAME -->``. A benchmark that was not run
+keeps its table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEAD = "| | unit | ours | peer's | ratio | target | |\n|---|---|--:|--:|--:|---
 
 
 def update(page: Path, machine: str, tables: dict[str, str]) -> None:
-    """Put the tables, by name, and the machine they were measured on, into the page."""
+    """Write the tables, by name, and the description of the machine into the page."""
     text = page.read_text()
     for name, table in {"machine": machine, **tables}.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
@@ -27,9 +27,9 @@ def update(page: Path, machine: str, tables: dict[str, str]) -> None:
     page.write_text(text)
 
 
-def table(figures: Iterable[Figure], story: str) -> str:
-    """The figures of one question, in Markdown, and how busy the machine was meanwhile."""
-    return f"{_HEAD}{''.join(map(_row, figures))}\n{story}\n"
+def table(figures: Iterable[Figure], conditions: str) -> str:
+    """Return the figures of one benchmark in Markdown, with the load of the machine."""
+    return f"{_HEAD}{''.join(map(_row, figures))}\n{conditions}\n"
 
 
 def _row(figure: Figure) -> str:
@@ -43,7 +43,7 @@ def _row(figure: Figure) -> str:
         number(figure.ours),
         peer,
         ratio,
-        figure.wish,
+        figure.target,
         verdict,
     )
     return f"| {' | '.join(cells)} |\n"

@@ -1,9 +1,9 @@
-"""How fast record batches are read, scanned and built, beside other Python clients.
+"""Speed of reading, scanning and building record batches, compared with Python clients.
 
-All on the same bytes in one process and in turns; CPU time, the best of several rounds. Every
-reader verifies checksums. The clients hand out objects; "kept" collects their fields as tuples,
-which is what `decode_records` gives, and "dropped" only looks at them. `decode_columns` is what
-Arrow gets. Read ratios: machines swing.
+All calls use the same bytes in one process, by turns. The figure is CPU time, the best of several
+rounds. Every reader verifies checksums. The clients return objects: "kept" collects their fields as
+tuples, which is what `decode_records` returns; "dropped" only accesses them. `decode_columns` is
+the input of Arrow. Compare ratios, because machines vary.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from partage.wire.records.compression import compress, decompress
 from partage.wire.records.encoder import SimpleRecord, encode_batch, encode_pairs
 
 with warnings.catch_warnings():
-    # kafka-python reads its definitions through a deprecated function.
+    # kafka-python loads its message definitions with a deprecated function.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
     from kafka.record.memory_records import MemoryRecords as KafkaRecords
@@ -54,7 +54,10 @@ def decoders() -> dict[str, ModuleType]:
 
 
 def race(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """CPU seconds of each call at its best; in turns, so that all meet the machine's moods."""
+    """Return the best CPU seconds of each call.
+
+    The calls take turns, so that all run under the same conditions.
+    """
     fastest = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
@@ -65,7 +68,7 @@ def race(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, fl
 
 
 def repeated(call: Callable[..., object], *arguments: object) -> Callable[[], None]:
-    """A thousand calls in one, so that seconds become milliseconds of each."""
+    """Return a function that makes a thousand calls, so that seconds are milliseconds per call."""
 
     def thousand() -> None:
         for _ in range(1000):
@@ -75,12 +78,15 @@ def repeated(call: Callable[..., object], *arguments: object) -> Callable[[], No
 
 
 def values(rng: Random, count: int) -> list[bytes]:
-    """Half noise and half text, so that compressing saves about half."""
+    """Return values of half noise and half text, so that compression saves about half."""
     return [rng.randbytes(VALUE_SIZE // 2) + b"flight " * 7 + b"." for _ in range(count)]
 
 
 def fetch(batch_size: int, codec: int, size: int) -> tuple[bytes, int]:
-    """About ``size`` bytes of records in batches of ``batch_size`` uncompressed; how many."""
+    """Return about ``size`` bytes of records, and their number.
+
+    ``batch_size`` is the uncompressed size of a batch.
+    """
     per_batch = batch_size // (VALUE_SIZE + 10)
     rng = Random(1)
     batches, offset = [], 0
@@ -130,7 +136,7 @@ def reading(rounds: int) -> Table:
                 "aiokafka kept": partial(kept, AiokafkaRecords, blob),
                 "aiokafka dropped": partial(dropped, AiokafkaRecords, blob),
             }
-            if not codec:  # it unpacks the others only with packages that are not among ours
+            if not codec:  # other codecs need packages that this project does not install
                 calls["kafka-python dropped"] = partial(dropped, KafkaRecords, blob)
             for name, decoder in decoders().items():
                 calls[f"{name} columns"] = partial(columns_by, decoder, blob)
@@ -209,7 +215,7 @@ def scanning(rounds: int) -> Table:
 
 
 def loading(rounds: int) -> Table:
-    """Commit records as a shard of ``__consumer_offsets`` has them."""
+    """Measure commit records with the layout of a shard of ``__consumer_offsets``."""
     rng = Random(3)
     count = 100_000
     pairs = [(rng.randbytes(45), rng.randbytes(30)) for _ in range(count)]
@@ -244,12 +250,12 @@ def compressing(rounds: int) -> Table:
     return table
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """The tables, printed; the figures that sum them up."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Print the tables, and return the figures that summarize them."""
     rounds = 1 if is_quick else 6
     console = Console(width=140)
-    for question in (reading, building, scanning, loading, compressing):
-        console.print(question(rounds))
+    for make_table in (reading, building, scanning, loading, compressing):
+        console.print(make_table(rounds))
     blob, count = fetch(16 << 10, CODECS["none"], 8 << 20)
     calls: dict[str, Callable[[], object]] = {"aiokafka": partial(kept, AiokafkaRecords, blob)}
     for name, decoder in decoders().items():

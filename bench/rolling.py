@@ -1,10 +1,10 @@
-"""What does a rolling restart of ten members cost, under the cooperative protocol and the eager?
+"""Cost of a rolling restart of ten members, under the cooperative and the eager protocol.
 
-A partition-second is lost when the partition has records that wait and no owner delivers. Under the
-eager protocol everybody gives up everything whenever one leaves or comes; under the cooperative one
-only what moves stands still, and what does not is consumed on; a member that is drained before it
-is closed works until the others are at hand. All restarts are real: `bench.restarting`. `draw` has
-the picture of the last ones.
+A partition-second is lost while a partition has waiting records and no owner that delivers them.
+Under the eager protocol, all members give up all partitions whenever a member leaves or joins.
+Under the cooperative protocol only the partitions that move are interrupted. A member that is
+drained before it is closed works until the other members are ready. The restarts are real:
+`bench.rolling_restart`. `draw` draws the last ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 
 from bench import brokers
 from bench.figures import Figure
-from bench.restarting import GRACE_S, Handed, History, Plan, read_twice, rolling, share_lost, waits
+from bench.rolling_restart import (
+    GRACE_S,
+    Delivery,
+    History,
+    Plan,
+    read_twice,
+    rolling,
+    share_lost,
+    waits,
+)
 
 TITLE = "A rolling restart of ten members"
 
@@ -23,7 +32,7 @@ PICTURE = "rolling-restart.png"
 
 
 class _Kind(NamedTuple):
-    """A way to restart; at most ``wanted`` of what the eager one costs."""
+    """A way to restart; ``wanted`` is the target of its ratio to the eager one."""
 
     name: str
     strategy: str
@@ -36,21 +45,21 @@ _KINDS = (
     _Kind("cooperative", "cooperative-sticky", drains=False),
     _Kind("drained", "cooperative-sticky", drains=True, wanted=5.0),
 )
-#: How long a member works on what a poll brought, on the average.
+#: Average time for which a member works on the records of a poll.
 _WORK_S = (0.2, 1.0)
 _LAST: dict[str, History] = {}
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """The eager one first, as what the others are held against."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Run the eager restart first: it is the reference of the others."""
     for work_s in _WORK_S[: 1 if is_quick else None]:
         plan = Plan(work_s=work_s)
         if is_quick:
             plan = plan._replace(members=3, partitions=9)
         with brokers.ours() as broker:
             for kind in _KINDS:
-                asked = plan._replace(drains=kind.drains)
-                _LAST[kind.name] = rolling(broker.bootstrap, kind.name, kind.strategy, asked)
+                kind_plan = plan._replace(drains=kind.drains)
+                _LAST[kind.name] = rolling(broker.bootstrap, kind.name, kind.strategy, kind_plan)
         for kind in _KINDS[1:]:
             yield from _compared(kind, _LAST[kind.name], _LAST["eager"])
 
@@ -69,7 +78,7 @@ def _compared(kind: _Kind, ours: History, eager: History) -> Iterator[Figure]:
         ratio_wanted=kind.wanted,
         note=f"of {plan.partitions * plan.lasts_s:,.0f}; {plan.partitions} partitions, "
         f"{plan.per_s:g} records a second each; heartbeats every {plan.heartbeat_ms} ms; "
-        f"records read twice: {read_twice(ours.handed)}, eager {read_twice(eager.handed)}",
+        f"records read twice: {read_twice(ours.deliveries)}, eager {read_twice(eager.deliveries)}",
     )
     yield Figure(
         what="the same: longest wait for a partition whose owner stays",
@@ -96,7 +105,7 @@ def _longest(history: History, *, stays: bool) -> float:
 
 
 def draw(folder: Path) -> None:
-    """Who delivered which partition when, in each, as a picture in ``folder``."""
+    """Draw the owner of each partition over time, for each kind, in ``folder``."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -109,7 +118,9 @@ def draw(folder: Path) -> None:
         pane.set_ylabel("partition")
         pane.set_ylim(history.plan.partitions - 0.5, -0.5)
         pane.set_xlim(0, history.ended_s - history.begun_s)
-    panes[-1].set_xlabel("seconds; a colour a member, black: records wait and nobody delivers them")
+    panes[-1].set_xlabel(
+        "seconds; one colour for each member; black: records wait and no member delivers them"
+    )
     figure.savefig(folder / PICTURE, dpi=100, metadata={"Software": None})
     plt.close(figure)
 
@@ -118,12 +129,12 @@ def _draw_one(pane: Any, history: History) -> None:
     import matplotlib.pyplot as plt
 
     colours = plt.get_cmap("tab10").colors
-    holds: dict[tuple[int, int], list[Handed]] = {}
-    for one in history.handed:
-        holds.setdefault((one.partition, one.hold), []).append(one)
-    for (partition, hold), polls in holds.items():
+    ownerships: dict[tuple[int, int], list[Delivery]] = {}
+    for one in history.deliveries:
+        ownerships.setdefault((one.partition, one.ownership), []).append(one)
+    for (partition, ownership), polls in ownerships.items():
         begin = min(one.at_s for one in polls)
-        end = history.given_up_s.get((partition, hold), max(one.at_s for one in polls))
+        end = history.given_up_s.get((partition, ownership), max(one.at_s for one in polls))
         span = [(begin - history.begun_s, end - begin)]
         colour = colours[polls[0].member % len(colours)]
         pane.broken_barh(span, (partition - 0.5, 1), color=colour, linewidth=0)

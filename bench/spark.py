@@ -1,11 +1,11 @@
-"""Spark through ``format("partage")``: batch reads, latency of a stream, a query that is idle.
+"""Spark with ``format("partage")``: batch reads, latency of a stream, cost of an idle query.
 
-One broker of ours, one session on local[2], and beside ours Spark's own connector, which
-`bench.spark_batch` fetches. The batch reads are its own: count and sum, and files of Parquet; the
-archive is of `bench.spark_archive`. Latency is from just before a record is produced to when its
-batch has reached the sink, with a batch a second. The idle query's CPU is that of the JVM and of
-the source's process, with Spark's default trigger. The batch read is measured from Apache Kafka,
-too: neither broker is to decide it.
+There is one broker of ours and one session on local[2]. The peer is Spark's own connector, which
+`bench.spark_batch` downloads. The batch reads are those of that module: count and sum, and Parquet
+files. The archive is that of `bench.spark_archive`. Latency is the time from just before a record
+is produced until its batch has reached the sink, with one batch per second. The CPU of the idle
+query is that of the JVM and of the source's process, with Spark's default trigger. The batch read
+is also measured from Apache Kafka, so that neither broker decides the result.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from partage.testing import BrokerProcess
 TITLE = "Spark: reading, streaming, waiting"
 
 PATIENCE_S = 180.0
-#: How much later than the connector's a record may be at the sink.
+#: Target: the latency may exceed that of the connector by this time.
 LATER_MS = 200
-#: As in the other questions, a group is formed at once.
+#: As in the other benchmarks, a group forms without an initial delay.
 SETTINGS = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 LATENCY_TOPIC, IDLE_TOPIC = "bench-latency", "bench-idle"
 
 
-def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
-    """The figures, one by one."""
+def measure(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
+    """Yield the figures one by one."""
     connector = spark_batch.connector()
     sources = [OURS, THEIRS] if connector else [OURS]
     peer_name = connector.name if connector else ""
@@ -105,7 +105,7 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
 
 
 def latency_ms(spark: SparkSession, source: str, servers: str, seconds: float) -> float:
-    """The median, of twenty records a second."""
+    """Return the median latency of twenty records per second."""
     arrived: list[float] = []
     topic = f"{LATENCY_TOPIC}-{source}"
 
@@ -121,9 +121,9 @@ def latency_ms(spark: SparkSession, source: str, servers: str, seconds: float) -
         assert producer.flush(PATIENCE_S) == 0
 
     send()
-    with running(spark, source, servers, topic, take, processingTime="1 second"):
+    with running_query(spark, source, servers, topic, take, processingTime="1 second"):
         _wait(lambda: bool(arrived))
-        time.sleep(3)  # the first batches warm Spark up
+        time.sleep(3)  # the first batches are the warm-up of Spark
         arrived.clear()
         deadline_s, sent = time.monotonic() + seconds, 0
         while time.monotonic() < deadline_s:
@@ -135,8 +135,10 @@ def latency_ms(spark: SparkSession, source: str, servers: str, seconds: float) -
 
 
 def idle_percent(spark: SparkSession, source: str, servers: str, seconds: float) -> float:
-    """CPU of the JVM and of all sources under it, while a query waits for records; ours, while it
-    is a member of a group."""
+    """Return the CPU of the JVM and its sources while a query waits for records.
+
+    Our query is a member of a group meanwhile.
+    """
     arrived = threading.Event()
     producer = Producer({"bootstrap.servers": servers})
     producer.produce(IDLE_TOPIC, b"x")
@@ -147,16 +149,16 @@ def idle_percent(spark: SparkSession, source: str, servers: str, seconds: float)
             arrived.set()
 
     options = {"kafka.group.id": "idlers"}
-    with running(spark, source, servers, IDLE_TOPIC, take, options):
+    with running_query(spark, source, servers, IDLE_TOPIC, take, options):
         _wait(arrived.is_set)
-        time.sleep(5)  # Spark's own tidying up after the batch
+        time.sleep(5)  # Spark cleans up after the batch
         before_s = _cpu_s()
         time.sleep(seconds)
         return (_cpu_s() - before_s) / seconds * 100
 
 
-class running:  # noqa: N801 - reads as what it is
-    """A streaming query, for as long as the block."""
+class running_query:  # noqa: N801 - used as a function
+    """A streaming query that runs for the duration of a with block."""
 
     def __init__(
         self,
@@ -185,7 +187,7 @@ class running:  # noqa: N801 - reads as what it is
 
 def _cpu_s() -> float:
     (jvm,) = [p for p in psutil.Process().children() if "java" in p.name()]
-    # One that has just ended may still be among the children, and has no command line any more.
+    # A process that has just ended may still be a child, without a command line.
     children = [p for p in jvm.children() if p.status() != psutil.STATUS_ZOMBIE]
     sources = [p for p in children if any("source_runner" in w for w in p.cmdline())]
     spent = [process.cpu_times() for process in (jvm, *sources)]

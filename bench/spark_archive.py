@@ -1,7 +1,7 @@
-"""A topic archived to Parquet exactly once: ``partage pipeline archive``, and Spark's own way.
+"""A topic archived to Parquet exactly once: ``partage pipeline archive`` and Spark's file sink.
 
-That is a stream of the connector's into Spark's file sink, which keeps a log of its files and of
-the offsets. Both read what is there and end, headers included, into directories by topic and day.
+The peer is a stream from the connector into Spark's file sink, which logs its files and offsets.
+Both read the existing records, with headers, into directories by topic and day, and end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from partage.pipelines.archive.job import ArchiveOptions, archive
 def race(
     spark: SparkSession, servers: str, sources: Sequence[str], total: int, rounds: int
 ) -> Mapping[str, Took]:
-    """In turns: the best of so many rounds of each, after one warm-up round."""
+    """Run the archives in turn, in ``rounds`` rounds after one warm-up round.
+
+    Returns:
+        The best round of each source.
+    """
     best: dict[str, Took] = {}
     for turn in range(rounds + 1):
         for source in sources:

@@ -1,4 +1,4 @@
-"""How fast Spark reads a topic through ``format("partage")``, and through its own connector.
+"""Speed of reading a topic in Spark, with ``format("partage")`` and with Spark's connector.
 
     python -m bench.spark_batch [--millions 5] [--partitions 4] [--codec none] [--rounds 3]
 
@@ -37,19 +37,19 @@ from interop.peers import install, jars
 VALUE = b"0123456789" * 10
 TOPIC = "bench"
 OURS, THEIRS = "partage", "kafka"
-#: What a broker's command line has, ours and Apache Kafka's.
+#: Arguments by which the command line of a broker is recognized, ours and Apache Kafka's.
 _BROKERS = {"broker", "kafka.Kafka"}
 
 
 class Connector(NamedTuple):
-    """Spark's own Kafka connector: what it is called, and where its archives are."""
+    """Spark's own Kafka connector: its name and its class path."""
 
     name: str
     class_path: str
 
 
 def connector() -> Connector | None:
-    """Fetched if need be; None, and a word about it, if it cannot be had."""
+    """Download the connector if necessary; return None, with a message, if that fails."""
     if install.main([install.CONNECTOR]):
         return None
     class_path = jars.class_path(jars.CONNECTOR)
@@ -59,7 +59,7 @@ def connector() -> Connector | None:
 
 
 def fill(servers: str, millions: float, partitions: int, codec: str) -> int:
-    """Produce the records, spread evenly; how many."""
+    """Produce the records, spread evenly; return their number."""
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -85,7 +85,7 @@ def fill(servers: str, millions: float, partitions: int, codec: str) -> int:
 
 
 def session(class_path: str = "") -> SparkSession:
-    """One session on two cores; ``class_path`` is what its JVM has beside PySpark's archives."""
+    """Create a session on two cores; ``class_path`` is added to its JVM."""
     prepare_java()
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name, value in {
@@ -102,7 +102,7 @@ def session(class_path: str = "") -> SparkSession:
 
 
 def cpu_seconds() -> float:
-    """CPU time of all processes under this one, but for brokers, ended ones of theirs included."""
+    """Return the CPU time of all child processes except brokers, with their ended children."""
     spent = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
@@ -116,7 +116,7 @@ def cpu_seconds() -> float:
 
 
 class Source(NamedTuple):
-    """A format, and options beyond the topic's."""
+    """A format, with options in addition to the topic."""
 
     format: str
     options: tuple[tuple[str, str], ...] = ()
@@ -132,12 +132,12 @@ class Took(NamedTuple):
     cpu_s: float
 
 
-#: What is done with a source's rows; it returns how many there were, and is checked by that.
+#: Processes a source's rows and returns their number, which is checked.
 Job = Callable[[DataFrame], int]
 
 
 def count_and_sum(rows: DataFrame) -> int:
-    """What there is, without a place to put it."""
+    """Count the records and sum their lengths, without output."""
     row = rows.agg(f.count("*").alias("n"), f.sum(f.length("value")).alias("size")).first()
     assert row is not None
     assert row["size"] == row["n"] * len(VALUE)
@@ -145,7 +145,7 @@ def count_and_sum(rows: DataFrame) -> int:
 
 
 def to_parquet(rows: DataFrame) -> int:
-    """All columns into files, by topic and day as ``partage pipeline archive`` has them."""
+    """Write all columns to files by topic and day, as ``partage pipeline archive`` does."""
     with tempfile.TemporaryDirectory(prefix="partage-bench-") as scratch:
         place = f"{scratch}/archive"
         rows = rows.withColumn("date", f.to_date("timestamp"))

@@ -1,10 +1,10 @@
-"""How long until a broker serves again after kill -9?
+"""Time until a broker serves again after kill -9.
 
-Commits: a million, made through the broker, of 240,000 partitions in 4,800 groups. The clock runs
-from the start of the process until a group of each partition of ``__consumer_offsets`` gets its
-offsets. Topics: 1 GB in four partitions, until the last of them says where it ends. What an empty
-broker takes for the same (the interpreter and its imports, or the JVM) is taken off. What was
-written is in the page cache.
+Commits: a million, sent to the broker, of 240,000 partitions in 4,800 groups. The time counts from
+the start of the process until one group of each partition of ``__consumer_offsets`` gets its
+offsets. Topics: 1 GB in four partitions, until the last partition returns its end offset. The start
+time of an empty broker (interpreter and imports, or JVM) is subtracted. The files are in the page
+cache.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
-from bench.apart import Apart
-from bench.brokers import KAFKA, OURS, Broker, Host, kafka_hosted, ours_hosted
+from bench.brokers import KAFKA, OURS, Broker, Host, kafka_host, ours_host
 from bench.figures import Figure, number
 from bench.load import Caller, call, connect
 from bench.machine import LOAD_CORE
-from bench.members import coordinated, until_no_error
-from bench.topics import create_topic, ends_of, produce
+from bench.members import retry_until_ok, wait_for_coordinator
+from bench.topics import create_topic, end_offsets, produce
+from bench.worker_process import WorkerProcess
 from partage.store.shard_log import shard_of
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
@@ -39,64 +39,64 @@ _SHARDS = 50
 _TOPIC, _PARTITIONS = "committed", 50
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """Commits with either decoder, and topics."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Measure commits with either decoder, then topics."""
     groups, rounds = (480, 2) if is_quick else (4_800, 4)
     size = (64 if is_quick else 1024) << 20
-    hosted = [("native", ours_hosted), ("plain", ours_hosted)]
+    hosts = [("native", ours_host), ("plain", ours_host)]
     if with_kafka:
-        hosted.append(("", kafka_hosted))
+        hosts.append(("", kafka_host))
     seen: dict[str, Took] = {}
-    for decoder, made in hosted:
-        with made(sync="os") as host, Apart(LOAD_CORE) as load, _decoder(decoder):
-            seen[decoder] = _reloading(host, load, groups, rounds)
+    for decoder, make_host in hosts:
+        with make_host(sync="os") as host, WorkerProcess(LOAD_CORE) as load, _decoder(decoder):
+            seen[decoder] = _measure_reload(host, load, groups, rounds)
     records = f"{groups * rounds * _PARTITIONS + groups * _PARTITIONS // 6:,}"
     for decoder, wanted in (("native", 3.0), ("plain", 12.0)):
         yield Figure(
             what=f"loading {records} commits of {groups * _PARTITIONS:,} partitions, {decoder}",
-            **_beside(seen[decoder], seen.get("")),
+            **_common_fields(seen[decoder], seen.get("")),
             wanted=wanted,
         )
     recovered: dict[tuple[str, str], Took] = {}
     for sync in ("disk", "os"):
-        for made in [ours_hosted, kafka_hosted] if with_kafka else [ours_hosted]:
-            with made(sync=sync) as host, Apart(LOAD_CORE) as load:
-                recovered[host.name, sync] = _recovering(host, load, size)
+        for make_host in [ours_host, kafka_host] if with_kafka else [ours_host]:
+            with make_host(sync=sync) as host, WorkerProcess(LOAD_CORE) as load:
+                recovered[host.name, sync] = _measure_recovery(host, load, size)
     for sync, how in (("disk", "synced"), ("os", "not synced")):
         yield Figure(
             what=f"recovering {size >> 20} MB of topics, {how}",
-            **_beside(recovered[OURS, sync], recovered.get((KAFKA, sync))),
+            **_common_fields(recovered[OURS, sync], recovered.get((KAFKA, sync))),
             wanted=2.0,
         )
 
 
 class Took(NamedTuple):
-    """What came on top of an empty broker's start."""
+    """The time in addition to the start of an empty broker."""
 
     seconds: float
     cpu_s: float
 
     def more_than(self, other: Took) -> Took:
-        """The difference."""
+        """Return the difference."""
         return Took(self.seconds - other.seconds, self.cpu_s - other.cpu_s)
 
 
-def _beside(mine: Took, its: Took | None) -> dict[str, Any]:
-    """What all figures of this question have in common."""
-    said = f"without an empty start; CPU {number(mine.cpu_s)} s"
+def _common_fields(mine: Took, its: Took | None) -> dict[str, Any]:
+    """Return the fields that all figures of this benchmark have in common."""
+    note = f"without an empty start; CPU {number(mine.cpu_s)} s"
     return {
         "unit": "s",
         "ours": mine.seconds,
         "peer_name": KAFKA if its else "",
         "peer": its.seconds if its else None,
         "less_is_better": True,
-        "note": said + (f", Kafka's {number(its.cpu_s)} s" if its else ""),
+        "note": note + (f", Kafka's {number(its.cpu_s)} s" if its else ""),
     }
 
 
 @contextmanager
 def _decoder(name: str) -> Iterator[None]:
-    """Have brokers that are started use this record decoder."""
+    """Let brokers that start in this context use this record decoder."""
     os.environ["PARTAGE_DECODER"] = name
     try:
         yield
@@ -107,21 +107,21 @@ def _decoder(name: str) -> Iterator[None]:
 # Commits.
 
 
-def _reloading(host: Host, load: Apart, groups: int, rounds: int) -> Took:
-    """What loading adds to a start."""
-    _started(host, load)  # the first start of all has to make a directory
-    empty = _started(host, load)
+def _measure_reload(host: Host, load: WorkerProcess, groups: int, rounds: int) -> Took:
+    """Return the time that loading adds to a start."""
+    _time_until_loaded(host, load)  # the first start creates the data directory
+    empty = _time_until_loaded(host, load)
     broker = host.start()
-    load.run(commit_much, broker, groups, rounds)
+    load.run(commit_many, broker, groups, rounds)
     host.kill()
-    return _started(host, load).more_than(empty)
+    return _time_until_loaded(host, load).more_than(empty)
 
 
-def _started(host: Host, load: Apart) -> Took:
-    """From the start until every shard answers; it is killed then."""
+def _time_until_loaded(host: Host, load: WorkerProcess) -> Took:
+    """Start the broker, wait until every shard answers, and kill it."""
     began = time.perf_counter()
     broker = host.start()
-    load.run(until_loaded, broker)
+    load.run(wait_until_loaded, broker)
     took = Took(time.perf_counter() - began, broker.cpu_s())
     host.kill()
     return took
@@ -131,10 +131,10 @@ def _group_id(number: int) -> str:
     return f"group-{number}"
 
 
-async def commit_much(broker: Broker, groups: int, rounds: int) -> None:
-    """Commit all partitions of all groups, some times over, and a sixth once more."""
+async def commit_many(broker: Broker, groups: int, rounds: int) -> None:
+    """Commit all partitions of all groups ``rounds`` times, and a sixth of the groups once more."""
     await create_topic(broker.address, _TOPIC, _PARTITIONS)
-    await coordinated(broker.address, _group_id(0))
+    await wait_for_coordinator(broker.address, _group_id(0))
     todo = iter([*(n for _ in range(rounds) for n in range(groups)), *range(0, groups, 6)])
 
     async def commit_on(caller: Caller) -> None:
@@ -160,21 +160,21 @@ async def commit_much(broker: Broker, groups: int, rounds: int) -> None:
         caller.close()
 
 
-async def until_loaded(broker: Broker) -> None:
-    """Return once a group of every shard gets its offsets."""
-    a_group_of: dict[int, str] = {}
+async def wait_until_loaded(broker: Broker) -> None:
+    """Wait until a group of every shard gets its offsets."""
+    group_by_shard: dict[int, str] = {}
     for group_id in map(_group_id, count()):
-        a_group_of.setdefault(shard_of(group_id, _SHARDS), group_id)
-        if len(a_group_of) == _SHARDS:
+        group_by_shard.setdefault(shard_of(group_id, _SHARDS), group_id)
+        if len(group_by_shard) == _SHARDS:
             break
-    await coordinated(broker.address, a_group_of[0])
+    await wait_for_coordinator(broker.address, group_by_shard[0])
     callers = await connect(broker.address, _SHARDS)
 
     async def loaded(caller: Caller, group_id: str) -> None:
         request = OffsetFetchRequest(group_id=group_id, topics=[])
-        await until_no_error(lambda: call(caller, OFFSET_FETCH, 7, request), 0.02)
+        await retry_until_ok(lambda: call(caller, OFFSET_FETCH, 7, request), 0.02)
 
-    await asyncio.gather(*map(loaded, callers, a_group_of.values()))
+    await asyncio.gather(*map(loaded, callers, group_by_shard.values()))
     for caller in callers:
         caller.close()
 
@@ -182,23 +182,23 @@ async def until_loaded(broker: Broker) -> None:
 # Topics.
 
 
-def _recovering(host: Host, load: Apart, size: int) -> Took:
-    """What recovery adds to a start."""
+def _measure_recovery(host: Host, load: WorkerProcess, size: int) -> Took:
+    """Return the time that recovery adds to a start."""
     broker = host.start()
     load.run(create_topic, broker.address, _TOPIC, 4)
     host.kill()
-    empty = _recovered(host, load)
+    empty = _time_until_recovered(host, load)
     broker = host.start()
     load.run(produce, broker.address, _TOPIC, size, 4)
     host.kill()
-    return _recovered(host, load).more_than(empty)
+    return _time_until_recovered(host, load).more_than(empty)
 
 
-def _recovered(host: Host, load: Apart) -> Took:
-    """From the start until every partition answers; it is killed then."""
+def _time_until_recovered(host: Host, load: WorkerProcess) -> Took:
+    """Start the broker, wait until every partition answers, and kill it."""
     began = time.perf_counter()
     broker = host.start()
-    load.run(ends_of, broker.address, _TOPIC, 4)
+    load.run(end_offsets, broker.address, _TOPIC, 4)
     took = Took(time.perf_counter() - began, broker.cpu_s())
     host.kill()
     return took

@@ -1,11 +1,11 @@
-"""How many MB a second go in and out, at the same sync setting as Kafka?
+"""MB per second produced and fetched, with the same sync setting as Kafka.
 
-Records of 1 KB in batches of 64 KB, four partitions. Over the wire: a raw generator that sends
-batches made ahead, one to a request, five requests on their way on each connection, and fetches
-1 MB at a time without looking inside. With a client: confluent-kafka, acks=all, its own threads
-and Python's share in it. Fetches read what was just written, from the page cache.
+Records of 1 KB in batches of 64 KB, four partitions. Raw connections send prepared batches, one in
+each request, with five requests in flight on each connection. They fetch 1 MB at a time without
+decoding it. The client is confluent-kafka with acks=all, including its threads and its Python part.
+Fetches read records that were just written, from the page cache.
 
-Each round of each broker writes and reads a topic of its own; the middle round counts.
+Each round of each broker writes and reads a separate topic; the median round counts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.apart import Apart
 from bench.brokers import KAFKA, OURS, starts
 from bench.figures import Figure
 from bench.load import Address, call, connect, decoded, encoded
 from bench.machine import LOAD_CORE
+from bench.worker_process import WorkerProcess
 from partage.wire.apis.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
@@ -47,13 +47,12 @@ _FETCH_BYTES = 1 << 20
 _PRODUCE_VERSION, _FETCH_VERSION = 9, 12
 
 _RECORDS = _BATCH_BYTES // (_RECORD_BYTES + 16)
-#: In a FetchResponse of one partition: header, throttle time, error, session, one topic of one
-#: partition; see `_records_at`.
+#: The error code in a ProduceResponse.
 _ERROR = struct.Struct(">h")
 
 
-def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """Unsynced, then synced."""
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Measure without sync, then with sync."""
     size = (32 if is_quick else 512) << 20
     synced_size = (8 if is_quick else 128) << 20
     rounds = 1 if is_quick else 3
@@ -64,12 +63,12 @@ def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
 def _compared(sync: str, size: int, rounds: int, with_kafka: bool) -> Iterator[Figure]:
     seen: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as stack:
-        load = stack.enter_context(Apart(LOAD_CORE))
+        load = stack.enter_context(WorkerProcess(LOAD_CORE))
         brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
         for turn in range(rounds + 1):
             for broker in brokers:
                 rates = load.run(round_trip, broker.address, size, f"bench-{sync}-{turn}", sync)
-                if turn:  # the first is for warming up
+                if turn:  # the first round is the warm-up
                     of = seen.setdefault(broker.name, {})
                     for what, rate in rates.items():
                         of.setdefault(what, []).append(rate)
@@ -88,7 +87,7 @@ def _compared(sync: str, size: int, rounds: int, with_kafka: bool) -> Iterator[F
 
 
 async def round_trip(address: Address, size: int, topic: str, sync: str) -> dict[str, float]:
-    """MB a second of each way in and out."""
+    """Return the MB per second of each way to produce and to fetch."""
     rates = {}
     loop = asyncio.get_running_loop()
     for connections in (1, _PARTITIONS):
@@ -128,11 +127,11 @@ async def create_topic(address: Address, name: str, partitions: int) -> None:
     )
     await call(caller, CREATE_TOPICS, 5, CreateTopicsRequest(topics=[wanted]))
     caller.close()
-    await ends_of(address, name, partitions)
+    await end_offsets(address, name, partitions)
 
 
-async def ends_of(address: Address, name: str, partitions: int) -> list[int]:
-    """The end offset of each partition, once all have a leader."""
+async def end_offsets(address: Address, name: str, partitions: int) -> list[int]:
+    """Return the end offset of each partition, after all have a leader."""
     (caller,) = await connect(address, 1)
     asked = [ListOffsetsPartition(partition_index=n, timestamp_ms=-1) for n in range(partitions)]
     about = ListOffsetsRequest(topics=[ListOffsetsTopic(name=name, partitions=asked)])
@@ -146,23 +145,23 @@ async def ends_of(address: Address, name: str, partitions: int) -> list[int]:
 
 
 async def delete_topic(address: Address, name: str) -> None:
-    """Delete a topic; its files may go later."""
+    """Delete a topic; the broker may delete its files later."""
     (caller,) = await connect(address, 1)
     await call(caller, DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000))
     caller.close()
 
 
-# Raw.
+# Raw connections.
 
 
 def batch() -> bytes:
-    """The batch that is sent again and again, of today: older records might be deleted."""
+    """Return the batch to produce; its timestamp is now, because older records might be deleted."""
     value = struct.pack(">256I", *((n * 2_654_435_761) & 0xFFFF_FFFF for n in range(256)))
     return encode_batch([SimpleRecord(None, value, timestamp_ms=int(time.time() * 1e3))] * _RECORDS)
 
 
 async def produce(address: Address, topic: str, size: int, connections: int) -> float:
-    """Fill the partitions; MB a second."""
+    """Fill the partitions; return the MB per second."""
     payload = batch()
     callers = await connect(address, connections)
     frames = [
@@ -192,12 +191,12 @@ async def produce(address: Address, topic: str, size: int, connections: int) -> 
         if unsent:
             unsent -= 1
             turn += 1
-            caller.ask(frames[turn % _PARTITIONS])
+            caller.send(frames[turn % _PARTITIONS])
 
-    def answered(caller: Any, frame: bytes) -> None:
+    def on_response(caller: Any, frame: bytes) -> None:
         nonlocal due
         due -= 1
-        # Correlation id, tags, one topic with its name, one partition with its index: the error.
+        # The error is after correlation id, tags, one topic with its name, one partition index.
         (error,) = _ERROR.unpack_from(frame, 4 + 1 + 1 + 1 + len(topic) + 1 + 4)
         if error and not finished.done():
             finished.set_exception(AssertionError(f"Produce was answered {error}"))
@@ -207,7 +206,7 @@ async def produce(address: Address, topic: str, size: int, connections: int) -> 
 
     begin = time.perf_counter()
     for caller in callers:
-        caller.answered = answered
+        caller.on_response = on_response
         for _ in range(_PIPELINED):
             send(caller)
     await finished
@@ -218,7 +217,7 @@ async def produce(address: Address, topic: str, size: int, connections: int) -> 
 
 
 class Reader(asyncio.BufferedProtocol):
-    """Fetches partitions from their beginnings, and counts the bytes."""
+    """A connection that fetches partitions from their start and counts the bytes."""
 
     def __init__(self, topic: str, partitions: list[int], size: int, batch_bytes: int) -> None:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -239,7 +238,7 @@ class Reader(asyncio.BufferedProtocol):
         if not self.finished.done():
             self.finished.set_exception(exc or ConnectionResetError("closed while fetching"))
 
-    def ask(self) -> None:
+    def send_fetch(self) -> None:
         partition = self._partitions[self._turn % len(self._partitions)]
         wanted = FetchPartition(
             partition=partition,
@@ -260,7 +259,7 @@ class Reader(asyncio.BufferedProtocol):
         self._filled += nbytes
         if self._filled < 4 or self._filled < 4 + int.from_bytes(self._buffer[:4], "big"):
             return
-        # What is not records is less than a batch.
+        # The part without records is smaller than a batch.
         batches = self._filled // self._batch_bytes
         if not batches:
             response = decoded(FETCH, _FETCH_VERSION, bytes(self._buffer[4 : self._filled]))
@@ -272,7 +271,7 @@ class Reader(asyncio.BufferedProtocol):
         self._filled = 0
         self._turn += 1
         if self._wanted > 0:
-            self.ask()
+            self.send_fetch()
         else:
             _ended(self.finished)
             self._transport.close()
@@ -288,7 +287,7 @@ def _ended(future: asyncio.Future[None], error: Exception | None = None) -> None
 
 
 async def fetch(address: Address, topic: str, size: int, connections: int) -> float:
-    """Read what is there; MB a second."""
+    """Read all records; return the MB per second."""
     loop = asyncio.get_running_loop()
     batch_bytes = len(batch())
     size = size // batch_bytes // _PARTITIONS * _PARTITIONS * batch_bytes
@@ -303,7 +302,7 @@ async def fetch(address: Address, topic: str, size: int, connections: int) -> fl
         readers.append((await loop.create_connection(reader, *address))[1])
     begin = time.perf_counter()
     for each in readers:
-        each.ask()
+        each.send_fetch()
     await asyncio.gather(*(each.finished for each in readers))
     return size / (time.perf_counter() - begin) / 1e6
 
@@ -312,7 +311,7 @@ async def fetch(address: Address, topic: str, size: int, connections: int) -> fl
 
 
 def client_produce(bootstrap: str, topic: str, size: int) -> float:
-    """Produce records one by one, as an application does; MB a second."""
+    """Produce records one by one, as an application does; return the MB per second."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -348,7 +347,7 @@ def client_produce(bootstrap: str, topic: str, size: int) -> float:
 
 
 def client_fetch(bootstrap: str, topic: str, size: int) -> float:
-    """Consume it all, in lists of records; MB a second."""
+    """Consume all records in lists; return the MB per second."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False}
     )

@@ -1,4 +1,4 @@
-"""How long a broker leaves others waiting: a prober apart that asks every few milliseconds."""
+"""Response times for another client: a separate prober sends a request every few ms."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import socket
 import time
 from typing import NamedTuple
 
-from bench.apart import is_stopping
 from bench.load import Address, encoded
+from bench.worker_process import is_stopping
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
 
 _EVERY_S = 0.002
 
 
 class Probe(NamedTuple):
-    """One question: when it was sent (`time.perf_counter`, the same clock in all processes), how
-    long the answer took, and by how much the prober itself woke too late before it."""
+    """One request of the prober.
+
+    ``at_s`` is when it was sent, by `time.perf_counter`, which all processes share. ``took_s`` is
+    its response time, and ``late_s`` the delay with which the prober itself woke before it.
+    """
 
     at_s: float
     took_s: float
@@ -23,8 +26,11 @@ class Probe(NamedTuple):
 
 
 def probe(address: Address) -> list[Probe]:
-    """Ask ApiVersions until told to stop; every answer that took over a millisecond, and the
-    first and last."""
+    """Send ApiVersions until the process must stop.
+
+    Returns:
+        The probes with a response time of more than a millisecond.
+    """
     frame = encoded(API_VERSIONS, 0, ApiVersionsRequest())
     clock = time.perf_counter
     probes: list[Probe] = []
@@ -55,6 +61,6 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def slowest(probes: list[Probe], begin_s: float, end_s: float) -> Probe:
-    """The longest wait for an answer that overlaps a span of time."""
+    """Return the slowest probe in a span of time."""
     within = [p for p in probes if p.at_s + p.took_s >= begin_s and p.at_s <= end_s]
     return max(within, key=lambda p: p.took_s, default=Probe(begin_s, 1e-3, 0.0))

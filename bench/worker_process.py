@@ -1,4 +1,4 @@
-"""A process apart, on a core of its own: load generators and probers run in such."""
+"""A separate process on one core, for load generators and probers."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ T = TypeVar("T")
 _stopping: Event
 
 
-class Apart:
-    """One process that runs functions of modules; what they return has to be picklable.
+class WorkerProcess:
+    """A process that runs functions of modules; their results must be picklable.
 
-    ``is_urgent`` has the system prefer it to others on its core, where the user may ask that.
+    With ``is_urgent`` it gets a higher priority on its core, if the user is permitted to set it.
     """
 
     def __init__(self, core: int, *, is_urgent: bool = False) -> None:
         context = get_context("spawn")
         self._stopping = context.Event()
         self._pool = ProcessPoolExecutor(
-            1, context, initializer=_settle, initargs=(core, is_urgent, self._stopping)
+            1, context, initializer=_initialize, initargs=(core, is_urgent, self._stopping)
         )
 
-    def begin(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Begin a call."""
+    def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Start a call."""
         return self._pool.submit(work, *args, **kwargs)
 
     def run(
         self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a coroutine function there, on uvloop, and wait for what it returns."""
+        """Run a coroutine function in the process, on uvloop, and return its result."""
         return self._pool.submit(_run, work, args, kwargs).result()
 
     def stop(self) -> None:
-        """Tell what is running to come to its end; see `is_stopping`."""
+        """Request that running functions end; see `is_stopping`."""
         self._stopping.set()
 
     def __enter__(self) -> Self:
@@ -57,18 +57,18 @@ class Apart:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-        if error is not None:  # what it is doing may never end
+        if error is not None:  # its current call may never end
             for process in list(self._pool._processes.values()):
                 process.kill()
         self._pool.shutdown()
 
 
 def is_stopping() -> bool:
-    """Whether the process was told to stop; asked by what runs there."""
+    """Return True if the process must stop; for functions that run in it."""
     return _stopping.is_set()
 
 
-def _settle(core: int, is_urgent: bool, stopping: Event) -> None:
+def _initialize(core: int, is_urgent: bool, stopping: Event) -> None:
     global _stopping
     _stopping = stopping
     os.sched_setaffinity(0, {core})

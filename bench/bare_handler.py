@@ -1,7 +1,7 @@
-"""The broker's connections with no core behind them: what a Heartbeat costs at the very least.
+"""Our broker's connections without a state machine: the minimum cost of a Heartbeat.
 
-Frames are split, headers and bodies decoded, answers encoded and sent by the broker's own code;
-the handler says yes without looking. Prints its address, and serves until it is killed.
+The broker's own code splits frames, decodes headers and bodies, and encodes and sends responses.
+The handler always returns success. The program prints its address and serves until it is killed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatResponse
 
 async def serve() -> None:
     """Serve Heartbeats."""
-    yes = HEARTBEAT.encode_response(4, HeartbeatResponse(error_code=0))
+    response = HEARTBEAT.encode_response(4, HeartbeatResponse(error_code=0))
     server = Server(ConnectionLimits(), Clock())
     host, port = await server.listen("127.0.0.1", 0)
 
-    def beat(inbound: InboundRequest) -> None:
-        inbound.respond_encoded(yes)
+    def handle_heartbeat(inbound: InboundRequest) -> None:
+        inbound.respond_encoded(response)
 
-    server.serve({HEARTBEAT.key: beat})
+    server.serve({HEARTBEAT.key: handle_heartbeat})
     print(f"{host}:{port}", flush=True)
     await asyncio.Event().wait()
 

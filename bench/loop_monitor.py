@@ -1,0 +1,88 @@
+"""``partage`` with a monitor of its event loop, which finds the longest callbacks.
+
+A thread samples every few milliseconds which callback the event loop runs. A callback that is still
+running at the next sample has blocked the loop since it was first seen. At the end, the longest
+callbacks are written to stderr, one JSON line each, with their stacks. The wait of a client behind
+many other clients is a different measurement: see `bench.prober`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+
+from partage.console import main
+
+_EVERY_S = 0.002
+_REPORTED_MIN_S = 0.010
+_REPORTED_MAX = 20
+
+
+def outermost(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that the event loop called; None while the loop waits or has not begun."""
+    inner = None
+    while frame is not None:
+        if frame.f_code.co_name == "run" and frame.f_code.co_filename.endswith("runners.py"):
+            return inner
+        inner, frame = frame, frame.f_back
+    return None
+
+
+def watch(main_id: int, callbacks: list[tuple[float, str]], stopping: threading.Event) -> None:
+    """Collect the longest callbacks."""
+    current: FrameType | None = None
+    since = last = 0.0
+    where = ""
+    while not stopping.wait(_EVERY_S):
+        frame = sys._current_frames().get(main_id)
+        callback = outermost(frame)
+        now = time.perf_counter()
+        if callback is current and callback is not None:
+            last, where = now, "".join(traceback.format_stack(frame, limit=4))
+        else:
+            if current is not None and last - since > _REPORTED_MIN_S:
+                callbacks.append((last - since, where))
+            current, since, last = callback, now, now
+
+
+class CollectorMonitor:
+    """A hook of `gc.callbacks` that measures the garbage collector."""
+
+    def __init__(self, callbacks: list[tuple[float, str]]) -> None:
+        self._callbacks = callbacks
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        now = time.perf_counter()
+        if phase == "start":
+            self._began = now
+        elif now - self._began > _REPORTED_MIN_S:
+            self._callbacks.append(
+                (now - self._began, f"garbage collection, generation {info['generation']}")
+            )
+
+
+def run() -> None:
+    """Run the command under the monitor; report the callbacks however it ends."""
+    callbacks: list[tuple[float, str]] = []
+    stopping = threading.Event()
+    watcher = threading.Thread(target=watch, args=(threading.get_ident(), callbacks, stopping))
+    watcher.daemon = True
+    gc.callbacks.append(CollectorMonitor(callbacks))
+    watcher.start()
+    try:
+        main()
+    finally:
+        stopping.set()
+        watcher.join()
+        for duration_s, where in sorted(callbacks, reverse=True)[:_REPORTED_MAX]:
+            print(json.dumps({"duration_s": duration_s, "where": where}), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,14 +29,19 @@ API_MODULES = {
     "partage.testing": "Test fixtures",
 }
 
+#: Links to source files, which the site does not have.
+SOURCE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(?:src|examples)/[^)]*\)")
+
 
 def copy_pages() -> None:
-    """Copy the Markdown pages and pictures, with their relative links intact."""
+    """Copy the Markdown pages and pictures, without the links to source files."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     SOURCE.mkdir(parents=True)
     for page in sorted(ROOT.glob("*.md")):
         shutil.copy(page, SOURCE)
     shutil.copytree(ROOT / "docs", SOURCE / "docs")
+    for page in SOURCE.rglob("*.md"):
+        page.write_text(SOURCE_LINK.sub(r"\1", page.read_text()))
 
 
 def write_api_page() -> None:

@@ -181,7 +181,7 @@ def test_page_shows_lost_cluster_and_lost_server(browser: Browser) -> None:
             browser.until(f"{TEXT}.includes('cannot reach {broker.bootstrap_servers}')")
             broker.start()
             browser.until(f"!{TEXT}.includes('cannot reach')")
-        # Now the page's server of this page has ended.
+        # Now the server of the page has ended.
         lost = "document.getElementById('lost')"
         browser.until(f"!{lost}.hidden && {lost}.innerText.includes('server of this page')")
 

@@ -38,7 +38,10 @@ PHRASES = [
         (r"\bin the place of\b", "instead of"),
         (r"\bat hand\b", "available"),
         (r"\bso many\b", "N, this many"),
-        (r"\b(whoever|somebody|nobody|anybody|everybody|someone|everyone|anyone)\b", "name the actor"),
+        (
+            r"\b(whoever|somebody|nobody|anybody|everybody|someone|everyone|anyone)\b",
+            "name the actor",
+        ),
         (r"(?:^|[.;:!?] )who\b", "name the actor"),
         (r"\bof whom\b|\bthose who\b|\b(he|she) who\b", "name the actor"),
         (r"\bothers (are|have|had|were|can|may|must|will|would|do|did|take)\b", "name the actor"),

@@ -63,9 +63,11 @@ def findings() -> list[str]:
     for class_name, modules in sorted(modules_by_class.items()):
         if len(modules) > 1 and class_name not in SHARED_NAMES:
             found.append(f"class {class_name} is defined in {', '.join(modules)}")
-    for class_name in sorted(SHARED_NAMES):
-        if len(modules_by_class[class_name]) < 2:
-            found.append(f"SHARED_NAMES lists {class_name}, which is defined only once")
+    found += [
+        f"SHARED_NAMES lists {class_name}, which is defined only once"
+        for class_name in sorted(SHARED_NAMES)
+        if len(modules_by_class[class_name]) < 2
+    ]
     return found
 
 

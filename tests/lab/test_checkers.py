@@ -270,11 +270,11 @@ BROKEN: dict[Callable[[HistoryBuilder], None], str] = {
 }
 
 
-@pytest.mark.parametrize("tell", BROKEN, ids=lambda tell: tell.__name__)
-def test_invalid_history_is_rejected(tell: Callable[[HistoryBuilder], None]) -> None:
+@pytest.mark.parametrize("build", BROKEN, ids=lambda build: build.__name__)
+def test_invalid_history_is_rejected(build: Callable[[HistoryBuilder], None]) -> None:
     with pytest.raises(RuleViolationError) as violation:
-        tell(HistoryBuilder())
-    assert violation.value.rule == BROKEN[tell]
+        build(HistoryBuilder())
+    assert violation.value.rule == BROKEN[build]
 
 
 def test_valid_history_is_accepted() -> None:

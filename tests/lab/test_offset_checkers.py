@@ -166,7 +166,7 @@ def offset_expires_during_rebalance(builder: HistoryBuilder) -> None:
 
 
 @pytest.mark.parametrize(
-    "tell",
+    "build",
     [
         acknowledged_offset_is_omitted,
         older_offset_is_shown,
@@ -177,11 +177,11 @@ def offset_expires_during_rebalance(builder: HistoryBuilder) -> None:
         offset_expires_before_retention_of_empty_group,
         offset_expires_during_rebalance,
     ],
-    ids=lambda tell: tell.__name__,
+    ids=lambda build: build.__name__,
 )
-def test_invalid_offset_history_is_rejected(tell: Callable[[HistoryBuilder], None]) -> None:
+def test_invalid_offset_history_is_rejected(build: Callable[[HistoryBuilder], None]) -> None:
     with pytest.raises(RuleViolationError) as violation:
-        tell(HistoryBuilder())
+        build(HistoryBuilder())
     assert violation.value.rule == "commits", violation.value
 
 

@@ -45,10 +45,10 @@ def test_shrink_drops_irrelevant_steps_and_options(monkeypatch: pytest.MonkeyPat
     """The rule breaks in every world in which the broker is killed while it has members."""
     break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
     seed = first_with_kills(lambda options: options.members > 1).seed
-    told: list[str] = []
-    small = shrinker.shrink(seed, told.append)
+    progress: list[str] = []
+    small = shrinker.shrink(seed, progress.append)
     assert [step.kind for step in small.steps] == ["broker_is_killed"]
-    assert told
+    assert progress
     assert small.options.members == 1
     assert f"--seed-from {seed} --seeds 1 --keep " in small.rerun_command()
     assert "--set members=1" in small.rerun_command()

@@ -276,5 +276,5 @@ class SimShardHost:
         self.flush()
 
     def on_stall(self, stood_ms: int) -> None:
-        """Flush after the timers were delayed by the time in which no member could be heard."""
+        """Flush after the timers were delayed by the time in which no request could arrive."""
         self.flush()

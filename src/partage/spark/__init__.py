@@ -1,4 +1,4 @@
-"""Floor 5: a Spark data source and sink for Kafka topics, ``spark.read.format("partage")``.
+"""Spark data source and sink for Kafka topics, ``spark.read.format("partage")``.
 
 The source registers itself: Spark imports every module named ``pyspark_*``, and so finds
 ``pyspark_partage``. `prepare_java` finds a Java installation for Spark, `install` commits offsets

@@ -85,6 +85,8 @@ class ScriptedBroker:
 
     async def __aexit__(self, *error: object) -> None:
         self._server.close()
+        for _ in range(5):  # An accepted connection takes some iterations to reach `_serve`.
+            await asyncio.sleep(0)
         for writer in self._writers:
             writer.close()
         await asyncio.gather(*self._serving)

@@ -240,9 +240,11 @@ class TestPortsThatDoNotFit:
     def test_tls_to_non_broker_port(self, run, authority):
         async def main():
             async def greet(reader, writer):
-                writer.write(b"220 mail.example ESMTP\r\n")
-                await reader.read(1000)
-                writer.close()
+                try:
+                    writer.write(b"220 mail.example ESMTP\r\n")
+                    await reader.read(1000)
+                finally:  # The loop may end first and cancel this task.
+                    writer.close()
 
             async with await asyncio.start_server(greet, "127.0.0.1", 0) as port:
                 address = port.sockets[0].getsockname()
@@ -255,9 +257,11 @@ class TestPortsThatDoNotFit:
     def test_plaintext_to_tls_port(self, run):
         async def main():
             async def alert(reader, writer):
-                writer.write(b"\x15\x03\x03\x00\x02\x02P")  # Alert internal_error, as Java sends it
-                await reader.read(1000)
-                writer.close()
+                try:
+                    writer.write(b"\x15\x03\x03\x00\x02\x02P")  # internal_error, as Java sends it
+                    await reader.read(1000)
+                finally:  # The loop may end first and cancel this task.
+                    writer.close()
 
             async with await asyncio.start_server(alert, "127.0.0.1", 0) as port:
                 address = port.sockets[0].getsockname()

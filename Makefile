@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
-.PHONY: help setup demo unit test durations slow check sync site interop bench soak fuzz images lab mutants pin clean
+.PHONY: help setup demo unit test durations again slow check sync site interop bench soak fuzz images lab mutants pin clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
@@ -38,6 +38,9 @@ durations: setup  ## run the tests of make test; write the budgets in tests/dura
 
 slow: setup  ## run the slow tests, such as kills of several processes
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not interop and not soak"
+
+again: setup  ## run the tests that failed last time, one at a time; fail if there are none
+	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
 
 check: setup  ## check style, English, names, import cycles, types and layers; collect all tests
 	$(BIN)/ruff check .

@@ -223,8 +223,8 @@ class ClusterTopicAdmin:
             if added <= 0:
                 return Refusal(
                     ErrorCode.INVALID_PARTITIONS,
-                    f"topic {name} has {len(topic.brokers)} partitions; the new count must be "
-                    f"{partition_count}",
+                    f"topic {name!r} has {len(topic.brokers)} partitions: it can only grow, not "
+                    f"change to {partition_count}",
                 )
             if brokers and len(brokers) != added:  # another request has added partitions
                 return Refusal(

@@ -123,7 +123,7 @@ def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
             elif name.startswith(_SECURITY):
                 raise usage_error(
                     f"{name} works only in librdkafka, but Partage's client joins groups; use "
-                    " PEM files for certificates and keys, and sasl.username and "
+                    "PEM files for certificates and keys, and sasl.username and "
                     "sasl.password for logins"
                 )
     if "session_timeout_ms" in given and "heartbeat_interval_ms" not in given:

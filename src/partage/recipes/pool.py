@@ -274,7 +274,7 @@ class WorkerPool:
 
     async def _rejoin_after(self, after_ms: int) -> None:
         await asyncio.sleep(after_ms / 1000)
-        self._rejoin("the rebalance delay of a lost worker's units is over")
+        self._rejoin("units that were delayed or deferred are due")
 
     async def _watch_lease(self) -> None:
         await wait_lease_expired(self._membership, self._margin_ms)

@@ -31,6 +31,7 @@ class Connector(msgspec.Struct, frozen=True):
 
     Raises:
         ValueError: ``name``, ``tasks`` or ``strategy`` is invalid.
+        TypeError: A name or a value in ``config`` is not a string.
     """
 
     name: str
@@ -48,6 +49,8 @@ class Connector(msgspec.Struct, frozen=True):
                 f"connector {self.name!r}: strategy must be 'balanced', 'sticky' or a function, "
                 f"not {self.strategy!r}"
             )
+        if not all(isinstance(text, str) for item in self.config.items() for text in item):
+            raise TypeError(f"connector {self.name!r}: config must have names and values of str")
 
     @property
     def task_units(self) -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 
 from partage.bridge import API_ADAPTERS
 from partage.bridge.api_adapter import deliver
-from partage.coordinator.error_replies import error_reply
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.replies import DeleteGroupReply, DescribeGroupReply, HeartbeatReply
+from partage.coordinator.unavailable_replies import error_reply
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest

@@ -17,7 +17,7 @@ from pathlib import Path
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.console import main
 from partage.coordinator.records import GroupRecord
-from partage.store.formats import decode_record
+from partage.store.record_formats import decode_record
 from partage.store.zookeeper import Create, Operation
 from partage.wire.records.decoder import decode_pairs
 

@@ -16,7 +16,7 @@ from partage.coordinator.events import (
     Protocol,
 )
 from partage.coordinator.replies import Reply
-from partage.coordinator.responses import RequestCase
+from partage.coordinator.response_table import RequestCase
 from partage.coordinator.states import GroupState
 from partage.model.settings import GroupSettings
 

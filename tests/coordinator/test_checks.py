@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from partage.coordinator.events import LeavingMember, OffsetToCommit, Protocol
-from partage.coordinator.responses import VALIDATIONS, RequestCase
+from partage.coordinator.response_table import VALIDATIONS, RequestCase
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings

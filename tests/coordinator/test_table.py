@@ -23,7 +23,7 @@ from partage.coordinator.replies import (
     LeaveReply,
     SyncReply,
 )
-from partage.coordinator.responses import (
+from partage.coordinator.response_table import (
     RESPONSE_ERRORS,
     RESPONSES,
     STATE_COLUMNS,

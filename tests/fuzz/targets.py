@@ -25,7 +25,7 @@ from partage.coordinator.records import (
     OffsetRecord,
     OffsetTombstone,
 )
-from partage.store.formats import decode_record, encode_record
+from partage.store.record_formats import decode_record, encode_record
 from partage.testing import ThreadedBroker
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.consumer_protocol import (

@@ -10,7 +10,7 @@ from partage.lab import history
 from partage.lab.checkers import attach_checkers
 from partage.lab.history import History
 from partage.model.settings import GroupSettings
-from partage.store.formats import encode_record
+from partage.store.record_formats import encode_record
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupRequest
 from partage.wire.apis.offset_commit import (

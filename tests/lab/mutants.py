@@ -34,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit without a generation is accepted by an active group",
-        "partage.coordinator.responses",
+        "partage.coordinator.response_table",
         "        _A.COMMIT,\n        _A.COMMIT,\n        _A.UNKNOWN_MEMBER,\n"
         "        _A.UNKNOWN_MEMBER,\n        _A.UNKNOWN_MEMBER,\n",
         "        _A.COMMIT,\n        _A.COMMIT,\n        _A.UNKNOWN_MEMBER,\n"
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         "OffsetFetch returns no offsets instead of an error during a load",
-        "partage.coordinator.error_replies",
+        "partage.coordinator.unavailable_replies",
         "        case FetchOffsets():\n            return FetchOffsetsReply(error=error)",
         "        case FetchOffsets():\n"
         "            return FetchOffsetsReply(offsets=(None,) * len(event.partitions or ()))",

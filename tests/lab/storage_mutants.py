@@ -79,13 +79,13 @@ STORAGE_MUTANTS = (
     ),
     Mutant(
         "a stored group loses its awaiting_sync flag",
-        "partage.store.formats",
+        "partage.store.record_formats",
         "        awaiting_sync=record.awaiting_sync,",
         "        awaiting_sync=False,",
     ),
     Mutant(
         "a stored group loses its leader",
-        "partage.store.formats",
+        "partage.store.record_formats",
         "leader=held.leader,",
         "leader=None,",
     ),

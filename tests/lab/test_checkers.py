@@ -15,7 +15,7 @@ from partage.lab.checkers.instance_ids import InstanceIdsChecker
 from partage.lab.checkers.partition_owners import PartitionOwnersChecker
 from partage.lab.history import RuleViolationError
 from partage.model.errors import ErrorCode
-from partage.store.formats import encode_record
+from partage.store.record_formats import encode_record
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.leave_group import (

@@ -8,7 +8,7 @@ from partage.coordinator.records import OffsetRecord, Record
 from partage.lab import history
 from partage.lab.checkers import Ledger
 from partage.lab.history import RuleViolationError
-from partage.store.formats import encode_record
+from partage.store.record_formats import encode_record
 
 from .history_builder import HistoryBuilder, member
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from partage.coordinator.error_replies import error_reply
 from partage.coordinator.events import (
     Commit,
     DeleteGroup,
@@ -33,6 +32,7 @@ from partage.coordinator.replies import (
     Reply,
 )
 from partage.coordinator.shard import Shard
+from partage.coordinator.unavailable_replies import error_reply
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver

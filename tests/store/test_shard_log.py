@@ -21,7 +21,7 @@ from partage.coordinator.records import (
 )
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
-from partage.store.formats import encode_record
+from partage.store.record_formats import encode_record
 from partage.store.shard_log import encode_records, replay, shard_of, subscribed_topics
 from partage.wire.consumer_protocol import (
     ConsumerTopicPartitions,

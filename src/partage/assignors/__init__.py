@@ -2,7 +2,7 @@
 
 ``base`` defines the interface. To write an assignor you need it, ``cooperation`` if the assignor is
 cooperative, and ``validation``, which checks every assignment. Each assignor has its own module;
-the sticky ones build on ``balancer``.
+the sticky ones build on ``sticky_balancer``.
 """
 
 from partage.assignors.base import NO_GENERATION, Assignment, Assignor, Member, Topic

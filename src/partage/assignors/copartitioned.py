@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from partage.assignors.balancer import balance
 from partage.assignors.base import Assignment, Assignor, Member, Topic
 from partage.assignors.claims import DISPUTED, PartitionOwners
 from partage.assignors.cooperation import hold_back_owned, resolve_owners
 from partage.assignors.sticky import by_member_id
+from partage.assignors.sticky_balancer import balance
 from partage.model.rebalance_protocol import RebalanceProtocol
 
 

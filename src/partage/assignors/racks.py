@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from partage.assignors.base import Member, Topic
     from partage.assignors.claims import PartitionOwners
-    from partage.assignors.sticky_pass import PartitionsByTopic
+    from partage.assignors.return_pass import PartitionsByTopic
 
 #: A topic and a partition that one member passes to another.
 #: The member that takes a partition, and the one it gives in return, if any.

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import msgspec
 
-from partage.assignors.balancer import balance
 from partage.assignors.base import NO_GENERATION, Assignment, Assignor, Member, Topic
 from partage.assignors.claims import OwnershipClaim, PartitionOwners, resolve_ownership
 from partage.assignors.cooperation import hold_back_owned
 from partage.assignors.racks import match_racks
-from partage.assignors.sticky_pass import PartitionsByTopic
+from partage.assignors.return_pass import PartitionsByTopic
+from partage.assignors.sticky_balancer import balance
 from partage.assignors.user_data import (
     decode_generation,
     decode_sticky,

@@ -18,7 +18,7 @@ from partage.coordinator.replies import (
     GroupOverview,
     ListGroupsReply,
 )
-from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
+from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 

@@ -9,7 +9,7 @@ from partage.coordinator.member import Member
 from partage.coordinator.outcome import GroupEventType
 from partage.coordinator.records import OffsetRecord, OffsetTombstone
 from partage.coordinator.replies import CommitReply, DeleteOffsetsReply
-from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
+from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 

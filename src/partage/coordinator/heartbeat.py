@@ -6,7 +6,7 @@ from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.group import Group
 from partage.coordinator.replies import HeartbeatReply
-from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
+from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.model.errors import ErrorCode
 
 _TABLE = RESPONSES[RequestCase.HEARTBEAT]

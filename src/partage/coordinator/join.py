@@ -11,7 +11,7 @@ from partage.coordinator.group import Group
 from partage.coordinator.member import Member, record_size
 from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.coordinator.replies import JoinReply
-from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
+from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import SyncTimer
 from partage.model.errors import ErrorCode

@@ -8,7 +8,7 @@ from partage.coordinator.events import Leave, LeavingMember
 from partage.coordinator.group import Group
 from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.coordinator.replies import LeaveReply
-from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase
+from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase
 from partage.model.errors import ErrorCode
 
 

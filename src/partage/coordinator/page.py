@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partage.coordinator.responses import RESPONSES, STATE_COLUMNS, VALIDATIONS
+from partage.coordinator.response_table import RESPONSES, STATE_COLUMNS, VALIDATIONS
 from partage.coordinator.states import (
     LOADED_STATES,
     PREDECESSORS,

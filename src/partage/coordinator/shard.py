@@ -44,7 +44,7 @@ from partage.coordinator.records import (
     Record,
 )
 from partage.coordinator.replies import FetchOffsetsReply, JoinReply, LeaveReply, SyncReply
-from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase
+from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase
 from partage.coordinator.states import GroupState
 from partage.coordinator.sync import sync
 from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, SyncTimer

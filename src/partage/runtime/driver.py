@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
-from partage.coordinator.error_replies import error_reply, replace_with_error
 from partage.coordinator.events import Event, Request, Ticket, TimerFired
 from partage.coordinator.outcome import GroupEvent, Outcome
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import TimerKey
+from partage.coordinator.unavailable_replies import error_reply, replace_with_error
 from partage.model.errors import ErrorCode
 from partage.runtime.timers import TimerQueue
 

@@ -9,7 +9,7 @@ from typing import Final
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
-from partage.store.formats import decode_record, encode_record
+from partage.store.record_formats import decode_record, encode_record
 from partage.wire.codec import decoder
 from partage.wire.consumer_protocol import Subscription
 from partage.wire.primitives import MalformedError

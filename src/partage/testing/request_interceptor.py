@@ -14,9 +14,9 @@ from partage.bridge import API_ADAPTERS
 from partage.bridge.api_adapter import BrokerContext
 from partage.broker.net.connection import Connection
 from partage.broker.net.inbound_request import Handler, InboundRequest
-from partage.coordinator.error_replies import error_reply
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.replies import HeartbeatReply
+from partage.coordinator.unavailable_replies import error_reply
 from partage.model.errors import ErrorCode
 from partage.wire.apis import APIS
 from partage.wire.apis.produce import (

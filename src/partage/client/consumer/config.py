@@ -31,7 +31,7 @@ class ReaderConfig(MembershipConfig, total=False):
     max_poll_records: Annotated[
         int,
         Option(
-            "Most records of one poll; use more with Arrow",
+            "Maximum number of records of one poll; use more with Arrow",
             kafka="max.poll.records",
             kip=41,
             unit="records",
@@ -40,7 +40,7 @@ class ReaderConfig(MembershipConfig, total=False):
     max_partition_fetch_bytes: Annotated[
         int,
         Option(
-            "Most data of one partition in one response; a larger batch is returned alone",
+            "Maximum data of one partition in one response; a larger batch is returned alone",
             kafka="max.partition.fetch.bytes",
             kip=74,
             unit="bytes",
@@ -48,12 +48,12 @@ class ReaderConfig(MembershipConfig, total=False):
     ]
     fetch_max_bytes: Annotated[
         int,
-        Option("Most data in one response", kafka="fetch.max.bytes", kip=74, unit="bytes"),
+        Option("Maximum data in one response", kafka="fetch.max.bytes", kip=74, unit="bytes"),
     ]
     fetch_min_bytes: Annotated[
         int,
         Option(
-            "Data for which a broker waits before it responds",
+            "Minimum data that a broker collects before it responds",
             kafka="fetch.min.bytes",
             unit="bytes",
         ),
@@ -61,7 +61,7 @@ class ReaderConfig(MembershipConfig, total=False):
     fetch_max_wait_ms: Annotated[
         int,
         Option(
-            "Longest time for which a broker waits for `fetch_min_bytes`",
+            "Maximum time for which a broker waits for `fetch_min_bytes`",
             kafka="fetch.max.wait.ms",
             unit="ms",
         ),

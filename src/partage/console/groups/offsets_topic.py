@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.output import note
 from partage.coordinator.records import GroupRecord
-from partage.store.formats import decode_record
+from partage.store.record_formats import decode_record
 from partage.store.shard_log import shard_of
 from partage.wire.primitives import MalformedError
 

@@ -23,7 +23,7 @@ from partage.lab.coverage import ELSEWHERE, LOADING, group_coverage_keys
 from partage.model.errors import ErrorCode
 from partage.runtime.driver import Driver
 from partage.runtime.timer_scheduler import TimerScheduler
-from partage.store.formats import decode_record
+from partage.store.record_formats import decode_record
 from partage.store.shard_log import encode_records, replay
 from partage.wire.records.decoder import decode_pairs
 from partage.wire.types import Buffer

@@ -17,7 +17,7 @@ from partage.coordinator.records import (
     OffsetTombstone,
     Record,
 )
-from partage.store.formats import AWAITING_SYNC_TAG, decode_record, encode_record
+from partage.store.record_formats import AWAITING_SYNC_TAG, decode_record, encode_record
 from partage.wire.primitives import MalformedError
 
 from .kafka import GROUP_KEY, GROUP_VALUE, MADE_BY_KAFKA, OFFSET_KEY, OFFSET_VALUE

@@ -5,7 +5,7 @@ It works in passes that take linear time apart from sorting:
 1. Members keep what they own (`claims`).
 2. Decide how many partitions of each topic each class of equal members gets (`balanced_counts`).
 3. Within a class, decide which members give up partitions and which ones get them.
-4. Return partitions to their previous owners where this costs nothing (`sticky_pass`).
+4. Return partitions to their previous owners where this costs nothing (`return_pass`).
 
 If all members have the same subscription there is only one class, and passes 2 and 4 are skipped.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from partage.assignors.balanced_counts import CountBalancer, MemberClass
 from partage.assignors.claims import PartitionOwners
-from partage.assignors.sticky_pass import PartitionsByTopic, return_to_owners
+from partage.assignors.return_pass import PartitionsByTopic, return_to_owners
 
 
 def balance(

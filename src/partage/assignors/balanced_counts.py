@@ -2,7 +2,8 @@
 
 Members with the same subscription (and weight) form a **class**. Whatever one of them may have,
 each of them may have. So it is enough to decide counts for each topic and class. This costs topics
-times classes, not partitions times members. `sticky_balancer` then picks the partitions of each member.
+times classes, not partitions times members. `sticky_balancer` then picks the partitions of each
+member.
 
 A class of ``size`` members of weight ``w`` spreads its ``load`` partitions evenly. The next
 partition brings one of its members from k to k + 1, at a cost of (k + 1/2) / w. For weight 1 this

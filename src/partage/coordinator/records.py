@@ -1,8 +1,8 @@
 """The records of a shard's log. `Shard.apply` is their only reader, both live and while loading.
 
 A record holds the full state of its key and not a change. So applying it twice has no further
-effect, and the log can be compacted by key. `store.record_formats` converts the records to Kafka's binary
-formats.
+effect, and the log can be compacted by key. `store.record_formats` converts the records to
+Kafka's binary formats.
 """
 
 from __future__ import annotations

@@ -89,7 +89,13 @@ class ScriptedBroker:
             await asyncio.sleep(0)
         for writer in self._writers:
             writer.close()
-        await asyncio.gather(*self._serving)
+        results = await asyncio.gather(*self._serving, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()  # A client that reads no more would keep it open.
+        await asyncio.sleep(0)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
 
     def names(self) -> list[str]:
         """Names of the requested APIs, without ApiVersions."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import aclosing
 
 import pytest
 
@@ -310,8 +311,9 @@ class TestErrors:
         found = []
 
         async def main():
-            async for answer in answers(serving(batch(0, 10) + damaged)):
-                found.extend(columns.count for columns in decode_fetched(answer))
+            async with aclosing(answers(serving(batch(0, 10) + damaged))) as fetched_answers:
+                async for answer in fetched_answers:
+                    found.extend(columns.count for columns in decode_fetched(answer))
 
         with pytest.raises(CorruptRecordsError, match="corrupt at offset 10"):
             asyncio.run(main())

@@ -367,8 +367,8 @@ def _style() -> Any:
 def _clock() -> Any:
     from matplotlib import dates
 
-    locator: Any = dates.AutoDateLocator()  # type: ignore[no-untyped-call]
-    return dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    locator: Any = dates.AutoDateLocator()  # type: ignore[no-untyped-call]  # no types
+    return dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]  # no types
 
 
 def _bare(axes: Any, grid: str) -> None:

@@ -53,6 +53,7 @@ check: setup  ## check style, English, names, import cycles, types and layers; c
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --collect-only --quiet --quiet tests > /dev/null
+	$(BIN)/python tools/report_numbers.py
 
 sync: setup  ## generate the blocking classes from the asyncio sources
 	$(BIN)/python tools/generate_sync.py

@@ -1,0 +1,114 @@
+"""Print the measurable properties of the code base beside their limits.
+
+    python tools/report_numbers.py
+
+It exits with 1 if a number exceeds its limit. `make test` and `make unit` measure durations; this
+table shows the budgets that they enforce.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import check_cycles
+import check_english
+import check_names
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "partage"
+TESTS = ROOT / "tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A property with its limit; `is_minimum` says which side of the limit is wrong."""
+
+    name: str
+    value: int
+    limit: int
+    is_minimum: bool = False
+
+    @property
+    def is_met(self) -> bool:
+        """True if the value keeps its limit."""
+        return self.value >= self.limit if self.is_minimum else self.value <= self.limit
+
+
+def numbers() -> list[Number]:
+    """Measure every property."""
+    english = [line for path in check_english.tracked() for line in _english_findings(path)]
+    openers = sum("docstring opens with" in line for line in english)
+    sources = {path: path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    tests = {path: path.read_text() for path in sorted(TESTS.rglob("*.py"))}
+    cycles = check_cycles.strongly_connected(
+        check_cycles.import_graph(check_cycles.SOURCE / check_cycles.ROOT)
+    )
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    tasks = (ROOT / "docs" / "contributing.md").read_text()
+    durations = tomllib.loads((TESTS / "durations.toml").read_text())
+    return [
+        Number("docstrings that open with a noun clause", openers, 50),
+        Number("banned phrases", len(english) - openers, 0),
+        Number("modules named by a gerund", sum(path.stem.endswith("ing") for path in sources), 2),
+        Number("class names in several modules", _shared_class_names(sources.values()), 17),
+        Number(
+            "exceptions that do not end in Error", sum("N818" in s for s in sources.values()), 0
+        ),
+        Number("import cycles", len(cycles), 3),
+        Number(
+            "lines of the longest module", max(len(s.splitlines()) for s in sources.values()), 600
+        ),
+        Number("concepts in the glossary", len(re.findall(r"^\| ", glossary, re.M)) - 1, 80, True),
+        Number("tasks with a file to open", _table_rows(tasks, "| task | file |"), 20, True),
+        Number("sleeps in tests", sum(_sleeps(source) for source in tests.values()), 48),
+        Number("budget of `make test` in CPU-seconds", sum(durations["folders"].values()), 1300),
+    ]
+
+
+def _english_findings(path: Path) -> list[str]:
+    return list(check_english.findings(path)) if path.exists() else []
+
+
+def _shared_class_names(sources: Iterable[str]) -> int:
+    counts: dict[str, int] = {}
+    for source in sources:
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                counts[node.name] = counts.get(node.name, 0) + 1
+    return sum(count > 1 for count in counts.values())
+
+
+def _table_rows(page: str, header: str) -> int:
+    rows = page[page.index(header) :].split("\n\n")[0].splitlines()
+    return len(rows) - 2
+
+
+def _sleeps(source: str) -> int:
+    """Count calls of `sleep` that really wait: not `sleep(0)`."""
+    return sum(
+        isinstance(node, ast.Call)
+        and (getattr(node.func, "attr", None) or getattr(node.func, "id", None)) == "sleep"
+        and not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def main() -> int:
+    """Print the table and return the exit code."""
+    measured = numbers()
+    width = max(len(number.name) for number in measured)
+    for number in measured:
+        bound = "at least" if number.is_minimum else "at most"
+        note = "" if number.is_met else "  NOT MET"
+        print(f"{number.name:<{width}} {number.value:>6}  {bound} {number.limit}{note}")
+    return 0 if all(number.is_met for number in measured) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

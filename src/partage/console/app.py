@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
 from partage import __version__
-from partage.console.common.dispatch import LazyCommands, command_app
+from partage.console.command_tree import COMMANDS
+from partage.console.common.dispatch import RootCommands
 
 
-class Commands(LazyCommands):
-    """Top-level commands by name, imported when they are used."""
+class PartageCommands(RootCommands):
+    """All commands of ``partage``."""
 
-    targets: ClassVar[Mapping[str, str]] = {
-        "broker": "partage.console.broker.command:run",
-        "topics": "partage.console.topics.commands:app",
-        "produce": "partage.console.records.produce:app",
-        "consume": "partage.console.records.consume:app",
-        "groups": "partage.console.groups.commands:app",
-        "web": "partage.console.web.command:app",
-        "search": "partage.console.pipelines.search:app",
-        "log": "partage.console.broker.log_command:app",
-        "lab": "partage.console.lab.commands:app",
-        "pipeline": "partage.console.pipelines.commands:app",
-    }
+    entries = COMMANDS
 
 
-app = command_app("Consumer groups for Python and Spark over the Kafka protocol.", cls=Commands)
+app = typer.Typer(
+    cls=PartageCommands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         print(__version__)
         raise typer.Exit
 

@@ -15,9 +15,13 @@ from partage.broker.foreground import (
     SyncMode,
     run_in_foreground,
 )
+from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 
+app = command_app()
 
+
+@app.command("broker")
 def run(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help=OPTION_HELP["listen"])

@@ -14,12 +14,7 @@ from partage.console.common.errors import CommandError
 from partage.log.errors import DamagedFileError
 from partage.log.recovery.truncation import TruncationError, truncate_log
 
-app = command_app("Repair the log files of a stopped broker.")
-
-
-@app.callback()
-def root() -> None:
-    """Repair the log files of a stopped broker."""
+app = command_app()
 
 
 @app.command()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from partage.console.common.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 
 #: The extra that installs a package, for packages that only some commands need.
-_EXTRAS: Final = {
+EXTRAS: Final = {
     "kazoo": "zookeeper",
-    "matplotlib": "charts",
+    "matplotlib": "plot",
     "pyarrow": "arrow",
     "pyspark": "spark",
     "scramp": "sasl",
@@ -25,8 +27,30 @@ _EXTRAS: Final = {
 }
 
 
-class CommandGroup(TyperGroup):
-    """A command group that prints its help if no sub-command is given."""
+class CommandTarget(NamedTuple):
+    """A command: its summary for ``--help``, and the module whose ``app`` registers it."""
+
+    summary: str
+    module: str
+
+
+class CommandFamily(NamedTuple):
+    """Commands with a common first word, such as ``topics``."""
+
+    summary: str
+    commands: Mapping[str, CommandTarget]
+
+
+class LazyCommands(TyperGroup):
+    """A command group that imports a command's module when the command is used.
+
+    ``partage broker`` does not import librdkafka, and ``partage topics`` does not import the
+    broker. Help and shell completion list commands by their summaries, without importing any.
+    Without a sub-command, the group prints its help.
+    """
+
+    entries: Mapping[str, CommandTarget | CommandFamily] = {}
+    _is_listing = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -34,23 +58,49 @@ class CommandGroup(TyperGroup):
             ctx.exit(EXIT_USAGE)
         return super().parse_args(ctx, args)
 
-
-class LazyCommands(CommandGroup):
-    """A command group that imports a command's module when the command is used.
-
-    `partage broker` does not import librdkafka, and `partage topics` does not import the broker. As
-    the root group it prints each error as one line on stderr.
-    """
-
-    targets: ClassVar[Mapping[str, str]] = {}
-    """Targets by command name: ``module:name`` of a function or of a Typer application."""
-
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *self.targets]
+        return list(self.entries)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        target = self.targets.get(cmd_name)
-        return _load(cmd_name, target) if target else super().get_command(ctx, cmd_name)
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        if self._is_listing:
+            return TyperCommand(cmd_name, short_help=entry.summary)
+        if isinstance(entry, CommandFamily):
+            family = LazyCommands(name=cmd_name, help=entry.summary, rich_markup_mode=None)
+            family.entries = entry.commands
+            return family
+        return typer.main.get_group(import_module(entry.module).app).commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except TyperException as error:
+            if not args[0].startswith("-"):
+                error.message = error.message.rstrip(".") + did_you_mean(args[0], self.entries)
+            raise
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with self._listing():
+            super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        """Return commands that have only a name and a summary, inside the block."""
+        self._is_listing = True
+        try:
+            yield
+        finally:
+            self._is_listing = False
+
+
+class RootCommands(LazyCommands):
+    """The root group. It prints each error as one line on stderr."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         standalone = options.get("standalone_mode", True)
@@ -67,40 +117,44 @@ class LazyCommands(CommandGroup):
             _end("stopped", 130)
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
-            if package not in _EXTRAS:
+            if package not in EXTRAS:
                 raise
-            extra = _EXTRAS[package]
-            _end(f"this command needs {package}: pip install 'partage[{extra}]'", EXIT_FAILED)
+            _end(f"this command needs {package}: {install_hint(package)}", EXIT_FAILED)
         sys.exit(exit_code or 0)
 
 
-def command_app(summary: str | None = None, cls: type[TyperGroup] = CommandGroup) -> typer.Typer:
-    """Return a Typer application with plain-text help. Rich help would truncate words."""
-    return typer.Typer(
-        cls=cls,
-        help=summary,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-    )
+def command_app() -> typer.Typer:
+    """Return an application for the commands of one module.
+
+    Help is plain text, because rich help would truncate words.
+    """
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-def _load(name: str, target: str) -> Any:
-    module, _, attribute = target.partition(":")
-    found = getattr(import_module(module), attribute)
-    if isinstance(found, typer.Typer):
-        group = typer.main.get_command(found)
-        group.name = name
-        return group
-    single = command_app()
-    single.command(name)(found)
-    return typer.main.get_command(single)
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean ...?`` with similar known words, or an empty text."""
+    known = list(known)
+    similar = [word for word in known if given and word.startswith(given)]
+    similar = similar or difflib.get_close_matches(given, known)
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
+
+
+def install_hint(package: str) -> str:
+    """Return the command that installs an optional package."""
+    return f"pip install 'partage[{EXTRAS[package]}]'"
 
 
 def _one_line(error: TyperException) -> str:
-    message = " ".join(error.format_message().split()).rstrip(".")
+    similar = getattr(error, "possibilities", None)
+    if similar:
+        message = f"{error.message}; did you mean {' or '.join(similar)}?"
+    else:
+        message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
-    return f"{message}; see {context.command_path} --help" if context else message
+    if context is None:
+        return message
+    joint = " See" if message.endswith("?") else "; see"
+    return f"{message}{joint} {context.command_path} --help"
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

@@ -31,14 +31,8 @@ from partage.console.groups.describe import (
     describe_groups,
     fetch_group_list,
 )
-from partage.console.groups.explain import Explanation, explain
-from partage.console.groups.members import GroupMembersList, members
-from partage.console.groups.reset_offsets import OffsetResetReport, reset_offsets
 
-app = command_app("List, describe, reset and delete groups.")
-app.command("reset-offsets", epilog=json_help(OffsetResetReport))(with_cluster()(reset_offsets))
-app.command("members", epilog=json_help(GroupMembersList))(with_cluster()(members))
-app.command("explain", epilog=json_help(Explanation))(with_cluster()(explain))
+app = command_app()
 
 STATES: Final = (
     "Empty",

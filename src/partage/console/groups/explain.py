@@ -32,15 +32,18 @@ from partage.assignors import (
     explain_assignment,
 )
 from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError
-from partage.console.common.options import JsonOption
-from partage.console.common.output import format_partitions, print_json, print_table
+from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.output import format_partitions, json_help, print_json, print_table
 from partage.console.groups.describe import CONSUMER, GroupDescription, describe_groups
 from partage.console.groups.offsets_topic import read_last_generation
 from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
 from partage.coordinator.records import GroupRecord
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
 from partage.wire.primitives import MalformedError
+
+app = command_app()
 
 #: Assignors that can explain a result without options that only the members know.
 _KNOWN: Final[Mapping[str, type[Assignor]]] = {
@@ -99,6 +102,8 @@ class Explanation(msgspec.Struct, frozen=True):
     partitions: list[PartitionReason]
 
 
+@app.command("explain", epilog=json_help(Explanation))
+@with_cluster()
 def explain(
     cluster: ClusterClient,
     group: Annotated[

@@ -9,11 +9,20 @@ import msgspec
 import typer
 
 from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.dispatch import command_app
 from partage.console.common.errors import usage_error
-from partage.console.common.options import JsonOption
-from partage.console.common.output import format_partitions, note, print_json, print_table
+from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.output import (
+    format_partitions,
+    json_help,
+    note,
+    print_json,
+    print_table,
+)
 from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
 from partage.console.groups.describe import GroupDescription, MemberDescription, describe_groups
+
+app = command_app()
 
 
 class GroupMembers(msgspec.Struct, frozen=True):
@@ -32,6 +41,8 @@ class GroupMembersList(msgspec.Struct, frozen=True):
     groups: list[GroupMembers]
 
 
+@app.command("members", epilog=json_help(GroupMembersList))
+@with_cluster()
 def members(
     cluster: ClusterClient,
     name: Annotated[

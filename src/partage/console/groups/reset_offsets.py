@@ -13,10 +13,11 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient, error_text
+from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.offsets import ELECTION_WAIT_S, list_offsets
-from partage.console.common.options import JsonOption
-from partage.console.common.output import count, note, print_json, print_table
+from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.output import count, json_help, note, print_json, print_table
 from partage.console.groups.committed import committed_offsets
 from partage.console.groups.describe import UNKNOWN, fetch_group_state
 from partage.console.groups.reset_arguments import parse_topics, to_csv
@@ -27,6 +28,8 @@ from partage.console.groups.reset_scenarios import (
     plan_offsets,
 )
 from partage.model.topic_partition import TopicPartition
+
+app = command_app()
 
 #: In these states no member owns a partition, so no commit overwrites the reset.
 _AT_REST: Final = ("Empty", "Dead")
@@ -57,6 +60,8 @@ class OffsetResetReport(msgspec.Struct, frozen=True):
     groups: list[GroupReset]
 
 
+@app.command("reset-offsets", epilog=json_help(OffsetResetReport))
+@with_cluster()
 def reset_offsets(
     cluster: ClusterClient,
     group: Annotated[

@@ -23,7 +23,6 @@ from partage.console.common.output import (
     print_table,
 )
 from partage.console.common.signals import SigtermAsInterrupt
-from partage.console.lab.whatif import WhatIfReport, whatif
 from partage.lab.coverage import GROUP_STATES, POSSIBLE_STATES, uncovered_events
 from partage.lab.options import Scenario
 from partage.lab.runner import Verdict, draw_scenario, run_scenario
@@ -33,7 +32,7 @@ from partage.lab.trace import format_history
 from partage.lab.world import World
 from partage.model.groups import format_partitions
 
-app = command_app("Run simulated worlds of brokers and consumer groups, and explain failures.")
+app = command_app()
 
 _SHOWN_MAX = 5
 _END_LINES = 25
@@ -68,11 +67,6 @@ class RunReport(Summary, kw_only=True):
 
     uncovered_events: list[UncoveredEvent] | None = None
     uncovered_faults: list[str] | None = None
-
-
-@app.callback()
-def root() -> None:
-    """Run simulated worlds of brokers and consumer groups, and explain failures."""
 
 
 @app.command(epilog=json_help(RunReport))
@@ -173,9 +167,6 @@ def shrink_seed(
             print(line)
         print(_verdict_text(verdict))
         print(f"steps: {', '.join(steps) or 'none'}")
-
-
-app.command(epilog=json_help(WhatIfReport))(whatif)
 
 
 def _run_with_progress(scenario: Scenario) -> tuple[World, Verdict]:

@@ -15,12 +15,14 @@ import msgspec
 import typer
 
 from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption, with_cluster
 from partage.console.common.output import (
     ProgressBar,
     count,
     ignore_closed_output,
+    json_help,
     note,
     print_json,
     print_table,
@@ -31,6 +33,8 @@ from partage.lab.whatif.group_simulation import ASSIGNORS
 from partage.lab.whatif.live_group import LiveGroup
 from partage.lab.whatif.trial import Trial, TrialResult
 from partage.lab.whatif.trial_pool import run_trials
+
+app = command_app()
 
 
 class TrialEvent(StrEnum):
@@ -71,6 +75,7 @@ class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
     results: list[TrialResult]
 
 
+@app.command("whatif", epilog=json_help(WhatIfReport))
 @with_cluster()
 def whatif(
     cluster: ClusterClient,

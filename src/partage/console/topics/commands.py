@@ -25,7 +25,7 @@ from partage.console.topics.describe import (
 BROKER_DEFAULT: Final = -1
 _DOUBT: Final = "check with partage topics list whether it was {}"
 
-app = command_app("List, create, describe and delete topics.")
+app = command_app()
 
 TopicPatternsOption = Annotated[
     list[str] | None,

@@ -1,0 +1,121 @@
+"""All commands of ``partage`` with their summaries, in the order of ``partage --help``.
+
+This module imports no command. A test compares each summary with the command's own help.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.console.common.dispatch import CommandFamily, CommandTarget
+
+_TOPICS: Final = "partage.console.topics.commands"
+_GROUPS: Final = "partage.console.groups"
+_LAB: Final = "partage.console.lab.commands"
+_PIPELINES: Final = "partage.console.pipelines"
+
+COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
+    "broker": CommandTarget(
+        "Run a broker for Kafka clients until Ctrl-C or SIGTERM.",
+        "partage.console.broker.command",
+    ),
+    "topics": CommandFamily(
+        "List, create, describe, alter and delete topics.",
+        {
+            "list": CommandTarget("List topics with their partitions.", _TOPICS),
+            "create": CommandTarget("Create topics.", _TOPICS),
+            "describe": CommandTarget("Show settings and partitions of topics.", _TOPICS),
+            "delete": CommandTarget("Delete topics and all their records.", _TOPICS),
+        },
+    ),
+    "produce": CommandTarget("Produce records, one per line.", "partage.console.records.produce"),
+    "consume": CommandTarget("Print records, one per line.", "partage.console.records.consume"),
+    "groups": CommandFamily(
+        "List, describe, reset and delete groups.",
+        {
+            "list": CommandTarget(
+                "List groups of every protocol type with their states.", f"{_GROUPS}.commands"
+            ),
+            "describe": CommandTarget(
+                "Show offsets and lag, members, or state of groups.", f"{_GROUPS}.commands"
+            ),
+            "members": CommandTarget(
+                "Show the members of groups: client, host, assignor, partitions.",
+                f"{_GROUPS}.members",
+            ),
+            "explain": CommandTarget(
+                "Explain the last assignment of a group: leader, members, and a reason per "
+                "partition.",
+                f"{_GROUPS}.explain",
+            ),
+            "reset-offsets": CommandTarget(
+                "Reset the committed offsets of groups without members.",
+                f"{_GROUPS}.reset_offsets",
+            ),
+            "delete": CommandTarget(
+                "Delete groups without members, and their committed offsets.",
+                f"{_GROUPS}.commands",
+            ),
+        },
+    ),
+    "web": CommandTarget(
+        "Serve a web page with groups, members, lag and rebalances, until Ctrl-C.",
+        "partage.console.web.command",
+    ),
+    "search": CommandTarget(
+        "Search indexed topics, also while they are being indexed.", f"{_PIPELINES}.search"
+    ),
+    "log": CommandFamily(
+        "Repair the log files of a stopped broker.",
+        {
+            "cut": CommandTarget(
+                "Truncate a damaged log at a position.", "partage.console.broker.log_command"
+            )
+        },
+    ),
+    "lab": CommandFamily(
+        "Run simulated worlds of brokers and consumer groups, and explain failures.",
+        {
+            "run": CommandTarget(
+                "Run simulated worlds, each drawn from a seed, and check them against the rules.",
+                _LAB,
+            ),
+            "trace": CommandTarget(
+                "Print the history of a world, one line for each event, with the time in seconds.",
+                _LAB,
+            ),
+            "shrink": CommandTarget(
+                "Find the smallest part of a world that breaks the same rule, and print its "
+                "history.",
+                _LAB,
+            ),
+            "whatif": CommandTarget(
+                "Simulate events on a copy of a live group and compare the effects.",
+                "partage.console.lab.whatif",
+            ),
+        },
+    ),
+    "pipeline": CommandFamily(
+        "Run complete jobs, most of them on Spark, with exactly-once results.",
+        {
+            "archive": CommandTarget(
+                "Archive topics as Parquet files by topic and date, with exactly one row per "
+                "record.",
+                f"{_PIPELINES}.archive",
+            ),
+            "join": CommandTarget(
+                "Join two topics by key and time into Parquet files, with one row per left record.",
+                f"{_PIPELINES}.join",
+            ),
+            "index": CommandTarget(
+                "Index topics for full-text search, as a member of a group that keeps replicas.",
+                f"{_PIPELINES}.index",
+            ),
+            "rebalances": CommandTarget(
+                "Report the cost of rebalances: causes, stopped partitions, moved partitions, "
+                "and lag.",
+                f"{_PIPELINES}.rebalances",
+            ),
+        },
+    ),
+}

@@ -30,11 +30,14 @@ from .requests import metadata
 
 #: Keeps librdkafka's log off stderr.
 QUIET: dict[str, Any] = {"logger": logging.getLogger("librdkafka")}
+SOFTWARE = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
+#: All operations on a cluster, as bits of Kafka's `AclOperation` (KIP-430).
+CLUSTER_OPERATIONS = 8096
 
 
 @pytest.mark.parametrize("version", range(API_VERSIONS.version_max + 1))
 def test_api_versions_match_handlers(raw, version):
-    answer = raw.request(API_VERSIONS, ApiVersionsRequest(), version)
+    answer = raw.request(API_VERSIONS, SOFTWARE, version)
     assert answer.error_code == 0
     assert {a.api_key for a in answer.api_keys} == set(APIS) - {17, 36, 75}
     for spoken in answer.api_keys:
@@ -44,7 +47,7 @@ def test_api_versions_match_handlers(raw, version):
 
 def test_api_versions_omit_telemetry(raw):
     """CVE-2026-111073: an API that does not exist cannot unpack a decompression bomb."""
-    answer = raw.request(API_VERSIONS, ApiVersionsRequest())
+    answer = raw.request(API_VERSIONS, SOFTWARE)
     assert not {71, 72} & {a.api_key for a in answer.api_keys}
 
 
@@ -58,7 +61,49 @@ def test_api_versions_unknown_version_gets_v0(raw, version):
     answer = API_VERSIONS.decode_response(0, frame, 4)
     (own,) = [a for a in answer.api_keys if a.api_key == 18]
     assert (own.min_version, own.max_version) == (0, 4)
-    assert raw.request(API_VERSIONS, ApiVersionsRequest(), 3).error_code == 0
+    assert raw.request(API_VERSIONS, SOFTWARE, 3).error_code == 0
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(
+    ("name", "software"),
+    [("", ""), ("", "1"), ("a", ""), ("a b", "1"), ("-a", "1"), ("a-", "1"), (".", "1")]
+    + [("a/b", "1"), ("a_b", "1"), ("ä", "1"), ("a", "1 0"), ("a", "1.0+g1"), ("a\n", "1")],
+)
+def test_api_versions_invalid_software_is_refused(raw, version, name, software):
+    """KIP-511: INVALID_REQUEST without APIs; the connection stays open."""
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=software)
+    answer = raw.request(API_VERSIONS, request, version)
+    assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+    assert raw.request(API_VERSIONS, SOFTWARE, version).error_code == 0
+
+
+@pytest.mark.parametrize("name", ["a", "1", "apache-kafka-java", "a.b-c", "A" * 300])
+def test_api_versions_valid_software_is_accepted(raw, name):
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="4.1.0-rc.1")
+    assert raw.request(API_VERSIONS, request).error_code == 0
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("is_included", "operations"), [(True, CLUSTER_OPERATIONS), (False, -(2**31))]
+)
+def test_describe_cluster_authorized_operations(raw, version, is_included, operations):
+    request = DescribeClusterRequest(include_cluster_authorized_operations=is_included)
+    answer = raw.request(DESCRIBE_CLUSTER, request, version)
+    assert answer.cluster_authorized_operations == operations
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_describe_cluster_other_endpoint_type_is_refused(raw, version):
+    """KIP-919: this broker has no controller endpoint."""
+    for endpoint_type, error in ((2, 114), (3, 115)):
+        request = DescribeClusterRequest(
+            include_cluster_authorized_operations=True, endpoint_type=endpoint_type
+        )
+        answer = raw.request(DESCRIBE_CLUSTER, request, version)
+        assert (answer.error_code, answer.brokers) == (error, [])
+        assert answer.error_message
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

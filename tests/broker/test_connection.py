@@ -83,7 +83,7 @@ def test_produce_without_acks_keeps_order(raw):
         raw.send(PRODUCE, produce_request("t", batch(b"x"), acks=0), is_answered=False)
         raw.send(PRODUCE, produce_request("t", batch(b"x"), acks=1))
         if n % 3 == 0:
-            raw.send(API_VERSIONS, ApiVersionsRequest())
+            raw.send(API_VERSIONS, ApiVersionsRequest(), 0)
     answers = [raw.receive() for _ in range(40)]
     offsets = [produce_result(a).base_offset for a in answers if hasattr(a, "responses")]
     assert offsets == list(range(1, 60, 2))

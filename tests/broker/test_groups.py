@@ -145,6 +145,22 @@ def test_describe_many_groups(raw, topic):
     assert found == [[n] for n in range(20)] + [[]]
 
 
+@pytest.mark.parametrize("version", [3, 5, 6])
+def test_describe_groups_authorized_operations(raw, topic, version):
+    """KIP-430: without an authorizer a client may do everything with a group, except if it failed."""
+    join(raw, "g")
+    for is_included in (True, False):
+        request = DescribeGroupsRequest(
+            groups=["g", "missing"], include_authorized_operations=is_included
+        )
+        known, missing = raw.request(DESCRIBE_GROUPS, request, version).groups
+        assert known.authorized_operations == (3400 if is_included else -(2**31))
+        has_error = version >= 6
+        assert bool(missing.error_code) == has_error
+        is_reported = is_included and not has_error
+        assert missing.authorized_operations == (3400 if is_reported else -(2**31))
+
+
 def test_describe_duplicate_group_is_answered_once(raw, topic):
     """Otherwise a small request could produce a response of megabytes."""
     commit(raw, "g", topic, 1)

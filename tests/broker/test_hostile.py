@@ -292,7 +292,7 @@ GROUP = b"\x02g"
 )
 def test_malformed_body_closes_connection(hostile, raw, lines, api, version, body):
     """CVE-2026-111108 and similar: counts, lengths and varints are checked first."""
-    hostile.request(API_VERSIONS, ApiVersionsRequest())
+    hostile.request(API_VERSIONS, ApiVersionsRequest(), 0)
     with PeakMemory() as peak:
         hostile.send_bytes(
             framed(header(api.key, version, flexible=api.is_flexible(version)) + body)

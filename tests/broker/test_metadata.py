@@ -68,6 +68,21 @@ def test_metadata_duplicate_topic_is_described_once(raw):
     assert len(answer.topics) == 1
 
 
+@pytest.mark.parametrize("version", [8, 10, 11, 13])
+def test_metadata_authorized_operations(raw, version):
+    """KIP-430: without an authorizer a client may do everything, even to a missing topic."""
+    create(raw, "t")
+    topics = [MetadataRequestTopic(name=name) for name in ("t", "missing")]
+    options = {"include_topic_authorized_operations": True, "allow_auto_topic_creation": False}
+    has_cluster = version <= 10
+    answer = ask(raw, topics, version, include_cluster_authorized_operations=has_cluster, **options)
+    assert [t.topic_authorized_operations for t in answer.topics] == [3576, 3576]
+    assert answer.cluster_authorized_operations == (8096 if has_cluster else -(2**31))
+    plain = ask(raw, topics[:1], version)
+    assert plain.topics[0].topic_authorized_operations == -(2**31)
+    assert plain.cluster_authorized_operations == -(2**31)
+
+
 @pytest.mark.partage_broker({"num.partitions": "3"})
 @pytest.mark.parametrize("version", [0, 3, 4, 9, 13])
 def test_metadata_creates_missing_topic(raw, version):

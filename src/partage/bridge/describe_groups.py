@@ -6,6 +6,7 @@ from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import DescribeGroup
 from partage.coordinator.replies import DescribeGroupReply
 from partage.model.errors import ErrorCode
+from partage.wire.apis.common import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from partage.wire.apis.describe_groups import (
     DESCRIBE_GROUPS,
     DescribedGroup,
@@ -36,10 +37,12 @@ def to_response(
     call: ApiCall[DescribeGroupsRequest], replies: list[DescribeGroupReply]
 ) -> DescribeGroupsResponse:
     """Return one entry for each distinct group, in the order of the request."""
-    return DescribeGroupsResponse(groups=[_group(reply) for reply in replies])
+    is_included = call.message.include_authorized_operations
+    operations = GROUP_OPERATIONS if is_included else OPERATIONS_OMITTED
+    return DescribeGroupsResponse(groups=[_group(reply, operations) for reply in replies])
 
 
-def _group(reply: DescribeGroupReply) -> DescribedGroup:
+def _group(reply: DescribeGroupReply, operations: int) -> DescribedGroup:
     is_missing = reply.error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
         error_code=reply.error,
@@ -59,6 +62,7 @@ def _group(reply: DescribeGroupReply) -> DescribedGroup:
             )
             for member in reply.members
         ],
+        authorized_operations=OPERATIONS_OMITTED if reply.error else operations,
     )
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.net.inbound_request import InboundRequest
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
-from partage.wire.apis.api_versions import ApiVersionRange, ApiVersionsResponse
-from partage.wire.apis.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from partage.wire.apis.api_versions import (
+    ApiVersionRange,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from partage.wire.apis.common import CLUSTER_OPERATIONS, OPERATIONS_OMITTED
+from partage.wire.apis.describe_cluster import (
+    BROKERS,
+    CONTROLLERS,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from partage.wire.apis.find_coordinator import (
     GROUP,
     TRANSACTION,
@@ -21,17 +34,27 @@ from partage.wire.apis.find_coordinator import (
 _NO_COORDINATOR = "no broker coordinates this group at the moment; another broker is taking it over"
 _GROUPS_ONLY = "this broker coordinates consumer groups only, neither transactions nor share groups"
 
+_NAMES_SOFTWARE: Final = 3  # the first version of ApiVersions with the name of the client software
+#: Names and versions of client software become metric names in Kafka (KIP-511).
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
 
 def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
     """Respond with the supported API versions.
 
     To a version that is not supported, respond with UNSUPPORTED_VERSION (35) in the format of
-    version 0 (KIP-511).
+    version 0 (KIP-511). An illegal name or version of the client software gets INVALID_REQUEST.
     """
-    is_unknown = inbound.message is None
+    request: ApiVersionsRequest | None = inbound.message
+    error = ErrorCode.NONE
+    if request is None:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif inbound.version >= _NAMES_SOFTWARE and not _has_legal_software(request):
+        inbound.respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[]))
+        return
     inbound.respond(
         ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION if is_unknown else ErrorCode.NONE,
+            error_code=error,
             api_keys=[
                 ApiVersionRange(
                     api_key=api.key, min_version=api.version_min, max_version=api.version_max
@@ -42,8 +65,31 @@ def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
     )
 
 
+def _has_legal_software(request: ApiVersionsRequest) -> bool:
+    texts = (request.client_software_name, request.client_software_version)
+    return all(_SOFTWARE_NAME.fullmatch(text) for text in texts)
+
+
 def describe_cluster(inbound: InboundRequest, cluster_view: ClusterView) -> None:
-    """Respond with the live brokers; the controller is one of them."""
+    """Respond with the live brokers; the controller is one of them.
+
+    Version 0 has no endpoint type. Later versions can ask for controllers, which do not exist here.
+    """
+    request: DescribeClusterRequest = inbound.message
+    if request.endpoint_type != BROKERS:
+        is_known = request.endpoint_type == CONTROLLERS
+        error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        inbound.respond(
+            DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else error,
+                error_message=f"this is a broker; endpoint type {request.endpoint_type} was "
+                "requested",
+                cluster_id="",
+                brokers=[],
+            )
+        )
+        return
+    is_included = request.include_cluster_authorized_operations
     inbound.respond(
         DescribeClusterResponse(
             error_code=ErrorCode.NONE,
@@ -55,6 +101,7 @@ def describe_cluster(inbound: InboundRequest, cluster_view: ClusterView) -> None
                 )
                 for node in cluster_view.brokers()
             ],
+            cluster_authorized_operations=CLUSTER_OPERATIONS if is_included else OPERATIONS_OMITTED,
         )
     )
 

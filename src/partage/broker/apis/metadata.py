@@ -11,6 +11,7 @@ from partage.broker.topics.topic_admin import TopicAdmin
 from partage.log.catalogue.topic_catalogue import TopicDefinition
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
+from partage.wire.apis.common import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS
 from partage.wire.apis.metadata import (
     MetadataBroker,
     MetadataPartition,
@@ -47,6 +48,10 @@ async def metadata(
                 topics.append(
                     await _describe_requested(requested, log_manager, cluster_view, may_create)
                 )
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    is_included = request.include_cluster_authorized_operations
     inbound.respond(
         MetadataResponse(
             brokers=[
@@ -56,6 +61,7 @@ async def metadata(
             cluster_id=cluster_view.node.cluster_id,
             controller_id=cluster_view.controller_id(),
             topics=topics,
+            cluster_authorized_operations=CLUSTER_OPERATIONS if is_included else OPERATIONS_OMITTED,
         )
     )
 

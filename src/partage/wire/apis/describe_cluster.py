@@ -5,7 +5,7 @@ v1 brokers or controllers (KIP-919); v2 fenced brokers (KIP-1073). Flexible in a
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from partage.wire.api import Api
 from partage.wire.apis.common import OPERATIONS_OMITTED
@@ -22,11 +22,16 @@ from partage.wire.types import (
 )
 
 
+#: Values of ``endpoint_type``.
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
 class DescribeClusterRequest(Message):
-    """The requested details. ``endpoint_type`` is 1 for brokers, 2 for controllers."""
+    """The requested details."""
 
     include_cluster_authorized_operations: Bool
-    endpoint_type: Annotated[Int8, Since(1)] = 1
+    endpoint_type: Annotated[Int8, Since(1)] = BROKERS
     include_fenced_brokers: Annotated[Bool, Since(2)] = False
 
 
@@ -46,7 +51,7 @@ class DescribeClusterResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16
     error_message: NullableString = None
-    endpoint_type: Annotated[Int8, Since(1)] = 1
+    endpoint_type: Annotated[Int8, Since(1)] = BROKERS
     cluster_id: String
     controller_id: Int32 = -1
     brokers: Array[DescribeClusterBroker]

@@ -67,8 +67,10 @@ def test_api_versions_unknown_version_gets_v0(raw, version):
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize(
     ("name", "software"),
-    [("", ""), ("", "1"), ("a", ""), ("a b", "1"), ("-a", "1"), ("a-", "1"), (".", "1")]
-    + [("a/b", "1"), ("a_b", "1"), ("ä", "1"), ("a", "1 0"), ("a", "1.0+g1"), ("a\n", "1")],
+    [
+        *(("", ""), ("", "1"), ("a", ""), ("a b", "1"), ("-a", "1"), ("a-", "1"), (".", "1")),
+        *(("a/b", "1"), ("a_b", "1"), ("ä", "1"), ("a", "1 0"), ("a", "1.0+g1"), ("a\n", "1")),
+    ],
 )
 def test_api_versions_invalid_software_is_refused(raw, version, name, software):
     """KIP-511: INVALID_REQUEST without APIs; the connection stays open."""

@@ -6,7 +6,9 @@ import struct
 import time
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
+from partage.log.validator import RECORD_ERRORS_MAX
 from partage.model.errors import ErrorCode
 from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
@@ -216,6 +218,56 @@ def test_produce_compacted_topic_requires_keys(raw):
     without = encode_batch([SimpleRecord(None, b"v", timestamp_ms=NOW_MS)])
     assert refused(raw, without, topic="table") is ErrorCode.INVALID_RECORD
     assert produce(raw, "table", batch(b"k")).error_code == 0
+
+
+def keyed(*keys: bytes | None, compression: int = Compression.NONE) -> bytes:
+    records = [SimpleRecord(key, b"v", timestamp_ms=NOW_MS) for key in keys]
+    return encode_batch(records, compression=compression)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_produce_keyless_records_are_listed(raw, version, codec):
+    """KIP-467: from version 8 on."""
+    create(raw, "compacted", cleanup_policy="compact")
+    refused = produce(
+        raw, "compacted", keyed(b"a", None, b"c", None, compression=codec), version=version
+    )
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    listed = [1, 3] if version >= 8 else []
+    assert [error.batch_index for error in refused.record_errors] == listed
+    assert all(error.batch_index_error_message for error in refused.record_errors)
+    assert bool(refused.error_message) == (version >= 8)
+
+
+def test_produce_many_invalid_records_are_listed_for_first_partitions(raw):
+    """A small compressed request must not cause a response of many megabytes."""
+    create(raw, "compacted", 2, cleanup_policy="compact")
+    content = keyed(*[None] * (RECORD_ERRORS_MAX // 2 + 1), compression=Compression.ZSTD)
+    parts = [ProducePartition(index=index, records=[content]) for index in (0, 1)]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=5000, topic_data=[ProduceTopic(name="compacted", partition_data=parts)]
+    )
+    ((first, second),) = [
+        topic.partition_responses for topic in raw.request(PRODUCE, request).responses
+    ]
+    assert len(first.record_errors) == RECORD_ERRORS_MAX // 2 + 1
+    assert (second.error_code, second.record_errors) == (ErrorCode.INVALID_RECORD, [])
+
+
+def test_confluent_producer_blames_keyless_records_only(broker, raw):
+    create(raw, "compacted", cleanup_policy="compact")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5_000})
+    outcomes: dict[bytes, int] = {}
+
+    def on_delivery(error, message):
+        outcomes[message.value()] = error.code() if error else 0
+
+    for key, value in ((b"k", b"0"), (None, b"1"), (b"l", b"2"), (None, b"3")):
+        producer.produce("compacted", value, key, on_delivery=on_delivery)
+    assert producer.flush(10) == 0
+    blamed, others = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD
+    assert outcomes == {b"0": others, b"1": blamed, b"2": others, b"3": blamed}
 
 
 def test_produce_timestamp_out_of_range_is_refused(raw):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from partage.log.validator import RECORD_ERRORS_MAX
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import Compression
 from partage.wire.records.encoder import SimpleRecord, encode_batch
@@ -92,6 +93,41 @@ def test_compacted_topic_requires_keys() -> None:
     assert host.refused(batch((b"k", b"v"), b"no key")).code is ErrorCode.INVALID_RECORD
     zipped = batch(b"no key", compression=Compression.LZ4)
     assert host.refused(zipped).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_keyless_records_are_listed_by_index(codec: Compression) -> None:
+    """KIP-467: a producer fails these records only, and can send the others again."""
+    host = Host(cleanup_policy="compact,delete")
+    refusal = host.refused(batch((b"k", b"v"), b"a", (b"l", b"w"), b"b", compression=codec))
+    assert refusal.code is ErrorCode.INVALID_RECORD
+    assert [error.index for error in refusal.record_errors] == [1, 3]
+    assert all("key" in error.message for error in refusal.record_errors)
+
+
+def test_record_errors_count_from_first_batch_of_request() -> None:
+    host = Host(cleanup_policy="compact")
+    refusal = host.refused(batch((b"k", b"v"), (b"l", b"w")) + batch((b"m", b"x"), b"a"))
+    assert [error.index for error in refusal.record_errors] == [3]
+
+
+def test_untimely_records_are_listed_by_index() -> None:
+    """One of them makes the error INVALID_TIMESTAMP, even if others have no key, as in Kafka."""
+    host = Host(cleanup_policy="compact", message_timestamp_before_max_ms=1000)
+    times = [NOW_MS, NOW_MS - 1001, -1, NOW_MS + HOUR_MS + 1]
+    records = [SimpleRecord(b"k", b"v", timestamp_ms=at_ms) for at_ms in times]
+    records.append(SimpleRecord(None, b"v", timestamp_ms=NOW_MS))
+    refusal = host.refused(encode_batch(records, compression=Compression.ZSTD))
+    assert refusal.code is ErrorCode.INVALID_TIMESTAMP
+    assert [error.index for error in refusal.record_errors] == [1, 3, 4]
+    assert str(NOW_MS - 1001) in refusal.record_errors[0].message
+
+
+def test_too_many_invalid_records_are_not_listed() -> None:
+    """A small compressed batch must not cause a response of megabytes."""
+    host = Host(cleanup_policy="compact")
+    refusal = host.refused(batch(*[b""] * (RECORD_ERRORS_MAX + 1), compression=Compression.ZSTD))
+    assert (refusal.code, refusal.record_errors) == (ErrorCode.INVALID_RECORD, ())
 
 
 @pytest.mark.parametrize("codec", list(Compression))

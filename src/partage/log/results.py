@@ -30,11 +30,25 @@ class Write(msgspec.Struct, frozen=True):
         return sum(map(len, self.chunks))
 
 
+class RecordError(msgspec.Struct, frozen=True):
+    """A record that caused the refusal of its batch (KIP-467).
+
+    ``index`` counts the records of the partition in the request, from 0.
+    """
+
+    index: int
+    message: str
+
+
 class Refusal(msgspec.Struct, frozen=True):
-    """The reason why a request was refused. Nothing has changed."""
+    """The reason why a request was refused. Nothing has changed.
+
+    ``record_errors`` lists the invalid records. It is empty if the batches are invalid as a whole.
+    """
 
     code: ErrorCode
     message: str
+    record_errors: tuple[RecordError, ...] = ()
 
 
 class AppendResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.disk import Buffer
-from partage.log.results import Refusal
+from partage.log.results import RecordError, Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import (
@@ -21,9 +21,14 @@ from partage.wire.records.batch import (
     checksum,
     parse_header,
 )
-from partage.wire.records.decoder import decode_pairs
+from partage.wire.records.decoder import decode_pairs, decode_records
 from partage.wire.records.validation import CorruptBatchError, validate_batch
 
+#: The most invalid records that a refusal lists. With more of them it lists none, and the producer
+#: fails all records of the batch.
+RECORD_ERRORS_MAX: Final = 10_000
+_SHOWN_MAX: Final = 3  # invalid records that the message of a refusal names
+_NO_KEY: Final = "a compacted topic does not accept a record without a key"
 _CRC: Final = struct.Struct(">I")
 _AFTER_PREFIX: Final = struct.Struct(">bI")  # magic, CRC
 _FROM_CRC: Final = struct.Struct(">hiqqqhii")
@@ -41,7 +46,7 @@ def validate_batches(
     payload: Buffer, config: LogConfig, now_ms: int, *, from_client: bool
 ) -> list[ValidatedBatch] | Refusal:
     """Validate a partition's batches in a Produce request; return them or the first fault."""
-    view, batches, at = memoryview(payload), list[ValidatedBatch](), 0
+    view, batches, at, record_count = memoryview(payload), list[ValidatedBatch](), 0, 0
     while at < len(view):
         try:
             header = parse_header(view, at)
@@ -51,9 +56,10 @@ def validate_batches(
             return Refusal(ErrorCode.CORRUPT_MESSAGE, f"the record batch at byte {at} is cut off")
         content = view[at : at + header.size]
         if refusal := _check(header, content, config, now_ms, from_client):
-            return refusal
+            return _shifted(refusal, record_count)
         batches.append(ValidatedBatch(header, content))
         at += header.size
+        record_count += header.record_count
     if not batches:
         return Refusal(ErrorCode.INVALID_RECORD, "the request has no record batch")
     if at > config.segment_bytes:
@@ -98,37 +104,79 @@ def _check(
         )
     try:
         if from_client:
-            _check_client(header, content, needs_keys=config.compacts)
-        elif header.crc != checksum(content, 0, header.size):
+            return _check_client(header, content, config, now_ms)
+        if header.crc != checksum(content, 0, header.size):
             raise CorruptBatchError("the record batch does not match its checksum")
     except CorruptBatchError as error:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
     except MalformedError as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
-    if from_client and header.is_transactional:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, "no transaction is open on this partition")
     return None if config.uses_log_append_time else _check_times(header, config, now_ms)
 
 
-def _check_client(header: BatchHeader, content: memoryview, *, needs_keys: bool) -> None:
+def _check_client(
+    header: BatchHeader, content: memoryview, config: LogConfig, now_ms: int
+) -> Refusal | None:
     validate_batch(content, 0, header)
-    if needs_keys and any(key is None for key, _ in decode_pairs(content, verify_crc=False)):
-        raise MalformedError("a compacted topic does not accept a record without a key")
+    if header.is_transactional:
+        return Refusal(ErrorCode.INVALID_TXN_STATE, "no transaction is open on this partition")
+    refusal = None
+    if not config.uses_log_append_time:
+        if header.is_log_append_time:
+            return Refusal(
+                ErrorCode.INVALID_TIMESTAMP,
+                "a producer must not send a batch with timestamp type LogAppendTime",
+            )
+        refusal = _check_times(header, config, now_ms)
+    if refusal is None and config.compacts and not _has_keys(content):
+        refusal = Refusal(ErrorCode.INVALID_RECORD, _NO_KEY)
+    if refusal is None or header.record_count > RECORD_ERRORS_MAX:
+        return refusal
+    return _with_record_errors(refusal, content, config, now_ms)
+
+
+def _has_keys(content: memoryview) -> bool:
+    return all(key is not None for key, _ in decode_pairs(content, verify_crc=False))
 
 
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:
-    if header.is_log_append_time:
-        return Refusal(
-            ErrorCode.INVALID_TIMESTAMP,
-            "a producer must not send a batch with timestamp type LogAppendTime",
-        )
-    first, last = header.base_timestamp_ms, header.max_timestamp_ms
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    too_early = first != NO_TIMESTAMP and first < earliest
-    if too_early or last > latest:
-        return Refusal(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {first if too_early else last} is not between {earliest} and {latest}",
-        )
+    for time_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
+        if fault := _time_fault(time_ms, config, now_ms):
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, fault)
     return None
+
+
+def _time_fault(time_ms: int, config: LogConfig, now_ms: int) -> str | None:
+    earliest_ms = now_ms - config.message_timestamp_before_max_ms
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    if time_ms == NO_TIMESTAMP or earliest_ms <= time_ms <= latest_ms:
+        return None
+    return f"timestamp {time_ms} is not between {earliest_ms} and {latest_ms}"
+
+
+def _with_record_errors(
+    refusal: Refusal, content: memoryview, config: LogConfig, now_ms: int
+) -> Refusal:
+    """Return the refusal with all invalid records of the batch.
+
+    A time beyond the limits makes the error INVALID_TIMESTAMP, even if other records have no key.
+    """
+    errors = list[RecordError]()
+    for index, (_, time_ms, key, _, _) in enumerate(decode_records(content, verify_crc=False)):
+        fault = _NO_KEY if config.compacts and key is None else None
+        if fault is None and not config.uses_log_append_time:
+            fault = _time_fault(time_ms, config, now_ms)
+        if fault is not None:
+            errors.append(RecordError(index, fault))
+    if not errors:  # the header contradicts the records
+        return refusal
+    shown = "; ".join(f"record {one.index}: {one.message}" for one in errors[:_SHOWN_MAX])
+    return Refusal(refusal.code, f"{len(errors)} invalid records: {shown}", tuple(errors))
+
+
+def _shifted(refusal: Refusal, record_count: int) -> Refusal:
+    """Return the refusal with indexes after ``record_count`` records of earlier batches."""
+    if not record_count or not refusal.record_errors:
+        return refusal
+    errors = [RecordError(one.index + record_count, one.message) for one in refusal.record_errors]
+    return Refusal(refusal.code, refusal.message, tuple(errors))

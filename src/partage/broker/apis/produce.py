@@ -6,11 +6,13 @@ from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.partition import Partition
 from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
-from partage.log.results import AppendResult, Refusal
+from partage.log.results import AppendResult, RecordError, Refusal
+from partage.log.validator import RECORD_ERRORS_MAX
 from partage.model.errors import ErrorCode
 from partage.wire.apis.produce import (
     ProducePartition,
     ProducePartitionResult,
+    ProduceRecordError,
     ProduceRequest,
     ProduceResponse,
     ProduceTopicResult,
@@ -33,6 +35,7 @@ class ProduceHandler:
         self._request: ProduceRequest = inbound.message
         self._pending_count = 1
         self._has_error = False
+        self._record_error_count = 0
 
     def run(self) -> None:
         """Append all batches; respond when they are durable."""
@@ -106,6 +109,20 @@ class ProduceHandler:
         result.error_code = refusal.code
         result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
         result.error_message = refusal.message
+        result.record_errors = self._record_errors(refusal.record_errors)
+
+    def _record_errors(self, errors: tuple[RecordError, ...]) -> list[ProduceRecordError]:
+        """Return the invalid records of a partition, or none if the response would grow too large.
+
+        A client then fails all records of the partition.
+        """
+        self._record_error_count += len(errors)
+        if self._record_error_count > RECORD_ERRORS_MAX:
+            return []
+        return [
+            ProduceRecordError(batch_index=one.index, batch_index_error_message=one.message)
+            for one in errors
+        ]
 
     def _complete_one(self) -> None:
         self._pending_count -= 1

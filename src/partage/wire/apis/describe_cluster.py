@@ -21,7 +21,6 @@ from partage.wire.types import (
     String,
 )
 
-
 #: Values of ``endpoint_type``.
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

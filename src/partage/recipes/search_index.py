@@ -7,16 +7,25 @@ implements both.
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from partage.client.consumer import Record
 from partage.model.topic_partition import TopicPartition
 
 
 class Document(NamedTuple):
+#: An escape in a JSON string: a surrogate pair, another code unit, or a single character.
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)"
+)
+#: Escapes of these characters are kept: they would end the string, or the text in SQLite.
+_KEPT_ESCAPED: Final = frozenset({'"', "\\", *map(chr, range(32))} - set("\t\n\f\r"))
+
     """A record as it is indexed; ``timestamp`` is ms since the epoch, -1 if there is none."""
 
     offset: int
@@ -26,8 +35,29 @@ class Document(NamedTuple):
 
 
 def record_text(record: Record) -> str | None:
-    """Return a record's value as text, the default text to index; None without a value."""
-    return None if record.value is None else record.value.decode(errors="replace")
+    r"""Return a record's value as text, the default text to index; None without a value.
+
+    In a JSON document, escapes such as ``\u00fc`` and ``\n`` are decoded, so that their words are
+    found. The result is still a JSON document, except that its strings may contain line breaks.
+    """
+    if record.value is None:
+        return None
+    text = record.value.decode(errors="replace")
+    return _ESCAPE.sub(_decode_escape, text) if "\\" in text and _is_json(text) else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _decode_escape(escape: re.Match[str]) -> str:
+    decoded: str = json.loads(f'"{escape[0]}"')
+    is_kept = decoded in _KEPT_ESCAPED or "\ud800" <= decoded[0] <= "\udfff"
+    return escape[0] if is_kept else decoded
 
 
 def replace_surrogates(text: str) -> str:

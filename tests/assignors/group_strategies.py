@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from partage.assignors import Assignment, Member, Topic
+from partage.assignors.claims import OwnershipClaim, resolve_ownership
 
 Group: TypeAlias = tuple[list[Member], dict[str, Topic]]
 TOPICS = ("a", "b", "c", "d", "e")
@@ -157,6 +158,50 @@ def history(
     return [*left, *joined], grown
 
 
+def uneven_history(
+    chance: random.Random, *, partitions_max: int = 60, members_max: int = 40
+) -> Group:
+    """Return a group whose partitions are owned unevenly, in classes of equal subscriptions.
+
+    Some partitions have no owner. A few members state an earlier generation, and also claim
+    partitions that other members own since.
+    """
+    its_topics = {
+        name: topic(name, chance.randint(1, partitions_max))
+        for name in TOPICS[: chance.randint(1, len(TOPICS))]
+    }
+    names = sorted(its_topics)
+    kinds = [
+        tuple(chance.sample(names, chance.randint(1, len(names))))
+        for _ in range(chance.randint(1, 6))
+    ]
+    members = [
+        Member(member_id=f"m{number:02}", topics=chance.choice(kinds), generation=7)
+        for number in range(chance.randint(1, members_max))
+    ]
+    weights = {member.member_id: chance.random() ** 2 + 0.01 for member in members}
+    free_share = chance.choice([0, 0.1, 0.5])
+    owned: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in members}
+    for name, its in its_topics.items():
+        takers = [member.member_id for member in members if name in member.topics]
+        for partition in range(its.partition_count if takers else 0):
+            if chance.random() >= free_share:
+                (owner,) = chance.choices(takers, [weights[taker] for taker in takers])
+                owned[owner].setdefault(name, []).append(partition)
+    for position in range(len(members) // 8 if chance.random() < 0.5 else 0):
+        member = members[position] = msgspec.structs.replace(members[position], generation=6)
+        for name in member.topics:
+            claimed = owned[member.member_id].setdefault(name, [])
+            count = its_topics[name].partition_count
+            claimed += set(chance.sample(range(count), count // 4)).difference(claimed)
+    return [
+        msgspec.structs.replace(
+            member, owned={name: tuple(ps) for name, ps in owned[member.member_id].items()}
+        )
+        for member in members
+    ], its_topics
+
+
 # Measures
 
 
@@ -175,6 +220,19 @@ def kept(members: Sequence[Member], assignment: Assignment) -> int:
         len(set(partitions) & set(assignment.get(member.member_id, {}).get(name, ())))
         for member in members
         for name, partitions in member.owned.items()
+    )
+
+
+def kept_by_owners(members: Sequence[Member], assignment: Assignment) -> int:
+    """Return the number of partitions that stay with their owner: the claim of the highest
+    generation.
+    """
+    owners = resolve_ownership([OwnershipClaim(m.generation, m.owned) for m in members])
+    return sum(
+        owners.get(name, {}).get(partition) == position
+        for position, member in enumerate(members)
+        for name, partitions in assignment.get(member.member_id, {}).items()
+        for partition in partitions
     )
 
 

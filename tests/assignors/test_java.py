@@ -27,6 +27,8 @@ from partage.assignors.user_data import decode_generation, decode_sticky, encode
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("java-assignors")]
 
 SOURCE = Path(__file__).parent / "java" / "Assign.java"
+#: The last table of "Assignors" in docs/benchmarks.md has the results for 4,000 groups.
+UNEVEN_GROUPS = 250
 
 
 class Java:
@@ -172,6 +174,42 @@ def test_sticky_is_as_balanced_and_sticky_as_java(java):
             theirs_in_all += their_kept
     assert ours_in_all >= theirs_in_all
     assert less <= 2
+
+
+def final_assignment(assign, members, topics, *, is_cooperative):
+    """Return the assignment that no more generation changes."""
+    if not is_cooperative:
+        return assign(as_sticky(members), topics)
+    last = assign(members, topics)
+    for generation in range(8, 16):
+        members = group_strategies.owning(members, last, generation)
+        following = assign(members, topics)
+        if group_strategies.flat(following) == group_strategies.flat(last):
+            return following
+        last = following
+    raise AssertionError("the group does not become stable")
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+def test_uneven_group_is_as_even_as_java_with_fewer_moves(java, name):
+    """The members own large topics unevenly, some with the claims of an earlier generation."""
+    assignor = {"sticky": Sticky, "cooperative-sticky": CooperativeSticky}[name]()
+    our_moves, java_moves = 0, 0
+    for seed in range(UNEVEN_GROUPS):
+        members, topics = group_strategies.uneven_history(random.Random(seed))
+        ours, theirs = (
+            final_assignment(assign, members, topics, is_cooperative=name != "sticky")
+            for assign in (assignor.assign, lambda *group: java.assign(name, *group))
+        )
+        our_score, java_score = (
+            group_strategies.unevenness(members, its) for its in (ours, theirs)
+        )
+        assert our_score <= java_score, seed
+        if our_score == java_score:
+            placed = sum(group_strategies.loads(members, ours))
+            our_moves += placed - group_strategies.kept_by_owners(members, ours)
+            java_moves += placed - group_strategies.kept_by_owners(members, theirs)
+    assert our_moves <= java_moves
 
 
 def in_rack(members, topics, assignment):

@@ -71,21 +71,46 @@ def test_balanced_assignment_does_not_change(group):
 @given(group_strategies.claiming_groups())
 def test_no_chain_of_moves_improves_balance(group):
     members, topics = group
+    assert_loads_are_optimal(members, topics)
+
+
+def test_no_chain_of_moves_improves_balance_of_large_topics():
+    for seed in range(400):
+        members, topics = group_strategies.uneven_history(random.Random(seed))
+        assert_loads_are_optimal(members, topics)
+
+
+def assert_loads_are_optimal(members, topics):
+    """Fail if a chain of moves leads from a member to one with at least two partitions less."""
     assignment = sticky(members, topics)
     loads = dict(
         zip(
             (m.member_id for m in members), group_strategies.loads(members, assignment), strict=True
         )
     )
+    takers = {name: {m.member_id for m in members if name in m.topics} for name in topics}
     for member in members:
         reached, waiting = {member.member_id}, [member.member_id]
         while waiting:
             for name in assignment[waiting.pop()]:
-                for other in members:
-                    if name in other.topics and other.member_id not in reached:
-                        reached.add(other.member_id)
-                        waiting.append(other.member_id)
+                new = takers[name] - reached
+                reached |= new
+                waiting += new
         assert all(loads[member.member_id] <= loads[other] + 1 for other in reached)
+
+
+def test_class_raised_repeatedly_is_levelled_completely():
+    """The balancer pushes m1 on its heap once for each move to it, with equal costs."""
+    topics = group_strategies.named(group_strategies.topic("a", 24), group_strategies.topic("b", 8))
+    members = group_strategies.members_of({"m0": "a", "m1": "a b", "m2": "b"}, generation=1)
+    owned = [{"a": range(17)}, {"a": range(17, 24), "b": range(8)}, {}]
+    members = [
+        msgspec.structs.replace(
+            member, owned={name: tuple(partitions) for name, partitions in its.items()}
+        )
+        for member, its in zip(members, owned, strict=True)
+    ]
+    assert group_strategies.loads(members, sticky(members, topics)) == [12, 12, 8]
 
 
 @pytest.mark.parametrize("peer", sorted(reference_assignors.STICKY))
@@ -154,6 +179,17 @@ def test_cooperative_group_is_stable_after_two_generations():
             CooperativeSticky().assign(group_strategies.owning(members, second, 3), topics)
             == second
         )
+
+
+@pytest.mark.parametrize("seed", [3, 9, 391, 1118, 1558, 1764, 1855])
+def test_uneven_group_is_stable_after_two_generations(seed):
+    """With the seeds above 100, a chain of returns passes on a partition that is to be returned."""
+    members, topics = group_strategies.uneven_history(random.Random(seed))
+    for generation in 8, 9:
+        assignment = CooperativeSticky().assign(members, topics)
+        members = group_strategies.owning(members, assignment, generation)
+    check_assignment(members, topics, assignment)
+    assert CooperativeSticky().assign(members, topics) == assignment
 
 
 @settings(max_examples=50)

@@ -18,7 +18,7 @@ more even (Harvey, Ladner, Lovász, Tamir: Semi-matchings for bipartite graphs a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -99,7 +99,9 @@ class CountBalancer:
         waiting = [(-self.last_cost(c), c) for c in range(len(self.classes)) if self.loads[c]]
         heapify(waiting)
         done: set[int] = set()
-        dearest: list[int] = []
+        # A dictionary as an ordered set. A class that several moves raised to the same load has
+        # several equal entries in ``waiting``, and must be a source once only.
+        dearest: dict[int, None] = {}
         while waiting or dearest:
             if not dearest:
                 highest = -waiting[0][0]
@@ -107,20 +109,20 @@ class CountBalancer:
                     position = heappop(waiting)[1]
                     if position not in done and self.loads[position]:
                         if self.last_cost(position) == highest:
-                            dearest.append(position)
+                            dearest[position] = None
                         else:  # The cost has changed since this entry was pushed
                             heappush(waiting, (-self.last_cost(position), position))
                 continue
             chain, reached = self._cheapest_chain(dearest, highest, done)
             if not chain:
                 done |= reached
-                dearest = []
+                dearest.clear()
                 continue
             self._move(chain)
             source, target = chain[0][0], chain[-1][2]
             heappush(waiting, (-self.last_cost(target), target))
             if not self.loads[source] or self.last_cost(source) != highest:
-                dearest.remove(source)
+                del dearest[source]
                 if self.loads[source]:
                     heappush(waiting, (-self.last_cost(source), source))
 
@@ -131,7 +133,7 @@ class CountBalancer:
         return self.counts[topic].get(position, 0) - self.kept[topic].get(position, 0)
 
     def _cheapest_chain(
-        self, sources: Sequence[int], saving: float, done: set[int]
+        self, sources: Iterable[int], saving: float, done: set[int]
     ) -> tuple[list[tuple[int, str, int]], set[int]]:
         """Return the chain that moves fewest owned partitions, as (from, topic, to), and the
         reached classes.
@@ -141,7 +143,7 @@ class CountBalancer:
         cost = dict.fromkeys(sources, 0)
         came: dict[int, tuple[int, str]] = {}
         seen: dict[str, int] = {}
-        queue = deque((0, source) for source in sources)
+        queue = deque((0, source) for source in cost)
         best, best_price = -1, saving
         while queue:
             so_far, position = queue.popleft()

@@ -77,9 +77,9 @@ The bytes are those of the Java client.""",
 `CooperativeSticky()`: like `Sticky`, but members give up only partitions that move (KIP-429). Such
 a partition is held back for a generation, until its owner has revoked it. Racks are matched as far
 as even loads allow, before stickiness. If subscriptions differ, loads are balanced along every
-chain of moves, so they are at least as even as those of the Java client. Names and user data are
-those of the
-Java client. A group may mix members with librdkafka and Java, whichever member leads.""",
+chain of moves, so they are at least as even as those of the Java client, with fewer moves
+([measured](benchmarks.md#assignors)). Names and user data are those of the Java client. A group may
+mix members with librdkafka and Java, whichever member leads.""",
         topics=_SEVEN,
         make_assignor=lambda _: CooperativeSticky(),
     ),

@@ -32,11 +32,8 @@ def return_to_owners(
     """Change the shares in place, as long as it helps."""
     exchange = _Exchange(shares, holders, subscriptions, weights)
     for may_swap_loads in False, True:
-        for holder, topic, partition, owner in exchange.displaced():
-            if partition in exchange.borrowed[holder].get(topic, ()):
-                exchange.return_partition(
-                    holder, topic, partition, owner, may_swap_loads=may_swap_loads
-                )
+        for topic, partition in list(exchange.displaced):
+            exchange.return_partition(topic, partition, may_swap_loads=may_swap_loads)
 
 
 class _Exchange:
@@ -55,6 +52,7 @@ class _Exchange:
         self.wants = [frozenset(topics) for topics in subscriptions]
         self.loads = [sum(map(len, share.values())) for share in shares]
         self.borrowed = [self._borrowed(member, share) for member, share in enumerate(shares)]
+        self.displaced = self._displaced()
         self.takers: dict[str, list[int]] = {}
         for member, wanted in enumerate(self.wants):
             for topic in sorted(wanted):
@@ -70,28 +68,28 @@ class _Exchange:
                 borrowed[topic] = others
         return borrowed
 
-    def displaced(self) -> list[tuple[int, str, int, int]]:
-        """Return the partitions whose previous owner could have them, as (holder, topic, partition,
-        owner).
-        """
-        return [
-            (holder, topic, partition, owner)
+    def _displaced(self) -> dict[tuple[str, int], int]:
+        """Return the holder of each partition whose previous owner could have it."""
+        return {
+            (topic, partition): holder
             for holder, borrowed in enumerate(self.borrowed)
             for topic, partitions in borrowed.items()
             if topic in self.holders
             for partition in partitions
             if (owner := self.holders[topic].get(partition, -1)) >= 0 and topic in self.wants[owner]
-        ]
+        }
 
-    def return_partition(
-        self, holder: int, topic: str, partition: int, owner: int, *, may_swap_loads: bool
-    ) -> None:
-        """Return one partition to its owner, if a chain makes up for it.
+    def return_partition(self, topic: str, partition: int, *, may_swap_loads: bool) -> None:
+        """Return a displaced partition to its owner, if a chain makes up for it.
 
         The chain leads from the owner to the holder. If loads may be swapped, it may also begin at
         a member with one partition more than the owner, or end at one with one partition less than
         the holder.
         """
+        holder = self.displaced.get((topic, partition))
+        if holder is None:
+            return  # An earlier chain returned it
+        owner = self.holders[topic][partition]
         sources, targets = [owner], {holder}
         if may_swap_loads and self.effort > 0:
             self.effort -= len(self.shares)
@@ -159,7 +157,11 @@ class _Exchange:
             if not share[topic]:
                 del share[topic]
         self.shares[taker].setdefault(topic, []).append(partition)
-        if self.holders.get(topic, _NOBODY).get(partition) != taker:
+        if self.holders.get(topic, _NOBODY).get(partition) == taker:
+            self.displaced.pop((topic, partition), None)
+        else:
             self.borrowed[taker].setdefault(topic, []).append(partition)
+            if (topic, partition) in self.displaced:
+                self.displaced[topic, partition] = taker
         self.loads[giver] -= 1
         self.loads[taker] += 1

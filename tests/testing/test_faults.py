@@ -147,12 +147,13 @@ class TestHolding:
         committed.result(10)
 
     def test_hold_without_request_times_out(self, faults):
-        held = faults.hold("JoinGroup")
+        held = faults.hold("JoinGroup", required=False)
         with pytest.raises(TimeoutError, match="no matching request"):
             held.wait(timeout_s=0.01)
 
     def test_hold_released_early_holds_nothing(self, faults, servers):
-        faults.hold("ListOffsets").release()
+        faults.hold("ListOffsets", required=False).release()
+        assert faults.pending == 0
         with Consumer(servers) as consumer:
             assert list(consumer.end_offsets([("t", 0)]).values()) == [10]
 
@@ -201,8 +202,29 @@ class TestFailing:
             ValueError, match="'JoinGrup' is not an API name; did you mean 'JoinGroup'"
         ):
             faults.fail("JoinGrup", "REBALANCE_IN_PROGRESS")
-        with pytest.raises(KeyError, match="BAD_LUCK"):
-            faults.fail("JoinGroup", "BAD_LUCK")
+
+    @pytest.mark.parametrize(
+        ("error", "message"),
+        [
+            (
+                "ILEGAL_GENERATION",
+                "'ILEGAL_GENERATION' is not an error code; did you mean 'ILLEGAL_GENERATION'",
+            ),
+            (
+                "illegal_generation",
+                "'illegal_generation' is not an error code; did you mean 'ILLEGAL_GENERATION'",
+            ),
+            (31_000, "31000 is not a valid ErrorCode"),
+            ("NONE", "NONE is not an error"),
+        ],
+    )
+    def test_fail_with_unknown_error_raises(self, faults, error, message):
+        with pytest.raises(ValueError, match=message):
+            faults.fail("OffsetCommit", error)
+
+    def test_fail_without_requests_raises(self, faults):
+        with pytest.raises(ValueError, match="times=0: at least one request must fail"):
+            faults.fail("OffsetCommit", "ILLEGAL_GENERATION", times=0)
 
 
 def test_connections_that_are_cut(faults, consumer, servers, told):

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from partage.broker.broker import Broker
 from partage.broker.overrides import apply_overrides
+from partage.client.consumer.records import Record
 from partage.log.memory_disk import MemoryDisk
 from partage.log.results import Refusal
 from partage.model.settings import BrokerSettings
+from partage.model.topic_partition import TopicPartition
+from partage.testing.broker_loop import BrokerLoop
+from partage.testing.broker_state import (
+    read_committed,
+    read_records,
+    remove_topics_and_groups,
+)
 from partage.testing.faults import Faults
+from partage.testing.request_interceptor import UnusedFaultError
+from partage.testing.settings import Settings, to_texts
 
 T = TypeVar("T")
 
@@ -36,13 +46,24 @@ class ThreadedBroker:
         with ThreadedBroker() as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
 
+    It raises `UnusedFaultError` at its end if a required fault has not happened.
+
+    All methods block for milliseconds at most, so coroutines may call them.
+
     Args:
-        overrides: broker settings by Kafka's names, in addition to `TEST_OVERRIDES`.
+        overrides: broker settings by Kafka's names, in addition to `TEST_OVERRIDES`. Values are
+            strings, booleans or numbers.
+
+    Raises:
+        ValueError: a setting is unknown, or its value is invalid.
     """
 
-    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        self._settings = apply_overrides(BrokerSettings(), {**TEST_OVERRIDES, **(overrides or {})})
+    def __init__(self, overrides: Settings | None = None) -> None:
+        texts = {**TEST_OVERRIDES, **to_texts(overrides or {})}
+        self._settings = apply_overrides(BrokerSettings(), texts)
+        self._disk = MemoryDisk()
         self._loop = asyncio.new_event_loop()
+        self._broker_loop = BrokerLoop(self._loop)
         self._thread = threading.Thread(target=self._run, name="partage-broker", daemon=True)
         self._broker: Broker | None = None
         self._faults: Faults | None = None
@@ -64,19 +85,66 @@ class ThreadedBroker:
 
     @property
     def faults(self) -> Faults:
-        """The faults that can be injected."""
+        """The faults that can be injected; see `partage.testing.Faults`."""
         assert self._faults is not None, "the broker is not started"
         return self._faults
 
-    def create_topic(self, name: str, partitions: int = 1) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, *, configs: Settings | None = None
+    ) -> None:
         """Create a topic.
+
+        Args:
+            name: the topic.
+            partitions: the number of partitions.
+            configs: topic configs by Kafka's names, such as ``{"cleanup.policy": "compact"}``.
 
         Raises:
             ValueError: the broker refused it; the message says why.
         """
-        created = self.run(self.broker.log_manager.create(name, partitions, {}))
+        texts = to_texts(configs or {})
+        created = self.run(self.broker.log_manager.create(name, partitions, texts))
         if isinstance(created, Refusal):
             raise ValueError(f"topic {name!r} was not created: {created.message}")
+
+    def records(self, topic: str) -> list[Record]:
+        """Return all records of a topic, by partition and offset.
+
+        No client is involved, so faults and groups are not affected.
+
+        Raises:
+            LookupError: the topic does not exist; the message has the most similar name.
+        """
+        return self._broker_loop.call(lambda: read_records(self.broker, self._disk, topic))
+
+    def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group; empty if the group has none or does not exist.
+
+        A `partage.TopicPartition` equals a pair of topic and number.
+
+        Raises:
+            RuntimeError: the coordinator was killed.
+        """
+        return self._broker_loop.call(lambda: read_committed(self.broker, group_id))
+
+    def reset(self) -> None:
+        """Make the broker empty again: remove all topics, groups, offsets and faults.
+
+        The address stays, and clients stay connected. A member that is still open joins its group
+        again, so close the clients of a test first. Use this between the tests that share a broker.
+
+        Raises:
+            UnusedFaultError: a required fault has not happened; the broker is empty nevertheless.
+        """
+        unused: UnusedFaultError | None = None
+        try:
+            self.faults.check_used()
+        except UnusedFaultError as error:
+            unused = error
+        self.faults.reset()
+        self.run(remove_topics_and_groups(self.broker))
+        if unused is not None:
+            raise unused
 
     def start(self) -> Self:
         """Start, and return once clients can connect.
@@ -106,7 +174,11 @@ class ThreadedBroker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        try:
+            if error is None:
+                self.faults.check_used()
+        finally:
+            self.stop()
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -118,18 +190,12 @@ class ThreadedBroker:
                 self._is_up.set()
 
     async def _serve(self) -> None:
-        self._broker = await Broker.start(MemoryDisk(), self._settings, host="127.0.0.1", port=0)
-        self._faults = Faults(self._broker, self._call)
+        self._broker = await Broker.start(self._disk, self._settings, host="127.0.0.1", port=0)
+        self._faults = Faults(self._broker, self._broker_loop)
         self._is_up.set()
         await self._stopping.wait()
         await self._broker.stop()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the broker's loop and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _call(self, work: Callable[[], T]) -> T:
-        async def working() -> T:
-            return work()
-
-        return self.run(working())
+        return self._broker_loop.run(work)

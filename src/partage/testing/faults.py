@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
 
 from partage.bridge import API_ADAPTERS
 from partage.broker.broker import Broker
 from partage.broker.net.inbound_request import InboundRequest
 from partage.model.errors import ErrorCode
+from partage.testing.broker_loop import BrokerLoop
 from partage.testing.request_interceptor import (
     FaultRule,
     HeldResponse,
     RequestInterceptor,
+    UnusedFaultError,
     api_key,
+    error_code,
     respond_with_error,
     rewrite_response,
 )
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
 from partage.wire.apis.metadata import METADATA, MetadataResponse
 
-T = TypeVar("T")
-
-
-class LoopRunner(Protocol):
-    """Runs a function on the broker's loop and returns its result."""
-
-    def __call__(self, work: Callable[[], T], /) -> T: ...
+#: Interval at which `Faults.expire` checks whether the member has joined.
+_POLL_S = 0.002
 
 
 class Faults:
@@ -36,18 +33,21 @@ class Faults:
 
     APIs and error codes have Kafka's names (``"JoinGroup"``, ``"REBALANCE_IN_PROGRESS"``).
     ``client_id`` restricts a fault to clients with this ``client.id``.
+
+    A test fails if a fault of `fail` or `hold` is required and did not happen.
     """
 
-    def __init__(self, broker: Broker, run: LoopRunner) -> None:
+    def __init__(self, broker: Broker, loop: BrokerLoop) -> None:
         self._broker = broker
-        self._run = run
+        self._loop = loop
         self._interceptor = RequestInterceptor()
+        self._held: list[HeldResponse] = []
         self._coordinator_rules: list[FaultRule] = []
         broker.server.intercept(self._interceptor.wrap)
 
     def members(self, group_id: str) -> dict[str, str]:
         """Return the current members of a group: client ids by member id."""
-        return self._run(lambda: self._members(group_id))
+        return self._loop.call(lambda: self._members(group_id))
 
     def expire(
         self,
@@ -67,18 +67,43 @@ class Faults:
 
         Raises:
             LookupError: no member or several members match.
+            RuntimeError: called in a coroutine; `expire_async` is for these.
         """
-        give_up = time.monotonic() + within_s
-        while True:
-            found = self._run(lambda: self._expire_one(group_id, member_id, client_id))
-            if len(found) == 1:
-                return found[0]
-            wanted = f"member_id={member_id!r}, client_id={client_id!r}"
-            if found:
-                raise LookupError(f"group {group_id!r} has several members with {wanted}: {found}")
-            if time.monotonic() > give_up:
+        return self._loop.wait(
+            lambda: self._expire(group_id, member_id, client_id, within_s),
+            blocking="expire()",
+            awaitable="faults.expire_async(...)",
+        )
+
+    async def expire_async(
+        self,
+        group_id: str,
+        *,
+        member_id: str | None = None,
+        client_id: str | None = None,
+        within_s: float = 10.0,
+    ) -> str:
+        """Do the same as `expire`, without blocking the event loop.
+
+        Raises:
+            LookupError: no member or several members match.
+        """
+        work = self._expire(group_id, member_id, client_id, within_s)
+        return await self._loop.wait_async(work)
+
+    async def _expire(
+        self, group_id: str, member_id: str | None, client_id: str | None, within_s: float
+    ) -> str:
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + within_s
+        wanted = f"member_id={member_id!r}, client_id={client_id!r}"
+        while not (found := self._expire_one(group_id, member_id, client_id)):
+            if clock() > give_up:
                 raise LookupError(f"group {group_id!r} has no member with {wanted}")
-            time.sleep(0.002)
+            await asyncio.sleep(_POLL_S)
+        if len(found) > 1:
+            raise LookupError(f"group {group_id!r} has several members with {wanted}: {found}")
+        return found[0]
 
     def _members(self, group_id: str) -> dict[str, str]:
         shard = self._broker.coordinator.host_of(group_id).shard
@@ -95,45 +120,104 @@ class Faults:
             self._broker.coordinator.host_of(group_id).expire_session(group_id, found[0])
         return found
 
-    def hold(self, api: str, *, client_id: str | None = None) -> HeldResponse:
+    def hold(
+        self, api: str, *, client_id: str | None = None, required: bool = True
+    ) -> HeldResponse:
         """Hold the response to the next request of an API until it is released.
 
         The request is served. As always, later requests of the same connection wait behind it.
+
+        Args:
+            api: the API, such as ``"JoinGroup"``.
+            client_id: the client; by default the first that sends such a request.
+            required: True if the test must fail when no request arrives before the release.
         """
-        held = HeldResponse(self._run)
-        self._add(FaultRule(api_key(api), client_id, held.intercept))
+        held = HeldResponse(self._loop, lambda: self._interceptor.withdraw(rule))
+        call = f"hold({_arguments(api, client_id=client_id)})"
+        rule = FaultRule(api_key(api), client_id, held.intercept, call=call, is_required=required)
+        self._add(rule)
+        self._held.append(held)
         return held
 
     def fail(
-        self, api: str, error: str | ErrorCode, *, client_id: str | None = None, times: int = 1
+        self,
+        api: str,
+        error: str | int,
+        *,
+        client_id: str | None = None,
+        times: int = 1,
+        required: bool = True,
     ) -> None:
         """Respond to the next requests of an API with an error code.
 
         Group requests and Produce have no effect; requests of other APIs are served before.
+
+        Args:
+            api: the API, such as ``"OffsetCommit"``.
+            error: the error by its name in Kafka, or its number.
+            client_id: the client; by default all clients.
+            times: the number of requests.
+            required: True if the test must fail when fewer than ``times`` requests arrive.
+
+        Raises:
+            ValueError: an argument is invalid. For an unknown name, the message has the most
+                similar one.
         """
-        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
-        self._add(FaultRule(api_key(api), client_id, respond_with_error(code), times))
-
-    def _add(self, *rules: FaultRule) -> None:
-        self._run(lambda: self._interceptor.rules.extend(rules))
-
-    def _remove(self, *rules: FaultRule) -> None:
-        self._run(
-            lambda: self._interceptor.rules.__setitem__(
-                slice(None), [each for each in self._interceptor.rules if each not in rules]
+        if times < 1:
+            raise ValueError(f"times={times}: at least one request must fail")
+        code = error_code(error)
+        call = f"fail({_arguments(api, code.name, client_id=client_id)})"
+        self._add(
+            FaultRule(
+                api_key(api), client_id, respond_with_error(code), times, times, call, required
             )
         )
+
+    def _add(self, rule: FaultRule) -> None:
+        self._loop.call(lambda: self._interceptor.rules.append(rule))
+
+    def _remove(self, rule: FaultRule) -> None:
+        self._loop.call(lambda: self._interceptor.remove([rule]))
 
     @property
     def pending(self) -> int:
         """Number of requests that are still to be held or to fail."""
-        return self._run(lambda: sum(each.remaining or 0 for each in self._interceptor.rules))
+        return self._loop.call(lambda: sum(each.remaining or 0 for each in self._interceptor.rules))
 
     def clear(self) -> None:
-        """Remove all faults that have not happened yet; a killed coordinator stays killed."""
-        self._run(
-            lambda: self._interceptor.rules.__setitem__(slice(None), list(self._coordinator_rules))
+        """Remove all faults that have not happened yet, required ones too; a killed coordinator
+        stays killed.
+        """
+        self._loop.call(lambda: self._interceptor.forget(self._coordinator_rules))
+
+    def reset(self) -> None:
+        """Remove all faults: send the held responses, and revive a killed coordinator."""
+        self.clear()
+        held, self._held = self._held, []
+        for response in held:
+            response.release()
+        if self._coordinator_rules:
+            self.revive_coordinator()
+
+    def check_used(self) -> None:
+        """Raise if a required fault has not happened.
+
+        The pytest plugin calls this after each test that has passed.
+
+        Raises:
+            UnusedFaultError: too few requests arrived; the message lists the faults.
+        """
+        unused = (
+            self._interceptor.unused()
+            if self._loop.is_closed  # the test has stopped the broker
+            else self._loop.call(self._interceptor.unused)
         )
+        if unused:
+            listed = "".join(f"\n  {each}" for each in unused)
+            raise UnusedFaultError(
+                f"the test injected faults that did not happen:{listed}\n"
+                "Pass required=False if a fault need not happen, or call faults.clear()."
+            )
 
     def cut(self, *, client_id: str | None = None) -> int:
         """Close connections abruptly; return how many there were."""
@@ -148,7 +232,7 @@ class Faults:
                 each.abort()
             return len(meant)
 
-        return self._run(cutting)
+        return self._loop.call(cutting)
 
     def kill_coordinator(self) -> None:
         """Drop the state of all groups from memory, as if the coordinator's machine had failed.
@@ -168,7 +252,7 @@ class Faults:
             for host in self._broker.coordinator.hosts:
                 host.unload()
 
-        self._run(killing)
+        self._loop.call(killing)
 
     def revive_coordinator(self) -> None:
         """Load all groups from the log; until that is done, requests fail with
@@ -179,13 +263,11 @@ class Faults:
             raise RuntimeError("the coordinator is not killed; call kill_coordinator() first")
 
         def reviving() -> None:
-            self._interceptor.rules[:] = [
-                each for each in self._interceptor.rules if each not in rules
-            ]
+            self._interceptor.remove(rules)
             for host in self._broker.coordinator.hosts:
                 host.load()
 
-        self._run(reviving)
+        self._loop.call(reviving)
 
     @contextmanager
     def coordinator_down(self) -> Iterator[None]:
@@ -215,7 +297,7 @@ class Faults:
     @contextmanager
     def stale_metadata(self, *, client_id: str | None = None) -> Iterator[None]:
         """Hide topics and partitions that are created from now on."""
-        then = self._run(
+        then = self._loop.call(
             lambda: {each.name: each.partition_count for each in self._broker.log_manager.topics()}
         )
         rule = FaultRule(
@@ -229,6 +311,11 @@ class Faults:
             yield
         finally:
             self._remove(rule)
+
+
+def _arguments(*positional: str, client_id: str | None) -> str:
+    named = [] if client_id is None else [f"client_id={client_id!r}"]
+    return ", ".join([*map(repr, positional), *named])
 
 
 def _without_leaders(response: MetadataResponse, error: ErrorCode) -> MetadataResponse:

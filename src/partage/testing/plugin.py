@@ -7,17 +7,19 @@
 
 Broker settings for one test, by Kafka's names::
 
-    @pytest.mark.partage_broker({"auto.create.topics.enable": "false"})
+    @pytest.mark.partage_broker({"auto.create.topics.enable": False})
     def test_strict(partage_broker): ...
 
 ``partage_broker_process`` is a broker in a child process with a real disk, which can be killed and
 restarted. The marker applies to it too.
+
+Test runs without these fixtures must not pay for them: this module imports the broker on first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,22 +27,48 @@ if TYPE_CHECKING:
     from partage.testing.broker import ThreadedBroker
     from partage.testing.process import BrokerProcess
 
+_MARKER = "partage_broker"
+_MARKER_USAGE = f'@pytest.mark.{_MARKER}({{"auto.create.topics.enable": False}})'
+_BROKER = pytest.StashKey["ThreadedBroker"]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
-        "markers", "partage_broker(overrides): broker settings for one test, by Kafka's names"
+        "markers", f"{_MARKER}(settings): broker settings for one test, by Kafka's names"
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Fail a test whose faults did not happen; after a failed test this is not called."""
+    broker = item.stash.get(_BROKER, None)
+    if broker is None:
+        return
+    from partage.testing.request_interceptor import UnusedFaultError
+
+    try:
+        broker.faults.check_used()
+    except UnusedFaultError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture
 def partage_broker(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
     """Yield a Kafka-compatible broker for one test; see `partage.testing.ThreadedBroker`."""
-    # Imported here, so that test runs without this fixture do not load the broker.
     from partage.testing.broker import ThreadedBroker
 
-    with ThreadedBroker(_overrides(request)) as broker:
+    settings = _marked_settings(request)
+    try:
+        broker = ThreadedBroker(settings)
+    except (TypeError, ValueError) as error:
+        pytest.fail(f"the marker {_MARKER} is invalid: {error}", pytrace=False)
+    broker.start()
+    request.node.stash[_BROKER] = broker
+    try:
         yield broker
+    finally:
+        broker.stop()
 
 
 @pytest.fixture
@@ -49,10 +77,31 @@ def partage_broker_process(request: pytest.FixtureRequest) -> Iterator[BrokerPro
     from partage.testing.broker import TEST_OVERRIDES
     from partage.testing.process import BrokerProcess
 
-    with BrokerProcess(overrides={**TEST_OVERRIDES, **_overrides(request)}) as broker:
+    with BrokerProcess(overrides={**TEST_OVERRIDES, **_marked_settings(request)}) as broker:
         yield broker
 
 
-def _overrides(request: pytest.FixtureRequest) -> dict[str, str]:
-    marker = request.node.get_closest_marker("partage_broker")
-    return dict(marker.args[0]) if marker is not None and marker.args else {}
+def _marked_settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the settings of all markers; those of the test override those of class and module."""
+    settings: dict[str, Any] = {}
+    for marker in reversed([*request.node.iter_markers(_MARKER)]):
+        settings |= _settings_of(marker)
+    return settings
+
+
+def _settings_of(marker: pytest.Mark) -> Mapping[str, Any]:
+    if marker.kwargs:
+        given = ", ".join(f"{name}=..." for name in marker.kwargs)
+        problem = f"it has keyword arguments ({given})"
+    elif not marker.args:
+        problem = "it has no settings"
+    elif len(marker.args) > 1 or not isinstance(marker.args[0], Mapping):
+        problem = f"it has other arguments ({', '.join(map(repr, marker.args))})"
+    else:
+        settings: Mapping[str, Any] = marker.args[0]
+        return settings
+    pytest.fail(
+        f"the marker {_MARKER} takes one dictionary of broker settings by Kafka's names, "
+        f"but {problem}; write for example {_MARKER_USAGE}",
+        pytrace=False,
+    )

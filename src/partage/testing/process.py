@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from partage.model.arguments import check_path
+from partage.testing.settings import Settings, to_texts
 
 _STOP_TIMEOUT_S = 30.0
 
@@ -24,21 +26,23 @@ class BrokerProcess:
 
     Args:
         data_dir: the data directory; by default a temporary one, which `remove` deletes.
-        overrides: broker settings by Kafka's names.
+        overrides: broker settings by Kafka's names. Values are strings, booleans or numbers.
         sync: the value of ``--sync``.
     """
 
     def __init__(
         self,
-        data_dir: Path | None = None,
+        data_dir: Path | str | None = None,
         *,
-        overrides: Mapping[str, str] | None = None,
+        overrides: Settings | None = None,
         sync: str = "disk",
     ) -> None:
+        if data_dir is not None:
+            check_path("data_dir", data_dir)
         self._is_temporary = data_dir is None
-        self.data_dir = data_dir or Path(tempfile.mkdtemp(prefix="partage-"))
+        self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="partage-"))
         self.log_path = self.data_dir / "broker.log"
-        self._overrides = dict(overrides or {})
+        self._overrides = to_texts(overrides or {})
         self._sync = sync
         self._process: subprocess.Popen[str] | None = None
         self._listen = "127.0.0.1:0"
@@ -74,9 +78,10 @@ class BrokerProcess:
             code = self._process.wait()
             self._process.stdout.close()
             self._process = None
-            story = self.log_path.read_text().strip().splitlines()
+            log_lines = self.log_path.read_text().strip().splitlines()
             raise RuntimeError(
-                f"the broker ended with exit code {code}: {story[-1] if story else 'no log output'}"
+                f"the broker ended with exit code {code}: "
+                f"{log_lines[-1] if log_lines else 'no log output'}"
             )
         self._listen = line.strip()
         return self

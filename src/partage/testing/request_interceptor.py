@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -18,6 +18,7 @@ from partage.coordinator.events import Heartbeat
 from partage.coordinator.replies import HeartbeatReply
 from partage.coordinator.unavailable_replies import error_reply
 from partage.model.errors import ErrorCode
+from partage.testing.broker_loop import BrokerLoop
 from partage.wire.apis import APIS
 from partage.wire.apis.produce import (
     PRODUCE,
@@ -32,21 +33,36 @@ from partage.wire.types import Message
 _BROKER_CONTEXT = BrokerContext(shard_count=1, has_partition=lambda topic, partition: True)
 
 
+class UnusedFaultError(AssertionError):
+    """Raised if a fault was injected and no request has met it, so the test did not test it."""
+
+
 class FaultRule(msgspec.Struct, eq=False):
     """An action for requests of one API, by one client or all.
 
-    ``remaining`` is the number of requests it still applies to; None means all.
+    Attributes:
+        remaining: number of requests that it still applies to; None means all.
+        times: ``remaining`` at the start, for messages.
+        call: the call that injected the fault, for messages.
+        is_required: True if it is an error that too few requests arrive.
     """
 
     key: int
     client_id: str | None
     action: Callable[[InboundRequest, Handler], None]
     remaining: int | None = 1
+    times: int = 1
+    call: str = ""
+    is_required: bool = False
 
     def matches(self, inbound: InboundRequest) -> bool:
         """True if the rule applies to a request."""
         is_meant = self.client_id is None or self.client_id == inbound.client_id
         return self.key == inbound.api.key and is_meant
+
+    def __str__(self) -> str:
+        met = self.times - (self.remaining or 0)
+        return f"faults.{self.call} has met {met} of {self.times} requests"
 
 
 class RequestInterceptor:
@@ -55,6 +71,7 @@ class RequestInterceptor:
     def __init__(self) -> None:
         self.rules: list[FaultRule] = []
         self.clients = WeakKeyDictionary[Connection, str]()  # last client id of each connection
+        self._withdrawn: list[FaultRule] = []  # required rules that were released too early
 
     def wrap(self, handler: Handler) -> Handler:
         """Return a handler that applies the first matching rule."""
@@ -73,13 +90,34 @@ class RequestInterceptor:
 
         return handle
 
+    def remove(self, rules: Iterable[FaultRule]) -> None:
+        """Remove rules."""
+        removed = list(rules)
+        self.rules[:] = [each for each in self.rules if each not in removed]
+
+    def withdraw(self, rule: FaultRule) -> None:
+        """Remove a rule, if it has not been applied yet; it is still reported as unused."""
+        if rule in self.rules:
+            self.rules.remove(rule)
+            self._withdrawn.append(rule)
+
+    def forget(self, kept: Iterable[FaultRule]) -> None:
+        """Remove all rules except ``kept``, without reporting them as unused."""
+        self.rules[:] = kept
+        self._withdrawn.clear()
+
+    def unused(self) -> list[str]:
+        """Describe the required rules that too few requests have met."""
+        return [str(rule) for rule in (*self._withdrawn, *self.rules) if rule.is_required]
+
 
 class HeldResponse:
     """A held response: `wait` until it exists, then `release` it. Also a context manager."""
 
-    def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:
-        self._run = run
-        self._has_response = threading.Event()
+    def __init__(self, loop: BrokerLoop, withdraw: Callable[[], None]) -> None:
+        self._loop = loop
+        self._withdraw = withdraw
+        self._has_response = asyncio.Event()  # used on the broker's loop only
         self._send_response: Callable[[], None] | None = None
         self._is_released = False
 
@@ -87,17 +125,35 @@ class HeldResponse:
         """Return once the request has been served and its response is held.
 
         Raises:
+            RuntimeError: called in a coroutine; `wait_async` is for these.
             TimeoutError: no matching request arrived in time.
         """
-        if not self._has_response.wait(timeout_s):
-            raise TimeoutError(f"no matching request arrived within {timeout_s:g} s")
+        self._loop.wait(
+            lambda: self._wait(timeout_s), blocking="wait()", awaitable="held.wait_async()"
+        )
+
+    async def wait_async(self, timeout_s: float = 10.0) -> None:
+        """Do the same as `wait`, without blocking the event loop.
+
+        Raises:
+            TimeoutError: no matching request arrived in time.
+        """
+        await self._loop.wait_async(self._wait(timeout_s))
+
+    async def _wait(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._has_response.wait()
+        except TimeoutError:
+            raise TimeoutError(f"no matching request arrived within {timeout_s:g} s") from None
 
     def release(self) -> None:
         """Send the response. If the request has not arrived yet, its response will not be held."""
-        self._run(self._release)
+        self._loop.call(self._release)
 
     def _release(self) -> None:
         self._is_released = True
+        self._withdraw()
         if self._send_response is not None:
             self._send_response()
             self._send_response = None
@@ -240,6 +296,28 @@ def api_key(name: str) -> int:
     """
     keys = {api.name: api.key for api in APIS.values()}
     if name not in keys:
-        near = difflib.get_close_matches(name, keys, n=1, cutoff=0.0)
-        raise ValueError(f"{name!r} is not an API name; did you mean {near[0]!r}?")
+        raise ValueError(f"{name!r} is not an API name; did you mean {_nearest(name, keys)!r}?")
     return keys[name]
+
+
+def error_code(error: str | int) -> ErrorCode:
+    """Return an error code by its name in Kafka or by its number.
+
+    Raises:
+        ValueError: the error is unknown (for a name, the message has the most similar one), or it
+            means success.
+    """
+    if isinstance(error, str):
+        names = ErrorCode.__members__
+        if error not in names:
+            near = _nearest(error.upper(), names)
+            raise ValueError(f"{error!r} is not an error code; did you mean {near!r}?")
+        error = names[error]
+    code = ErrorCode(error)
+    if code is ErrorCode.NONE:
+        raise ValueError("NONE is not an error: a response with this code says success")
+    return code
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]

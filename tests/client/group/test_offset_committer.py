@@ -160,7 +160,8 @@ def member(servers, topic):
 
 def refused_later(faults, error, client_id):
     """Refuse this client's next commit without effect, and delay the response."""
-    held, refuse = HeldResponse(faults._run), respond_with_error(ErrorCode[error])
+    held = HeldResponse(faults._loop, withdraw=lambda: None)
+    refuse = respond_with_error(ErrorCode[error])
     commits = api_key("OffsetCommit")
     refused = partial(held.intercept, handler=lambda served: refuse(served, None))
     faults._add(FaultRule(commits, client_id, lambda inbound, _: refused(inbound)))

@@ -19,6 +19,7 @@ from partage.broker.coordination.state_store import ContentReader, StateStore, S
 from partage.broker.net.inbound_request import InboundRequest
 from partage.coordinator.events import Event, TimerFired, TopicsDeleted
 from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.coordinator.records import GroupTombstone, OffsetTombstone, Record
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import SessionTimer
 from partage.log.errors import DamagedLogError
@@ -216,6 +217,21 @@ class ShardHost:
         self._discard_state()
         self._driver.fail()
         self._flush_outputs()
+
+    def remove_groups(self) -> None:
+        """Remove all groups and offsets; open requests get COORDINATOR_NOT_AVAILABLE."""
+        shard = self._driver.shard
+        assert shard is not None, f"{self._name} is not loaded"
+        removed: list[Record] = [
+            OffsetTombstone(group_id=group_id, topic=topic, partition=partition)
+            for group_id, offsets in shard.offsets.items()
+            for topic, partition in offsets
+        ]
+        removed += [GroupTombstone(group_id=group_id) for group_id in shard.groups]
+        self.unload()
+        if removed:
+            self._store.append(removed, self._clock.now_ms(), lambda error: None)
+        self.start_empty()
 
     def expire_session(self, group_id: str, member_id: str) -> None:
         """Expire a member's session now."""

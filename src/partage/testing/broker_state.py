@@ -1,0 +1,102 @@
+"""The records and committed offsets of a broker, read without a client."""
+
+from __future__ import annotations
+
+import difflib
+
+from partage.broker.broker import Broker
+from partage.broker.topics.log_manager import LocalTopic
+from partage.broker.topics.partition import Partition
+from partage.client.consumer.fetch_response import FetchRules, parse_result
+from partage.client.consumer.fetch_state_machine import FetchedData
+from partage.client.consumer.records import Record
+from partage.log.disk import Disk
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.wire.apis.fetch import FetchPartitionResult
+
+_UNLIMITED_BYTES = 1 << 62
+_RULES = FetchRules(
+    max_wait_ms=0,
+    min_bytes=0,
+    partition_bytes=_UNLIMITED_BYTES,
+    read_committed=False,
+    check_crcs=False,
+)
+
+
+def find_topic(broker: Broker, name: str) -> LocalTopic:
+    """Return a topic.
+
+    Raises:
+        LookupError: the topic does not exist; the message has the most similar name.
+    """
+    topic = broker.log_manager.topic(name)
+    if topic is None:
+        names = [each.name for each in broker.log_manager.topics()]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise LookupError(f"the broker has no topic {name!r}{hint}")
+    return topic
+
+
+def read_records(broker: Broker, disk: Disk, name: str) -> list[Record]:
+    """Return all records of a topic, by partition and offset; call this on the broker's loop.
+
+    Raises:
+        LookupError: the topic does not exist.
+    """
+    found = []
+    for index, partition in sorted(find_topic(broker, name).partitions.items()):
+        found += _read_partition(TopicPartition(name, index), partition, disk)
+    return found
+
+
+def _read_partition(
+    topic_partition: TopicPartition, partition: Partition, disk: Disk
+) -> list[Record]:
+    log = partition.log
+    start = log.log_start_offset
+    slices = log.locate(start, _UNLIMITED_BYTES)
+    assert not isinstance(slices, Refusal), slices.message
+    content = b"".join(disk.read(each.path, each.position, each.length) for each in slices)
+    fetched = FetchPartitionResult(
+        partition_index=topic_partition.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=log.high_watermark,
+        records=[content],
+    )
+    result, _ = parse_result(topic_partition, start, fetched, _RULES, retry_at_ms=0)
+    assert isinstance(result, FetchedData), result
+    if result.chunk is None or result.chunk.content is None:
+        return []
+    records: list[Record] = result.chunk.content.records(start, log.high_watermark)
+    return records
+
+
+def read_committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
+    """Return the committed offsets of a group; call this on the broker's loop.
+
+    Raises:
+        RuntimeError: the coordinator was killed.
+    """
+    shard = broker.coordinator.host_of(group_id).shard
+    if shard is None:
+        raise RuntimeError(
+            "the coordinator is killed, so it has no offsets; call revive_coordinator() first"
+        )
+    return {
+        TopicPartition(topic, partition): record.offset
+        for (topic, partition), record in sorted(shard.offsets.get(group_id, {}).items())
+    }
+
+
+async def remove_topics_and_groups(broker: Broker) -> None:
+    """Delete all topics but internal ones, and all groups with their offsets."""
+    await broker.coordinator.wait_loaded()
+    for topic in broker.log_manager.topics():
+        if not broker.log_manager.is_internal(topic.name):
+            await broker.log_manager.delete(topic.name)
+    for host in broker.coordinator.hosts:
+        host.remove_groups()

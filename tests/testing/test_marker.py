@@ -1,0 +1,172 @@
+"""The marker of the pytest plugin, and required faults, in pytest runs inside of a test."""
+
+from __future__ import annotations
+
+import pytest
+
+# Imported here: a module that a nested run imports first would be imported once more after it.
+from partage.testing import ThreadedBroker, UnusedFaultError
+
+pytest_plugins = ["pytester"]
+
+assert issubclass(UnusedFaultError, AssertionError)
+assert ThreadedBroker
+
+PRELUDE = """
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from partage.sync import Consumer
+
+
+def topic_error(broker):
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return admin.list_topics("nothing", timeout=30).topics["nothing"].error
+
+
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester):
+    def run(text: str, **outcomes: int) -> str:
+        pytester.makepyfile(PRELUDE + text)
+        result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+        result.assert_outcomes(**outcomes)
+        return result.stdout.str()
+
+    return run
+
+
+@pytest.mark.parametrize("value", ["False", "'false'"])
+def test_marker_accepts_booleans_and_texts(run, value) -> None:
+    run(
+        f"""
+@pytest.mark.partage_broker({{"auto.create.topics.enable": {value}, "num.partitions": 3}})
+def test_it(partage_broker):
+    assert topic_error(partage_broker).str() == "Broker: Unknown topic or partition"
+""",
+        passed=1,
+    )
+
+
+def test_markers_of_test_and_module_are_merged(run) -> None:
+    run(
+        """
+pytestmark = pytest.mark.partage_broker(
+    {"num.partitions": 3, "auto.create.topics.enable": False}
+)
+
+
+@pytest.mark.partage_broker({"auto.create.topics.enable": True})
+def test_it(partage_broker):
+    assert topic_error(partage_broker) is None
+    with Consumer(partage_broker.bootstrap_servers) as consumer:
+        assert len(consumer.partitions_of("nothing")) == 3
+""",
+        passed=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        ("partage_broker", "it has no settings"),
+        ("partage_broker()", "it has no settings"),
+        ("partage_broker(num_partitions=3)", "it has keyword arguments (num_partitions=...)"),
+        ("partage_broker('num.partitions')", "it has other arguments ('num.partitions')"),
+        ("partage_broker({}, {})", "it has other arguments ({}, {})"),
+        (
+            "partage_broker({'num.partition': 3})",
+            "num.partition is not a broker setting; did you mean num.partitions?",
+        ),
+        (
+            "partage_broker({'num.partitions': None})",
+            "num.partitions=None: the value must be a string, a boolean or a number",
+        ),
+        ("partage_broker({1: 2})", "1 is not the name of a setting; names are strings"),
+    ],
+)
+def test_wrong_marker_is_an_error_with_advice(run, marker, message) -> None:
+    text = f"""
+@pytest.mark.{marker}
+def test_it(partage_broker):
+    pass
+"""
+    shown = run(text, errors=1)
+    assert message in shown
+    assert "Traceback" not in shown
+
+
+def test_unused_required_faults_fail_the_test(run) -> None:
+    shown = run(
+        """
+def test_it(partage_broker):
+    faults = partage_broker.faults
+    faults.fail("OffsetCommit", "ILLEGAL_GENERATION", client_id="tower", times=2)
+    faults.hold("JoinGroup").release()
+    with faults.hold("SyncGroup"):
+        pass
+    faults.fail("Metadata", "LEADER_NOT_AVAILABLE", required=False)
+    faults.hold("Produce", required=False)
+""",
+        failed=1,
+    )
+    assert (
+        "the test injected faults that did not happen:\n"
+        "  faults.hold('JoinGroup') has met 0 of 1 requests\n"
+        "  faults.hold('SyncGroup') has met 0 of 1 requests\n"
+        "  faults.fail('OffsetCommit', 'ILLEGAL_GENERATION', client_id='tower') has met 0 of 2 "
+        "requests\n"
+        "Pass required=False if a fault need not happen, or call faults.clear()."
+    ) in shown
+
+
+def test_fault_that_happens_too_rarely_fails_the_test(run) -> None:
+    shown = run(
+        """
+def test_it(partage_broker):
+    partage_broker.create_topic("flights")
+    partage_broker.faults.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
+    with Consumer(partage_broker.bootstrap_servers, retry_backoff_ms=10) as consumer:
+        consumer.assign([("flights", 0)])
+        while partage_broker.faults.pending > 1:
+            consumer.poll(timeout_ms=5)
+""",
+        failed=1,
+    )
+    assert "has met 2 of 3 requests" in shown
+
+
+def test_failed_test_reports_no_unused_faults(run) -> None:
+    shown = run(
+        """
+def test_it(partage_broker):
+    partage_broker.faults.fail("OffsetCommit", "ILLEGAL_GENERATION")
+    assert 1 == 2
+""",
+        failed=1,
+    )
+    assert "did not happen" not in shown
+
+
+def test_removed_faults_and_stopped_brokers_pass(run) -> None:
+    run(
+        """
+def test_clear(partage_broker):
+    partage_broker.faults.fail("OffsetCommit", "ILLEGAL_GENERATION")
+    partage_broker.faults.hold("JoinGroup").release()
+    partage_broker.faults.clear()
+
+
+def test_stop(partage_broker):
+    partage_broker.stop()
+
+
+def test_stop_with_unused_fault(partage_broker):
+    partage_broker.faults.fail("OffsetCommit", "ILLEGAL_GENERATION")
+    partage_broker.stop()
+""",
+        passed=2,
+        failed=1,
+    )

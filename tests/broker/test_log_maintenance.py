@@ -90,7 +90,7 @@ class Running:
 
     async def paused_round(self, disk: PausingDisk) -> asyncio.Task[None]:
         """Start a maintenance run that has begun to compact."""
-        begun = asyncio.create_task(self.broker._maintenance.run_once())
+        begun = asyncio.create_task(self.broker._maintenance.clean_once())
         assert await asyncio.to_thread(disk.has_paused.wait, 20)
         return begun
 
@@ -120,7 +120,7 @@ def test_delayed_removal_spares_recreated_topic(tmp_path: Path) -> None:
         await run.produce(b"old")
         keeping = run.broker._maintenance
         before = set(keeping._tasks)
-        await keeping.run_once()
+        await keeping.check_retention_once()
         (removal,) = keeping._tasks - before
         await run.hosted.delete("t")
         await run.create()
@@ -141,7 +141,7 @@ def test_delayed_removal_removes_files(tmp_path: Path) -> None:
         await run.produce(b"old")
         keeping = run.broker._maintenance
         before = set(keeping._tasks)
-        await keeping.run_once()
+        await keeping.check_retention_once()
         await asyncio.gather(*keeping._tasks - before)
         assert not (tmp_path / FIRST).exists()
         await stopped(disk, run)
@@ -202,6 +202,35 @@ class NotRenamingDisk(RealDisk):
         super().rename(old, new)
 
 
+def test_failed_compaction_waits_for_retention_check(tmp_path: Path) -> None:
+    """A damaged segment must not be read again every 15 s."""
+
+    async def story() -> None:
+        disk = RealDisk(tmp_path)
+        run = await running(disk)
+        await run.create(**COMPACTED)
+        await run.produce(b"0", b"1", b"2")
+        (tmp_path / FIRST).write_bytes(bytes((tmp_path / FIRST).stat().st_size))
+        maintenance, attempts = run.broker._maintenance, list[Partition]()
+        compact = maintenance._compact
+
+        async def counted(partition: Partition) -> None:
+            if partition is run.partition:
+                attempts.append(partition)
+            await compact(partition)
+
+        maintenance._compact = counted  # type: ignore[method-assign]
+        await maintenance.clean_once()
+        await maintenance.clean_once()
+        assert len(attempts) == 1
+        await maintenance.check_retention_once()
+        await maintenance.clean_once()
+        assert len(attempts) == 2
+        await stopped(disk, run)
+
+    asyncio.run(story())
+
+
 def test_interrupted_swap_is_finished_on_reopen(
     tmp_path: Path,
 ) -> None:
@@ -210,11 +239,11 @@ def test_interrupted_swap_is_finished_on_reopen(
         run = await running(disk)
         await run.create(**COMPACTED)
         await run.produce(b"0", b"1", b"2")
-        await run.broker._maintenance.run_once()
+        await run.broker._maintenance.clean_once()
         assert run.partition.failure is not None
         await run.hosted.reopen("t", 0)
         assert run.values() == [b"1", b"2"]
-        await run.broker._maintenance.run_once()
+        await run.broker._maintenance.clean_once()
         await run.produce(b"3")
         assert run.values()[-1] == b"3"
         await stopped(disk, run)
@@ -299,7 +328,7 @@ def test_run_without_fsync_writes_recovery_checkpoint(tmp_path: Path) -> None:
         counts = []
         for _ in range(3):
             disk.synced = 0
-            await run.broker._maintenance.run_once()
+            await run.broker._maintenance.check_retention_once()
             counts.append(disk.synced)
             await run.produce(b"one more")
         assert counts == [10, 2, 2], "the one that was open, and the one that came"
@@ -320,7 +349,7 @@ def test_run_failure_in_one_partition_continues(
         faulty = run.hosted.partition("faulty", 0)
         assert faulty is not None
         faulty.log = None  # type: ignore[assignment]
-        await run.broker._maintenance.run_once()
+        await run.broker._maintenance.check_retention_once()
         assert run.partition.log.log_start_offset == 1
         (told,) = [r for r in caplog.records if r.exc_info]
         assert told.getMessage() == "maintenance of faulty-0 failed"

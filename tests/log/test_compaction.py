@@ -171,6 +171,24 @@ def test_compaction_honors_min_and_max_lag() -> None:
     assert host.compact() is not None
 
 
+def test_max_lag_counts_from_first_dirty_record() -> None:
+    """KIP-354: a segment that fills slowly must not double the time that its records wait."""
+    host = Host(
+        segment_bytes=400,
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio=1.0,
+        max_compaction_lag_ms=1000,
+    )
+    host.write(*[batch((b"%d" % n, VALUE)) for n in range(9)])
+    assert host.compact() is not None
+    for lag_ms in (0, 300, 600, 900, 990, 1000):
+        host.now_ms = NOW_MS + lag_ms
+        host.write(batch((b"a", VALUE), at_ms=host.now_ms))
+        assert host.compact() is None
+    host.now_ms = NOW_MS + 1001
+    assert host.compact() is not None
+
+
 def test_uncompacted_topic_is_unchanged() -> None:
     assert host_of(*((b"a", VALUE) for _ in range(9)), cleanup_policy="delete").compact() is None
 

@@ -112,7 +112,7 @@ def test_record_errors_count_from_first_batch_of_request() -> None:
 
 
 def test_untimely_records_are_listed_by_index() -> None:
-    """One of them makes the error INVALID_TIMESTAMP, even if others have no key, as in Kafka."""
+    """One of them makes the error INVALID_TIMESTAMP, as in Kafka."""
     host = Host(cleanup_policy="compact", message_timestamp_before_max_ms=1000)
     times = [NOW_MS, NOW_MS - 1001, -1, NOW_MS + HOUR_MS + 1]
     records = [SimpleRecord(b"k", b"v", timestamp_ms=at_ms) for at_ms in times]

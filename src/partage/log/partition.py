@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from partage.log.catalogue.topic_config import LogConfig
+from partage.log.catalogue.topic_config import NO_LAG_MAX_MS, LogConfig
 from partage.log.checkpoints import Checkpoint, CheckpointSlot
 from partage.log.compaction.plan import (
     CleanableSegment,
@@ -21,7 +21,11 @@ from partage.log.compaction.plan import (
     CompactionResult,
     find_cleanable,
 )
-from partage.log.compaction.segment_swap import read_progress, rename_swapped_files
+from partage.log.compaction.segment_swap import (
+    CompactionProgress,
+    read_progress,
+    rename_swapped_files,
+)
 from partage.log.disk import Buffer, Disk
 from partage.log.layout import SNAPSHOT_SUFFIX, segment_file, segment_files
 from partage.log.producer_state import DuplicateBatch, ProducerStateManager
@@ -81,6 +85,7 @@ class PartitionLog:
         self._written_ms = active.created_ms
         self._is_unchanged = is_as_closed  # close() has nothing to write again
         self._is_compacting = False
+        self._compacted: CompactionProgress | None = None  # read at the first compaction
 
     @property
     def end_offset(self) -> int:
@@ -308,12 +313,19 @@ class PartitionLog:
         """
         if self._is_compacting or not self.config.compacts:
             return None
-        closed = [
-            CleanableSegment(one.base_offset, end, one.size, self._newest_ms(one))
-            for one, end in self._segments.durable_closed()
+        closed = self._segments.durable_closed()
+        if not closed:
+            return None
+        if self._compacted is None:
+            self._compacted = read_progress(self._disk, self.directory)
+        progress = self._compacted
+        candidates = [
+            CleanableSegment(
+                one.base_offset, end, one.size, self._newest_ms(one), self._oldest_ms(one)
+            )
+            for one, end in closed
         ]
-        progress = read_progress(self._disk, self.directory)
-        segments = find_cleanable(closed, self.config, progress, now_ms)
+        segments = find_cleanable(candidates, self.config, progress, now_ms)
         if not segments:
             return None
         self._is_compacting = True
@@ -342,6 +354,7 @@ class PartitionLog:
                 for base_offset, size in compacted.segments
             ],
         )
+        self._compacted = compacted.swap.progress
         self._is_compacting = False
 
     def abandon_compaction(self) -> None:
@@ -440,6 +453,19 @@ class PartitionLog:
         """Return a segment's largest timestamp, or the time of the last append if it has none."""
         timestamp_ms = segment.max_timestamp(self._disk).timestamp_ms
         return timestamp_ms if timestamp_ms >= 0 else self._written_ms
+
+    def _oldest_ms(self, segment: Segment) -> int:
+        """Return the time of a segment's first record, which this reads from disk once.
+
+        Only a topic with ``max.compaction.lag.ms`` needs it.
+        """
+        header = None
+        if self.config.max_compaction_lag_ms < NO_LAG_MAX_MS:
+            header = segment.first_header(self._disk)
+        if header is None or header.is_log_append_time:
+            return self._newest_ms(segment)
+        first_ms = header.base_timestamp_ms
+        return first_ms if first_ms >= 0 else self._newest_ms(segment)
 
     def _remove(self, count: int, now_ms: int) -> DurableStep:
         """Remove the first ``count`` segments from the log."""

@@ -61,6 +61,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_partitions: int = 50
     is_fsync_enabled: bool = True
     retention_check_interval_ms: int = 5 * MINUTE_MS
+    #: The pause between two searches for logs to compact.
+    cleaner_backoff_ms: int = 15_000
     #: Session timeout in a cluster: after it, other brokers take over the groups of a dead broker.
     zookeeper_session_timeout_ms: int = 6_000
     #: True to connect to ZooKeeper with TLS. The files are in PEM: trusted certificates (the
@@ -89,6 +91,7 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "fetch.max.bytes": (None, "fetch_bytes_max"),
     "offsets.topic.num.partitions": (None, "offsets_partitions"),
     "log.retention.check.interval.ms": (None, "retention_check_interval_ms"),
+    "log.cleaner.backoff.ms": (None, "cleaner_backoff_ms"),
     "zookeeper.session.timeout.ms": (None, "zookeeper_session_timeout_ms"),
     "zookeeper.ssl.client.enable": (None, "zookeeper_tls"),
     "zookeeper.ssl.truststore.location": (None, "zookeeper_truststore"),
@@ -118,6 +121,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "offsets.topic.num.partitions": (1, 10_000),
     "fetch.max.bytes": (1024, INT32_MAX),
     "log.retention.check.interval.ms": (1, 2**53),
+    "log.cleaner.backoff.ms": (0, 2**53),
     "group.max.size": (1, INT32_MAX),
     "offsets.retention.minutes": (1, INT32_MAX),
     "offsets.retention.check.interval.ms": (1, 2**53),

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
+from weakref import WeakSet
 
 from partage.broker.clock import Clock
 from partage.broker.topics.log_manager import LogManager
@@ -24,10 +25,14 @@ log = logging.getLogger(__name__)
 
 _REOPEN_DELAY_S: Final = 2.0
 _REOPEN_DELAY_MAX_S: Final = 60.0
+_CLEANER_PAUSE_MIN_S: Final = 0.01  # Kafka accepts a backoff of 0
 
 
 class LogMaintenance:
     """Maintains the partitions one after the other, to limit the load on the disk.
+
+    Retention runs every ``log.retention.check.interval.ms``. The cleaner looks for partitions to
+    compact every ``log.cleaner.backoff.ms``, as in Kafka.
 
     A partition is deleted or reopened only while no maintenance uses its files, because their names
     may be reused afterwards.
@@ -39,17 +44,27 @@ class LogMaintenance:
         self._clock = clock
         self._interval_s = log_manager.settings.retention_check_interval_ms / 1000
         self._closing = asyncio.Event()
+        #: Ends the pause of the cleaner: the broker stops, or its settings have changed.
+        self._cleaner_wakes = asyncio.Event()
+        #: Not compacted again before the next retention check, because a compaction failed.
+        self._uncleanable = WeakSet[Partition]()
         self._tasks: set[asyncio.Task[None]] = set()
         self._delays_s: dict[tuple[str, int], float] = {}  # of partitions that failed recently
 
     def start(self) -> None:
-        """Start; the first run is after one interval."""
+        """Start; the first retention check and the first compaction are after one interval each."""
         self._log_manager.on_partition_failed = self._on_partition_failed
-        self._spawn(self._run())
+        self._spawn(self._check_retention())
+        self._spawn(self._clean())
+
+    def on_settings_changed(self) -> None:
+        """Let the cleaner look for work now: its backoff or the topic defaults have changed."""
+        self._cleaner_wakes.set()
 
     async def close(self) -> None:
         """Stop after the current step; a running compaction is cancelled."""
         self._closing.set()
+        self._cleaner_wakes.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -57,22 +72,45 @@ class LogMaintenance:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _pause(self, delay_s: float) -> None:
-        """Wait for a delay, or until `close`."""
+    async def _pause(self, delay_s: float, until: asyncio.Event | None = None) -> None:
+        """Wait for a delay, or until an event, by default `close`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closing.wait(), delay_s)
+            await asyncio.wait_for((until or self._closing).wait(), delay_s)
 
-    async def _run(self) -> None:
+    async def _check_retention(self) -> None:
         while not self._closing.is_set():
             await self._pause(self._interval_s)
-            await self.run_once()
+            await self.check_retention_once()
 
-    async def run_once(self) -> None:
-        """Maintain all partitions once; failures are logged and tried again in the next run."""
-        for topic in self._log_manager.topics():
-            for partition in list(topic.partitions.values()):
+    async def _clean(self) -> None:
+        while not self._closing.is_set():
+            backoff_s = self._log_manager.settings.cleaner_backoff_ms / 1000
+            await self._pause(max(backoff_s, _CLEANER_PAUSE_MIN_S), self._cleaner_wakes)
+            if not self._closing.is_set():
+                self._cleaner_wakes.clear()
+            await self.clean_once()
+
+    async def check_retention_once(self) -> None:
+        """Apply retention to all partitions; log failures, and try again in the next run."""
+        self._uncleanable.clear()
+        for partition in self._partitions():
+            async with partition.maintenance_lock:
+                await self._attempt(partition, self._apply_retention)
+
+    async def clean_once(self) -> None:
+        """Compact all partitions that need it.
+
+        Log failures, and try these partitions again after the next retention check.
+        """
+        for partition in self._partitions():
+            if partition not in self._uncleanable:
                 async with partition.maintenance_lock:
-                    await self._maintain(partition)
+                    if not await self._attempt(partition, self._compact):
+                        self._uncleanable.add(partition)
+
+    def _partitions(self) -> list[Partition]:
+        topics = self._log_manager.topics()
+        return [partition for topic in topics for partition in topic.partitions.values()]
 
     def _may_continue(self, partition: Partition) -> bool:
         """True if the maintenance of a partition may continue; also called by the compaction's
@@ -80,18 +118,22 @@ class LogMaintenance:
         """
         return partition.failure is None and not self._closing.is_set()
 
-    async def _maintain(self, partition: Partition) -> None:
+    async def _attempt(
+        self, partition: Partition, work: Callable[[Partition], Coroutine[Any, Any, None]]
+    ) -> bool:
+        """Do a part of the maintenance; return False if it failed."""
         try:
             if self._may_continue(partition):
-                await self._apply_retention(partition)
-            if self._may_continue(partition):
-                await self._compact(partition)
+                await work(partition)
         except CompactionCancelledError:
             pass
         except (OSError, DamagedLogError) as error:
             log.error("%s: %s", partition.name, error)
+            return False
         except Exception:  # a bug; the other partitions need maintenance nevertheless
             log.exception("maintenance of %s failed", partition.name)
+            return False
+        return True
 
     async def _apply_retention(self, partition: Partition) -> None:
         if not self._log_manager.settings.is_fsync_enabled:

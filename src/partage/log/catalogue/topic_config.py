@@ -12,6 +12,8 @@ from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigKey, ConfigType
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 
+#: The default of ``max.compaction.lag.ms``, which means that there is no limit.
+NO_LAG_MAX_MS: Final = 2**63 - 1
 _NONE: Final[Mapping[str, str]] = {}
 _SHOWN_MAX: Final = 100  # characters of a client's text that an error message repeats
 

@@ -27,12 +27,16 @@ _ROUNDS_PER_RETENTION: Final = 16
 
 
 class CleanableSegment(msgspec.Struct, frozen=True):
-    """The facts about a closed and durable segment that compaction needs."""
+    """The facts about a closed and durable segment that compaction needs.
+
+    ``oldest_ms`` is the time of its first record, as in KIP-354.
+    """
 
     base_offset: int
     end_offset: int
     size: int
     newest_ms: int
+    oldest_ms: int
 
 
 class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +100,6 @@ def find_cleanable(
     dirty_bytes = sum(one.size for one in dirty)
     if not dirty_bytes:
         return []
-    is_overdue = now_ms - dirty[0].newest_ms > config.max_compaction_lag_ms
+    is_overdue = now_ms - dirty[0].oldest_ms > config.max_compaction_lag_ms
     is_worth_while = dirty_bytes >= config.min_cleanable_dirty_ratio * total_bytes
     return ripe if is_overdue or is_worth_while else []

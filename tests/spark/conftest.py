@@ -89,7 +89,7 @@ class Kafka:
 
 @pytest.fixture(scope="session")
 def kafka():
-    with ThreadedBroker({"log.retention.check.interval.ms": "20"}) as broker:
+    with ThreadedBroker({"log.cleaner.backoff.ms": "20"}) as broker:
         yield Kafka(broker.bootstrap_servers)
 
 

@@ -8,6 +8,16 @@ from typing import Final
 from partage.wire.types import Int32, Message, NullableString, String
 
 
+class ConfigResourceType(IntEnum):
+    """The kind of an object that has configs."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
 class AclOperation(IntEnum):
     """An operation that a client may be authorized for, by its bit in a set (KIP-430)."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from partage.recipes import Connector
 from partage.recipes.connectors import split_units
+from partage.recipes.task_placement import PlacementMemory
 from partage.recipes.unit_assignor import PoolSnapshot, PoolWorker, assign_units
 
 DELAY_MS = 1000
@@ -28,7 +30,7 @@ class ConnectorPool:
         """Run one generation; return True if another one is needed at once."""
         self.generation += 1
         waited = {unit: ms + passed_ms for unit, ms in self.view.waited_ms.items()}
-        view = PoolSnapshot(self.generation - 1, self.view.placed, waited, self.view.planned)
+        view = structs.replace(self.view, generation=self.generation - 1, waited_ms=waited)
         workers = [PoolWorker(n, n, frozenset(its), view) for n, its in self.owned.items()]
         plan = assign_units(self.units, workers, DELAY_MS, self.generation, self.connectors)
         holders = {unit: name for name, its in self.owned.items() for unit in its}
@@ -40,6 +42,7 @@ class ConnectorPool:
         self.stopped += sorted(set(holders) - set(assigned))
         self.owned = {name: set(its) for name, its in plan.units.items()}
         self.view = plan.view
+        self.again_ms = plan.again_ms
         return bool(plan.moving) or plan.again_ms == 0
 
     def settle(self):
@@ -142,6 +145,24 @@ def test_function_moves_restarted_workers_tasks_after_start():
     assert pool.owned["zoe"].issuperset(connector.task_units)
 
 
+def test_repeated_deferrals_wait_longer():
+    """A worker that never reports its new tasks does not cause rebalances without a pause."""
+    pool = ConnectorPool([Connector("mine", 2, on_last_worker)])
+    pool.join("one", "two")
+    pool.settle()
+    pool.join("zoe")
+    delays_ms = []
+    for _ in range(12):
+        pool.owned["two"] = set()
+        pool.round()
+        delays_ms.append(pool.again_ms)
+    assert delays_ms[:4] == [0, 100, 200, 400]
+    assert delays_ms[-1] == 10_000
+    pool.settle()
+    assert pool.again_ms is None
+    assert pool.view.deferrals == 0
+
+
 @pytest.mark.parametrize(
     ("place", "why"),
     [
@@ -154,6 +175,66 @@ def test_function_moves_restarted_workers_tasks_after_start():
 def test_invalid_strategy_result_raises(place, why):
     with pytest.raises(ValueError, match=why):
         assign_units([], [PoolWorker("one", "one")], 0, 1, [Connector("c", 2, place)])
+
+
+class Alternating:
+    """A strategy that places all tasks on another worker at each call."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, tasks, workers):
+        self.calls += 1
+        return {workers[self.calls % len(workers)]: iter(tasks)}
+
+
+def test_nondeterministic_strategy_keeps_first_placement(caplog):
+    memory = PlacementMemory()
+    strategy = memory.guard(Connector("mine", 2, Alternating())).strategy
+    tasks, workers = ["mine/0", "mine/1"], ["one", "two"]
+    first = strategy(tasks, workers)
+    assert first == {"two": tasks}
+    assert not caplog.records
+    # The guard of the next generation has the same memory.
+    strategy = memory.guard(Connector("mine", 2, Alternating())).strategy
+    assert [strategy(tasks, workers) for _ in range(3)] == [first] * 3
+    (logged,) = caplog.messages
+    assert "connector 'mine'" in logged
+    assert "must depend on its arguments only" in logged
+    # Other arguments may give another placement, which is then kept.
+    assert strategy(tasks, ["one", "zoe"]) == {"one": tasks}
+    assert strategy(tasks, ["one", "zoe"]) == {"one": tasks}
+    assert len(caplog.messages) == 1
+
+
+def test_nondeterministic_strategy_moves_no_running_task(caplog):
+    memory = PlacementMemory()
+    pool = ConnectorPool([memory.guard(Connector("mine", 3, Alternating()))])
+    pool.join("one", "two")
+    pool.settle()
+    for _ in range(5):
+        assert not pool.round()
+    assert not pool.stopped
+    assert len(caplog.messages) == 1
+
+
+def test_deterministic_strategy_is_not_reported(caplog):
+    memory = PlacementMemory()
+    pool = ConnectorPool([memory.guard(Connector("mine", 3, by_number))])
+    for name in ("one", "two", "zoe"):
+        pool.join(name)
+        pool.settle()
+    assert not caplog.records
+    sticky = Connector("stay", 3, "sticky")
+    assert memory.guard(sticky) is sticky
+
+
+def test_invalid_placement_is_not_remembered():
+    results = [{}, {"one": ["mine/0"]}]
+    strategy = PlacementMemory().guard(Connector("mine", 1, lambda *_: results.pop(0))).strategy
+    with pytest.raises(ValueError, match=r"connector 'mine': .* no worker for mine/0"):
+        strategy(["mine/0"], ["one"])
+    assert strategy(["mine/0"], ["one"]) == {"one": ["mine/0"]}
 
 
 def test_invalid_connectors_raise():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 
 import pytest
@@ -214,6 +215,32 @@ def test_connector_tasks_get_their_config_and_restart_when_it_changes(servers, l
             assert sorted(log.stopped) == ["jdbc", "jdbc/0"]
 
     run(main())
+
+
+def test_nondeterministic_strategy_stops_no_task_in_later_generations(servers, log, caplog):
+    calls = itertools.count()
+
+    def alternate(tasks, workers):
+        return {workers[next(calls) % len(workers)]: tasks}
+
+    connector = Connector("mine", 2, alternate)
+
+    async def main():
+        async with (
+            worker(servers, log, "one", [connector]) as one,
+            worker(servers, log, "two", [connector]) as two,
+        ):
+            generation = (await two.membership.assignment()).generation
+            for number in range(6):
+                if number == 2:  # The tasks have moved because of the second worker, if necessary.
+                    stopped = list(log.stopped)
+                one.refresh()
+                generation = (await one.membership.assignment(generation)).generation
+                await until(lambda: len(log.running) == 3)
+            assert log.stopped == stopped
+
+    run(main())
+    assert "the strategy of connector 'mine' returned different placements" in caplog.text
 
 
 WORKER_PROCESS = """

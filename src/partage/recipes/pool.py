@@ -28,6 +28,7 @@ from partage.recipes.lease_guard import (
     wait_lease_expired,
     wait_lease_valid,
 )
+from partage.recipes.task_placement import PlacementMemory
 from partage.recipes.unit_assignor import PoolSnapshot, PoolWorker, assign_units
 
 log = logging.getLogger(__name__)
@@ -115,6 +116,7 @@ class WorkerPool:
         self._delay_ms = rebalance_delay_ms
         self._running: dict[str, asyncio.Task[object]] = {}
         self._configs: Mapping[str, Mapping[str, str]] = {}
+        self._placements = PlacementMemory()  # of the strategy functions, while this worker leads
         self._view = PoolSnapshot()
         self._seen_ms = 0  # the time of the last snapshot
         self._rejoin_task: asyncio.Task[None] | None = None
@@ -193,9 +195,8 @@ class WorkerPool:
             said = msgspec.convert(peer.metadata, _WorkerMetadata)
             workers.append(PoolWorker(peer.member_id, said.name, frozenset(said.owned), said.view))
         units, connectors = split_units(self._units())
-        plan = assign_units(
-            units, workers, self._delay_ms, generation_members.generation, connectors
-        )
+        guarded = [self._placements.guard(each) for each in connectors]
+        plan = assign_units(units, workers, self._delay_ms, generation_members.generation, guarded)
         moving = sorted(plan.moving)
         configs = {each.name: dict(each.config) for each in connectors}
         return {

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from partage.recipes.connectors import Connector, PlaceTasks, TaskStrategy
+from partage.recipes.task_placement import workers_by_task
 
 
 class PoolSnapshot(msgspec.Struct, frozen=True):
@@ -21,6 +22,7 @@ class PoolSnapshot(msgspec.Struct, frozen=True):
     placed: Mapping[str, str] = {}  # worker names by unit
     waited_ms: Mapping[str, int] = {}  # wait times of units whose worker is lost
     planned: Mapping[str, str] = {}  # names of the next workers of moving units
+    deferrals: int = 0  # number of generations in a row that could not move a unit yet
 
 
 class PoolWorker(msgspec.Struct, frozen=True):
@@ -99,13 +101,22 @@ def assign_units(
     placed = {unit: names[member_id] for unit, member_id in current.items()}
     placed |= {unit: before.placed[unit] for unit in waiting}
     planned = {unit: names[target[unit]] for unit in sorted(moving)}
+    deferrals = before.deferrals + 1 if is_deferred else 0
     again_ms = delay_ms - max(waiting.values()) if waiting else None
     return UnitAssignment(
         units={member_id: sorted(its) for member_id, its in shares.items()},
         moving=moving,
-        view=PoolSnapshot(generation, placed, waiting, planned),
-        again_ms=0 if is_deferred else again_ms,
+        view=PoolSnapshot(generation, placed, waiting, planned, deferrals),
+        again_ms=_deferral_ms(deferrals) if is_deferred else again_ms,
     )
+
+
+def _deferral_ms(deferrals: int) -> int:
+    """Return the time until a deferred unit is tried again: at once, then with a growing delay.
+
+    Kafka Connect also delays consecutive rebalances that revoke tasks (KAFKA-12495).
+    """
+    return 0 if deferrals == 1 else int(min(100 * 2 ** min(deferrals - 2, 20), 10_000))
 
 
 class _Placement:
@@ -194,17 +205,9 @@ class _Placement:
 
     def _wanted(self, units: Sequence[str], place: PlaceTasks) -> dict[str, str]:
         """Return the member ids by unit that a strategy function chooses."""
-        wanted: dict[str, str] = {}
-        for name, its in place(list(units), sorted(self._by_name)).items():
-            if name not in self._by_name:
-                raise ValueError(f"a strategy placed tasks on {name!r}, which is no worker")
-            for unit in its:
-                if unit in wanted or unit not in units:
-                    raise ValueError(f"a strategy placed {unit!r} twice, or it is no task")
-                wanted[unit] = self._by_name[name]
-        if missing := [unit for unit in units if unit not in wanted]:
-            raise ValueError(f"a strategy placed no worker for {', '.join(missing)}")
-        return wanted
+        workers = sorted(self._by_name)
+        placed = workers_by_task(place(list(units), workers), units, workers)
+        return {unit: self._by_name[name] for unit, name in placed.items()}
 
     def _place(self, unit: str, member_id: str) -> None:
         group = self._counts[self._group_of[unit]]

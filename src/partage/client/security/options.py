@@ -102,19 +102,19 @@ def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
             one.
     """
     known = SecurityOptions.__struct_fields__
-    taken: dict[str, Any] = {}
-    for given_name, value in given.items():
+    given_names: dict[str, str] = {}  # by the name of the option
+    for given_name in given:
         name = SECURITY_ALIASES.get(given_name, given_name)
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InvalidSecurityOptionError(f"{given_name} is not an option of TLS or SASL{hint}")
-        if name in taken:
+        if name in given_names:
             raise InvalidSecurityOptionError(
-                f"{given_name} and {name} are the same option; give one"
+                f"{given_names[name]} and {given_name} are the same option; give one"
             )
-        taken[name] = value
-    return SecurityOptions(**taken)
+        given_names[name] = given_name
+    return SecurityOptions(**{name: given[given_names[name]] for name in given_names})
 
 
 def _given(options: SecurityOptions) -> list[str]:

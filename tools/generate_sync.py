@@ -78,7 +78,7 @@ GENERATED = (
             ("        async with Processor(", "        with Processor("),
             ("            await processor.run()", "            processor.run()"),
             ("After a cancelled run, no", "After an interrupted run, no"),
-            ("As `partage.Consumer`, or", "As `partage.sync.Consumer`, or"),
+            ("As `partage.Consumer`.", "As `partage.sync.Consumer`."),
             ("As `partage.Consumer.poll`.", "As `partage.sync.Consumer.poll`."),
             ("    Consumer,\n", ""),
             (

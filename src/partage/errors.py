@@ -3,8 +3,9 @@
 **Base class.** Every failure of a client, consumer or membership is a `ClientError`. Its
 ``is_retriable`` is True if the same call may succeed later.
 
-**Arguments.** `InvalidAddressError`, `UnknownOptionError`, `InvalidOptionError`,
-`InvalidSecurityOptionError`.
+**Arguments.** `InvalidArgumentError` is the base class: `InvalidAddressError`,
+`UnknownOptionError`, `InvalidOptionError`, `InvalidSecurityOptionError`. Such a call can never
+work, and nothing was done.
 
 **Brokers and connections.** `BrokersUnreachableError`, `ConnectError`, `ConnectionLostError`,
 `RequestTimeoutError`, `InvalidResponseError`, `UnsupportedApiError`, and for a broker's error code
@@ -97,6 +98,7 @@ from partage.client.security.errors import (
     WrongSecurityProtocolError,
 )
 from partage.client.security.options import InvalidSecurityOptionError
+from partage.model.arguments import InvalidArgumentError
 from partage.recipes.errors import (
     DirectoryInUseError,
     FullTextSearchUnavailableError,
@@ -133,6 +135,7 @@ __all__ = [
     "IncompatibleAssignorsError",
     "IndexFileError",
     "InvalidAddressError",
+    "InvalidArgumentError",
     "InvalidAssignmentError",
     "InvalidOptionError",
     "InvalidQueryError",

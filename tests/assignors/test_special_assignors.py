@@ -68,7 +68,7 @@ class TestWeighted:
 
     @pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
     def test_weighted_rejects_invalid_weight(self, weight):
-        with pytest.raises(ValueError, match="weight must be a positive number"):
+        with pytest.raises(ValueError, match=r"expected a (positive )?number"):
             Weighted(weight)
 
     @pytest.mark.parametrize("data", [b"", b"4", b"\xff" * 8, b"\0" * 8])
@@ -198,7 +198,7 @@ class TestRedundant:
         check_assignment(members, topics, given_out, replicas=2)
 
     def test_redundant_rejects_zero_replicas(self):
-        with pytest.raises(ValueError, match="replicas must be at least 1"):
+        with pytest.raises(ValueError, match="replicas=0: expected an integer of 1 or more"):
             Redundant(0)
 
 
@@ -241,7 +241,7 @@ class TestConsistentHashing:
         }
 
     def test_invalid_ring_parameters_are_rejected(self):
-        with pytest.raises(ValueError, match="points must be >= 1"):
+        with pytest.raises(ValueError, match="points=0: expected an integer of 1 or more"):
             ConsistentHashing(points=0)
 
 
@@ -313,7 +313,7 @@ class TestCanary:
         assert set(counts(Canary().assign(members, self.topics)).values()) == {5}
 
     def test_canary_rejects_invalid_share(self):
-        with pytest.raises(ValueError, match="must be between 0 and 1"):
+        with pytest.raises(ValueError, match="expected a number, from 0 to 1"):
             Canary("2.0", share=10)
 
 

@@ -240,7 +240,7 @@ def test_invalid_placement_is_not_remembered():
 def test_invalid_connectors_raise():
     with pytest.raises(ValueError, match="without '/'"):
         Connector("a/b", 1)
-    with pytest.raises(ValueError, match="tasks must be 0 or more, not -1"):
+    with pytest.raises(ValueError, match="tasks=-1: expected an integer of 0 or more"):
         Connector("a", -1)
     with pytest.raises(ValueError, match="strategy must be 'balanced'"):
         Connector("a", 1, "random")

@@ -343,5 +343,5 @@ def test_invalid_arguments_raise(servers):
         election(servers, "a", group_instance_id="x")
     with pytest.raises(ValueError, match="stop_ms=2990 leaves 10 ms"):
         election(servers, "a", stop_ms=2990)
-    with pytest.raises(TypeError, match=r"priority must be an integer, not 1\.5"):
+    with pytest.raises(TypeError, match=r"priority=1\.5: expected an integer"):
         election(servers, "a", priority=1.5)

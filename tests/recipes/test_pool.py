@@ -179,15 +179,15 @@ def test_failed_work_is_logged_and_others_continue(servers, caplog):
 def test_invalid_arguments_raise(servers, log):
     with pytest.raises(TypeError, match="group_instance_id"):
         worker(servers, log, "one", group_instance_id="x")
-    with pytest.raises(ValueError, match=r"units must be a list: \['abc'\]"):
+    with pytest.raises(ValueError, match=r"a list: \['abc'\]"):
         worker(servers, log, "one", "abc")
     with pytest.raises(TypeError, match="units must be strings, not 2"):
         worker(servers, log, "one", ["1", 2])
-    with pytest.raises(ValueError, match="name must not be empty"):
+    with pytest.raises(ValueError, match="a string that is not empty"):
         worker(servers, log, "")
-    with pytest.raises(TypeError, match="name must be a string, not 1"):
+    with pytest.raises(TypeError, match="name=1: expected a string"):
         worker(servers, log, 1)
-    with pytest.raises(ValueError, match="rebalance_delay_ms must be 0 or more, not -1"):
+    with pytest.raises(ValueError, match="rebalance_delay_ms=-1: expected an integer"):
         worker(servers, log, "one", rebalance_delay_ms=-1)
 
 

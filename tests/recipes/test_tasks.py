@@ -109,8 +109,8 @@ def test_only_offsets_of_healthy_tasks_are_committed():
 @pytest.mark.parametrize(
     ("joined", "topics", "why"),
     [
-        ("ab", [], "lists of topics"),
-        (["a", "b"], "c", "lists of topics"),
+        ("ab", [], "joined='ab': expected a list"),
+        (["a", "b"], "c", "topics='c': expected a list"),
         (["a"], [], "at least two topics, not 1"),
         (["a", "a"], [], "at least two topics, not 1"),
         (["a", "b"], ["c", "b"], "in both joined and topics: b"),

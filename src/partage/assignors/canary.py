@@ -12,6 +12,7 @@ from partage.assignors.claims import PartitionOwners
 from partage.assignors.cooperation import hold_back_owned, resolve_owners
 from partage.assignors.sticky import by_member_id
 from partage.assignors.sticky_balancer import balance
+from partage.model.arguments import check_instance, check_number
 from partage.model.rebalance_protocol import RebalanceProtocol
 
 _SHARE = struct.Struct(">d")
@@ -41,8 +42,8 @@ class Canary(Assignor):
     )
 
     def __init__(self, running: str = "", *, share: float = 0.0) -> None:
-        if not 0 <= share <= 1:
-            raise ValueError(f"share must be between 0 and 1, not {share}")
+        check_instance("running", running, str)
+        check_number("share", share, most=1)
         self.app_version = running
         self.share = share
 

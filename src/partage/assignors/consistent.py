@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from partage.assignors.base import Assignment, Assignor, Member, Topic
 from partage.assignors.cooperation import hold_back
+from partage.model.arguments import check_int, check_number
 from partage.model.rebalance_protocol import RebalanceProtocol
 
 
@@ -30,9 +31,10 @@ class ConsistentHashing(Assignor):
         RebalanceProtocol.EAGER,
     )
 
-    def __init__(self, *, points: int = 100, headroom: float = 0.25) -> None:
-        if points < 1 or headroom < 0:
-            raise ValueError(f"points must be >= 1 and headroom >= 0, not {points} and {headroom}")
+    def __init__(self, *, points: int = 100, headroom: float | None = 0.25) -> None:
+        check_int("points", points, least=1)
+        if headroom is not None:
+            check_number("headroom", headroom)
         self.points = points
         self.headroom = headroom
 
@@ -40,26 +42,30 @@ class ConsistentHashing(Assignor):
         ordered = sorted(members, key=lambda member: member.sort_key)
         wants = [frozenset(member.topics) for member in ordered]
         ring = sorted(
-            (_place(f"{member.instance_id or member.member_id}#{point}"), position)
+            (_ring_point(f"{member.instance_id or member.member_id}#{point}"), position)
             for position, member in enumerate(ordered)
             for point in range(self.points)
         )
-        places = [place for place, _ in ring]
+        ring_points = [point for point, _ in ring]
         wanted = sorted(frozenset[str]().union(*wants).intersection(topics))
         count = sum(topics[name].partition_count for name in wanted)
-        most = (1 + self.headroom) * count / max(1, len(ordered))
+        most = (
+            float(count)
+            if self.headroom is None
+            else (1 + self.headroom) * count / max(1, len(ordered))
+        )
         room = [ceil(round(most, 9))] * len(ordered)
         shares: dict[str, dict[str, list[int]]] = {m.member_id: {} for m in ordered}
         for name in wanted:
             for partition in range(topics[name].partition_count):
-                start = bisect(places, _place(f"{name}-{partition}"))
+                start = bisect(ring_points, _ring_point(f"{name}-{partition}"))
                 position = _next(ring, start, name, wants, room)
                 room[position] -= 1
                 shares[ordered[position].member_id].setdefault(name, []).append(partition)
         return hold_back(ordered, shares)
 
 
-def _place(text: str) -> int:
+def _ring_point(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 

@@ -11,6 +11,7 @@ from partage.assignors.claims import DISPUTED, PartitionOwners
 from partage.assignors.cooperation import hold_back_owned, resolve_owners
 from partage.assignors.sticky import by_member_id
 from partage.assignors.sticky_balancer import balance
+from partage.model.arguments import InvalidArgumentError
 from partage.model.rebalance_protocol import RebalanceProtocol
 
 
@@ -32,6 +33,10 @@ class CoPartitioned(Assignor):
     )
 
     def __init__(self, *topics: str) -> None:
+        if not all(isinstance(topic, str) for topic in topics):
+            raise InvalidArgumentError(
+                "CoPartitioned takes names of topics one by one: CoPartitioned('clicks', 'orders')"
+            )
         self.topics = topics
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
@@ -85,8 +90,10 @@ def _check_co_partitioned(
 ) -> None:
     counts = {name: topics[name].partition_count for name in named}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise CoPartitioningError(f"co-partitioned topics must have equal partition counts: {told}")
+        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise CoPartitioningError(
+            f"co-partitioned topics must have equal partition counts: {listed}"
+        )
     if named and not any(set(named).issubset(member.topics) for member in members):
         raise CoPartitioningError(f"no member subscribes to all of {', '.join(named)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from partage.assignors.base import Assignor
+from partage.model.arguments import check_list
 from partage.model.rebalance_protocol import RebalanceProtocol
 
 
@@ -18,6 +19,7 @@ def protocols_by_name(assignors: Sequence[Assignor]) -> dict[str, Assignor]:
     Raises:
         IncompatibleAssignorsError: There is no assignor, or two have the same protocol name.
     """
+    check_list("assignors", assignors, Assignor, "assignors")
     by_name: dict[str, Assignor] = {}
     for assignor in assignors:
         for version in assignor.versions[:1] if assignor.has_version_probing else assignor.versions:
@@ -40,6 +42,7 @@ def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     Raises:
         IncompatibleAssignorsError: They have no protocol in common.
     """
+    check_list("assignors", assignors, Assignor, "assignors")
     common = set(RebalanceProtocol)
     for assignor in assignors:
         common.intersection_update(assignor.rebalance_protocols)

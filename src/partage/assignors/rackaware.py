@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from partage.assignors.sticky import CooperativeSticky
+from partage.model.arguments import check_function
 
 
 class RackAware(CooperativeSticky):
@@ -24,6 +25,8 @@ class RackAware(CooperativeSticky):
 
     def __init__(self, rack_of_host: Callable[[str], str | None] | None = None) -> None:
         super().__init__()
+        if rack_of_host is not None:
+            check_function("rack_of_host", rack_of_host, "a host name")
         self._rack_of_host = rack_of_host
 
     def rack_of_broker(self, host: str, rack: str | None) -> str | None:

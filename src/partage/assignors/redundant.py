@@ -10,6 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.model.arguments import check_function, check_int
 from partage.model.rebalance_protocol import RebalanceProtocol
 
 #: The number of members with the lowest load that are compared.
@@ -34,8 +35,9 @@ class Redundant(Assignor):
     def __init__(
         self, replicas: int = 2, copies: Callable[[], Mapping[str, Collection[int]]] | None = None
     ) -> None:
-        if replicas < 1:
-            raise ValueError(f"replicas must be at least 1, not {replicas}")
+        check_int("replicas", replicas, least=1)
+        if copies is not None:
+            check_function("copies", copies, "no arguments")
         self.replicas = replicas
         self._copies = copies
 

@@ -11,6 +11,7 @@ from partage.assignors.base import Assignment, Assignor, Member, Topic
 from partage.assignors.cooperation import hold_back_owned, resolve_owners
 from partage.assignors.sticky import by_member_id
 from partage.assignors.sticky_balancer import balance
+from partage.model.arguments import check_number, invalid_argument
 from partage.model.rebalance_protocol import RebalanceProtocol
 
 _WEIGHT = struct.Struct(">d")
@@ -30,8 +31,8 @@ class Weighted(Assignor):
     )
 
     def __init__(self, weight: float = 1.0) -> None:
-        if not _is_weight(weight):
-            raise ValueError(f"weight must be a positive number, not {weight}")
+        if not _is_weight(check_number("weight", weight, least=float("-inf"))):
+            raise invalid_argument("weight", weight, "a positive number")
         self.weight = float(weight)
 
     def user_data(

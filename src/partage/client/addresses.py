@@ -1,12 +1,15 @@
-"""Broker addresses: HOST:PORT, and the comma-separated list in ``bootstrap.servers``."""
+"""Broker addresses: HOST:PORT, and the lists of them in ``bootstrap.servers``."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from partage.model.arguments import InvalidArgumentError, shorten
 
 
-class InvalidAddressError(ValueError):
-    """Raised for text that is not HOST:PORT."""
+class InvalidAddressError(InvalidArgumentError):
+    """Raised for an address that is not HOST:PORT."""
 
 
 class Address(NamedTuple):
@@ -19,19 +22,36 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_bootstrap_servers(text: str) -> list[Address]:
-    """Parse ``bootstrap.servers``: HOST:PORT, several separated by commas.
+#: Addresses in the forms that users may pass.
+BootstrapServers = str | Iterable[str]
+
+
+def parse_bootstrap_servers(servers: BootstrapServers) -> list[Address]:
+    """Parse ``bootstrap.servers``: HOST:PORT, several as a list or separated by commas.
 
     Raises:
         InvalidAddressError: An address does not have that form, or there is none.
     """
-    parts = [part.strip() for part in text.split(",")]
+    if isinstance(servers, bytes | Mapping) or not isinstance(servers, Iterable):
+        raise InvalidAddressError(
+            f"bootstrap_servers={shorten(servers)}: expected a string or a list of HOST:PORT"
+        )
+    texts = [servers] if isinstance(servers, str) else list(servers)
+    parts = [part.strip() for text in texts for part in _checked_text(text).split(",")]
     found = [_parse(part) for part in parts if part]
     if not found:
         raise InvalidAddressError(
             "bootstrap.servers is empty; write HOST:PORT, several separated by commas"
         )
     return list(dict.fromkeys(found))
+
+
+def _checked_text(text: Any) -> str:
+    if not isinstance(text, str):
+        raise InvalidAddressError(
+            f"{shorten(text)} is not a broker address; write HOST:PORT, such as 'kafka1:9092'"
+        )
+    return text
 
 
 def _parse(text: str) -> Address:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from partage.client.addresses import BootstrapServers, parse_bootstrap_servers
 from partage.client.cluster import Cluster
 from partage.client.config import MembershipConfig
 from partage.client.consumer.options import ConsumerOptions, parse_options
@@ -32,6 +33,15 @@ from partage.client.options import ClientOptions
 from partage.member.events import LeaveRequested, RejoinRequested, StartRequested
 from partage.member.settings import MemberSettings
 from partage.member.state_machine import MembershipStateMachine as Core
+from partage.model.arguments import (
+    INT32_MAX,
+    InvalidArgumentError,
+    check_function,
+    check_instance,
+    check_int,
+    check_text,
+    check_timeout_ms,
+)
 
 
 class Membership:
@@ -47,7 +57,7 @@ class Membership:
     A loop that is blocked for longer than the session timeout loses its membership.
 
     Args:
-        bootstrap_servers: HOST:PORT, several separated by commas.
+        bootstrap_servers: HOST:PORT, several as a list or separated by commas.
         group_id: The group.
         protocol_type: The protocol type of the group; equal in all members.
         metadata: The data about this member for the leader: any JSON value, or bytes.
@@ -59,13 +69,13 @@ class Membership:
         options: Kafka's settings in snake case; see `partage.MembershipConfig`.
 
     Raises:
-        InvalidAddressError, InvalidOptionError, InvalidSecurityOptionError: An argument is invalid.
-        TypeError: An option does not exist, or ``metadata`` is bytes without ``assign``.
+        InvalidArgumentError: An argument or an option is invalid or does not exist, or ``metadata``
+            is bytes without ``assign``.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         protocol_type: str,
         metadata: Any,
@@ -76,10 +86,19 @@ class Membership:
         rebalance_timeout_ms: int = 60_000,
         **options: Unpack[MembershipConfig],
     ) -> None:
-        if assign is None and isinstance(metadata, bytes):
-            raise TypeError(
+        servers = parse_bootstrap_servers(bootstrap_servers)
+        check_text("group_id", group_id)
+        check_text("protocol_type", protocol_type)
+        check_text("protocol", protocol)
+        check_int("rebalance_timeout_ms", rebalance_timeout_ms, least=1, most=INT32_MAX, unit="ms")
+        if assign is not None:
+            check_function("assign", assign, "the GenerationMembers")
+        elif isinstance(metadata, bytes):
+            raise InvalidArgumentError(
                 "metadata of type bytes needs an assign function that returns bytes for each member"
             )
+        if listener is not None:
+            check_instance("listener", listener, MembershipListener)
         of_member, client = _options(options)
         self.settings = MemberSettings(
             group_id=group_id,
@@ -92,7 +111,7 @@ class Membership:
             retry_backoff_ms=client.retries.backoff_ms,
             retry_backoff_max_ms=client.retries.backoff_max_ms,
         )
-        self._cluster = Cluster(bootstrap_servers, client)
+        self._cluster = Cluster(servers, client)
         core = Core(self.settings)
         self._core = core
         self._leased = LeaseTracker(core, self.settings)
@@ -125,7 +144,7 @@ class Membership:
         self._protocol.attach(self._driver)
         self._driver.handle(StartRequested(at_ms=now_ms()))
 
-    async def close(self, timeout_ms: float = 30_000) -> None:
+    async def close(self, timeout_ms: int = 30_000) -> None:
         """Leave the group after the listener has finished. A second call does nothing.
 
         A static member does not send LeaveGroup, so it keeps its place if it returns in time
@@ -134,6 +153,7 @@ class Membership:
         Raises:
             RuntimeError: A listener awaits it, which would be a deadlock.
         """
+        check_timeout_ms(timeout_ms)
         if self._protocol.is_called_from_listener:
             raise RuntimeError("close() waits for the listener, so a listener must not await it")
         driver, self._driver = self._driver, None
@@ -206,6 +226,7 @@ class Membership:
                 while the member retries.
             NotAMemberError: The membership is closed.
         """
+        check_int("after", after, least=-1)
         while True:
             self._check()
             self._protocol.raise_errors()
@@ -232,6 +253,7 @@ class Membership:
 
     def rejoin(self, reason: str) -> None:
         """Request a rebalance. The coordinator logs ``reason``."""
+        check_instance("reason", reason, str)
         self._check()
         assert self._driver is not None
         self._driver.handle(RejoinRequested(at_ms=now_ms(), reason=reason))
@@ -248,5 +270,5 @@ def _options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
         if name not in known:
             near = difflib.get_close_matches(name, [*known, "rebalance_timeout_ms"], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"a membership has no option {name!r}{hint}")
+            raise InvalidArgumentError(f"a membership has no option {name!r}{hint}")
     return parse_options(given)

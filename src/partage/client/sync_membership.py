@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from partage.client.addresses import BootstrapServers
 from partage.client.config import MembershipConfig
 from partage.client.group.errors import NotAMemberError
 from partage.client.group.membership_protocol import (
@@ -16,6 +17,7 @@ from partage.client.group.membership_protocol import (
 )
 from partage.client.loop_thread import LoopThread
 from partage.client.membership import Membership as AsyncMembership
+from partage.model.arguments import check_optional_timeout_ms, check_timeout_ms
 
 
 class Membership:
@@ -30,7 +32,7 @@ class Membership:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         protocol_type: str,
         metadata: Any,
@@ -71,7 +73,7 @@ class Membership:
         """See `partage.Membership.exclusive_until_ms`."""
         return self._member.exclusive_until_ms
 
-    def assignment(self, after: int = -1, timeout_ms: float | None = None) -> MemberAssignment:
+    def assignment(self, after: int = -1, timeout_ms: int | None = None) -> MemberAssignment:
         """Wait for an assignment in a generation later than ``after``.
 
         Raises:
@@ -79,6 +81,7 @@ class Membership:
             ClientError: Like `partage.Membership.assignment`.
         """
 
+        check_optional_timeout_ms(timeout_ms)
         self._check()
 
         async def within() -> MemberAssignment:
@@ -95,13 +98,14 @@ class Membership:
         """Request a rebalance."""
         self._on_loop(lambda: self._member.rejoin(reason))
 
-    def close(self, timeout_ms: float = 30_000) -> None:
+    def close(self, timeout_ms: int = 30_000) -> None:
         """Leave the group after the listener has finished, and stop the thread. A second call does
         nothing.
 
         Raises:
             CalledFromLoopError: Called in a listener, which would be a deadlock.
         """
+        check_timeout_ms(timeout_ms)
         self._thread.check_caller()
         if not self._is_closed:
             self._is_closed = True

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from partage.model.arguments import InvalidArgumentError, check_function, check_int
 from partage.model.topic_partition import TopicPartition
 from partage.recipes.config import ProcessorConfig
 from partage.recipes.tasks import (
@@ -32,6 +33,8 @@ LAST_COMMIT_S: Final = 10.0
 Offsets = dict[TopicPartition | tuple[str, int], int]
 
 _RESERVED: Final = {
+    "key_deserializer": "deserialize in the task",
+    "value_deserializer": "deserialize in the task",
     "enable_auto_commit": "the processor commits processed offsets",
     "auto_commit_interval_ms": "use commit_interval_ms",
     "partition_assignment_strategy": "the assignor is built in",
@@ -42,8 +45,7 @@ class BaseProcessor:
     """The base class of both processors; see `partage.recipes.Processor`.
 
     Raises:
-        TypeError: An option is reserved.
-        ValueError: The topics or the interval are invalid.
+        InvalidArgumentError: An argument is invalid, or an option is reserved.
     """
 
     def __init__(
@@ -57,9 +59,9 @@ class BaseProcessor:
     ) -> None:
         for name, why in _RESERVED.items():
             if name in options:
-                raise TypeError(f"Processor does not accept {name}: {why}")
-        if commit_interval_ms < 0:
-            raise ValueError(f"commit_interval_ms must be 0 or more, not {commit_interval_ms}")
+                raise InvalidArgumentError(f"Processor does not accept {name}: {why}")
+        check_function("make_task", make_task, "a TaskId")
+        check_int("commit_interval_ms", commit_interval_ms, unit="ms")
         self._joined, self._topics = validate_topics(joined, topics)
         self._tasks = TaskSet(self._joined, make_task)
         self._assignor = ProcessorAssignor(*self._joined)

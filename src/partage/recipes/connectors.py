@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+
+from partage.model.arguments import (
+    InvalidArgumentError,
+    check_instance,
+    check_int,
+    check_text,
+    invalid_argument,
+)
 
 _SEPARATOR: Final = "/"
 
@@ -30,8 +38,8 @@ class Connector(msgspec.Struct, frozen=True):
         config: The configuration; `WorkerPool.config_of` returns it to the work.
 
     Raises:
-        ValueError: ``name``, ``tasks`` or ``strategy`` is invalid.
-        TypeError: A name or a value in ``config`` is not a string.
+        InvalidArgumentError: ``name``, ``tasks`` or ``strategy`` is invalid, or a name or a value
+            in ``config`` is not a string.
     """
 
     name: str
@@ -40,17 +48,22 @@ class Connector(msgspec.Struct, frozen=True):
     config: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
-        if not self.name or _SEPARATOR in self.name:
-            raise ValueError(f"a connector's name must be a word without '/', not {self.name!r}")
-        if self.tasks < 0:
-            raise ValueError(f"connector {self.name!r}: tasks must be 0 or more, not {self.tasks}")
+        check_text("name", self.name)
+        check_int("tasks", self.tasks)
+        check_instance("config", self.config, Mapping)
+        if _SEPARATOR in self.name:
+            raise InvalidArgumentError(
+                f"a connector's name must be a word without '/', not {self.name!r}"
+            )
         if not callable(self.strategy) and self.strategy not in ("balanced", "sticky"):
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"connector {self.name!r}: strategy must be 'balanced', 'sticky' or a function, "
                 f"not {self.strategy!r}"
             )
         if not all(isinstance(text, str) for item in self.config.items() for text in item):
-            raise TypeError(f"connector {self.name!r}: config must have names and values of str")
+            raise InvalidArgumentError(
+                f"connector {self.name!r}: config must have names and values of str"
+            )
 
     @property
     def task_units(self) -> list[str]:
@@ -63,27 +76,29 @@ def connector_name(unit: str) -> str:
     return unit.partition(_SEPARATOR)[0]
 
 
-def split_units(units: Iterable[str | Connector]) -> tuple[list[str], list[Connector]]:
+def split_units(units: Any) -> tuple[list[str], list[Connector]]:
     """Return the plain units and the connectors.
 
     Raises:
-        TypeError: An element is neither.
-        ValueError: Two connectors have one name, or a plain unit has the name of a connector.
+        InvalidArgumentError: An element is neither, two connectors have one name, or a plain unit
+            has the name of a connector.
     """
     if isinstance(units, str):
-        raise ValueError(f"units must be a list: [{units!r}]")
+        raise invalid_argument("units", units, f"a list: [{units!r}]")
+    if isinstance(units, bytes) or not isinstance(units, Iterable):
+        raise invalid_argument("units", units, "a list of strings and connectors")
     plain: list[str] = []
     connectors: dict[str, Connector] = {}
     for each in units:
         if isinstance(each, str):
             plain.append(each)
         elif not isinstance(each, Connector):
-            raise TypeError(f"units must be strings, not {each!r}")
+            raise InvalidArgumentError(f"units must be strings, not {each!r}")
         elif each.name in connectors:
-            raise ValueError(f"two connectors are named {each.name!r}")
+            raise InvalidArgumentError(f"two connectors are named {each.name!r}")
         else:
             connectors[each.name] = each
     for unit in plain:
         if connector_name(unit) in connectors:
-            raise ValueError(f"unit {unit!r} has the name of a connector or of its tasks")
+            raise InvalidArgumentError(f"unit {unit!r} has the name of a connector or of its tasks")
     return plain, list(connectors.values())

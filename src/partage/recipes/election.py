@@ -11,10 +11,18 @@ from typing import Any, Final, Self, Unpack
 
 import msgspec
 
+from partage.client.addresses import BootstrapServers
 from partage.client.config import DynamicMemberConfig
 from partage.client.group.errors import NotAMemberError
 from partage.client.group.membership_protocol import MemberAssignment, MembershipListener
 from partage.client.membership import Membership
+from partage.model.arguments import (
+    InvalidArgumentError,
+    check_bool,
+    check_function,
+    check_int,
+    check_json,
+)
 from partage.recipes.elector import Candidate, ElectionResult, elect
 from partage.recipes.lease_guard import (
     cancel_and_wait,
@@ -98,14 +106,14 @@ class LeaderElection:
             with the same instance id would replace an active one at once, and both would be active.
 
     Raises:
-        ValueError: ``stop_ms`` leaves no time in a session to work.
-        TypeError: ``priority`` is not an integer.
-        TypeError, ClientError: As `Membership`.
+        InvalidArgumentError: An argument is invalid, or ``stop_ms`` leaves no time in a session to
+            work.
+        ClientError: As `Membership`.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         identity: Any = None,
         *,
@@ -116,11 +124,14 @@ class LeaderElection:
         **options: Unpack[DynamicMemberConfig],
     ) -> None:
         if "group_instance_id" in options:
-            raise TypeError(
+            raise InvalidArgumentError(
                 "LeaderElection does not support group_instance_id: see its documentation"
             )
-        if not isinstance(priority, int):
-            raise TypeError(f"priority must be an integer, not {priority!r}")
+        if work is not None:
+            check_function("work", work, "a Term")
+        check_bool("stands", stands)
+        check_int("priority", priority, least=-(2**63), most=2**63 - 1)
+        check_json("identity", identity)
         self._identity = identity
         self._work = work
         self._stands = stands

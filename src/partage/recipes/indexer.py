@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
+from partage.client.addresses import BootstrapServers
 from partage.client.consumer import Record
 from partage.recipes.config import IndexerConfig
 from partage.recipes.search_index import IndexStore, record_text
@@ -40,7 +41,7 @@ class RedundantIndexer:
             member that restarts within its session gets its partitions back at once.
 
     Raises:
-        ValueError, TypeError: Topics or options are invalid, or an option is reserved.
+        InvalidArgumentError: An argument or an option is invalid, or an option is reserved.
         FullTextSearchUnavailableError, DirectoryInUseError, IndexFileError: The directory is not
         usable.
         ClientError: As `partage.Consumer`.
@@ -48,7 +49,7 @@ class RedundantIndexer:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         topics: Iterable[str],
         indexes: IndexStore | Path | str,

@@ -7,6 +7,7 @@ from typing import Any
 
 from partage.client.group.driver import now_ms
 from partage.client.membership import Membership
+from partage.model.arguments import InvalidArgumentError, check_int
 
 
 def remaining_lease_ms(membership: Membership, margin_ms: int) -> int:
@@ -49,13 +50,15 @@ def stop_margin_ms(membership: Membership, wanted_ms: int | None) -> int:
         wanted_ms: The user's choice; ``heartbeat_interval_ms`` if None.
 
     Raises:
-        ValueError: The margin leaves no time in a session to work.
+        InvalidArgumentError: The margin leaves no time in a session to work.
     """
+    if wanted_ms is not None:
+        check_int("stop_ms", wanted_ms, unit="ms")
     settings = membership.settings
     margin_ms = settings.heartbeat_interval_ms if wanted_ms is None else wanted_ms
     usable_ms = min(settings.session_timeout_ms, settings.rebalance_timeout_ms) - margin_ms
-    if margin_ms < 0 or usable_ms <= settings.heartbeat_interval_ms:
-        raise ValueError(
+    if usable_ms <= settings.heartbeat_interval_ms:
+        raise InvalidArgumentError(
             f"stop_ms={margin_ms} leaves {usable_ms} ms of the session to work in; this must be "
             f"more than heartbeat_interval_ms ({settings.heartbeat_interval_ms})"
         )

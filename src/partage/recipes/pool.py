@@ -11,6 +11,7 @@ from typing import Any, Final, Self, Unpack
 
 import msgspec
 
+from partage.client.addresses import BootstrapServers
 from partage.client.config import DynamicMemberConfig
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import NotAMemberError
@@ -20,6 +21,12 @@ from partage.client.group.membership_protocol import (
     MembershipListener,
 )
 from partage.client.membership import Membership
+from partage.model.arguments import (
+    InvalidArgumentError,
+    check_function,
+    check_int,
+    check_text,
+)
 from partage.recipes.connectors import Connector, connector_name, split_units
 from partage.recipes.lease_guard import (
     cancel_and_wait,
@@ -78,17 +85,15 @@ class WorkerPool:
         options: Options of `partage.Membership`, except ``group_instance_id``.
 
     Raises:
-        ValueError: ``units`` is a single string, ``name`` is empty, ``rebalance_delay_ms`` is
-            negative, or ``stop_ms`` leaves no time in a session to work. Two connectors have one
-            name, or a unit has the name of a connector.
-        TypeError: A unit or ``name`` is not a string. If a function returns such units, the members
-            get `AssignmentFailedError` instead.
-        TypeError, ClientError: As `Membership`.
+        InvalidArgumentError: An argument is invalid, ``stop_ms`` leaves no time in a session to
+            work, two connectors have one name, or a unit has the name of a connector. If a function
+            returns invalid units, the members get `AssignmentFailedError` instead.
+        ClientError: As `Membership`.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         units: Units,
         work: Work,
@@ -99,17 +104,12 @@ class WorkerPool:
         **options: Unpack[DynamicMemberConfig],
     ) -> None:
         if "group_instance_id" in options:
-            raise TypeError(
+            raise InvalidArgumentError(
                 "WorkerPool does not support group_instance_id: workers are identified by name"
             )
-        if not isinstance(name, str):
-            raise TypeError(f"a worker's name must be a string, not {name!r}")
-        if not name:
-            raise ValueError(
-                "a worker's name must not be empty: it identifies the worker after a restart"
-            )
-        if rebalance_delay_ms < 0:
-            raise ValueError(f"rebalance_delay_ms must be 0 or more, not {rebalance_delay_ms}")
+        check_text("name", name)
+        check_function("work", work, "the name of a unit")
+        check_int("rebalance_delay_ms", rebalance_delay_ms, unit="ms")
         self._units = units if callable(units) else _constant(units)
         self._work = work
         self._name = name

@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, Unpack
 
+from partage.client.addresses import BootstrapServers
 from partage.client.consumer import (
     AssignmentFailedError,
     CommitFailedError,
@@ -19,6 +20,7 @@ from partage.client.consumer import (
     Records,
 )
 from partage.client.errors import ClientError
+from partage.model.arguments import check_text
 from partage.model.topic_partition import TopicPartition
 from partage.recipes.async_support import call_task, run_each
 from partage.recipes.base_processor import (
@@ -57,13 +59,13 @@ class Processor(BaseProcessor):
         options: Options of the consumer; see `ProcessorConfig`.
 
     Raises:
-        ValueError: The topics or the interval are invalid.
-        TypeError, ClientError: As `partage.Consumer`, or an option is reserved.
+        InvalidArgumentError: An argument is invalid, or an option is reserved.
+        ClientError: As `partage.Consumer`.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         make_task: MakeTask,
         *,
@@ -79,6 +81,7 @@ class Processor(BaseProcessor):
             commit_interval_ms=commit_interval_ms,
             options=options,
         )
+        check_text("group_id", group_id)
         self._consumer = Consumer(
             bootstrap_servers,
             **self._options,

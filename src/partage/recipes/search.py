@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from partage.model.arguments import check_instance, check_int, check_path, check_texts
 from partage.model.topic_partition import TopicPartition
 from partage.recipes.errors import IndexFileError, InvalidQueryError, NoSearchIndexError
 from partage.recipes.search_index import replace_surrogates
@@ -86,7 +87,8 @@ def search(
     Raises:
         NoSearchIndexError, InvalidQueryError, FullTextSearchUnavailableError, IndexFileError
     """
-    if not 1 <= limit <= LIMIT_MAX:
+    check_instance("query", query, str)
+    if not 1 <= check_int("limit", limit, least=-(2**63)) <= LIMIT_MAX:
         raise InvalidQueryError(
             f"the limit of a search must be 1 to {LIMIT_MAX:,} records, not {limit:,}"
         )
@@ -94,7 +96,7 @@ def search(
         raise InvalidQueryError(f"the query {query!r} is not valid UTF-8: it has a lone surrogate")
     wanted = query if is_fts5 else fts5_query(query)
     found: list[Hit] = []
-    for partition, path in _chosen(Path(directory), topics):
+    for partition, path in _chosen(_to_path(directory), topics):
         with _reading(path) as connection:
             try:
                 rows = connection.execute(_SEARCH, (wanted, limit)).fetchall()
@@ -112,7 +114,7 @@ def searchable_partitions(
     directory: Path | str, topics: Collection[str] | None = None
 ) -> list[SearchablePartition]:
     """Return the indexes that `search` would use, by partition; raise as `search`."""
-    return [_held(partition, path) for partition, path in _chosen(Path(directory), topics)]
+    return [_held(partition, path) for partition, path in _chosen(_to_path(directory), topics)]
 
 
 def fts5_query(query: str) -> str:
@@ -133,8 +135,15 @@ def fts5_query(query: str) -> str:
     return " ".join(f'"{term.removesuffix("*")}"{"*" * term.endswith("*")}' for term in terms)
 
 
+def _to_path(directory: Path | str) -> Path:
+    check_path("directory", directory)
+    return Path(directory)
+
+
 def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[TopicPartition, Path]]:
     """Return one index of each partition: of several replicas the one with the highest position."""
+    if topics is not None:
+        check_texts("topics", topics, "flights", may_be_empty=True)
     check_fts5()
     if not directory.is_dir():
         raise NoSearchIndexError(f"directory {directory} does not exist")

@@ -11,14 +11,14 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from partage.client.consumer import Record
+from partage.model.arguments import invalid_argument
 from partage.model.topic_partition import TopicPartition
 
-
-class Document(NamedTuple):
 #: An escape in a JSON string: a surrogate pair, another code unit, or a single character.
 _ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)"
@@ -26,6 +26,8 @@ _ESCAPE: Final = re.compile(
 #: Escapes of these characters are kept: they would end the string, or the text in SQLite.
 _KEPT_ESCAPED: Final = frozenset({'"', "\\", *map(chr, range(32))} - set("\t\n\f\r"))
 
+
+class Document(NamedTuple):
     """A record as it is indexed; ``timestamp`` is ms since the epoch, -1 if there is none."""
 
     offset: int
@@ -129,6 +131,8 @@ def open_index_store(indexes: IndexStore | Path | str) -> IndexStore:
     """Return the store, or open a SQLite store in a directory; raise `SearchIndexError`."""
     if isinstance(indexes, IndexStore):
         return indexes
+    if not isinstance(indexes, str | PathLike):
+        raise invalid_argument("indexes", indexes, "a directory or an IndexStore")
     from partage.recipes.sqlite_index import SqliteIndexStore  # sqlite3 is optional in Python
 
     return SqliteIndexStore(indexes)

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, Unpack
 import msgspec
 
 from partage.assignors import Redundant
+from partage.client.addresses import BootstrapServers
 from partage.client.consumer import (
     Batch,
     MaxPollExceededError,
@@ -24,6 +25,13 @@ from partage.client.consumer import (
 )
 from partage.client.consumer.sync_consumer import Consumer
 from partage.client.errors import ClientError
+from partage.model.arguments import (
+    InvalidArgumentError,
+    check_function,
+    check_int,
+    check_text,
+    check_texts,
+)
 from partage.model.topic_partition import TopicPartition
 from partage.recipes.config import IndexerConfig
 from partage.recipes.replicas import decode_metadata, encode_commit, merge_position
@@ -46,6 +54,8 @@ _RECORDS_MAX: Final = 10_000
 _COMMITS_TO_WAIT_FOR: Final = 3
 
 _RESERVED: Final = {
+    "key_deserializer": "the function `text` gets the bytes",
+    "value_deserializer": "the function `text` gets the bytes",
     "enable_auto_commit": "positions are stored in the indexes",
     "auto_commit_interval_ms": "use commit_interval_ms",
     "auto_offset_reset": "records missing in an index are read from the earliest offset",
@@ -82,7 +92,7 @@ class RedundantIndexer:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         topics: Iterable[str],
         indexes: IndexStore | Path | str,
@@ -95,12 +105,13 @@ class RedundantIndexer:
     ) -> None:
         for name, why in _RESERVED.items():
             if name in options:
-                raise TypeError(f"RedundantIndexer does not accept {name}: {why}")
-        if commit_interval_ms < 1 or state_cleanup_delay_ms < 0:
-            raise ValueError(
-                "commit_interval_ms must be 1 or more, and state_cleanup_delay_ms 0 or more"
-            )
-        self._topics = _validate_topics(topics)
+                raise InvalidArgumentError(f"RedundantIndexer does not accept {name}: {why}")
+        check_text("group_id", group_id)
+        check_function("text", text, "a Record")
+        check_int("replicas", replicas, least=1)
+        check_int("commit_interval_ms", commit_interval_ms, least=1, unit="ms")
+        check_int("state_cleanup_delay_ms", state_cleanup_delay_ms, unit="ms")
+        self._topics = list(dict.fromkeys(check_texts("topics", topics, "flights")))
         self._text = text
         self._wait_s = unknown_topic_wait_s(options)
         self._commit_interval_s = commit_interval_ms / 1000
@@ -418,12 +429,3 @@ class _Listener(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._indexer.on_assigned(partitions)
-
-
-def _validate_topics(topics: Iterable[str]) -> list[str]:
-    if isinstance(topics, str):
-        raise ValueError(f"topics must be a list: [{topics!r}]")
-    found = list(dict.fromkeys(topics))
-    if not found:
-        raise ValueError("RedundantIndexer needs at least one topic")
-    return found

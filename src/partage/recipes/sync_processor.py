@@ -11,6 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, Unpack
 
+from partage.client.addresses import BootstrapServers
 from partage.client.consumer import (
     AssignmentFailedError,
     CommitFailedError,
@@ -21,6 +22,7 @@ from partage.client.consumer import (
 )
 from partage.client.consumer.sync_consumer import Consumer
 from partage.client.errors import ClientError
+from partage.model.arguments import check_text
 from partage.model.topic_partition import TopicPartition
 from partage.recipes.base_processor import (
     LAST_COMMIT_S,
@@ -59,13 +61,13 @@ class Processor(BaseProcessor):
         options: Options of the consumer; see `ProcessorConfig`.
 
     Raises:
-        ValueError: The topics or the interval are invalid.
-        TypeError, ClientError: As `partage.sync.Consumer`, or an option is reserved.
+        InvalidArgumentError: An argument is invalid, or an option is reserved.
+        ClientError: As `partage.sync.Consumer`.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: BootstrapServers,
         group_id: str,
         make_task: MakeTask,
         *,
@@ -81,6 +83,7 @@ class Processor(BaseProcessor):
             commit_interval_ms=commit_interval_ms,
             options=options,
         )
+        check_text("group_id", group_id)
         self._consumer = Consumer(
             bootstrap_servers,
             **self._options,

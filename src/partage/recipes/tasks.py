@@ -16,6 +16,7 @@ import msgspec
 from partage.assignors import Assignment, CoPartitioned, CoPartitioningError, Member
 from partage.assignors import Topic as Described
 from partage.client.consumer import Record, Records
+from partage.model.arguments import InvalidArgumentError, check_texts
 from partage.model.topic_partition import TopicPartition
 
 
@@ -210,15 +211,19 @@ def validate_topics(
     """Return the joined topics and all subscribed topics.
 
     Raises:
-        ValueError: The topics are invalid.
+        InvalidArgumentError: The topics are invalid.
     """
-    if isinstance(joined, str) or isinstance(topics, str):
-        raise ValueError("joined and topics must be lists of topics, not single strings")
-    together, others = tuple(dict.fromkeys(joined)), frozenset(topics)
+    named = check_texts("joined", joined, "clicks", may_be_empty=True)
+    together = tuple(dict.fromkeys(named))
+    others = frozenset(check_texts("topics", topics, "clicks", may_be_empty=True))
     if len(together) < 2:
-        raise ValueError(f"a processor must join at least two topics, not {len(together)}")
+        raise InvalidArgumentError(
+            f"a processor must join at least two topics, not {len(together)}"
+        )
     if twice := others.intersection(together):
-        raise ValueError(f"topics named in both joined and topics: {', '.join(sorted(twice))}")
+        raise InvalidArgumentError(
+            f"topics named in both joined and topics: {', '.join(sorted(twice))}"
+        )
     return together, others.union(together)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from partage.client.consumer.config import ReaderConfig
 from partage.client.consumer.options import ConsumerOptions
 from partage.client.errors import UnknownTopicError
+from partage.model.arguments import check_int
 from partage.model.topic_partition import TopicPartition
 from partage.wire.types import ZERO_UUID
 
@@ -23,7 +24,8 @@ _AGAIN_S: Final = 0.1
 def unknown_topic_wait_s(options: ReaderConfig) -> float:
     """Return the consumer option ``unknown_topic_wait_ms``, or its default, in seconds."""
     default_ms = ConsumerOptions().unknown_topic_wait_ms
-    return float(options.get("unknown_topic_wait_ms", default_ms)) / 1000
+    wait_ms = options.get("unknown_topic_wait_ms", default_ms)
+    return check_int("unknown_topic_wait_ms", wait_ms, unit="ms") / 1000
 
 
 async def partitions_of(consumer: Consumer, topic: str, within_s: float) -> list[TopicPartition]:

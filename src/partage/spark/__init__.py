@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from partage.model.arguments import invalid_argument
 from partage.spark.bounds import SparkOptionError
 from partage.spark.java import Java, JavaNotFoundError, prepare_java
 
@@ -58,6 +59,9 @@ def install(spark: SparkSession, options: Mapping[str, str] | None = None) -> Co
     """
     # Imported here because `prepare_java` must run before the first import of PySpark.
     from partage.spark.stream.listener import CommitListener
+
+    if not hasattr(spark, "streams"):  # Spark Connect's session is another class.
+        raise invalid_argument("spark", spark, "a SparkSession")
 
     listener = CommitListener(options or {})
     spark.streams.addListener(listener)

@@ -21,6 +21,7 @@ from partage.client.consumer import (
     OffsetOutOfRangeError,
     ReadTimeoutError,
 )
+from partage.errors import InvalidArgumentError
 
 from ..confluent_admin import create_topic, delete_records, delete_topic, produce
 
@@ -287,7 +288,7 @@ class TestArrow:
         assert pa.table(records).equals(table)  # as Arrow consumers read it
         (batch,) = records.batches
         assert batch.to_arrow(["value"]).to_pydict() == {"value": [b"v"]}
-        with pytest.raises(KeyError):
+        with pytest.raises(InvalidArgumentError, match="did you mean 'value'"):
             batch.to_arrow(["valve"])
 
     def test_ranges_of_one_response_to_arrow(self, servers, consumer_of):

@@ -7,9 +7,17 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Unpack
 
+from partage.client.addresses import BootstrapServers, parse_bootstrap_servers
+from partage.client.consumer.arguments import (
+    PartitionLike,
+    to_offset,
+    to_separate_partitions,
+    to_timestamp,
+    to_topic_partition,
+    to_topic_partitions,
+)
 from partage.client.consumer.config import ConsumerConfig
 from partage.client.consumer.engine import Engine
-from partage.client.consumer.errors import InvalidOptionError
 from partage.client.consumer.fetch_state_machine import RecordRange
 from partage.client.consumer.group_subscription import GroupSubscription
 from partage.client.consumer.listener import RebalanceListener
@@ -18,18 +26,19 @@ from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST, Rese
 from partage.client.consumer.record_cursor import RecordCursor
 from partage.client.consumer.records import Batch, Records
 from partage.client.group.errors import MissingGroupIdError
+from partage.model.arguments import check_instance, check_int, invalid_argument
 from partage.model.topic_partition import TopicPartition
-
-#: A partition in the forms that users may pass.
-PartitionLike = TopicPartition | tuple[str, int]
 
 
 class BaseConsumer:
     """The base class of `partage.Consumer` and `partage.sync.Consumer`."""
 
-    def __init__(self, bootstrap_servers: str, **options: Unpack[ConsumerConfig]) -> None:
+    def __init__(
+        self, bootstrap_servers: BootstrapServers, **options: Unpack[ConsumerConfig]
+    ) -> None:
+        servers = parse_bootstrap_servers(bootstrap_servers)
         ours, client = parse_options(options)
-        self._engine = Engine(bootstrap_servers, ours, client)
+        self._engine = Engine(servers, ours, client)
         self._cursor: RecordCursor | None = None
         self._seen_version = -1  # The engine version that the record loop checked last.
         self._group: GroupSubscription | None = (
@@ -52,6 +61,7 @@ class BaseConsumer:
             listener: Its callbacks run during `poll`, `close` and `unsubscribe`.
 
         Raises:
+            InvalidArgumentError: An argument is invalid.
             MissingGroupIdError: The consumer has no ``group_id``.
             AlreadyAssignedError: The consumer has partitions from `assign`.
         """
@@ -86,6 +96,8 @@ class BaseConsumer:
         return self._group
 
     def _check_listener(self, listener: RebalanceListener | None) -> RebalanceListener | None:
+        if listener is not None:
+            check_instance("listener", listener, RebalanceListener)
         return listener
 
     # Assignment.
@@ -99,11 +111,12 @@ class BaseConsumer:
         involved.
 
         Raises:
+            InvalidArgumentError: ``partitions`` is not a list of pairs of topic and number.
             AlreadySubscribedError: The consumer is subscribed.
         """
+        wanted = to_topic_partitions(partitions)
         if self._group is not None:
             self._group.begin_manual_assignment()
-        wanted = to_topic_partitions(partitions)
         self._engine.remove_partitions([p for p in self._engine.assignment() if p not in wanted])
         self._engine.add_partitions(wanted)
 
@@ -119,11 +132,11 @@ class BaseConsumer:
 
     def pause(self, *partitions: PartitionLike) -> None:
         """Stop delivering records of these partitions; those already fetched are kept."""
-        self._engine.pause(to_topic_partitions(partitions), paused=True)
+        self._engine.pause(to_separate_partitions("pause", partitions), paused=True)
 
     def resume(self, *partitions: PartitionLike) -> None:
         """Resume these partitions."""
-        self._engine.pause(to_topic_partitions(partitions), paused=False)
+        self._engine.pause(to_separate_partitions("resume", partitions), paused=False)
 
     def paused(self) -> set[TopicPartition]:
         """Return the paused partitions."""
@@ -137,19 +150,22 @@ class BaseConsumer:
 
     def seek(self, partition: PartitionLike, offset: int) -> None:
         """Continue at this offset; records fetched before are dropped."""
-        if offset < 0:
-            raise InvalidOptionError(
+        wanted = to_topic_partition(partition)
+        if to_offset("offset", offset, least=-(2**63)) < 0:
+            raise invalid_argument(
                 "offset", offset, "0 or more; or call seek_to_beginning() or seek_to_end()"
             )
-        self._engine.seek(TopicPartition(*partition), offset)
+        self._engine.seek(wanted, int(offset))
 
     def seek_to_beginning(self, *partitions: PartitionLike) -> None:
         """Continue at the first offset, in all assigned partitions if none is named."""
-        self._engine.reset(to_topic_partitions(partitions) or None, TO_EARLIEST)
+        wanted = to_separate_partitions("seek_to_beginning", partitions)
+        self._engine.reset(wanted or None, TO_EARLIEST)
 
     def seek_to_end(self, *partitions: PartitionLike) -> None:
         """Continue at the end offset, in all assigned partitions if none is named."""
-        self._engine.reset(to_topic_partitions(partitions) or None, TO_LATEST)
+        wanted = to_separate_partitions("seek_to_end", partitions)
+        self._engine.reset(wanted or None, TO_LATEST)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: PartitionLike) -> None:
         """Continue at the first record at or after a timestamp.
@@ -159,12 +175,13 @@ class BaseConsumer:
                 end.
             partitions: The partitions; all assigned partitions if none is named.
         """
-        if timestamp_ms < 0:
-            raise InvalidOptionError("timestamp_ms", timestamp_ms, "ms since the epoch, 0 or more")
-        self._engine.reset(to_topic_partitions(partitions) or None, ResetTarget(timestamp_ms))
+        at = ResetTarget(to_timestamp("timestamp_ms", timestamp_ms))
+        self._engine.reset(to_separate_partitions("seek_to_time", partitions) or None, at)
 
     def _limit(self, records_max: int | None) -> int:
-        return self._engine.options.max_poll_records if records_max is None else records_max
+        if records_max is None:
+            return self._engine.options.max_poll_records
+        return check_int("max_records", records_max)
 
     def _end_cursor(self) -> None:
         """Close the cursor of a record loop; its undelivered records are delivered again."""
@@ -189,7 +206,7 @@ class BaseConsumer:
 class Deadline:
     """A point in time at which waiting ends; ``timeout_ms`` None means never."""
 
-    def __init__(self, timeout_ms: float | None) -> None:
+    def __init__(self, timeout_ms: int | None) -> None:
         self._at = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
 
     @property
@@ -206,11 +223,6 @@ class Deadline:
 def to_records(taken: Iterable[RecordRange]) -> Records:
     """Return collected ranges as `Records`."""
     return Records([Batch(t.chunk.content, t.from_offset, t.to_offset) for t in taken])
-
-
-def to_topic_partitions(partitions: Iterable[PartitionLike]) -> list[TopicPartition]:
-    """Return the partitions as `TopicPartition`."""
-    return [TopicPartition(*partition) for partition in partitions]
 
 
 def partitions_behind(

@@ -6,6 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from partage.client.consumer.arguments import (
+    OffsetsLike,
+    PartitionLike,
+    to_timestamps,
+    to_topic_partition,
+    to_topic_partitions,
+)
 from partage.client.consumer.async_support import (
     AsyncConsumerBase,
     call_listener,
@@ -13,20 +20,22 @@ from partage.client.consumer.async_support import (
     run_blocking,
     wait_for_change,
 )
-from partage.client.consumer.base_consumer import (
-    Deadline,
-    PartitionLike,
-    partitions_behind,
-    to_records,
-    to_topic_partitions,
-)
+from partage.client.consumer.base_consumer import Deadline, partitions_behind, to_records
 from partage.client.consumer.errors import ReadTimeoutError
-from partage.client.consumer.group_subscription import GroupSubscription, OffsetsLike
+from partage.client.consumer.group_subscription import GroupSubscription
 from partage.client.consumer.listener import CallbackTimer, keep_first_error
-from partage.client.consumer.records import COLUMNS, Record, Records, arrow_table
+from partage.client.consumer.records import (
+    COLUMNS,
+    Record,
+    Records,
+    arrow_table,
+    check_columns,
+    import_arrow,
+)
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.offsets import OffsetAndTimestamp
 from partage.member.outcome import CallListener
+from partage.model.arguments import check_optional_timeout_ms, check_text, check_timeout_ms
 from partage.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,7 +57,8 @@ class Consumer(AsyncConsumerBase):
     One task at a time may use a consumer, but any task may call `close`.
 
     Args:
-        bootstrap_servers: Addresses of brokers, ``host:port,host:port``.
+        bootstrap_servers: Addresses of brokers: ``host:port``, several as a list or separated by
+            commas.
         options: Kafka's consumer settings in snake case, with Kafka's defaults; see
             `partage.ConsumerConfig`.
 
@@ -57,27 +67,28 @@ class Consumer(AsyncConsumerBase):
             An argument is invalid.
     """
 
-    async def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
+    async def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> Records:
         """Return fetched records; wait for some up to a timeout.
 
         Args:
-            timeout_ms: Longest wait if no records are available.
+            timeout_ms: Longest wait in milliseconds if no records are available; an integer.
             max_records: Most records to return; ``max_poll_records`` if None.
 
         Returns:
             The records, empty if none arrived in time or the consumer is drained.
 
         Raises:
+            InvalidArgumentError: An argument is not an integer of 0 or more.
             ClientError: An error that concerns an assigned partition, the group or the cluster.
         """
+        deadline, limit = Deadline(check_timeout_ms(timeout_ms)), self._limit(max_records)
         self._end_cursor()
-        deadline = Deadline(timeout_ms)
         while True:
             version = self._engine.version
             await self._run_due_callbacks()
             if self.is_drained:
                 return to_records(())
-            taken = self._engine.collect(self._limit(max_records))
+            taken = self._engine.collect(limit)
             if taken or deadline.is_expired:
                 self._engine.assignment_source.on_poll_return()
                 return to_records(taken)
@@ -107,7 +118,7 @@ class Consumer(AsyncConsumerBase):
                 await wait_for_change(self._engine.next_change(version), Deadline(None))
 
     async def to_arrow(
-        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
+        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: int | None = None
     ) -> pa.Table:
         """Read from the positions to the current end offsets, and return all records as one table.
 
@@ -116,11 +127,14 @@ class Consumer(AsyncConsumerBase):
             timeout_ms: Longest time for the whole read; None for no limit.
 
         Raises:
+            InvalidArgumentError: A column does not exist, or ``timeout_ms`` is not an integer.
+            ModuleNotFoundError: PyArrow is not installed (``pip install 'partage[arrow]'``).
             ReadTimeoutError: The end offsets were not reached in time. After any error, the
                 positions are what they were before the call.
         """
+        names, deadline = check_columns(columns), Deadline(check_optional_timeout_ms(timeout_ms))
+        import_arrow()
         self._end_cursor()
-        deadline = Deadline(timeout_ms)
         owned = self._engine.assignment()
         before = {partition: await self.position(partition) for partition in owned}
         ends = await self.end_offsets(owned)
@@ -132,13 +146,13 @@ class Consumer(AsyncConsumerBase):
                 version = self._engine.version
                 await self._run_due_callbacks()
                 taken = to_records(self._engine.collect(None))
-                found += [batch.to_arrow(columns) for batch in taken.batches]
+                found += [batch.to_arrow(names) for batch in taken.batches]
                 if not taken:
                     await wait_for_change(self._engine.next_change(version), deadline)
         except BaseException:
             self._restore_positions(before)
             raise
-        return arrow_table(found, columns)
+        return arrow_table(found, names)
 
     async def position(self, partition: PartitionLike) -> int:
         """Return the offset after the last delivered record; wait for it if it must be looked up.
@@ -147,7 +161,7 @@ class Consumer(AsyncConsumerBase):
             NotAssignedError: The partition is not assigned to this consumer.
             ClientError: The offset lookup failed.
         """
-        wanted = TopicPartition(*partition)
+        wanted = to_topic_partition(partition)
         while True:
             version = self._engine.version
             position = self._engine.position(wanted)
@@ -183,11 +197,12 @@ class Consumer(AsyncConsumerBase):
         Returns:
             The offset found and its timestamp; None if all records are older.
         """
-        wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
+        wanted = to_timestamps(times_ms)
         return await result_of(self._engine.submit(self._engine.offsets_for_times(wanted)))
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
+        check_text("topic", topic, "flights")
         return await result_of(self._engine.submit(self._engine.partitions_of(topic)))
 
     async def lag(self) -> dict[TopicPartition, int]:
@@ -198,10 +213,11 @@ class Consumer(AsyncConsumerBase):
 
     # Consumer group.
 
-    async def unsubscribe(self, timeout_ms: float = 30_000) -> None:
+    async def unsubscribe(self, timeout_ms: int = 30_000) -> None:
         """Leave the group, after a last auto commit and the due listener callbacks."""
+        deadline = Deadline(check_timeout_ms(timeout_ms))
         self._end_cursor()
-        await self._leave(Deadline(timeout_ms), closes=False)
+        await self._leave(deadline, closes=False)
 
     async def commit(self, offsets: OffsetsLike | None = None) -> None:
         """Commit offsets in the group.
@@ -228,14 +244,14 @@ class Consumer(AsyncConsumerBase):
         found = await result_of(self._require_group("committed()").committed(wanted))
         return {partition: found.get(partition) for partition in wanted}
 
-    async def close(self, timeout_ms: float = 30_000) -> None:
+    async def close(self, timeout_ms: int = 30_000) -> None:
         """Close the consumer and drop its undelivered records; a second call does nothing.
 
         A member of a group makes a last auto commit, if enabled, and leaves. A static member does
         not send LeaveGroup, so that it gets the same partitions when it returns (KIP-345).
         """
+        deadline = Deadline(check_timeout_ms(timeout_ms))
         self._end_cursor()
-        deadline = Deadline(timeout_ms)
         try:
             await self._leave(deadline, closes=True)
         finally:

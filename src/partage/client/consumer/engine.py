@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from partage.client.addresses import Address, parse_bootstrap_servers
+from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.consumer.assignment_source import (
     AssignmentSource,
@@ -40,20 +40,15 @@ class Engine(AssignmentTarget):
     Attributes:
         assignment_source: It can be replaced when no partitions are assigned.
         cluster: Use it on the engine's event loop only.
-
-    Raises:
-        InvalidAddressError: ``bootstrap_servers`` is invalid.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | list[Address],
+        servers: list[Address],
         options: ConsumerOptions,
         client: ClientOptions,
         owner: AssignmentSource | None = None,
     ) -> None:
-        servers = bootstrap_servers
-        self._servers = parse_bootstrap_servers(servers) if isinstance(servers, str) else servers
         self.options = options
         self.assignment_source = owner or ManualAssignment()
         self._lock = threading.Lock()
@@ -64,7 +59,7 @@ class Engine(AssignmentTarget):
             fetch_bytes=options.fetch_max_bytes,
             buffer_bytes=options.buffer_bytes_max,
         )
-        self.cluster = Cluster(self._servers, client)
+        self.cluster = Cluster(servers, client)
         self._fetcher = Fetcher(
             self.cluster,
             self._positions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from partage.client.errors import ClientError
+from partage.model.arguments import InvalidArgumentError, shorten
 from partage.model.topic_partition import TopicPartition
 
 
@@ -12,7 +13,7 @@ class ConsumerError(ClientError):
     """The base class of exceptions that only consumers raise."""
 
 
-class UnknownOptionError(ConsumerError, TypeError):
+class UnknownOptionError(ConsumerError, InvalidArgumentError):
     """Raised for an unknown option.
 
     ``suggestion`` is a known option with a similar name, or None.
@@ -25,11 +26,11 @@ class UnknownOptionError(ConsumerError, TypeError):
         self.suggestion = suggestion
 
 
-class InvalidOptionError(ConsumerError, ValueError):
+class InvalidOptionError(ConsumerError, InvalidArgumentError):
     """Raised for an option with an invalid value."""
 
     def __init__(self, name: str, value: object, wanted: str) -> None:
-        super().__init__(f"{name}={value!r}: expected {wanted}")
+        super().__init__(f"{name}={shorten(value)}: expected {wanted}")
         self.name = name
 
 

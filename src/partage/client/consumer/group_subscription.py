@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
 from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
+from partage.client.consumer.arguments import OffsetsLike, check_topics, to_offsets
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.errors import AlreadyAssignedError, AlreadySubscribedError
 from partage.client.consumer.group_assignment import GroupAssignment
@@ -24,9 +25,6 @@ from partage.client.group.offsets import OffsetAndMetadata, Offsets
 from partage.member.outcome import CallListener, ListenerCallback
 from partage.member.settings import MemberSettings
 from partage.model.topic_partition import TopicPartition
-
-#: Offsets to commit in the forms that users may pass.
-OffsetsLike = Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]
 
 _UNSUBSCRIBED: Final = "unsubscribed"
 _CLOSED: Final = "the consumer was closed"
@@ -82,7 +80,7 @@ class GroupSubscription:
         self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
     ) -> None:
         """Subscribe; see `BaseConsumer.subscribe`."""
-        wanted, pattern = parse_subscription(topics)
+        wanted, pattern = check_topics(topics)
         if not self.is_subscribed and not self._engine.is_empty():
             raise AlreadyAssignedError
         owner = self.assignment
@@ -175,45 +173,14 @@ class GroupSubscription:
 
     def commit(self, offsets: OffsetsLike | None) -> Future[None]:
         """Start a commit of offsets; of the positions if ``offsets`` is None."""
+        given = None if offsets is None else to_offsets(offsets)
         owner = self.assignment
-        if offsets is None and self._engine.is_empty() and not self.is_subscribed:
+        if given is None and self._engine.is_empty() and not self.is_subscribed:
             raise NotSubscribedError(
                 "the consumer has nothing to commit: call subscribe() or assign() first"
             )
-        return self._engine.submit(
-            owner.commit(self.positions() if offsets is None else to_offsets(offsets))
-        )
+        return self._engine.submit(owner.commit(self.positions() if given is None else given))
 
     def committed(self, partitions: list[TopicPartition]) -> Future[Offsets]:
         """Start to read the group's committed offsets."""
         return self._engine.submit(self.assignment.committed_offsets(partitions))
-
-
-def parse_subscription(
-    topics: Iterable[str] | re.Pattern[str],
-) -> tuple[frozenset[str], re.Pattern[str] | None]:
-    """Return the topics, or the pattern, of a subscription.
-
-    Raises:
-        ValueError: ``topics`` is a single string, which is ambiguous, or empty.
-    """
-    if isinstance(topics, re.Pattern):
-        return frozenset(), topics
-    if isinstance(topics, str):
-        raise ValueError(
-            f"subscribe() takes a list, [{topics!r}], or a pattern, re.compile({topics!r})"
-        )
-    wanted = frozenset(topics)
-    if not wanted:
-        raise ValueError("subscribe() needs at least one topic; unsubscribe() leaves the group")
-    return wanted, None
-
-
-def to_offsets(written: OffsetsLike) -> Offsets:
-    """Return the offsets that a user wants to commit, in one form."""
-    return {
-        TopicPartition(*partition): offset
-        if isinstance(offset, OffsetAndMetadata)
-        else OffsetAndMetadata(offset)
-        for partition, offset in written.items()
-    }

@@ -7,10 +7,11 @@ One default differs from Kafka: the only assignor is ``cooperative-sticky``. Kaf
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
@@ -24,6 +25,7 @@ from partage.assignors import (
     protocols_by_name,
     rebalance_protocol,
 )
+from partage.client.config import Option
 from partage.client.consumer.config import ConsumerConfig, IsolationLevel
 from partage.client.consumer.errors import InvalidOptionError, UnknownOptionError
 from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST, ResetTarget
@@ -33,6 +35,7 @@ from partage.client.security.options import (
     SecurityOptions,
     parse_security_options,
 )
+from partage.model.arguments import INT32_MAX, InvalidArgumentError, check_int
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +95,9 @@ _LEAST: Final = {
     "retry_backoff_max_ms": 0,
     "unknown_topic_wait_ms": 0,
 }
+
+#: Names that a broker rejects if they are empty.
+_NOT_EMPTY: Final = frozenset({"group_id", "group_instance_id"})
 
 
 def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
@@ -165,19 +171,46 @@ def _nearest(name: str) -> str | None:
 
 
 def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> Any:
-    """Return a value converted to the type of its field; raise if it is below the minimum."""
+    """Return a valid value of an option.
+
+    Raises:
+        InvalidOptionError: It has a wrong type, is out of range, or is an empty name.
+    """
     wanted = _types(kind)[field]
+    if wanted is int:
+        return _checked_int(name, value)
+    if wanted is Any:  # A function checks the value.
+        return value
     try:
         value = msgspec.convert(value, wanted)
-    except msgspec.ValidationError as error:
-        said = str(error).removeprefix("Expected ")
-        if wanted is IsolationLevel:
-            said = "'read_uncommitted' or 'read_committed'"
-        raise InvalidOptionError(name, value, said) from None
-    least = _LEAST.get(name, 1)
-    if wanted is int and cast(int, value) < least:
-        raise InvalidOptionError(name, value, f"a number of {least} or more")
+    except msgspec.ValidationError:
+        raise InvalidOptionError(name, value, _expected(name, wanted)) from None
+    if value == "" and name in _NOT_EMPTY:
+        raise InvalidOptionError(name, value, "a string that is not empty")
     return value
+
+
+def _checked_int(name: str, value: Any) -> int:
+    try:
+        return check_int(name, value, least=_LEAST.get(name, 1), most=INT32_MAX, unit=_unit(name))
+    except InvalidArgumentError as error:
+        raise InvalidOptionError(name, value, str(error).partition(": expected ")[2]) from None
+
+
+def _expected(name: str, wanted: Any) -> str:
+    """Return a description of the values that an option accepts."""
+    if name == "auto_offset_reset":
+        return _RESET_VALUES
+    if wanted is IsolationLevel:
+        return "'read_uncommitted' or 'read_committed'"
+    return "True or False" if wanted is bool else "a string"
+
+
+@cache
+def _unit(name: str) -> str:
+    """Return the unit of an option's number, from its documentation."""
+    hints = get_type_hints(ConsumerConfig, include_extras=True)
+    return next(extra.unit for extra in get_args(hints[name]) if isinstance(extra, Option))
 
 
 @cache
@@ -199,7 +232,8 @@ def parse_assignors(given: Any) -> list[Assignor]:
     Raises:
         InvalidOptionError: An assignor is unknown, or the assignors cannot be combined.
     """
-    listed = [given] if isinstance(given, str | Assignor) else list(given)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    listed = list(given) if is_list else [given]
     assignors: list[Assignor] = []
     for one in listed:
         if isinstance(one, Assignor):
@@ -208,6 +242,8 @@ def parse_assignors(given: Any) -> list[Assignor]:
             assignors.append(_ASSIGNORS[one]())
         else:
             takes = f"an assignor, or one of Kafka's names: {', '.join(_ASSIGNORS)}"
+            if inspect.isclass(one):
+                takes = f"an instance, not the class: {one.__name__}(...)"
             raise InvalidOptionError("partition_assignment_strategy", one, takes)
     try:
         protocols_by_name(assignors)
@@ -222,6 +258,9 @@ def parse_assignors(given: Any) -> list[Assignor]:
 # auto.offset.reset, with the durations of KIP-1106.
 
 _RESETS: Final = {"earliest": TO_EARLIEST, "latest": TO_LATEST, "none": None}
+_RESET_VALUES: Final = (
+    "'earliest', 'latest', 'none' or 'by_duration:' with an ISO 8601 duration such as PT1H"
+)
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
     r"\+?P(?:(\d+)D)?(T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d{1,9})?)S)?)?", re.IGNORECASE
@@ -238,8 +277,7 @@ def parse_reset(written: str) -> ResetTarget | None:
         return _RESETS[written]
     if written.startswith(_BY_DURATION):
         return ResetTarget(back_ms=_duration_ms(written))
-    takes = "'earliest', 'latest', 'none' or 'by_duration:' with an ISO 8601 duration such as PT1H"
-    raise InvalidOptionError("auto_offset_reset", written, takes)
+    raise InvalidOptionError("auto_offset_reset", written, _RESET_VALUES)
 
 
 def _duration_ms(written: str) -> int:

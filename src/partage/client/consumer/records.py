@@ -6,14 +6,24 @@ that data, in the thread that accesses it. The result is cached for the other ra
 
 from __future__ import annotations
 
+import difflib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from partage.client.errors import CorruptRecordsError
+from partage.model.arguments import (
+    InvalidArgumentError,
+    check_int,
+    check_text,
+    check_texts,
+    invalid_argument,
+)
 from partage.model.topic_partition import TopicPartition
 from partage.wire.primitives import MalformedError
 from partage.wire.records.columns import OFFSET_MAX, HeaderTuples
@@ -170,9 +180,9 @@ class FetchedBatches:
 @lru_cache(maxsize=64)
 def _arrow_rows(partition: TopicPartition, names: tuple[str, ...]) -> ArrowBatchBuilder:
     """Return a converter; cached, because the topic column can be reused."""
-    from partage.client.arrow import ArrowBatchBuilder, kafka_schema
-
-    return ArrowBatchBuilder(*partition, kafka_schema(names))
+    arrow = import_arrow()
+    builder: ArrowBatchBuilder = arrow.ArrowBatchBuilder(*partition, arrow.kafka_schema(names))
+    return builder
 
 
 def _offset(record: Record) -> int:
@@ -225,7 +235,7 @@ class Batch:
 
     def to_arrow(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
         """Return the records as columns; only the named columns are built."""
-        return self._stored.arrow(self.from_offset, self.next_offset, columns)
+        return self._stored.arrow(self.from_offset, self.next_offset, check_columns(columns))
 
 
 class Records:
@@ -247,7 +257,7 @@ class Records:
 
     def of(self, topic: str, partition: int) -> list[Record]:
         """Return the records of one partition."""
-        wanted = (topic, partition)
+        wanted = (check_text("topic", topic), check_int("partition", partition))
         return [r for batch in self.batches if batch.topic_partition == wanted for r in batch]
 
     def __iter__(self) -> Iterator[Record]:
@@ -265,14 +275,41 @@ class Records:
 
     def to_arrow(self, columns: Sequence[str] = COLUMNS) -> pa.Table:
         """Return all records as one table, with a chunk for each batch and without a copy."""
-        return arrow_table([batch.to_arrow(columns) for batch in self.batches], columns)
+        names = check_columns(columns)
+        return arrow_table([batch.to_arrow(names) for batch in self.batches], names)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
+def check_columns(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of Arrow columns.
+
+    Raises:
+        InvalidArgumentError: A column does not exist; the message names the nearest one.
+    """
+    names = check_texts("columns", columns, "value", may_be_empty=True)
+    for name in names:
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name, COLUMNS, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise InvalidArgumentError(
+                f"there is no column {name!r}: {hint}The columns are {', '.join(COLUMNS)}"
+            )
+    if len(set(names)) < len(names):
+        raise invalid_argument("columns", names, "each column once")
+    return tuple(names)
+
+
 def arrow_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] = COLUMNS) -> pa.Table:
     """Return record batches as one table, which may be empty."""
-    from partage.client.arrow import to_table
+    return import_arrow().to_table(batches, columns)
 
-    return to_table(batches, columns)
+
+def import_arrow() -> ModuleType:
+    """Return the module that needs PyArrow.
+
+    Raises:
+        ModuleNotFoundError: PyArrow is not installed; the message names the extra.
+    """
+    return import_module("partage.client.arrow")

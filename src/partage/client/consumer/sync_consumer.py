@@ -8,17 +8,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from partage.client.consumer.base_consumer import (
-    Deadline,
+from partage.client.consumer.arguments import (
+    OffsetsLike,
     PartitionLike,
-    partitions_behind,
-    to_records,
+    to_timestamps,
+    to_topic_partition,
     to_topic_partitions,
 )
+from partage.client.consumer.base_consumer import Deadline, partitions_behind, to_records
 from partage.client.consumer.errors import ReadTimeoutError
-from partage.client.consumer.group_subscription import GroupSubscription, OffsetsLike
+from partage.client.consumer.group_subscription import GroupSubscription
 from partage.client.consumer.listener import CallbackTimer, keep_first_error
-from partage.client.consumer.records import COLUMNS, Record, Records, arrow_table
+from partage.client.consumer.records import (
+    COLUMNS,
+    Record,
+    Records,
+    arrow_table,
+    check_columns,
+    import_arrow,
+)
 from partage.client.consumer.sync_support import (
     SyncConsumerBase,
     call_listener,
@@ -29,6 +37,7 @@ from partage.client.consumer.sync_support import (
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.offsets import OffsetAndTimestamp
 from partage.member.outcome import CallListener
+from partage.model.arguments import check_optional_timeout_ms, check_text, check_timeout_ms
 from partage.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -50,7 +59,8 @@ class Consumer(SyncConsumerBase):
     One thread at a time may use a consumer, but any thread may call `close`.
 
     Args:
-        bootstrap_servers: Addresses of brokers, ``host:port,host:port``.
+        bootstrap_servers: Addresses of brokers: ``host:port``, several as a list or separated by
+            commas.
         options: Kafka's consumer settings in snake case, with Kafka's defaults; see
             `partage.ConsumerConfig`.
 
@@ -59,27 +69,28 @@ class Consumer(SyncConsumerBase):
             An argument is invalid.
     """
 
-    def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
+    def poll(self, timeout_ms: int = 1000, max_records: int | None = None) -> Records:
         """Return fetched records; wait for some up to a timeout.
 
         Args:
-            timeout_ms: Longest wait if no records are available.
+            timeout_ms: Longest wait in milliseconds if no records are available; an integer.
             max_records: Most records to return; ``max_poll_records`` if None.
 
         Returns:
             The records, empty if none arrived in time or the consumer is drained.
 
         Raises:
+            InvalidArgumentError: An argument is not an integer of 0 or more.
             ClientError: An error that concerns an assigned partition, the group or the cluster.
         """
+        deadline, limit = Deadline(check_timeout_ms(timeout_ms)), self._limit(max_records)
         self._end_cursor()
-        deadline = Deadline(timeout_ms)
         while True:
             version = self._engine.version
             self._run_due_callbacks()
             if self.is_drained:
                 return to_records(())
-            taken = self._engine.collect(self._limit(max_records))
+            taken = self._engine.collect(limit)
             if taken or deadline.is_expired:
                 self._engine.assignment_source.on_poll_return()
                 return to_records(taken)
@@ -109,7 +120,7 @@ class Consumer(SyncConsumerBase):
                 wait_for_change(self._engine.next_change(version), Deadline(None))
 
     def to_arrow(
-        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
+        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: int | None = None
     ) -> pa.Table:
         """Read from the positions to the current end offsets, and return all records as one table.
 
@@ -118,11 +129,14 @@ class Consumer(SyncConsumerBase):
             timeout_ms: Longest time for the whole read; None for no limit.
 
         Raises:
+            InvalidArgumentError: A column does not exist, or ``timeout_ms`` is not an integer.
+            ModuleNotFoundError: PyArrow is not installed (``pip install 'partage[arrow]'``).
             ReadTimeoutError: The end offsets were not reached in time. After any error, the
                 positions are what they were before the call.
         """
+        names, deadline = check_columns(columns), Deadline(check_optional_timeout_ms(timeout_ms))
+        import_arrow()
         self._end_cursor()
-        deadline = Deadline(timeout_ms)
         owned = self._engine.assignment()
         before = {partition: self.position(partition) for partition in owned}
         ends = self.end_offsets(owned)
@@ -134,13 +148,13 @@ class Consumer(SyncConsumerBase):
                 version = self._engine.version
                 self._run_due_callbacks()
                 taken = to_records(self._engine.collect(None))
-                found += [batch.to_arrow(columns) for batch in taken.batches]
+                found += [batch.to_arrow(names) for batch in taken.batches]
                 if not taken:
                     wait_for_change(self._engine.next_change(version), deadline)
         except BaseException:
             self._restore_positions(before)
             raise
-        return arrow_table(found, columns)
+        return arrow_table(found, names)
 
     def position(self, partition: PartitionLike) -> int:
         """Return the offset after the last delivered record; wait for it if it must be looked up.
@@ -149,7 +163,7 @@ class Consumer(SyncConsumerBase):
             NotAssignedError: The partition is not assigned to this consumer.
             ClientError: The offset lookup failed.
         """
-        wanted = TopicPartition(*partition)
+        wanted = to_topic_partition(partition)
         while True:
             version = self._engine.version
             position = self._engine.position(wanted)
@@ -183,11 +197,12 @@ class Consumer(SyncConsumerBase):
         Returns:
             The offset found and its timestamp; None if all records are older.
         """
-        wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
+        wanted = to_timestamps(times_ms)
         return result_of(self._engine.submit(self._engine.offsets_for_times(wanted)))
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
+        check_text("topic", topic, "flights")
         return result_of(self._engine.submit(self._engine.partitions_of(topic)))
 
     def lag(self) -> dict[TopicPartition, int]:
@@ -198,10 +213,11 @@ class Consumer(SyncConsumerBase):
 
     # Consumer group.
 
-    def unsubscribe(self, timeout_ms: float = 30_000) -> None:
+    def unsubscribe(self, timeout_ms: int = 30_000) -> None:
         """Leave the group, after a last auto commit and the due listener callbacks."""
+        deadline = Deadline(check_timeout_ms(timeout_ms))
         self._end_cursor()
-        self._leave(Deadline(timeout_ms), closes=False)
+        self._leave(deadline, closes=False)
 
     def commit(self, offsets: OffsetsLike | None = None) -> None:
         """Commit offsets in the group.
@@ -228,14 +244,14 @@ class Consumer(SyncConsumerBase):
         found = result_of(self._require_group("committed()").committed(wanted))
         return {partition: found.get(partition) for partition in wanted}
 
-    def close(self, timeout_ms: float = 30_000) -> None:
+    def close(self, timeout_ms: int = 30_000) -> None:
         """Close the consumer and drop its undelivered records; a second call does nothing.
 
         A member of a group makes a last auto commit, if enabled, and leaves. A static member does
         not send LeaveGroup, so that it gets the same partitions when it returns (KIP-345).
         """
+        deadline = Deadline(check_timeout_ms(timeout_ms))
         self._end_cursor()
-        deadline = Deadline(timeout_ms)
         try:
             self._leave(deadline, closes=True)
         finally:

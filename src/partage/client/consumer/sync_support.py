@@ -11,18 +11,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from partage.client.consumer.arguments import OffsetsLike, PartitionLike
 from partage.client.consumer.base_consumer import (
     BaseConsumer,
     Deadline,
-    PartitionLike,
     partitions_behind,
     to_records,
 )
 from partage.client.consumer.errors import ReadTimeoutError
-from partage.client.consumer.group_subscription import OffsetsLike
 from partage.client.consumer.listener import RebalanceListener
-from partage.client.consumer.records import COLUMNS
+from partage.client.consumer.records import COLUMNS, check_columns, import_arrow
 from partage.member.outcome import ListenerCallback
+from partage.model.arguments import InvalidArgumentError, check_optional_timeout_ms
 from partage.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SyncConsumerBase(BaseConsumer):
         """Run the due listener callbacks and auto commits before records are delivered."""
 
     def arrow_reader(
-        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
+        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: int | None = None
     ) -> pa.RecordBatchReader:
         """Return a reader of record batches from the positions to the current end offsets.
 
@@ -82,17 +82,17 @@ class SyncConsumerBase(BaseConsumer):
             timeout_ms: Longest wait for the next batch; None for no limit. The reader raises
                 `ReadTimeoutError` after it.
         """
-        from partage.client.arrow import to_reader
-
+        names, timeout = check_columns(columns), check_optional_timeout_ms(timeout_ms)
+        to_reader = import_arrow().to_reader
         self._end_cursor()
-        return to_reader(self._read_to_ends(columns, timeout_ms), columns)
+        return to_reader(self._read_to_ends(names, timeout), names)
 
     def commit_async(self, offsets: OffsetsLike | None = None) -> Future[None]:
         """Commit offsets as `commit` does, without waiting; the future has the result."""
         return self._require_group("commit_async()").commit(offsets)
 
     def _read_to_ends(
-        self, columns: Sequence[str], timeout_ms: float | None
+        self, columns: Sequence[str], timeout_ms: int | None
     ) -> Iterator[pa.RecordBatch]:
         ends = self.end_offsets(self._engine.assignment())
         deadline = Deadline(timeout_ms)
@@ -108,8 +108,9 @@ class SyncConsumerBase(BaseConsumer):
                 wait_for_change(self._engine.next_change(version), deadline)
 
     def _check_listener(self, listener: RebalanceListener | None) -> RebalanceListener | None:
-        if listener is not None and listener.is_asynchronous:
-            raise ValueError(
+        checked = super()._check_listener(listener)
+        if checked is not None and checked.is_asynchronous:
+            raise InvalidArgumentError(
                 "the listener has coroutine functions, which only partage.Consumer can await"
             )
-        return listener
+        return checked

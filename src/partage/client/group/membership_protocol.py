@@ -41,6 +41,7 @@ from partage.member.outcome import (
 )
 from partage.member.outcome import ComputeAssignment as AssignWanted
 from partage.member.state_machine import MembershipStateMachine as Core
+from partage.model.arguments import invalid_argument
 
 log = logging.getLogger(__name__)
 
@@ -183,8 +184,12 @@ class MembershipProtocol:
         self._driver = driver
 
     def set_metadata(self, metadata: Any) -> None:
-        """Set the metadata for the next join."""
-        self._metadata_bytes = self._codec.encode(metadata)
+        """Set the metadata for the next join; raise `InvalidArgumentError` for a wrong type."""
+        try:
+            self._metadata_bytes = self._codec.encode(metadata)
+        except (TypeError, ValueError, RecursionError) as error:
+            expected = f"a value that JSON can express, or bytes ({error})"
+            raise invalid_argument("metadata", metadata, expected) from None
         self.metadata = metadata
 
     # Waiting.

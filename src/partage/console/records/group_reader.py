@@ -155,7 +155,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
 
     def _polled(self, records_max: int) -> list[Record]:
         try:
-            return list(self._consumer.poll(POLL_TIMEOUT_S * 1000, max_records=records_max))
+            return list(self._consumer.poll(round(POLL_TIMEOUT_S * 1000), max_records=records_max))
         except (AssignmentFailedError, MaxPollExceededError) as error:  # The consumer retries.
             note(f"{type(error).__name__}: {error}")
         except _PASSING as error:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from partage.model.arguments import invalid_argument
 from partage.spark.sink.columns import SinkRecord
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def drop_duplicates(frame: DataFrame, *, within: str | None = None) -> DataFrame
     """
     from pyspark.sql import functions as f
 
+    if not hasattr(frame, "withColumn"):  # Spark Connect's DataFrame is another class.
+        raise invalid_argument("frame", frame, "a DataFrame")
     mark = "__partage_row"
     place = f.concat_ws("/", f.lit("offset"), f.col("partition"), f.col("offset"))
     named = frame.withColumn(mark, f.coalesce(mark_column(), place))

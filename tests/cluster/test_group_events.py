@@ -134,7 +134,7 @@ def test_failover_events_form_one_history(
             servers=cluster[2].address,
             output=tmp_path / "late",
             groups=(group,),
-            source={"fetchOffset.numRetries": "1"},
+            source={"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "1000"},
         )
         assert rebalances(options).unread_partitions == 1
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from typing import Final
 
 from partage.client.errors import ClientError
 from partage.client.options import RetryPolicy
 
-_JITTER = 0.2
+log = logging.getLogger(__name__)
+
+_JITTER: Final = 0.2
+#: A user who waits longer is told the reason.
+_WARN_AFTER_S: Final = 5.0
 
 
 class Retries:
@@ -29,8 +35,10 @@ class Retries:
 
     def reset(self) -> None:
         """Start counting time and attempts again after a success."""
-        self._deadline = self._loop.time() + self._policy.timeout_ms / 1000
+        self._started_s = self._loop.time()
+        self._deadline = self._started_s + self._policy.timeout_ms / 1000
         self._failures = 0
+        self._has_warned = False
 
     @property
     def remaining_s(self) -> float:
@@ -46,4 +54,17 @@ class Retries:
         wait_s = wait_ms / 1000 * random.uniform(1 - _JITTER, 1 + _JITTER)
         if is_last or not error.is_retriable or self._loop.time() + wait_s > self._deadline:
             raise error
+        self._warn_once(error)
         await asyncio.sleep(wait_s)
+
+    def _warn_once(self, error: ClientError) -> None:
+        """Log a warning if the attempts have failed for some time."""
+        failed_s = self._loop.time() - self._started_s
+        if failed_s >= _WARN_AFTER_S and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "no success for %.0f s, retrying for at most %.0f s: error=%s",
+                failed_s,
+                self.remaining_s,
+                error,
+            )

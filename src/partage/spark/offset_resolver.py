@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from partage.client.cluster import Cluster
 from partage.client.errors import RecordsUnavailableError, UnknownPartitionError
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
@@ -25,6 +27,7 @@ from partage.spark.bounds import (
     OffsetBound,
     SparkOptionError,
 )
+from partage.spark.kafka_options import KafkaOptions
 from partage.spark.options import (
     AssignStrategy,
     ConsumerStrategy,
@@ -99,15 +102,31 @@ async def end_offsets(cluster: Cluster, options: ReadOptions) -> dict[TopicParti
     return dict(await _OffsetResolver(cluster, partitions, options).ends())
 
 
-def retry_policy(cluster: Cluster, options: ReadOptions) -> RetryPolicy:
+def lookup_timeout_ms(options: ReadOptions) -> int:
+    """Return the longest time for lookups while brokers are unavailable, in ms.
+
+    Spark's connector makes ``fetchOffset.numRetries`` attempts, and each of them lasts up to
+    ``default.api.timeout.ms``.
+    """
+    return options.offset_attempts_max * options.kafka.client.retries.timeout_ms
+
+
+def planning_options(options: ReadOptions) -> KafkaOptions:
+    """Return the options of the client that plans a read; its lookups have `lookup_timeout_ms`."""
+    client = options.kafka.client
+    retries = msgspec.structs.replace(client.retries, timeout_ms=lookup_timeout_ms(options))
+    return msgspec.structs.replace(
+        options.kafka, client=msgspec.structs.replace(client, retries=retries)
+    )
+
+
+def offset_retries(options: ReadOptions) -> RetryPolicy:
     """Return the retry policy for offset lookups, from the ``fetchOffset.*`` options."""
+    interval_ms = options.offset_retry_interval_ms
     return RetryPolicy(
-        timeout_ms=cluster.options.retries.timeout_ms,
-        attempts_max=options.offset_attempts_max,
-        backoff_ms=options.offset_retry_interval_ms,
-        backoff_max_ms=max(
-            options.offset_retry_interval_ms, cluster.options.retries.backoff_max_ms
-        ),
+        timeout_ms=lookup_timeout_ms(options),
+        backoff_ms=interval_ms,
+        backoff_max_ms=max(interval_ms, options.kafka.client.retries.backoff_max_ms),
     )
 
 
@@ -151,7 +170,7 @@ class _OffsetResolver:
         self._cluster = cluster
         self._partitions = partitions
         self._options = options
-        self._policy = retry_policy(cluster, options)
+        self._policy = offset_retries(options)
         self._earliest: Offsets = {}
         self._latest: Offsets = {}
 

@@ -151,6 +151,12 @@ class GroupAssignment(AssignmentSource):
         """True if the member is not in the group."""
         return self._left.is_set()
 
+    @property
+    def has_coordinator(self) -> bool:
+        """True if the member is connected to its coordinator and its session has not expired."""
+        link = self._ownership.membership.link
+        return link.coordinator_serial is not None and not link.is_session_expired
+
     async def close(self, timeout_ms: float) -> None:
         """Stop the member at once, even during a leave."""
         self._watcher.stop()

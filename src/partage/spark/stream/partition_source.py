@@ -44,6 +44,8 @@ OwnedPartitions = Mapping[TopicPartition, OwnershipId]
 _REFRESH_INTERVAL_S: Final = 1.0
 _COMMIT_TIMEOUT_S: Final = 5.0
 _LEAVE_TIMEOUT_S: Final = 3.0
+#: Time without a coordinator after which the source logs a warning.
+_WARN_AFTER_S: Final = 5.0
 
 
 class PartitionSource(ABC):
@@ -107,8 +109,59 @@ class PartitionSource(ABC):
         """True if no assignment or revocation is known to be in progress."""
         return True
 
+    @property
+    def has_coordinator(self) -> bool:
+        """False while the member has no connection to its coordinator, or its session expired."""
+        return True
+
     async def stop(self, *, leaves: bool) -> None:  # noqa: B027
         """Release all partitions. If ``leaves``, also leave the group."""
+
+
+class CoordinatorUnavailableError(ClientError):
+    """The member had no coordinator for too long."""
+
+
+class AssignmentDeadline:
+    """The deadline of a wait for partitions.
+
+    Args:
+        source: The partitions.
+        timeout_s: The longest wait.
+        outage_max_s: If set, time without a coordinator does not count as waiting, and
+            `remaining_s` raises an error after this time without one.
+    """
+
+    def __init__(
+        self, source: PartitionSource, timeout_s: float, outage_max_s: float | None
+    ) -> None:
+        self._source = source
+        self._timeout_s = timeout_s
+        self._outage_max_s = outage_max_s
+        self._loop = asyncio.get_running_loop()
+        self._deadline_s = self._loop.time() + timeout_s
+        self._outage_began_s: float | None = None
+
+    def remaining_s(self) -> float:
+        """Return the remaining time in seconds, at most 0 after the deadline.
+
+        Raises:
+            CoordinatorUnavailableError: if the coordinator was unavailable for too long.
+        """
+        now_s = self._loop.time()
+        if self._outage_max_s is not None and not self._source.has_coordinator:
+            if self._outage_began_s is None:
+                self._outage_began_s = now_s
+            if now_s - self._outage_began_s >= self._outage_max_s:
+                raise CoordinatorUnavailableError(
+                    "the coordinator of the query's group was unavailable for "
+                    f"{self._outage_max_s:g} s (see kafka.default.api.timeout.ms); check the "
+                    "brokers and start the query again, it continues from its checkpoint"
+                )
+            self._deadline_s = now_s + self._timeout_s
+        else:
+            self._outage_began_s = None
+        return self._deadline_s - now_s
 
 
 class AllPartitions(PartitionSource):
@@ -152,6 +205,8 @@ class GroupPartitions(PartitionSource):
         self._loop = asyncio.get_running_loop()
         self._has_left = False
         self._last_warning = ""
+        self._outage_began_s: float | None = None
+        self._has_logged_outage = False
         self._membership = GroupAssignment(
             cluster,
             self,
@@ -186,6 +241,7 @@ class GroupPartitions(PartitionSource):
 
     async def readable(self) -> OwnedPartitions:
         self._raise_failure()
+        self._log_outage()
         return {p: t for p, t in self._owned.items() if self._membership.may_deliver(p)}
 
     def _raise_failure(self) -> None:
@@ -198,6 +254,23 @@ class GroupPartitions(PartitionSource):
             raise
         except (AssignmentFailedError, GroupError) as error:
             log.warning("group %s: %s", self._group_id, error)
+
+    def _log_outage(self) -> None:
+        """Log the begin and the end of a longer time without a coordinator."""
+        now_s = self._loop.time()
+        if self.has_coordinator:
+            if self._has_logged_outage and self._outage_began_s is not None:
+                log.warning(
+                    "group %s: coordinator available again after %.0f s",
+                    self._group_id,
+                    now_s - self._outage_began_s,
+                )
+            self._outage_began_s, self._has_logged_outage = None, False
+        elif self._outage_began_s is None:
+            self._outage_began_s = now_s
+        elif now_s - self._outage_began_s >= _WARN_AFTER_S and not self._has_logged_outage:
+            self._has_logged_outage = True
+            log.warning("group %s: no coordinator for %g s", self._group_id, _WARN_AFTER_S)
 
     async def committed_offsets(
         self, partitions: Sequence[TopicPartition]
@@ -260,6 +333,10 @@ class GroupPartitions(PartitionSource):
             and self._membership.due_callback is None
             and all(map(self._membership.may_deliver, self._owned))
         )
+
+    @property
+    def has_coordinator(self) -> bool:
+        return isinstance(self._strategy, AssignStrategy) or self._membership.has_coordinator
 
     async def stop(self, *, leaves: bool) -> None:
         self._has_left = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,7 +20,7 @@ from partage.client.errors import (
 from partage.client.offsets import list_offsets
 from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import Earliest, Latest
-from partage.spark.offset_resolver import resolve_partitions, retry_policy, starting_offsets
+from partage.spark.offset_resolver import offset_retries, resolve_partitions, starting_offsets
 from partage.spark.options import (
     AssignStrategy,
     ConsumerStrategy,
@@ -47,7 +47,7 @@ class QueryTopics:
     def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
         self._cluster = cluster
         self._options = options
-        self._policy = retry_policy(cluster, options)
+        self._policy = offset_retries(options)
         #: Topics that are read, at the last refresh.
         self.snapshots: dict[str, TopicSnapshot] = {}
         self._recreated: set[str] = set()
@@ -55,14 +55,18 @@ class QueryTopics:
         self._deleted_until_s: dict[str, float] = {}
         self._warned: set[str] = set()
 
-    async def load(self) -> None:
+    async def load(self, kept: StreamOffset) -> None:
         """Look up the topics that the options select.
+
+        Args:
+            kept: the offset that Spark has stored; its topics existed once.
 
         Raises:
             UnknownTopicError, UnknownPartitionError: if a named topic or partition does not exist.
+            TopicDeletedError: if a topic of ``kept`` does not exist and failOnDataLoss is true.
             BrokersUnreachableError: if no broker answers.
         """
-        found = await resolve_partitions(self._cluster, self._options.strategy)
+        found = await self._resolve(may_be_deleted=kept.topics.__contains__)
         await self._refresh_snapshots({partition.topic for partition in found})
 
     async def check_start(self, kept: StreamOffset) -> StreamOffset:
@@ -123,6 +127,9 @@ class QueryTopics:
         Raises:
             TopicDeletedError: if a topic was deleted and failOnDataLoss is true.
         """
+        return await self._resolve(may_be_deleted=lambda topic: True)
+
+    async def _resolve(self, may_be_deleted: Callable[[str], bool]) -> list[TopicPartition]:
         while True:
             wanted = self._existing()
             if wanted is None:
@@ -130,6 +137,8 @@ class QueryTopics:
             try:
                 return await resolve_partitions(self._cluster, wanted)
             except UnknownTopicError as error:
+                if not may_be_deleted(error.topic):
+                    raise
                 self._on_deleted(error.topic)
 
     def _existing(self) -> ConsumerStrategy | None:

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 
 from partage.client.cluster import Cluster
 from partage.client.loop_thread import LoopThread
+from partage.spark.offset_resolver import planning_options
 from partage.spark.options import ReadOptions
 from partage.spark.ranges import RangePartition, read_range
 from partage.spark.stream.offset import INITIAL_OFFSET, encode_offset
@@ -50,12 +51,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._runtime: StreamRuntime | None = None
+        self._is_available_now = False
 
     def __getstate__(self) -> ReadOptions:
         return self._options
 
     def __setstate__(self, options: ReadOptions) -> None:
-        self._options, self._runtime = options, None
+        self.__init__(options)  # type: ignore[misc]
 
     # Called in the source process.
 
@@ -73,18 +75,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the offsets at which the query ends."""
-        running = self._start_runtime()
-        running.loop.call(running.source.prepare_available_now())
-        running.is_available_now = True
+        """Note that the query ends by itself. The next call fixes the offsets at which it ends."""
+        self._is_available_now = True
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Return the end of the next batch, or ``start`` if no record arrives for a while."""
-        running = self._start_runtime()
+        running = self._start_runtime(start)
         pace = self._options.trigger_limits
         if isinstance(limit, ReadAllAvailable):
             pace = TriggerLimits()
-        elif running.is_available_now:  # the query waits for no further records
+        elif self._is_available_now:  # the query waits for no further records
             pace = msgspec.structs.replace(pace, records_min=None)
         return running.loop.call(running.source.latest_offset(start, pace))
 
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the partitions stored in ``end``. Spark can call it repeatedly."""
         if start == end:
             return []
-        running = self._start_runtime()
+        running = self._start_runtime(end)
         return [RangePartition(one) for one in running.loop.call(running.source.partitions(end))]
 
     def commit(self, end: OffsetJson) -> None:
@@ -109,9 +109,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             running.stop()
             self._runtime = None
 
-    def _start_runtime(self) -> StreamRuntime:
+    def _start_runtime(self, kept: OffsetJson) -> StreamRuntime:
         if self._runtime is None:
-            self._runtime = StreamRuntime(self._options)
+            self._runtime = StreamRuntime(
+                self._options,
+                is_available_now=self._is_available_now,
+                # The addresses are right if the query has run before.
+                is_known_to_answer=kept != self.initialOffset(),
+            )
             _on_sigterm(self.stop)
         return self._runtime
 
@@ -126,11 +131,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class StreamRuntime:
     """A stream source with its cluster connections and the event loop thread that runs them."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(
+        self, options: ReadOptions, *, is_available_now: bool, is_known_to_answer: bool
+    ) -> None:
         self.loop = LoopThread("partage-source")
-        self.cluster = Cluster(options.kafka.servers, options.kafka.client)
-        self.source = self.loop.call(_make_source(self.cluster, options))
-        self.is_available_now = False
+        kafka = planning_options(options)
+        client = msgspec.structs.replace(kafka.client, may_retry_initial_connect=is_known_to_answer)
+        self.cluster = Cluster(kafka.servers, client)
+        self.source = self.loop.call(_make_source(self.cluster, options, is_available_now))
         self._closing: Future[None] | None = None
 
     def stop(self) -> None:
@@ -153,8 +161,10 @@ class StreamRuntime:
             await asyncio.sleep(_CLOSING_S)
 
 
-async def _make_source(cluster: Cluster, options: ReadOptions) -> StreamSource:
-    return StreamSource(cluster, options)
+async def _make_source(
+    cluster: Cluster, options: ReadOptions, is_available_now: bool
+) -> StreamSource:
+    return StreamSource(cluster, options, is_available_now=is_available_now)
 
 
 def _on_sigterm(stop: Callable[[], None]) -> None:

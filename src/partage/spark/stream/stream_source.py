@@ -17,7 +17,7 @@ from partage.client.cluster import Cluster
 from partage.client.errors import ClientError, RecordsUnavailableError
 from partage.client.offsets import EARLIEST, LATEST
 from partage.model.topic_partition import TopicPartition
-from partage.spark.offset_resolver import OffsetRange, split_ranges
+from partage.spark.offset_resolver import OffsetRange, lookup_timeout_ms, split_ranges
 from partage.spark.options import ReadOptions
 from partage.spark.stream.offset import (
     CheckpointError,
@@ -30,6 +30,7 @@ from partage.spark.stream.offset import (
 )
 from partage.spark.stream.partition_source import (
     AllPartitions,
+    AssignmentDeadline,
     GroupPartitions,
     OwnedPartitions,
     PartitionSource,
@@ -52,6 +53,7 @@ _POLL_GROWTH: Final = 1.2
 _POLL_DURATION_FACTOR: Final = 20
 _REVOKE_AFTER_FAILED_COMMITS: Final = 3
 _IDLE_CHECK_INTERVAL_S: Final = 1.0
+_WAIT_STEP_S: Final = 0.2
 
 Ends = dict[TopicPartition, int]
 
@@ -59,7 +61,9 @@ Ends = dict[TopicPartition, int]
 class StreamSource:
     """The source of one query, from the first call to `stop`. Use it on its event loop only."""
 
-    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, options: ReadOptions, *, is_available_now: bool = False
+    ) -> None:
         self._cluster = cluster
         self._options = options
         self._group = options.kafka.group
@@ -67,7 +71,10 @@ class StreamSource:
         self._topics = QueryTopics(cluster, options)
         self._partition_source: PartitionSource | None = None
         self._open_lock = asyncio.Lock()
+        self._is_available_now = is_available_now
+        #: The ends of an AvailableNow query, fixed at its start.
         self._targets: Ends | None = None
+        self._has_waited = False
         self._ends: Ends = {}
         self._failed_commits = 0
         self._poll_interval_s = _POLL_MIN_S
@@ -79,15 +86,6 @@ class StreamSource:
 
     # Called by the reader.
 
-    async def prepare_available_now(self) -> None:
-        """Fix the current end offsets as the end of the query. Wait until it owns partitions."""
-        holding = await self._open()
-        self._targets = await self._topics.list_offsets(
-            await self._topics.list_partitions(), LATEST
-        )
-        if not await _wait_until(holding, bool, _HANDOVER_TIMEOUT_S):
-            log.warning("the query has no partitions to read: other members own all of them")
-
     async def latest_offset(self, kept: dict[str, Any], pace: TriggerLimits) -> dict[str, Any]:
         """Return the end of the next batch, or ``kept`` itself if there is nothing to read yet.
 
@@ -96,25 +94,58 @@ class StreamSource:
             RecordsUnavailableError, TopicDeletedError: if unread records were deleted and
                 failOnDataLoss is true.
             MemberFailedError: if the coordinator rejects or removes the member for good.
-            ClientError: if the brokers do not answer.
+            ClientError: if the brokers do not answer for `lookup_timeout_ms`.
         """
-        is_first = self._partition_source is None
-        holding = await self._open()
+        kept_offset = decode_offset(kept)
+        holding = await self._open(kept_offset)
         async with self._boundary_lock:
-            start = await self._topics.check_start(self._decode(kept))
-            # Spark runs a first batch in any case, so wait until it can contain records
-            if is_first:
-                await _wait_until(holding, lambda _: holding.has_joined, _JOIN_TIMEOUT_S)
+            start = await self._topics.check_start(kept_offset)
+            if not self._has_waited:
+                await self._wait_for_assignment(holding)
+                self._has_waited = True
             end = await self._next_batch(holding, start, pace)
             self._idle_at, self._under_way = (start, None) if end is None else (None, end)
         return kept if end is None else encode_offset(end)
+
+    async def _wait_for_assignment(self, holding: PartitionSource) -> None:
+        """Wait for the first assignment: Spark runs a first batch in any case, even without
+        records.
+        """
+        if self._targets is None:
+            await self._wait_until(holding, lambda _: holding.has_joined, _JOIN_TIMEOUT_S)
+        elif not await self._wait_until(holding, bool, _HANDOVER_TIMEOUT_S):
+            log.warning("the query has no partitions to read: other members own all of them")
+
+    async def _wait_until(
+        self,
+        holding: PartitionSource,
+        is_so: Callable[[OwnedPartitions], bool],
+        timeout_s: float,
+    ) -> bool:
+        """Wait until ``is_so`` is true of the readable partitions. Return False after the
+        timeout.
+        """
+        deadline = self._deadline(holding, timeout_s)
+        while not is_so(await holding.readable()):
+            left_s = deadline.remaining_s()
+            if left_s <= 0:
+                return False
+            await holding.wait_for_change(min(left_s, _WAIT_STEP_S))
+        return True
+
+    def _deadline(self, holding: PartitionSource, timeout_s: float) -> AssignmentDeadline:
+        """Return a deadline. Only an AvailableNow query waits longer for a coordinator: other
+        queries are called again.
+        """
+        outage_max_s = lookup_timeout_ms(self._options) / 1000 if self._is_available_now else None
+        return AssignmentDeadline(holding, timeout_s, outage_max_s)
 
     async def _next_batch(
         self, holding: PartitionSource, start: StreamOffset, pace: TriggerLimits
     ) -> StreamOffset | None:
         """Return the next batch, or None if there is none before the timeout."""
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._timeout_s
+        deadline = self._deadline(holding, self._timeout_s)
         while True:
             began_s = loop.time()
             await self._at_boundary(holding, start)
@@ -128,7 +159,7 @@ class StreamSource:
                     whose = self._identity(holding)
                     marks = self._topics.snapshots
                     return self._planner.plan(ends, pace, now_ms, whose, marks)
-            left_s = deadline_s - loop.time()
+            left_s = deadline.remaining_s()
             if left_s <= 0 or (self._targets is not None and holding.is_stable):
                 return None
             wait_s = max(self._poll_interval_s, _POLL_DURATION_FACTOR * (loop.time() - began_s))
@@ -144,8 +175,8 @@ class StreamSource:
 
     async def partitions(self, kept: Mapping[str, Any]) -> list[OffsetRange]:
         """Return the ranges stored in ``kept``: the same ranges at every call."""
-        await self._open()
-        end = self._decode(kept)
+        end = decode_offset(kept)
+        await self._open(end)
         self._idle_at, self._under_way = None, end
         return split_ranges(
             end.ranges_to_read,
@@ -171,10 +202,15 @@ class StreamSource:
 
     # Start.
 
-    async def _open(self) -> PartitionSource:
+    async def _open(self, kept: StreamOffset) -> PartitionSource:
+        """Start the source at the first call, which passes an offset of the checkpoint."""
         async with self._open_lock:
             if self._partition_source is None:
-                await self._topics.load()
+                await self._topics.load(kept)
+                check_identity(kept, self._cluster.cluster_id, self._group.group_id)
+                if self._is_available_now:
+                    partitions = await self._topics.list_partitions()
+                    self._targets = await self._topics.list_offsets(partitions, LATEST)
                 if self._group.group_id is None:
                     holding: PartitionSource = AllPartitions(self._topics.list_partitions)
                 else:
@@ -182,12 +218,9 @@ class StreamSource:
                 await holding.start()
                 self._partition_source = holding
                 self._idle_task = asyncio.get_running_loop().create_task(self._serve_idle(holding))
+            else:
+                check_identity(kept, self._cluster.cluster_id, self._group.group_id)
             return self._partition_source
-
-    def _decode(self, kept: Mapping[str, Any]) -> StreamOffset:
-        offset = decode_offset(kept)
-        check_identity(offset, self._cluster.cluster_id, self._group.group_id)
-        return offset
 
     def _identity(self, holding: PartitionSource) -> QueryIdentity:
         member, generation = holding.identity
@@ -317,17 +350,3 @@ class StreamSource:
             elif at > last:
                 self._topics.on_data_loss(RecordsUnavailableError(partition, at, first, last))
                 self._planner.reset_position(partition, last)
-
-
-async def _wait_until(
-    holding: PartitionSource, is_so: Callable[[OwnedPartitions], bool], patience_s: float
-) -> bool:
-    """Wait until ``is_so`` is true of the readable partitions. Return False after the timeout."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + patience_s
-    while not is_so(await holding.readable()):
-        left_s = deadline_s - loop.time()
-        if left_s <= 0:
-            return False
-        await holding.wait_for_change(min(left_s, 0.2))
-    return True

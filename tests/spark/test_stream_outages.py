@@ -1,0 +1,171 @@
+"""Queries survive outages of their broker, of its coordinator and of the network; no Spark."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from partage.client.errors import BrokersUnreachableError
+from partage.testing import BrokerProcess
+
+from .conftest import Kafka
+from .group_state import committed, filled_topic, produce, wait_until
+from .reader_driver import ReaderDriver, group_query_options
+
+PARTITIONS = 2
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+#: A session that ends in an outage of two seconds.
+SHORT_SESSION = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
+
+
+class RunningQuery:
+    """A query that runs batch after batch in a thread, as Spark's default trigger does."""
+
+    def __init__(self, servers, **options):
+        self.driver = ReaderDriver(servers, **options)
+        self.rows = []
+        self.failure = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            while not self._is_over.is_set():
+                self.rows += self.driver.batch()
+        except Exception as error:
+            self.failure = error
+
+    def has(self, count):
+        """Return True if the query has read ``count`` rows; raise if it failed."""
+        if self.failure is not None:
+            raise self.failure
+        return len(self.rows) >= count
+
+    def stop(self):
+        self._is_over.set()
+        self._thread.join()
+        self.driver.stop()
+
+
+class TestOutages:
+    @pytest.fixture
+    def broker(self):
+        with BrokerProcess(overrides=SETTINGS) as broker:
+            yield broker
+
+    @pytest.fixture
+    def there(self, broker):
+        return Kafka(broker.bootstrap_servers)
+
+    @pytest.fixture
+    def run(self, broker, monkeypatch):
+        """Start queries that stop at the end of the test."""
+        monkeypatch.setattr("partage.spark.stream.reader._on_sigterm", lambda stop: None)
+        running = []
+
+        def start(**options):
+            running.append(one := RunningQuery(broker.bootstrap_servers, **options))
+            return one
+
+        yield start
+        for one in running:
+            one.stop()
+
+    @pytest.mark.parametrize(
+        "outages_s",
+        [
+            pytest.param([2, 2], marks=pytest.mark.slow),
+            pytest.param([25], marks=pytest.mark.slow),
+            pytest.param([90, 25, 2], marks=pytest.mark.soak),
+        ],
+    )
+    def test_queries_survive_outages_at_random_moments(self, broker, there, run, outages_s):
+        """Queries in and outside a group, idle and in the middle of batches, lose no record.
+
+        Queries with a short session are removed from their group, and rejoin.
+        """
+        seed = random.randrange(2**32)
+        print(f"seed={seed}")
+        moments = random.Random(seed)
+        idle, _ = filled_topic(there, PARTITIONS, 10)
+        busy = there.topic(PARTITIONS)
+        pace = {"maxOffsetsPerTrigger": "3"}
+        queries = {
+            "idle": run(subscribe=idle, startingOffsets="earliest"),
+            "idle in a group": run(**group_query_options(idle)),
+            "busy": run(subscribe=busy, startingOffsets="earliest", **pace),
+            "busy in a group": run(**group_query_options(busy, **pace, **SHORT_SESSION)),
+        }
+        counts = {name: 5 if name.startswith("idle") else 0 for name in queries}
+
+        def have_read_everything():
+            return all(query.has(PARTITIONS * counts[n]) for n, query in queries.items())
+
+        for outage_s in outages_s:
+            wait_until(have_read_everything)
+            # From here on, the busy queries have hundreds of batches to read.
+            produce(there, busy, PARTITIONS, 300)
+            time.sleep(moments.uniform(0, 1))
+            broker.kill()
+            time.sleep(outage_s)
+            broker.start()
+            produce(there, idle, PARTITIONS, 5)
+            for name in counts:
+                counts[name] += 5 if name.startswith("idle") else 300
+        wait_until(have_read_everything)
+        for name, query in queries.items():
+            truth = [(p, o) for p in range(PARTITIONS) for o in range(counts[name])]
+            assert sorted(query.rows) == truth, name
+        for topic, name in ((idle, "idle"), (busy, "busy")):
+            goal = [counts[name]] * PARTITIONS
+            wait_until(lambda t=topic, g=goal: committed(there, t, t, PARTITIONS) == g)
+
+    def test_restarted_query_waits_for_its_broker(self, broker, there, run):
+        """A query with a checkpoint waits; a new one reports at once that no broker answers."""
+        topic, truth = filled_topic(there, PARTITIONS, 10)
+        options = group_query_options(topic)
+        first = run(**options)
+        wait_until(lambda: first.has(10))
+        first.stop()
+        broker.kill()
+        again = run(checkpoint=first.driver.checkpoint, **options)
+        new = run(**options)
+        new._thread.join()
+        assert isinstance(new.failure, BrokersUnreachableError)
+        broker.start()
+        produce(there, topic, PARTITIONS)
+        wait_until(lambda: again.has(PARTITIONS))
+        assert sorted(first.rows + again.rows) == sorted([*truth, (0, 5), (1, 5)])
+
+    def test_lookup_fails_after_api_timeout(self, broker, there, run):
+        """The limit is ``fetchOffset.numRetries`` times ``default.api.timeout.ms``."""
+        topic, _ = filled_topic(there, PARTITIONS, 10)
+        limit = {"kafka__default__api__timeout__ms": "1000", "fetchOffset__numRetries": "2"}
+        query = run(**group_query_options(topic, **limit))
+        wait_until(lambda: query.has(10))
+        broker.kill()
+        began_s = time.monotonic()
+        query._thread.join()
+        assert isinstance(query.failure, BrokersUnreachableError)
+        assert 0.5 < time.monotonic() - began_s < 10
+
+    def test_available_now_reads_everything_after_lost_session(
+        self, broker, there, run, monkeypatch
+    ):
+        """The query does not end early while its member has no coordinator."""
+        monkeypatch.setattr("partage.spark.stream.stream_source._HANDOVER_TIMEOUT_S", 1.0)
+        topic, truth = filled_topic(there, PARTITIONS, 200)
+        options = group_query_options(topic, maxOffsetsPerTrigger="4", **SHORT_SESSION)
+        query = ReaderDriver(broker.bootstrap_servers, **options)
+        query.reader.prepareForTriggerAvailableNow()
+        rows = query.batch() + query.batch()
+        broker.kill()
+        returns = threading.Timer(2, broker.start)
+        returns.start()
+        rows += query.all()
+        returns.join()
+        assert sorted(rows) == truth
+        query.stop()
+        assert committed(there, topic, topic, PARTITIONS) == [100] * PARTITIONS

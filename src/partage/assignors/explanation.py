@@ -33,11 +33,11 @@ def explain_assignment(
     after = _by_partition((m.member_id, assignment.get(m.member_id, {})) for m in members)
     wanting = {member.member_id: frozenset(member.topics) for member in members}
     generations = {member.member_id: member.generation for member in members}
-    told = []
+    reasons = []
     for name in sorted(topics):
         for partition in range(topics[name].partition_count):
             had, has = before.get((name, partition), ()), after.get((name, partition), ())
-            told.append(
+            reasons.append(
                 PartitionReason(
                     topic=name,
                     partition=partition,
@@ -46,7 +46,7 @@ def explain_assignment(
                     reason=_why(name, had, has, wanting, generations),
                 )
             )
-    return told
+    return reasons
 
 
 def _by_partition(

@@ -177,8 +177,8 @@ def _section(scene: AssignorExample) -> str:
     protocols = " or ".join(
         its.name.lower() for its in scene.make_assignor("a").rebalance_protocols
     )
-    told = f"Name: `{scene.make_assignor('a').name}`; {protocols}."
-    return section(scene.title, scene.text, told, scene.setting, _picture(scene))
+    name_line = f"Name: `{scene.make_assignor('a').name}`; {protocols}."
+    return section(scene.title, scene.text, name_line, scene.setting, _picture(scene))
 
 
 # The example tables: groups in which each member has its own assignor object, as in production

@@ -117,10 +117,10 @@ class ApiCall(Generic[Req]):
         self.broker = broker_context
         self.fresh_id = fresh_id
         self.prepared: Any = None  # data that `to_events` prepares for `to_response`
-        asked = exchange.to_events(self)
-        self.missing_replies = len(asked)
+        events = exchange.to_events(self)
+        self.missing_replies = len(events)
         self.replies: list[Any] = [None] * self.missing_replies
-        return asked
+        return events
 
     @property
     def ticket(self) -> Ticket:

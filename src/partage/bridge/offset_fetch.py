@@ -75,9 +75,9 @@ def to_response(
 
 
 def _topics(
-    asked: list[OffsetFetchTopic] | None, reply: FetchOffsetsReply
+    requested: list[OffsetFetchTopic] | None, reply: FetchOffsetsReply
 ) -> list[OffsetFetchTopicResult]:
-    wanted = _requested_partitions(asked)
+    wanted = _requested_partitions(requested)
     offsets = reply.offsets
     if reply.error:
         offsets = (None,) * len(wanted or ())

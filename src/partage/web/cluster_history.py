@@ -163,10 +163,10 @@ class ClusterHistory:
         return {each.event.group_id for each in seen.events}
 
     def _make_room(self) -> None:
-        told = [each.events for each in (*self._memories.values(), *self._early.values())]
-        total = sum(each.bytes for each in told)
+        timelines = [each.events for each in (*self._memories.values(), *self._early.values())]
+        total = sum(each.bytes for each in timelines)
         while total > EVENT_BYTES_MAX:
-            largest = max(told, key=lambda each: each.bytes)
+            largest = max(timelines, key=lambda each: each.bytes)
             total -= largest.bytes
             largest.drop_older_half()
             total += largest.bytes

@@ -82,8 +82,8 @@ class EventTimeline:
     def _analysed(self) -> Timeline:
         history = GroupAnalysis("")
         values = list(self._values)
-        for place in order_by_epoch(values):
-            history.apply(parse_event(values[place]))
+        for index in order_by_epoch(values):
+            history.apply(parse_event(values[index]))
         return Timeline(
             spans=[
                 OwnershipSpan(

@@ -33,12 +33,12 @@ def iso(at_ms: int) -> str:
 def age(ms: int) -> str:
     """Return an approximate age: ``14 s``, ``3 min``, ``2 h 5 min``."""
     ms = max(ms, 0)
-    for place, (unit, length) in enumerate(_UNITS):
+    for index, (unit, length) in enumerate(_UNITS):
         if ms >= length:
             number, rest = divmod(ms, length)
             words = f"{number:,} {unit}{'s' if unit == 'day' and number > 1 else ''}"
-            if place < 2 and rest // _UNITS[place + 1][1]:
-                words += f" {rest // _UNITS[place + 1][1]} {_UNITS[place + 1][0]}"
+            if index < 2 and rest // _UNITS[index + 1][1]:
+                words += f" {rest // _UNITS[index + 1][1]} {_UNITS[index + 1][0]}"
             return words
     return "0 s"
 

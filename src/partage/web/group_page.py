@@ -109,12 +109,12 @@ def _pictures(
     wanted: GroupQuery,
     at_ms: int,
 ) -> list[Child]:
-    asked_ms = at_ms - WINDOWS[wanted.window][1]
-    points = memory.lags.since(asked_ms)
+    window_start_ms = at_ms - WINDOWS[wanted.window][1]
+    points = memory.lags.since(window_start_ms)
     begins = [timeline.since_ms] if timeline.since_ms else []
     begins += [points[0].at_ms] if points else []
-    from_ms = min(max(asked_ms, min(begins, default=at_ms)), at_ms - _LEAST_MS)
-    places = len(visible_partitions(timeline, from_ms))
+    from_ms = min(max(window_start_ms, min(begins, default=at_ms)), at_ms - _LEAST_MS)
+    partition_count = len(visible_partitions(timeline, from_ms))
     source = (
         "Reported by the coordinator in __group_events"
         if timeline.is_from_events
@@ -122,7 +122,9 @@ def _pictures(
     )
     partly = "" if timeline.is_complete else "; the history is incomplete"
     limited = (
-        f"; the first {PARTITIONS_MAX} of {places:,} partitions" if places > PARTITIONS_MAX else ""
+        f"; the first {PARTITIONS_MAX} of {partition_count:,} partitions"
+        if partition_count > PARTITIONS_MAX
+        else ""
     )
     return [
         _windows(wanted),
@@ -135,7 +137,7 @@ def _pictures(
             class_="note",
         ),
         _scrolling("Partition owners", timeline_chart(timeline, codes, from_ms, at_ms))
-        if places or timeline.rebalances
+        if partition_count or timeline.rebalances
         else element("p", "No member has owned a partition yet."),
     ]
 
@@ -150,7 +152,7 @@ def _windows(wanted: GroupQuery) -> Markup:
         "The last ",
         [
             concatenate(
-                " · " if place else "",
+                " · " if index else "",
                 element(
                     "a",
                     words,
@@ -158,7 +160,7 @@ def _windows(wanted: GroupQuery) -> Markup:
                     aria_current="true" if window == wanted.window else None,
                 ),
             )
-            for place, (window, (words, _)) in enumerate(WINDOWS.items())
+            for index, (window, (words, _)) in enumerate(WINDOWS.items())
         ],
         aria_label="Time window",
         class_="windows",
@@ -169,7 +171,7 @@ def _rebalances(timeline: Timeline, codes: Mapping[str, str]) -> list[Child]:
     if not timeline.rebalances:
         return [element("p", "No rebalance was observed.")]
     numbered = list(enumerate(timeline.rebalances, start=1))[-REBALANCES_MAX:]
-    rows = [_rebalance(place, mark, timeline, codes) for place, mark in reversed(numbered)]
+    rows = [_rebalance(position, mark, timeline, codes) for position, mark in reversed(numbered)]
     heads: list[Child] = ["Number", "Started", "Cause", "Member", "Duration", "Outcome"]
     heads += ["Generation", "Moved", "Stood still"]
     left_out = len(timeline.rebalances) - len(numbered)
@@ -178,7 +180,7 @@ def _rebalances(timeline: Timeline, codes: Mapping[str, str]) -> list[Child]:
 
 
 def _rebalance(
-    place: int, mark: TimelineRebalance, timeline: Timeline, codes: Mapping[str, str]
+    position: int, mark: TimelineRebalance, timeline: Timeline, codes: Mapping[str, str]
 ) -> list[Child]:
     reader = timeline.members.get(mark.member or "")
     who: Child = ABSENT
@@ -189,7 +191,7 @@ def _rebalance(
     has_more = mark.reason and not (mark.member and mark.member in mark.reason)
     cause = f"{mark.cause}: {mark.reason}" if has_more else mark.cause
     return [
-        place,
+        position,
         time_element(mark.started_ms, clock(mark.started_ms)),
         cause,
         who,
@@ -246,11 +248,11 @@ def _partitions(group: GroupDescription, codes: Mapping[str, str]) -> Markup:
         return element("p", "The group has no partitions and no committed offsets.")
     members = {member.member_id: member for member in group.members}
     # If not all partitions fit, show those with the highest lag.
-    places = group.offsets
-    if len(places) > ROWS_MAX:
-        places = sorted(places, key=lambda each: -(each.lag or 0))[:ROWS_MAX]
+    partitions = group.offsets
+    if len(partitions) > ROWS_MAX:
+        partitions = sorted(partitions, key=lambda each: -(each.lag or 0))[:ROWS_MAX]
     rows: list[list[Child]] = []
-    for each in places:
+    for each in partitions:
         owner = members.get(each.member_id or "")
         who: Child = ABSENT
         if owner is not None:
@@ -265,7 +267,7 @@ def _partitions(group: GroupDescription, codes: Mapping[str, str]) -> Markup:
             ]
         )
     heads: list[Child] = ["Partition", "Committed", "End", "Lag", "Owner"]
-    caption = _caption("Partitions", len(places), len(group.offsets))
+    caption = _caption("Partitions", len(partitions), len(group.offsets))
     return table(caption, heads, rows, kinds="wnnns")
 
 

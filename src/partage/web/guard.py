@@ -95,7 +95,7 @@ class Guard:
 
 async def _refuse(send: Send, status: int, words: str, **headers: str) -> None:
     body = f"{words}\n".encode()
-    told = {
+    response_headers = {
         "content-type": "text/plain; charset=utf-8",
         "content-length": str(len(body)),
         **headers,
@@ -103,7 +103,7 @@ async def _refuse(send: Send, status: int, words: str, **headers: str) -> None:
     start = {
         "type": "http.response.start",
         "status": status,
-        "headers": [(name.encode(), value.encode()) for name, value in told.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in response_headers.items()],
     }
     await send(start)
     await send({"type": "http.response.body", "body": body})

@@ -148,9 +148,9 @@ def table(caption: str, heads: list[Child], rows: list[list[Child]], *, kinds: s
                         "tr",
                         [
                             element("th", cell, scope="row", class_=kind)
-                            if place == 0
+                            if index == 0
                             else element("td", cell, class_=kind)
-                            for place, (cell, kind) in enumerate(zip(row, kinds, strict=True))
+                            for index, (cell, kind) in enumerate(zip(row, kinds, strict=True))
                         ],
                     )
                     for row in rows

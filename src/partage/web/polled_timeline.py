@@ -123,13 +123,13 @@ class PolledTimeline:
                 to_ms = max(stopped_ms, span.from_ms)
                 self._spans.append(msgspec.structs.replace(span, to_ms=to_ms))
         moved: set[TopicPartition] = set()
-        for place, name in owners:
-            if (place, name) in self._owned:
+        for partition, name in owners:
+            if (partition, name) in self._owned:
                 continue
-            if place in before:
-                moved.add(place)
-            self._owned[place, name] = OwnershipSpan(
-                topic=place[0], partition=place[1], member=name, from_ms=at_ms
+            if partition in before:
+                moved.add(partition)
+            self._owned[partition, name] = OwnershipSpan(
+                topic=partition.topic, partition=partition.partition, member=name, from_ms=at_ms
             )
         return len(moved)
 

@@ -65,14 +65,14 @@ def timeline_chart(
 
     Only the first `PARTITIONS_MAX` partitions have a row.
     """
-    places = visible_partitions(timeline, from_ms)[:PARTITIONS_MAX]
-    bars: dict[TopicPartition, list[OwnershipSpan]] = {place: [] for place in places}
+    partitions = visible_partitions(timeline, from_ms)[:PARTITIONS_MAX]
+    bars: dict[TopicPartition, list[OwnershipSpan]] = {partition: [] for partition in partitions}
     for span in _latest(timeline.spans, bars, from_ms, to_ms):
         bars[TopicPartition(span.topic, span.partition)].append(span)
     scale = _Scale(from_ms, max(to_ms, from_ms + 1))
     y, beds, rows = _TOP, [], []
-    for place, spans in bars.items():
-        bed, row, height = _row(place, spans, codes, timeline, scale, y)
+    for partition, spans in bars.items():
+        bed, row, height = _row(partition, spans, codes, timeline, scale, y)
         beds.append(bed)
         rows.append(row)
         y += height
@@ -82,7 +82,7 @@ def timeline_chart(
         if _ends(mark, to_ms) >= from_ms
     ]
     said = (
-        f"{count(len(places), 'partition')} and {count(len(numbered), 'rebalance')} from "
+        f"{count(len(partitions), 'partition')} and {count(len(numbered), 'rebalance')} from "
         f"{clock(from_ms)} to {clock(to_ms)} UTC; see the tables below"
     )
     return element(
@@ -113,7 +113,7 @@ class _Scale:
 
 
 def _row(
-    place: TopicPartition,
+    partition: TopicPartition,
     spans: Sequence[OwnershipSpan],
     codes: Mapping[str, str],
     timeline: Timeline,
@@ -133,7 +133,7 @@ def _row(
     is_single = len(free_from) < 2
     bar = _ROW - _GAP if is_single else _LANE
     height = _ROW if is_single else _LANE * len(free_from) + _GAP
-    label = _shortened(f"{place[0]}-{place[1]}")
+    label = _shortened(f"{partition.topic}-{partition.partition}")
     bed = element("rect", x=_LEFT, y=y, width=_INNER, height=height - _GAP, class_="bed")
     row = concatenate(
         element("text", label, x=_LEFT - 8, y=y + height / 2 + 3, class_="label end"),
@@ -189,14 +189,14 @@ def _begins(
     """Return marks at the starts of rebalances, with number and cause where there is room."""
     drawn, labelled_to = [], 0.0
     lefts = [scale.x(mark.started_ms) for _, mark in numbered]
-    for place, (number, mark) in enumerate(numbered):
-        left, label = lefts[place], None
+    for index, (number, mark) in enumerate(numbered):
+        left, label = lefts[index], None
         said = f"rebalance {number} at {clock(mark.started_ms)}: {mark.cause}"
         took = "under way" if mark.took_ms is None else f"took {duration(mark.took_ms)}"
         if left >= labelled_to:
             # A mark that is too near to have its own number does not shorten this label.
             least = left + _LETTER * (len(str(number)) + 1)
-            right = next((x for x in lefts[place + 1 :] if x >= least), WIDTH)
+            right = next((x for x in lefts[index + 1 :] if x >= least), WIDTH)
             label = f"{number} {mark.cause}"
             if len(label) * _LETTER + 4 > right - left:
                 label = str(number)
@@ -227,13 +227,13 @@ def _axis(scale: _Scale, bottom: int) -> Markup:
 
 
 def _latest(
-    spans: Sequence[OwnershipSpan], places: Container[TopicPartition], from_ms: int, to_ms: int
+    spans: Sequence[OwnershipSpan], partitions: Container[TopicPartition], from_ms: int, to_ms: int
 ) -> list[OwnershipSpan]:
     """Return intervals of these partitions and times; of too many, those that ended last."""
     within = [
         span
         for span in spans
-        if TopicPartition(span.topic, span.partition) in places
+        if TopicPartition(span.topic, span.partition) in partitions
         and span.from_ms <= to_ms
         and (span.to_ms is None or span.to_ms >= from_ms)
     ]

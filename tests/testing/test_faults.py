@@ -227,9 +227,9 @@ class TestFailing:
             faults.fail("OffsetCommit", "ILLEGAL_GENERATION", times=0)
 
 
-def test_connections_that_are_cut(faults, consumer, servers, told):
-    assert faults.cut(client_id="nobody") == 0
-    assert faults.cut(client_id="ours") > 0
+def test_disconnect_consumer_reconnects(faults, consumer, servers, told):
+    assert faults.disconnect(client_id="nobody") == 0
+    assert faults.disconnect(client_id="ours") > 0
     assert produce(servers, 3) == 0
     assert read(consumer, 3) == 3
     assert told.calls == ["assigned"]

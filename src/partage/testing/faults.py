@@ -219,20 +219,20 @@ class Faults:
                 "Pass required=False if a fault need not happen, or call faults.clear()."
             )
 
-    def cut(self, *, client_id: str | None = None) -> int:
+    def disconnect(self, *, client_id: str | None = None) -> int:
         """Close connections abruptly; return how many there were."""
 
-        def cutting() -> int:
-            meant = [
+        def abort_connections() -> int:
+            matching = [
                 each
                 for each in self._broker.server.connections
                 if client_id is None or self._interceptor.clients.get(each) == client_id
             ]
-            for each in meant:
+            for each in matching:
                 each.abort()
-            return len(meant)
+            return len(matching)
 
-        return self._loop.call(cutting)
+        return self._loop.call(abort_connections)
 
     def kill_coordinator(self) -> None:
         """Drop the state of all groups from memory, as if the coordinator's machine had failed.

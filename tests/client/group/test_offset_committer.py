@@ -229,7 +229,7 @@ class TestRebalances:
             two = member("two")
             until(lambda: shared(one, two), one, two)
             two.commit(dict.fromkeys(two.assignment(), 9))
-            faults.cut(client_id="one")
+            faults.disconnect(client_id="one")
         with pytest.raises(CommitFailedError, match="rebalanced"):
             commit.result(30)
         assert stored(two, *two.assignment()) == [9] * (PARTITIONS // 2)

@@ -173,7 +173,7 @@ def events(script: str, group_id: str = "g") -> Iterator[GroupEventRecord]:
 
 
 def analyse_script(script: str) -> GroupAnalysis:
-    told = GroupAnalysis("g")
+    analysis = GroupAnalysis("g")
     for one in events(script):
-        told.apply(one)
-    return told
+        analysis.apply(one)
+    return analysis

@@ -28,7 +28,7 @@ def test_coordinator_change_is_recorded_only() -> None:
     assert told.group.is_complete
     assert (told.group.loads, told.group.members) == (2, 2)
     assert (told.rebalances, told.moves) == (same.rebalances, same.moves)
-    assert (told.standstills, told.ownership) == (same.standstills, same.ownership)
+    assert (told.stalls, told.ownership) == (same.stalls, same.ownership)
 
 
 def test_member_of_unstored_generation_is_forgotten() -> None:
@@ -94,7 +94,7 @@ def test_missing_broker_makes_history_incomplete() -> None:
     )
     assert not told.group.is_complete
     assert [(row.member, row.gone_by) for row in told.members] == [("a", "forgotten"), ("b", None)]
-    assert told.standstills == told.moves == []
+    assert told.stalls == told.moves == []
     assert told.group.members == 1
 
 
@@ -137,5 +137,5 @@ def test_clock_skew_gives_no_negative_durations(script: str, ended_at: int) -> N
     for row in told.rebalances:
         assert min(row.took_ms or 0, row.join_ms or 0, row.sync_ms or 0) >= 0
     for member in told.members:
-        assert min(member.waited_ms, member.stood_still_ms, member.partitions_still_ms) >= 0
-    assert min((still.still_ms or 0 for still in told.standstills), default=0) >= 0
+        assert min(member.waited_ms, member.stalled_ms, member.partitions_stalled_ms) >= 0
+    assert min((still.stalled_ms or 0 for still in told.stalls), default=0) >= 0

@@ -86,9 +86,9 @@ def test_unreadable_record_is_counted_under_its_key(told: LocalResults) -> None:
 
 
 def test_tables_have_timestamps_and_durations(told: LocalResults) -> None:
-    (still, *_) = told.table("standstills", ["eager"]).to_pylist()
+    (still, *_) = told.table("stalls", ["eager"]).to_pylist()
     assert still["from_at"] == datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
-    assert (still["still_ms"], still["partition"]) == (500, 0)
+    assert (still["stalled_ms"], still["partition"]) == (500, 0)
     for name, schema in SCHEMAS.items():
         assert told.table(name).schema == schema
         assert schema.names[0] == "group_id"
@@ -104,8 +104,8 @@ def test_records_without_group_are_separate(told: LocalResults) -> None:
     assert set(groups) == {"eager", "coop", "stray", "astray", ""}
     assert groups[""]["lost_events"] == 3
     assert groups["eager"]["unreadable"] == 1
-    assert groups["eager"]["stood_still_ms"] == 2_000
-    assert groups["coop"]["stood_still_ms"] == 1_200
+    assert groups["eager"]["stalled_ms"] == 2_000
+    assert groups["coop"]["stalled_ms"] == 1_200
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
@@ -118,7 +118,7 @@ def test_tables_are_written_in_each_format(
         read = parquet.read_table(file) if kind is TableFormat.PARQUET else csv.read_csv(file)
         assert read.num_rows == counts[name] == told.table(name).num_rows
         assert read.column_names == SCHEMAS[name].names
-    assert counts["standstills"] == 6
+    assert counts["stalls"] == 6
 
 
 def test_output_is_overwritten_only_on_request(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_output_is_overwritten_only_on_request(tmp_path: Path) -> None:
 # Pictures.
 
 
-def test_pictures_show_longest_standstills_first(told: LocalResults, tmp_path: Path) -> None:
+def test_pictures_show_longest_stalls_first(told: LocalResults, tmp_path: Path) -> None:
     paths = draw(told, tmp_path, 1)
     assert [path.name for path in paths] == ["all-groups.png", "group-eager.png"]
     for path in paths:
@@ -227,7 +227,7 @@ def test_spark_result_equals_local_result(kafka: Any, spark: Any, tmp_path: Path
     here = rebalances(options("here"))
     there = rebalances(options("there"), spark)
     assert (there.tables, there.causes) == (here.tables, here.causes)
-    assert there.most_still_groups == here.most_still_groups
+    assert there.most_stalled_groups == here.most_stalled_groups
     assert (there.events, there.groups, there.incomplete_groups) == (31, 3, 0)
     assert (there.lost_events, there.unreadable_records) == (3, 5)
     had = here_table(tmp_path / "there", "coordinators")
@@ -273,7 +273,7 @@ def test_command_prints_report_and_writes_tables(
         partage, "--topic", "events", "-o", tmp_path / "out", "--overwrite", "--json",
         "--group", "coop", "--pictures", 0, "--format", "csv",
     ).json  # fmt: skip
-    assert [group["group"] for group in over["most_still_groups"]] == ["coop"]
+    assert [group["group"] for group in over["most_stalled_groups"]] == ["coop"]
     assert over["pictures"] == []
     assert not list((tmp_path / "out" / "pictures").iterdir())
     assert (tmp_path / "out" / "tables" / "rebalances" / "part-0.csv").exists()

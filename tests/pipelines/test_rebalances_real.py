@@ -119,17 +119,15 @@ def test_real_group_with_join_leave_and_kill(broker: BrokerProcess, tmp_path: Pa
     assert causes["session expired"]["episodes"] >= 1
     assert report["lost_events"] == report["unreadable_records"] == 0
     assert report["incomplete_groups"] == 0
-    gone = {(row["client_id"], row["gone_by"]) for row in report["most_still_members"]}
+    gone = {(row["client_id"], row["gone_by"]) for row in report["most_stalled_members"]}
     assert {("ada", None), ("ben", "expired"), ("cleo", "left")} <= gone
-    # Two members shared six partitions, so three had a standstill until ben expired.
+    # Two members shared six partitions, so three had a stall until ben expired.
     tables = {name: parquet.read_table(tmp_path / "out" / "tables" / name) for name in TABLES}
     names = {row["member"]: row["client_id"] for row in tables["members"].to_pylist()}
-    expired = [
-        row for row in tables["standstills"].to_pylist() if row["cause"] == "session expired"
-    ]
-    stills = [row for row in expired if names[row["from_member"]] == "ben"]
-    assert len(stills) == 3
-    assert {(names[row["from_member"]], names[row["to_member"]]) for row in stills} == {
+    expired = [row for row in tables["stalls"].to_pylist() if row["cause"] == "session expired"]
+    stalls = [row for row in expired if names[row["from_member"]] == "ben"]
+    assert len(stalls) == 3
+    assert {(names[row["from_member"]], names[row["to_member"]]) for row in stalls} == {
         ("ben", "ada")
     }
     assert sum(row["moved"] for row in report["causes"]) == tables["moves"].num_rows

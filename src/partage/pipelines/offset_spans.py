@@ -66,12 +66,12 @@ class OffsetSpans:
         """Return the parts of a span that are not in the set, in order."""
         found = []
         at = span.first
-        for place in range(bisect_right(self._ends, span.first), len(self._firsts)):
-            if self._firsts[place] >= span.end:
+        for index in range(bisect_right(self._ends, span.first), len(self._firsts)):
+            if self._firsts[index] >= span.end:
                 break
-            if self._firsts[place] > at:
-                found.append(OffsetSpan(at, self._firsts[place]))
-            at = self._ends[place]
+            if self._firsts[index] > at:
+                found.append(OffsetSpan(at, self._firsts[index]))
+            at = self._ends[index]
         if at < span.end:
             found.append(OffsetSpan(at, span.end))
         return found

@@ -109,7 +109,7 @@ class EventTimeline:
                     left=row.left,
                     expired=row.expired,
                     moved=row.moved,
-                    stood_still_ms=row.stood_still_ms,
+                    stalled_ms=row.stalled_ms,
                 )
                 for row in history.rebalances
             ],

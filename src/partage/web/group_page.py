@@ -173,7 +173,7 @@ def _rebalances(timeline: Timeline, codes: Mapping[str, str]) -> list[Child]:
     numbered = list(enumerate(timeline.rebalances, start=1))[-REBALANCES_MAX:]
     rows = [_rebalance(position, mark, timeline, codes) for position, mark in reversed(numbered)]
     heads: list[Child] = ["Number", "Started", "Cause", "Member", "Duration", "Outcome"]
-    heads += ["Generation", "Moved", "Stood still"]
+    heads += ["Generation", "Moved", "Stalled"]
     left_out = len(timeline.rebalances) - len(numbered)
     more = f", the last {REBALANCES_MAX} of {len(timeline.rebalances):,}" if left_out else ""
     return [table(f"Rebalances{more}", heads, rows, kinds="nswsnsnnn")]
@@ -199,7 +199,7 @@ def _rebalance(
         mark.outcome,
         number(mark.generation),
         number(mark.moved),
-        duration(mark.stood_still_ms),
+        duration(mark.stalled_ms),
     ]
 
 

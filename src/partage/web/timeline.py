@@ -27,7 +27,7 @@ class OwnershipSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineRebalance(msgspec.Struct, frozen=True, kw_only=True):
-    """A rebalance; unknown values are None. ``stood_still_ms`` is the sum over all partitions."""
+    """A rebalance; unknown values are None. ``stalled_ms`` is the sum over all partitions."""
 
     started_ms: int
     ended_ms: int | None = None
@@ -40,7 +40,7 @@ class TimelineRebalance(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     expired: int = 0
     moved: int = 0
-    stood_still_ms: int | None = None
+    stalled_ms: int | None = None
 
     @property
     def took_ms(self) -> int | None:

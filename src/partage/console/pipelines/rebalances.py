@@ -133,7 +133,7 @@ def print_report(report: RebalancesReport, *, drawn: bool) -> None:
     )
     if report.causes:
         print_table(
-            ["CAUSE", "EPISODES", "REBALANCES", "TOOK S", "MOVED", "STOOD STILL S"],
+            ["CAUSE", "EPISODES", "REBALANCES", "TOOK S", "MOVED", "STALLED S"],
             [
                 (
                     each.cause,
@@ -141,43 +141,43 @@ def print_report(report: RebalancesReport, *, drawn: bool) -> None:
                     each.rebalances,
                     _seconds(each.took_ms),
                     each.moved,
-                    _seconds(each.stood_still_ms),
+                    _seconds(each.stalled_ms),
                 )
                 for each in report.causes
             ],
         )
         print()
-    if report.most_still_groups:
+    if report.most_stalled_groups:
         print_table(
-            ["GROUP", "REBALANCES", "MEMBERS", "MOVED", "STOOD STILL S", "REFUSED", "LAG"],
+            ["GROUP", "REBALANCES", "MEMBERS", "MOVED", "STALLED S", "REFUSED", "LAG"],
             [
                 (
                     each.group + ("" if each.complete else " (incomplete)"),
                     each.rebalances,
                     each.members_max,
                     each.moved,
-                    _seconds(each.stood_still_ms),
+                    _seconds(each.stalled_ms),
                     each.refused_commits,
                     each.lag,
                 )
-                for each in report.most_still_groups
+                for each in report.most_stalled_groups
             ],
         )
         print()
-    if report.most_still_members:
+    if report.most_stalled_members:
         print_table(
-            ["GROUP", "MEMBER", "STOOD STILL S", "PARTITIONS S", "WAITED S", "HELD UP S", "GONE"],
+            ["GROUP", "MEMBER", "STALLED S", "PARTITIONS S", "WAITED S", "HELD UP S", "GONE"],
             [
                 (
                     each.group,
                     each.member,
-                    _seconds(each.stood_still_ms),
-                    _seconds(each.partitions_still_ms),
+                    _seconds(each.stalled_ms),
+                    _seconds(each.partitions_stalled_ms),
                     _seconds(each.waited_ms),
                     _seconds(each.held_up_ms),
                     each.gone_by,
                 )
-                for each in report.most_still_members
+                for each in report.most_stalled_members
             ],
         )
         print()

@@ -1,18 +1,19 @@
 """Analysis of one group's events; no I/O.
 
 `GroupAnalysis` applies the events of ``__group_events`` in order and collects the `rows`. A
-*standstill* is a time in which no member reads a partition. The coordinator does not see the reads,
-so these rules determine the standstills:
+*stall* is a time in which no member reads a partition. The coordinator does not see the reads,
+so these rules determine the stalls:
 
 - A member that rejoins continues to read the partitions that its JoinGroup lists as owned, and no
-  others: an eager consumer has revoked all partitions by then. The standstill of the others starts
+  others: an eager consumer has revoked all partitions by then. The stall of the others starts
   at the JoinGroup.
 - If an assignment revokes a partition that its owner still reads (cooperative rebalancing), the
-  standstill starts at that assignment.
-- If a member leaves, the standstill of its partitions starts then. A member whose session expired
+  stall starts at that assignment.
+- If a member leaves, the stall of its partitions starts then. A member whose session expired
   counts as dead since its last sign of life, one session timeout earlier.
-- A standstill ends when the new owner receives its assignment.
-- A group without members has no standstills: no member wants to read.
+- A stall ends when the new owner receives its assignment.
+- While a group has no members, its partitions are in a stall with the cause "no members". It
+  ends the stall of a last member that died, and counts only if a new member reads later.
 - A coordinator that loads the group reports its stored state. A known member that is not part of it
   had joined a generation that was never stored; the coordinator has forgotten it.
 """
@@ -26,7 +27,11 @@ from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.pipelines.rebalances.commit_tracker import CommitTracker
 from partage.pipelines.rebalances.coordinator_tracker import CoordinatorTracker
 from partage.pipelines.rebalances.member_tracker import MemberTracker
-from partage.pipelines.rebalances.partition_tracker import PartitionTracker, StoppedPartition
+from partage.pipelines.rebalances.partition_tracker import (
+    NO_MEMBERS_CAUSE,
+    PartitionTracker,
+    StalledPartition,
+)
 from partage.pipelines.rebalances.rows import (
     CauseRow,
     CoordinatorRow,
@@ -37,7 +42,7 @@ from partage.pipelines.rebalances.rows import (
     OwnershipRow,
     RebalanceRow,
     RefusedRow,
-    StandstillRow,
+    StallRow,
 )
 from partage.store.group_events import LAG, EventMember, GroupEventRecord
 
@@ -86,9 +91,9 @@ class GroupAnalysis:
         return self._coordinators.rows
 
     @property
-    def standstills(self) -> list[StandstillRow]:
-        """Standstills, including those that have not ended."""
-        return self._partitions.standstills
+    def stalls(self) -> list[StallRow]:
+        """Stalls, including those that have not ended."""
+        return self._partitions.stalls
 
     @property
     def moves(self) -> list[MoveRow]:
@@ -113,6 +118,7 @@ class GroupAnalysis:
             group.is_complete = False  # their departure is missing from the events
             self._forget(list(self._members), event.at_ms)
             self._emptied(event)
+            self._partitions.clear(event.at_ms)
         match event.event:
             case GroupEventType.JOINED:
                 self._joined(event)
@@ -128,8 +134,11 @@ class GroupAnalysis:
                 self._collect_parts(event)
             case GroupEventType.SYNCED:
                 self._synced(event)
-            case GroupEventType.EMPTIED | GroupEventType.REMOVED:
+            case GroupEventType.EMPTIED:
                 self._emptied(event)
+            case GroupEventType.REMOVED:
+                self._emptied(event)
+                self._partitions.clear(event.at_ms)
             case GroupEventType.COMMIT_REFUSED:
                 self._commit_refused(event)
             case kind if kind == LAG:
@@ -152,14 +161,14 @@ class GroupAnalysis:
                 first_at=at,
             )
             self.members.append(row)
-        standing = self._members.get(name)
-        if standing is None:
-            standing = self._members[name] = MemberTracker(row)
+        tracker = self._members.get(name)
+        if tracker is None:
+            tracker = self._members[name] = MemberTracker(row)
             self._group.members_max = max(self._group.members_max, len(self._members))
         row.member_id = member_id
         row.gone_at = row.gone_by = None
         self._group.members = len(self._members)
-        return standing
+        return tracker
 
     def _joined(self, event: GroupEventRecord) -> None:
         self._began_empty = self._began_empty or not self._members
@@ -168,16 +177,16 @@ class GroupAnalysis:
 
     def _member_gone(self, event: GroupEventRecord) -> None:
         name = self._name(event)
-        standing = self._members.pop(name, None)
+        tracker = self._members.pop(name, None)
         self._group.members = len(self._members)
         self._count("expired" if event.event == GroupEventType.EXPIRED else "left")
         at = event.at_ms
         if event.cause == RebalanceCause.SESSION_EXPIRED and event.session_timeout_ms is not None:
             at -= event.session_timeout_ms
-        if standing is not None:
-            standing.remove(event.at_ms, event.event)
+        if tracker is not None:
+            tracker.remove(event.at_ms, event.event)
             if event.cause == RebalanceCause.NOT_REJOINED:
-                self._not_rejoined.append(standing.row)
+                self._not_rejoined.append(tracker.row)
         self._partitions.remove_member(name, at, self._open)
 
     def _forget(self, names: list[str], at: int) -> None:
@@ -213,7 +222,7 @@ class GroupAnalysis:
         assert self._open is not None
         self._open.member, self._open.reason = name, event.reason
 
-    def _begin(self, at: int, cause: str, followed: StoppedPartition | None = None) -> RebalanceRow:
+    def _begin(self, at: int, cause: str, followed: StalledPartition | None = None) -> RebalanceRow:
         episode = len(self.rebalances) + 1
         row = RebalanceRow(
             group_id=self.group_id,
@@ -267,9 +276,9 @@ class GroupAnalysis:
         row.protocol, row.members = event.protocol, len(members)
         arrived: list[tuple[int, str]] = []
         for member in members:
-            standing = self._member(member, member.member_id, event.at_ms)
-            name = standing.row.member
-            standing.row.generations += 1
+            tracker = self._member(member, member.member_id, event.at_ms)
+            name = tracker.row.member
+            tracker.row.generations += 1
             if member.member_id == event.leader:
                 row.leader = name
             if member.joined_ms is None:
@@ -277,11 +286,11 @@ class GroupAnalysis:
             arrived.append((member.joined_ms, name))
             if member.owned is not None:
                 self._partitions.keep_only(name, member.owned, member.joined_ms, row)
-            if standing.waiting_since is None:
-                standing.waiting_since = member.joined_ms
-            is_still = standing.has_partitions and not self._partitions.is_reading(name)
-            if is_still and standing.stopped_since is None:
-                standing.stopped_since = member.joined_ms
+            if tracker.waiting_since is None:
+                tracker.waiting_since = member.joined_ms
+            is_still = tracker.has_partitions and not self._partitions.is_reading(name)
+            if is_still and tracker.stopped_since is None:
+                tracker.stopped_since = member.joined_ms
         if not self._began_empty:
             self._add_held_up(row, sorted(arrived))
 
@@ -311,16 +320,16 @@ class GroupAnalysis:
     def _apply_assignment(
         self, event: GroupEventRecord, members: list[EventMember], row: RebalanceRow | None
     ) -> None:
-        given: dict[str, tuple[dict[str, list[int]], int | None]] = {}
+        assignments: dict[str, tuple[dict[str, list[int]], int | None]] = {}
         for member in members:
-            standing = self._member(member, member.member_id, event.at_ms)
+            tracker = self._member(member, member.member_id, event.at_ms)
             at = event.at_ms if row is None else member.assigned_ms
             assigned = member.assigned or {}
-            standing.has_partitions = bool(assigned)
-            given[standing.row.member] = (assigned, at)
+            tracker.has_partitions = bool(assigned)
+            assignments[tracker.row.member] = (assigned, at)
             if at is not None:
-                standing.stop_waiting(at)
-        self._partitions.assign(given, event.at_ms, event.generation, row)
+                tracker.stop_waiting(at)
+        self._partitions.assign(assignments, event.at_ms, event.generation, row)
 
     def _synced(self, event: GroupEventRecord) -> None:
         name = self._name(event)
@@ -346,12 +355,12 @@ class GroupAnalysis:
         self._apply_assignment(event, members, None)
 
     def _emptied(self, event: GroupEventRecord) -> None:
-        for standing in self._members.values():
-            standing.stop_waiting(event.at_ms)
+        for tracker in self._members.values():
+            tracker.stop_waiting(event.at_ms)
         self._members.clear()
         self._group.members = 0
         self._end(event.at_ms, "emptied")
-        self._partitions.clear(event.at_ms)
+        self._partitions.on_emptied(event.at_ms)
         self._began_empty = True
 
     # Commits.
@@ -377,11 +386,20 @@ class GroupAnalysis:
             total.took_ms += row.took_ms or 0
             total.moved += row.moved
             self._group.moved += row.moved
-        for still in self.standstills:
-            still_ms = still.still_ms or 0
-            self._group.stood_still_ms += still_ms
-            if still.cause in causes:
-                causes[still.cause].stood_still_ms += still_ms
-            if still.from_member in self._rows:
-                self._rows[still.from_member].partitions_still_ms += still_ms
+        empty_since = set()
+        for stall in self.stalls:
+            stalled_ms = stall.stalled_ms or 0
+            self._group.stalled_ms += stalled_ms
+            if stall.cause == NO_MEMBERS_CAUSE:
+                if stall.to_at is not None:
+                    empty_since.add(stall.from_at)
+                    causes.setdefault(
+                        stall.cause, CauseRow(group_id=self.group_id, cause=stall.cause)
+                    )
+            elif stall.from_member in self._rows:
+                self._rows[stall.from_member].partitions_stalled_ms += stalled_ms
+            if stall.cause in causes:
+                causes[stall.cause].stalled_ms += stalled_ms
+        if empty_since:
+            causes[NO_MEMBERS_CAUSE].episodes = len(empty_since)
         return list(causes.values())

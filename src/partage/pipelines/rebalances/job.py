@@ -29,7 +29,7 @@ class RebalancesOptions(msgspec.Struct, frozen=True, kw_only=True):
         table_format: file format of the tables.
         may_overwrite: True to replace the tables of an earlier run.
         pictures_max: maximum number of group pictures, of the groups with the longest
-            standstills; 0 for no pictures.
+            stalls; 0 for no pictures.
         source: further options of Spark's batch source.
     """
 

@@ -41,22 +41,22 @@ def analyse_locally(
         connected = get_client(parsed.kafka, is_known_to_answer=False)
         ranges = connected.loop.call(plan_batch(connected.cluster, parsed))
         # Each broker of a cluster has its own partition, so records of a group must be merged.
-        gathered: dict[str, list[bytes | None]] | None = None
+        by_group: dict[str, list[bytes | None]] | None = None
         if len({of.partition for of in ranges}) > 1:
-            gathered = {}
+            by_group = {}
         for of in ranges:
             for key, value in _records(connected, of, parsed):
                 group_id = group_id_of(key)
                 if not wanted or not group_id or group_id in wanted:
-                    if gathered is None:
+                    if by_group is None:
                         analysis.add(group_id, value)
                     else:
-                        gathered.setdefault(group_id, []).append(value)
+                        by_group.setdefault(group_id, []).append(value)
                 count += 1
             progress(count)
-        for group_id, values in (gathered or {}).items():
-            for place in order_by_epoch(values):
-                analysis.add(group_id, values[place])
+        for group_id, values in (by_group or {}).items():
+            for index in order_by_epoch(values):
+                analysis.add(group_id, values[index])
     except (SparkOptionError, ClientError) as error:
         raise QueryFailedError(str(error)) from None
     return LocalResults(analysis.tables())

@@ -20,7 +20,7 @@ class MemberTracker:
         if self.waiting_since is not None:
             self.row.waited_ms += max(at - self.waiting_since, 0)
         if self.stopped_since is not None:
-            self.row.stood_still_ms += max(at - self.stopped_since, 0)
+            self.row.stalled_ms += max(at - self.stopped_since, 0)
         self.waiting_since = self.stopped_since = None
 
     def remove(self, at: int, by: str) -> None:

@@ -32,15 +32,17 @@ def find_online_partitions(options: Mapping[str, str], topic: str) -> OnlinePart
     """
     try:
         connected = get_client(parse_options(options).kafka, is_known_to_answer=False)
-        asked = connected.cluster.topics([topic], fresh=True)
-        partitions = connected.loop.call(asked)[topic].partitions
+        lookup = connected.cluster.topics([topic], fresh=True)
+        partitions = connected.loop.call(lookup)[topic].partitions
     except (SparkOptionError, ClientError) as error:
         raise QueryFailedError(str(error)) from None
-    led = sorted(index for index, leadership in partitions.items() if leadership.leader_id >= 0)
-    if len(led) == len(partitions):
+    with_leader = sorted(
+        index for index, leadership in partitions.items() if leadership.leader_id >= 0
+    )
+    if len(with_leader) == len(partitions):
         return OnlinePartitions(source_options=options, unread=0)
-    if not led:
+    if not with_leader:
         raise QueryFailedError(f"all brokers that hold partitions of {topic} are down")
-    left = {name: value for name, value in options.items() if name != "subscribe"}
-    left["assign"] = json.dumps({topic: led})
-    return OnlinePartitions(source_options=left, unread=len(partitions) - len(led))
+    remaining = {name: value for name, value in options.items() if name != "subscribe"}
+    remaining["assign"] = json.dumps({topic: with_leader})
+    return OnlinePartitions(source_options=remaining, unread=len(partitions) - len(with_leader))

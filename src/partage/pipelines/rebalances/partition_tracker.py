@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from partage.model.topic_partition import TopicPartition
 from partage.pipelines.rebalances.rows import (
     MoveRow,
     OwnershipRow,
     RebalanceRow,
-    StandstillRow,
+    StallRow,
 )
 
 Partitions = Mapping[str, list[int]]
 
+#: Cause of the stalls of a group without members.
+NO_MEMBERS_CAUSE: Final = "no members"
 
-class StoppedPartition:
-    """A partition in a standstill; ``is_revoked`` if an assignment revoked it from an active
+
+class StalledPartition:
+    """A partition in a stall; ``is_revoked`` if an assignment revoked it from an active
     reader.
     """
 
-    def __init__(self, row: StandstillRow, *, is_revoked: bool) -> None:
+    def __init__(self, row: StallRow, *, is_revoked: bool) -> None:
         self.row = row
         self.is_revoked = is_revoked
 
@@ -33,15 +37,15 @@ class PartitionTracker:
 
     def __init__(self, group_id: str) -> None:
         self.generation = 0  # of the last assignment
-        self.standstills: list[StandstillRow] = []
+        self.stalls: list[StallRow] = []
         self.moves: list[MoveRow] = []
         self.ownership: list[OwnershipRow] = []
         self._group_id = group_id
         # by partition: readers and the start of their period
         self._readers: dict[TopicPartition, dict[str, OwnershipRow]] = {}
-        self._stopped: dict[TopicPartition, StoppedPartition] = {}
+        self._stalled: dict[TopicPartition, StalledPartition] = {}
         self._reading: dict[str, dict[TopicPartition, None]] = {}  # partitions by reader
-        self._unexplained: list[StandstillRow] = []
+        self._unexplained: list[StallRow] = []
         #: Members that have not fetched their assignment yet: the partitions that they will read.
         self._awaited: dict[str, tuple[list[TopicPartition], RebalanceRow | None]] = {}
 
@@ -49,74 +53,102 @@ class PartitionTracker:
         """True if the member reads at least one partition."""
         return bool(self._reading.get(member))
 
-    def revoked_from(self, member: str) -> StoppedPartition | None:
+    def revoked_from(self, member: str) -> StalledPartition | None:
         """Return an unread partition that the last assignment revoked from the member."""
-        for stop in self._stopped.values():
-            if stop.is_revoked and stop.row.from_member == member:
-                return stop
+        for stalled in self._stalled.values():
+            if stalled.is_revoked and stalled.row.from_member == member:
+                return stalled
         return None
 
     # End of reading.
 
     def keep_only(self, member: str, kept: Partitions, at: int, row: RebalanceRow) -> None:
         """End the member's reading of all partitions except ``kept``."""
-        for place in list(self._reading.get(member, ())):
-            if place[1] not in kept.get(place[0], ()):
-                self._stop(place, member, at, row)
+        for partition in list(self._reading.get(member, ())):
+            if partition.partition not in kept.get(partition.topic, ()):
+                self._stop(partition, member, at, row)
 
     def remove_member(self, member: str, at: int, row: RebalanceRow | None) -> None:
         """End the member's reading of all partitions, because it left the group."""
         self._awaited.pop(member, None)
-        for place in list(self._reading.get(member, ())):
-            self._stop(place, member, at, row)
+        for partition in list(self._reading.get(member, ())):
+            self._stop(partition, member, at, row)
 
     def clear(self, at: int) -> None:
-        """End all reading without standstills, because the group has no members."""
+        """End all reading without stalls, because the next events are unknown."""
         for readers in self._readers.values():
             for owned in readers.values():
                 owned.to_at = at
-        pointless = {id(stop.row) for stop in self._stopped.values()}
-        self.standstills = [row for row in self.standstills if id(row) not in pointless]
+        unfinished = {id(stalled.row) for stalled in self._stalled.values()}
+        self.stalls = [row for row in self.stalls if id(row) not in unfinished]
         self._readers.clear()
-        self._stopped.clear()
+        self._stalled.clear()
         self._reading.clear()
         self._unexplained.clear()
         self._awaited.clear()
 
+    def on_emptied(self, at: int) -> None:
+        """End all stalls, and start those of a group without members."""
+        for member in list(self._reading):
+            self.remove_member(member, at, None)
+        without_duration = set()  # of partitions whose last reader left last
+        for partition, stalled in self._stalled.items():
+            before = stalled.row
+            if before.cause == NO_MEMBERS_CAUSE:
+                continue
+            before.to_at = max(at, before.from_at)
+            before.stalled_ms = before.to_at - before.from_at
+            if not before.stalled_ms:
+                without_duration.add(id(before))
+            stall = StallRow(
+                group_id=self._group_id,
+                episode=before.episode,
+                topic=partition.topic,
+                partition=partition.partition,
+                from_at=before.to_at,
+                from_member=before.from_member,
+                cause=NO_MEMBERS_CAUSE,
+            )
+            self.stalls.append(stall)
+            self._stalled[partition] = StalledPartition(stall, is_revoked=False)
+        self.stalls = [row for row in self.stalls if id(row) not in without_duration]
+        self._unexplained.clear()
+        self._awaited.clear()
+
     def set_cause(self, row: RebalanceRow) -> None:
-        """Set the cause of the standstills that began just before this rebalance."""
-        for still in self._unexplained:
-            still.episode, still.cause = row.episode, row.cause
+        """Set the cause of the stalls that began just before this rebalance."""
+        for stall in self._unexplained:
+            stall.episode, stall.cause = row.episode, row.cause
         self._unexplained.clear()
 
     def _stop(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         member: str,
         at: int,
         row: RebalanceRow | None,
         *,
         is_revoked: bool = False,
     ) -> None:
-        readers = self._readers[place]
+        readers = self._readers[partition]
         owned = readers.pop(member)
         at = owned.to_at = max(at, owned.from_at)
-        del self._reading[member][place]
+        del self._reading[member][partition]
         if readers:
             return
-        still = StandstillRow(
+        stall = StallRow(
             group_id=self._group_id,
             episode=0 if row is None else row.episode,
-            topic=place[0],
-            partition=place[1],
+            topic=partition.topic,
+            partition=partition.partition,
             from_at=at,
             from_member=member,
             cause="" if row is None else row.cause,
         )
         if row is None:
-            self._unexplained.append(still)
-        self.standstills.append(still)
-        self._stopped[place] = StoppedPartition(still, is_revoked=is_revoked)
+            self._unexplained.append(stall)
+        self.stalls.append(stall)
+        self._stalled[partition] = StalledPartition(stall, is_revoked=is_revoked)
 
     # Start of reading.
 
@@ -145,22 +177,22 @@ class PartitionTracker:
                     wanted.setdefault(TopicPartition(topic, number), []).append(member)
         if row is not None:
             row.partitions = len(wanted)
-        for place, readers in list(self._readers.items()):
-            self._revoke(place, readers, wanted.get(place, []), given, at, row)
-        for place, members in wanted.items():
+        for partition, readers in list(self._readers.items()):
+            self._revoke(partition, readers, wanted.get(partition, []), given, at, row)
+        for partition, members in wanted.items():
             for member in members:
-                if member in self._readers.get(place, {}):
+                if member in self._readers.get(partition, {}):
                     continue
                 begins = given[member][1]
                 if begins is None:
                     awaited = self._awaited.setdefault(member, ([], row))
-                    awaited[0].append(place)
+                    awaited[0].append(partition)
                 else:
-                    self._read(place, member, begins, row)
+                    self._read(partition, member, begins, row)
 
     def _revoke(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         readers: dict[str, OwnershipRow],
         wanted: list[str],
         given: Mapping[str, tuple[Partitions, int | None]],
@@ -172,41 +204,45 @@ class PartitionTracker:
         gained = [member for member in wanted if member not in readers]
         for member in lost:
             ends = given[member][1] if member in given else None
-            self._stop(place, member, at if ends is None else ends, row, is_revoked=True)
-        if place not in self._stopped:  # in a standstill, the move is recorded when it ends
+            self._stop(partition, member, at if ends is None else ends, row, is_revoked=True)
+        if partition not in self._stalled:  # in a stall, the move is recorded when it ends
             for before, after in zip(lost, gained, strict=False):
-                self._move(place, before, after, at, row)
+                self._move(partition, before, after, at, row)
 
     def on_synced(self, member: str, at: int) -> None:
         """Start the reading of a member that has now fetched its assignment."""
-        places, row = self._awaited.pop(member, ([], None))
-        for place in places:
-            self._read(place, member, at, row)
+        partitions, row = self._awaited.pop(member, ([], None))
+        for partition in partitions:
+            self._read(partition, member, at, row)
 
-    def _read(self, place: TopicPartition, member: str, at: int, row: RebalanceRow | None) -> None:
-        stop = self._stopped.pop(place, None)
-        if stop is not None:
-            still = stop.row
-            still.to_at, still.to_member = max(at, still.from_at), member
-            still.still_ms = still.to_at - still.from_at
-            if row is not None:
-                row.stood_still_ms += still.still_ms
-            if still.from_member != member:
-                self._move(place, still.from_member, member, still.to_at, row)
+    def _read(
+        self, partition: TopicPartition, member: str, at: int, row: RebalanceRow | None
+    ) -> None:
+        stalled = self._stalled.pop(partition, None)
+        if stalled is not None:
+            stall = stalled.row
+            stall.to_at, stall.to_member = max(at, stall.from_at), member
+            stall.stalled_ms = stall.to_at - stall.from_at
+            # A rebalance does not cost the time without members, and that is no move either.
+            if stall.cause != NO_MEMBERS_CAUSE:
+                if row is not None:
+                    row.stalled_ms += stall.stalled_ms
+                if stall.from_member != member:
+                    self._move(partition, stall.from_member, member, stall.to_at, row)
         owned = OwnershipRow(
             group_id=self._group_id,
-            topic=place[0],
-            partition=place[1],
+            topic=partition.topic,
+            partition=partition.partition,
             member=member,
             generation=self.generation,
             from_at=at,
         )
         self.ownership.append(owned)
-        self._readers.setdefault(place, {})[member] = owned
-        self._reading.setdefault(member, {})[place] = None
+        self._readers.setdefault(partition, {})[member] = owned
+        self._reading.setdefault(member, {})[partition] = None
 
     def _move(
-        self, place: TopicPartition, before: str, after: str, at: int, row: RebalanceRow | None
+        self, partition: TopicPartition, before: str, after: str, at: int, row: RebalanceRow | None
     ) -> None:
         if row is not None:
             row.moved += 1
@@ -216,8 +252,8 @@ class PartitionTracker:
                 episode=0 if row is None else row.episode,
                 generation=self.generation,
                 moved_at=at,
-                topic=place[0],
-                partition=place[1],
+                topic=partition.topic,
+                partition=partition.partition,
                 from_member=before,
                 to_member=after,
             )

@@ -16,7 +16,7 @@ from partage.pipelines.rebalances.results import Results
 _INK: Final = "#22262b"
 _FAINT: Final = "#6b7280"
 _GRID: Final = "#e5e7eb"
-_STILL: Final = "#d62839"
+_STALLED: Final = "#d62839"
 _GAVE_UP: Final = "#f2a6ad"
 _HELD_UP: Final = "#f4a259"
 _BAR: Final = "#4c78a8"
@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 
 def draw(results: Results, directory: Path, groups_max: int) -> list[Path]:
-    """Draw ``all-groups.png`` and a ``group-NAME.png`` for the groups with the longest standstills.
+    """Draw ``all-groups.png`` and a ``group-NAME.png`` for the groups with the longest stalls.
 
     Args:
         results: tables of the analysis.
@@ -48,7 +48,7 @@ def draw(results: Results, directory: Path, groups_max: int) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     told = results.table("groups").to_pylist()
     groups = [row for row in told if row["group_id"] and row["events"]]
-    groups.sort(key=lambda row: (-row["stood_still_ms"], -row["rebalances"], row["group_id"]))
+    groups.sort(key=lambda row: (-row["stalled_ms"], -row["rebalances"], row["group_id"]))
     drawn = [row["group_id"] for row in groups if row["rebalances"]][:groups_max]
     results.table("groups", [*drawn, *_names(groups)])  # collects their tables in one Spark job
     paths = [directory / "all-groups.png"]
@@ -72,14 +72,14 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
     """Draw the reader of each partition over time, the rebalances over it, and the lag below."""
     only = [group_id]
     owned: Rows = results.table("ownership", only).to_pylist()[-_SEGMENTS_MAX:]
-    stills: Rows = results.table("standstills", only).to_pylist()
+    stalls: Rows = results.table("stalls", only).to_pylist()
     rebalances: Rows = results.table("rebalances", only).to_pylist()
     lag: Rows = results.table("lag", only).to_pylist()
     coordinators: Rows = results.table("coordinators", only).to_pylist()
     (group,) = results.table("groups", only).to_pylist()
     ends: datetime = group["last_at"]
-    places = sorted({(row["topic"], row["partition"]) for row in owned})
-    shown = {place: number for number, place in enumerate(places[:_PARTITIONS_MAX])}
+    partitions = sorted({(row["topic"], row["partition"]) for row in owned})
+    shown = {partition: number for number, partition in enumerate(partitions[:_PARTITIONS_MAX])}
     height = 2.6 + 0.22 * max(len(shown), 4) + (1.9 if lag else 0)
     with _style():
         from matplotlib.figure import Figure
@@ -91,20 +91,24 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
             _lag_of_topics(lower, lag)
         else:
             upper = lower = picture.subplots()
-        _readers(upper, owned, stills, shown, ends)
+        _readers(upper, owned, stalls, shown, ends)
         _show_what_happened(upper, [*owned, *rebalances], ends)
         _causes_over(upper, rebalances)
         _takeovers_over(upper, coordinators)
         lower.xaxis.set_major_formatter(_clock())
         lower.set_xlabel("time, UTC")
-        took = group["stood_still_ms"] / 1000
+        took = group["stalled_ms"] / 1000
         picture.suptitle(
             f"Group {_short(group_id, 60)}: partition readers",
             x=0.01,
             ha="left",
             fontsize=15,
         )
-        of = "" if len(places) <= len(shown) else f" The first {len(shown)} of {len(places)}."
+        of = (
+            ""
+            if len(partitions) <= len(shown)
+            else f" The first {len(shown)} of {len(partitions)}."
+        )
         upper.set_title(
             f"{group['rebalances']} rebalances; {group['moved']} moves; partitions were unread for "
             f"{took:,.1f} s in total (red).{of}"
@@ -118,14 +122,14 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
 
 
 def _readers(
-    axes: Any, owned: Rows, stills: Rows, shown: Mapping[tuple[str, int], int], ends: datetime
+    axes: Any, owned: Rows, stalls: Rows, shown: Mapping[tuple[str, int], int], ends: datetime
 ) -> None:
     members = list(dict.fromkeys(row["member"] for row in owned))
     colours = {member: _COLOURS[at % len(_COLOURS)] for at, member in enumerate(members)}
     for row in owned:
         _segment(axes, row, shown, ends, 0.78, colours[row["member"]])
-    for row in stills:
-        _segment(axes, row, shown, ends, 0.3, _STILL)
+    for row in stalls:
+        _segment(axes, row, shown, ends, 0.3, _STALLED)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     many = len({topic for topic, _ in shown}) > 1
     names = [f"{topic}-{number}" if many else str(number) for topic, number in shown]
@@ -273,7 +277,7 @@ def _by_cause(axes: Any, totals: Sequence[CauseTotal]) -> None:
     totals = list(reversed(totals))
     axes.barh([total.cause for total in totals], [t.episodes for t in totals], color=_BAR)
     for at, total in enumerate(totals):
-        words = f" {total.episodes:,}   {total.stood_still_ms / 1000:,.1f} s unread"
+        words = f" {total.episodes:,}   {total.stalled_ms / 1000:,.1f} s unread"
         axes.text(total.episodes, at, words, va="center", fontsize=8, color=_FAINT)
     axes.margins(x=0.35)
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -283,8 +287,8 @@ def _by_cause(axes: Any, totals: Sequence[CauseTotal]) -> None:
 def _by_member(axes: Any, results: Results) -> None:
     axes.set_title("Time by member", loc="left", fontsize=11)
     columns = {
-        "stood_still_ms": ("read nothing", _STILL),
-        "partitions_still_ms": ("its partitions were unread, in total", _GAVE_UP),
+        "stalled_ms": ("read nothing", _STALLED),
+        "partitions_stalled_ms": ("its partitions were unread, in total", _GAVE_UP),
         "held_up_ms": ("made other members wait", _HELD_UP),
     }
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -299,8 +303,8 @@ def _by_member(axes: Any, results: Results) -> None:
     at = range(len(rows))
     for number, (column, (label, colour)) in enumerate(columns.items()):
         seconds = [row[column] / 1000 for row in rows]
-        places = [n + 0.27 * (1 - number) for n in at]
-        axes.barh(places, seconds, height=0.26, color=colour, label=label)
+        partitions = [n + 0.27 * (1 - number) for n in at]
+        axes.barh(partitions, seconds, height=0.26, color=colour, label=label)
     names = [_short(f"{row['group_id']}: {row['member']}", 30) for row in rows]
     axes.set_yticks(list(at), names, fontsize=7.5)
     axes.set_xlabel("s")

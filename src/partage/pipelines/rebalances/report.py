@@ -23,30 +23,30 @@ class CauseTotal(msgspec.Struct, frozen=True, kw_only=True):
     rebalances: int
     took_ms: int
     moved: int
-    stood_still_ms: int
+    stalled_ms: int
 
 
 class GroupTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One group; times in ms. ``stood_still_ms`` is the sum over its partitions."""
+    """One group; times in ms. ``stalled_ms`` is the sum over its partitions."""
 
     group: str
     rebalances: int
     members_max: int
     moved: int
-    stood_still_ms: int
+    stalled_ms: int
     refused_commits: int
     lag: int | None
     complete: bool
 
 
 class MemberTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One member; times in ms. ``partitions_still_ms`` is the sum over its partitions."""
+    """One member; times in ms. ``partitions_stalled_ms`` is the sum over its partitions."""
 
     group: str
     member: str
     client_id: str
-    stood_still_ms: int
-    partitions_still_ms: int
+    stalled_ms: int
+    partitions_stalled_ms: int
     waited_ms: int
     held_up_ms: int
     gone_by: str | None
@@ -66,8 +66,8 @@ class RebalancesReport(msgspec.Struct, frozen=True, kw_only=True):
     first: str | None
     last: str | None
     causes: list[CauseTotal]
-    most_still_groups: list[GroupTotal]
-    most_still_members: list[MemberTotal]
+    most_stalled_groups: list[GroupTotal]
+    most_stalled_members: list[MemberTotal]
     refused_commits: int
     lost_events: int
     unread_partitions: int
@@ -89,7 +89,7 @@ def make_report(
     """Compute the report."""
     groups = _rows(results.table("groups"))
     real = [row for row in groups if row["group_id"] and row["events"]]
-    listed = sorted(real, key=lambda row: (-row["stood_still_ms"], row["group_id"]))[:LISTED_MAX]
+    listed = sorted(real, key=lambda row: (-row["stalled_ms"], row["group_id"]))[:LISTED_MAX]
     names = [row["group_id"] for row in listed]
     lag = last_lag(results.table("lag", names))
     return RebalancesReport(
@@ -99,31 +99,31 @@ def make_report(
         first=_time(min((row["first_at"] for row in real), default=None)),
         last=_time(max((row["last_at"] for row in real), default=None)),
         causes=total_by_cause(results),
-        most_still_groups=[
+        most_stalled_groups=[
             GroupTotal(
                 group=row["group_id"],
                 rebalances=row["rebalances"],
                 members_max=row["members_max"],
                 moved=row["moved"],
-                stood_still_ms=row["stood_still_ms"],
+                stalled_ms=row["stalled_ms"],
                 refused_commits=row["refused_commits"],
                 lag=lag.get(row["group_id"]),
                 complete=row["is_complete"],
             )
             for row in listed
         ],
-        most_still_members=[
+        most_stalled_members=[
             MemberTotal(
                 group=row["group_id"],
                 member=row["member"],
                 client_id=row["client_id"],
-                stood_still_ms=row["stood_still_ms"],
-                partitions_still_ms=row["partitions_still_ms"],
+                stalled_ms=row["stalled_ms"],
+                partitions_stalled_ms=row["partitions_stalled_ms"],
                 waited_ms=row["waited_ms"],
                 held_up_ms=row["held_up_ms"],
                 gone_by=row["gone_by"],
             )
-            for row in _rows(results.top("members", "partitions_still_ms", LISTED_MAX))
+            for row in _rows(results.top("members", "partitions_stalled_ms", LISTED_MAX))
         ],
         refused_commits=sum(row["refused_commits"] for row in real),
         lost_events=sum(row["lost_events"] for row in groups),
@@ -152,9 +152,9 @@ def last_lag(table: pa.Table) -> dict[str, int]:
     """Return the last known lag of each group, in records."""
     last: dict[tuple[str, str, int], tuple[datetime, int]] = {}
     for row in _rows(table):
-        place = row["group_id"], row["topic"], row["partition"]
-        if place not in last or row["seen_at"] >= last[place][0]:
-            last[place] = row["seen_at"], row["lag"]
+        partition = row["group_id"], row["topic"], row["partition"]
+        if partition not in last or row["seen_at"] >= last[partition][0]:
+            last[partition] = row["seen_at"], row["lag"]
     sums: dict[str, int] = {}
     for (group_id, _, _), (_, lag) in last.items():
         sums[group_id] = sums.get(group_id, 0) + lag

@@ -64,12 +64,12 @@ class LocalResults:
         from pyarrow import csv, parquet
 
         for name, table in self._tables.items():
-            place = directory / name
-            place.mkdir(parents=True)
+            folder = directory / name
+            folder.mkdir(parents=True)
             if kind is TableFormat.PARQUET:
-                parquet.write_table(table, place / "part-0.parquet")
+                parquet.write_table(table, folder / "part-0.parquet")
             else:
-                csv.write_csv(table, place / "part-0.csv")
+                csv.write_csv(table, folder / "part-0.csv")
         return {name: table.num_rows for name, table in self._tables.items()}
 
 

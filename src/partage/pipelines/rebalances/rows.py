@@ -2,7 +2,7 @@
 
 A field that ends in ``_at`` is a time in ms since the epoch; a field that ends in ``_ms`` is a
 duration. A member's name is its group instance id, which survives restarts, or else its member id.
-None means that a value is unknown or does not exist yet. A *standstill* is a time in which no
+None means that a value is unknown or does not exist yet. A *stall* is a time in which no
 member reads a partition.
 """
 
@@ -33,7 +33,7 @@ class GroupRow(AnalysisRow, kw_only=True, gc=False):
     members: int = 0  # at the end
     members_max: int = 0
     loads: int = 0  # number of loads by a coordinator
-    stood_still_ms: int = 0  # sum over all partitions
+    stalled_ms: int = 0  # sum over all partitions
     moved: int = 0
     refused_commits: int = 0
     is_complete: bool = True
@@ -70,7 +70,7 @@ class RebalanceRow(AnalysisRow, kw_only=True, gc=False):
     - "under way": it has not ended.
 
     A rebalance in which members only pass on partitions that the previous one revoked has the same
-    ``episode`` as that one. ``stood_still_ms`` is the sum of the standstills that it ended.
+    ``episode`` as that one. ``stalled_ms`` is the sum of the stalls that it ended.
     """
 
     episode: int
@@ -95,7 +95,7 @@ class RebalanceRow(AnalysisRow, kw_only=True, gc=False):
     expired: int = 0
     partitions: int | None = None
     moved: int = 0
-    stood_still_ms: int = 0
+    stalled_ms: int = 0
 
 
 class CauseRow(AnalysisRow, kw_only=True, gc=False):
@@ -108,16 +108,16 @@ class CauseRow(AnalysisRow, kw_only=True, gc=False):
     rebalances: int = 0
     took_ms: int = 0
     moved: int = 0
-    stood_still_ms: int = 0
+    stalled_ms: int = 0
 
 
 class MemberRow(AnalysisRow, kw_only=True, gc=False):
     """A member and its cost of rebalances.
 
     - ``waited_ms``: time between its JoinGroup requests and its assignments.
-    - ``stood_still_ms``: the part of ``waited_ms`` in which it read no partition, although it had
+    - ``stalled_ms``: the part of ``waited_ms`` in which it read no partition, although it had
       some before.
-    - ``partitions_still_ms``: sum of the standstills of partitions that it gave up.
+    - ``partitions_stalled_ms``: sum of the stalls of partitions that it gave up.
     - ``held_up_ms``: time for which members that had already joined waited for it alone.
     """
 
@@ -130,21 +130,21 @@ class MemberRow(AnalysisRow, kw_only=True, gc=False):
     gone_by: str | None = None  # left, expired, fenced, or forgotten (unknown to a new coordinator)
     generations: int = 0
     waited_ms: int = 0
-    stood_still_ms: int = 0
-    partitions_still_ms: int = 0
+    stalled_ms: int = 0
+    partitions_stalled_ms: int = 0
     held_up_ms: int = 0
     refused_commits: int = 0
 
 
-class StandstillRow(AnalysisRow, kw_only=True, gc=False):
-    """A standstill: no member read the partition between two readers."""
+class StallRow(AnalysisRow, kw_only=True, gc=False):
+    """A stall: no member read the partition between two readers."""
 
     episode: int
     topic: str
     partition: int
     from_at: int
     to_at: int | None = None
-    still_ms: int | None = None
+    stalled_ms: int | None = None
     from_member: str
     to_member: str | None = None
     cause: str

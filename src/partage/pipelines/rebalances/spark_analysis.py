@@ -138,11 +138,11 @@ class SparkResults:
 
         for name in TABLES:
             writer = self._rows(name).write
-            place = (directory.resolve() / name).as_uri()
+            path = (directory.resolve() / name).as_uri()
             if kind is TableFormat.PARQUET:
-                writer.parquet(place)
+                writer.parquet(path)
             else:
-                writer.csv(place, header=True)
+                writer.csv(path, header=True)
         sizes = [f.sum(f.size(name)).alias(name) for name in TABLES]
         (counted,) = self._histories.agg(*sizes).collect()
         return {name: counted[name] or 0 for name in TABLES}

@@ -22,7 +22,7 @@ from partage.pipelines.rebalances.rows import (
     OwnershipRow,
     RebalanceRow,
     RefusedRow,
-    StandstillRow,
+    StallRow,
 )
 from partage.store.group_events import DROPPED, order_by_epoch
 from partage.wire.primitives import MalformedError
@@ -34,7 +34,7 @@ TABLES: Final[Mapping[str, type[AnalysisRow]]] = {
     "rebalances": RebalanceRow,
     "causes": CauseRow,
     "members": MemberRow,
-    "standstills": StandstillRow,
+    "stalls": StallRow,
     "moves": MoveRow,
     "ownership": OwnershipRow,
     "lag": LagRow,
@@ -119,7 +119,7 @@ class TopicAnalysis:
             rows["coordinators"] += history.coordinators
             rows["rebalances"] += history.rebalances
             rows["members"] += history.members
-            rows["standstills"] += history.standstills
+            rows["stalls"] += history.stalls
             rows["moves"] += history.moves
             rows["ownership"] += history.ownership
             rows["lag"] += history.lag
@@ -139,8 +139,8 @@ def analyse_groups(keys: pa.Array, records: pa.Array) -> pa.Array:
         analysis = TopicAnalysis()
         group_id = group_id_of(key.as_py())
         values = of_group.values.field("value")
-        for place in order_by_epoch(value.as_py() for value in values):
-            analysis.add(group_id, values[place].as_py())
+        for index in order_by_epoch(value.as_py() for value in values):
+            analysis.add(group_id, values[index].as_py())
         for name, rows in analysis.tables().items():
             tables[name].append(make_table(name, rows))
     return pa.StructArray.from_arrays(

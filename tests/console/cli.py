@@ -120,6 +120,23 @@ class PartageCli:
             yield process, drawn
         drawn.end()
 
+    def dialogue(self, args: Sequence[str], answer: str) -> tuple[int, str]:
+        """Run with a terminal, and type an answer to the first question. Return code and output."""
+        ours, theirs = pty.openpty()
+        os.write(ours, answer.encode())
+        with subprocess.Popen(
+            [sys.executable, "-m", "partage", *args],
+            env={**self.env, "TERM": "xterm", "COLUMNS": "100"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        ) as process:
+            os.close(theirs)
+            shown = TerminalCapture(ours)
+            code = process.wait(60)
+        shown.end()
+        return code, shown.text.replace("\r\n", "\n")
+
     def shell(self, line: str, timeout_s: float = 20) -> CommandResult:
         """Run a shell line with ``partage`` on the path."""
         path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"

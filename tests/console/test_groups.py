@@ -141,8 +141,9 @@ def test_describe_prints_members(partage: PartageCli, readers: Readers) -> None:
     assert {assignment for _, assignment in owned.values()} == spans
     assert {number for number, _ in owned.values()} == {"2"}
     verbose = partage("groups", "describe", "--group", readers.group, "--members", "-v").lines
-    assert verbose[0].split()[-3:] == ["SUBSCRIPTION", "METADATA-BYTES", "ASSIGNMENT-BYTES"]
-    assert verbose[1].split()[-3] == readers.topic
+    more = ["SUBSCRIPTION", "METADATA-BYTES", "ASSIGNMENT-BYTES", "ASSIGNMENT"]
+    assert verbose[0].split()[-4:] == more
+    assert verbose[1].split()[-4] == readers.topic
 
 
 def test_members_prints_members(partage: PartageCli, readers: Readers) -> None:
@@ -179,7 +180,10 @@ def test_delete_group_with_members_fails(partage: PartageCli, readers: Readers, 
             {"group": readers.group, "error": "it has members; stop them first"},
             {"group": name, "error": "no such group"},
         ],
+        "executed": True,
     }
+    dry = partage("groups", "delete", readers.group, name, "--dry-run", "--json", code=1)
+    assert dry.json == {**ran.json, "executed": False}
 
 
 def test_list_and_delete(partage: PartageCli, readers: Readers, topic: str, name: str) -> None:
@@ -198,8 +202,20 @@ def test_list_and_delete(partage: PartageCli, readers: Readers, topic: str, name
     ran = partage("groups", "describe", "--group", name)
     assert ran.err == f"group {name} has no members\n"
     assert ran.lines[-1] == f"group {name}: Empty, 0 members, 1 partition, total lag 0"
+    assert partage("groups", "delete", name, "--dry-run").out == f"would delete group {name}\n"
+    assert name in partage("groups", "list").out
     assert partage("groups", "delete", "--group", name).out == f"deleted group {name}\n"
     assert name not in partage("groups", "list").out
+
+
+def test_delete_group_on_terminal_asks_first(partage: PartageCli, topic: str, name: str) -> None:
+    partage("produce", "-t", topic, stdin="a\n")
+    partage("consume", topic, "--group", name, "--from-beginning", "-e")
+    code, shown = partage.dialogue(["groups", "delete", name], "n\n")
+    assert "Delete 1 group and all committed offsets? [y/N]:" in shown
+    assert code == 1
+    assert shown.endswith("error: nothing was changed\n")
+    assert name in partage("groups", "list").out
 
 
 def test_lag_of_deleted_topic_is_unknown(partage: PartageCli, topic: str, name: str) -> None:
@@ -244,8 +260,8 @@ def test_describe_group_of_other_protocol_type(partage: PartageCli, name: str) -
     [
         (["describe", "--group", "missing"], "no such group: missing", 1),
         (["describe", "-g", "missing", "-g", "none"], "no such group: missing, none", 1),
-        (["describe"], "either --group or --all-groups", 2),
-        (["describe", "--all-groups", "--group", "g"], "either --group or --all-groups", 2),
+        (["describe"], "either groups or --all-groups", 2),
+        (["describe", "--all-groups", "--group", "g"], "either groups or --all-groups", 2),
         (["describe", "-g", "g", "--members", "--state"], "cannot be combined", 2),
         (["list", "--state", "asleep"], "unknown state: asleep", 2),
         (["members"], "no group given", 2),
@@ -253,7 +269,7 @@ def test_describe_group_of_other_protocol_type(partage: PartageCli, name: str) -
         (["members", "missing", "--watch"], "no such group: missing", 1),
         (["members", "g", "--watch", "--json"], "cannot be combined", 2),
         (["describe", "-g", "g", "--watch", "--json"], "cannot be combined", 2),
-        (["delete"], "Missing option '--group'", 2),
+        (["delete"], "no group given", 2),
         (["delete", "--group", "missing"], "group missing was not deleted: no such group", 1),
     ],
 )

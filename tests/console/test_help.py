@@ -23,10 +23,10 @@ from partage.console.records.consume import JsonRecord
 from partage.console.records.produce import ProduceReport
 from partage.console.topics.commands import (
     TopicCreationReport,
-    TopicDeletionReport,
     TopicDetailsList,
     TopicList,
 )
+from partage.console.topics.delete import TopicDeletionReport
 
 from .cli import CommandResult, PartageCli
 
@@ -99,8 +99,8 @@ def test_help_examples_work(
     [
         (TopicList, "{topics: [{topic, partitions, replication_factor, internal}]}"),
         (TopicCreationReport, "{created, existing}"),
-        (TopicDeletionReport, "{deleted, failed: [{topic, error}]}"),
-        (DeletedGroups, "{deleted, failed: [{group, error}]}"),
+        (TopicDeletionReport, "{deleted, failed: [{topic, error}], executed}"),
+        (DeletedGroups, "{deleted, failed: [{group, error}], executed}"),
         (GroupList, "{groups: [{group, protocol_type, type, state, members}]}"),
         (
             GroupMembersList,

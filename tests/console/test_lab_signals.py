@@ -14,7 +14,7 @@ import pytest
 
 from partage.lab.swarm import WorkerKilledError, run_seeds
 from partage.lab.worker_pool import ProcessPool
-from waiting import eventually
+from polled_conditions import eventually
 
 from .cli import PartageCli
 

@@ -10,7 +10,8 @@ from confluent_kafka import Consumer
 
 from partage.console.common.datetime_option import parse_datetime
 from partage.console.common.errors import CommandError
-from partage.console.groups.reset_arguments import parse_duration, parse_topics
+from partage.console.common.partitions import parse_topics
+from partage.console.groups.reset_arguments import parse_duration
 
 from .cli import PartageCli, records
 

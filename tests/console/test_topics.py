@@ -15,7 +15,7 @@ def test_create_list_and_delete_topic(partage: PartageCli, name: str) -> None:
         ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"],
         [name, "3", "1"],
     ]
-    assert partage("topics", "delete", "--topic", name).out == f"deleted topic {name}\n"
+    assert partage("topics", "delete", name).out == f"deleted topic {name}\n"
     assert name not in partage("topics", "list").out
 
 
@@ -107,9 +107,50 @@ def test_exact_name_precedes_pattern(partage: PartageCli, name: str) -> None:
     assert chosen(f"{name}-ax.") == ["axb"]
     assert chosen(f"{name}-.*") == ["a.b", "abb", "axb"]
     assert chosen(f"{name}-nothing") == []
-    deleted = partage("topics", "delete", "--topic", f"{name}-a.b", "--json").json
-    assert deleted == {"deleted": [f"{name}-a.b"], "failed": []}
-    assert chosen(f"{name}-.*") == ["abb", "axb"]
+
+
+def test_delete_without_regex_never_matches_pattern(partage: PartageCli, name: str) -> None:
+    kept = f"{name}Xv1"
+    partage("topics", "create", kept)
+    for pattern in (f"{name}.v1", f"{name}.*"):
+        error = partage.fails("topics", "delete", "--topic", pattern)
+        assert error.startswith(f"no such topic: {pattern}")
+        assert partage("topics", "delete", pattern, "--if-exists").out == ""
+    assert "for a pattern, add --regex" in partage.fails("topics", "delete", f"{name}.*")
+    assert kept in partage("topics", "list").out
+
+
+def test_delete_with_regex_and_yes_deletes_matches(partage: PartageCli, name: str) -> None:
+    names = [f"{name}-{each}" for each in ("a.b", "axb", "other")]
+    partage("topics", "create", *names)
+    pattern = f"{name}-a.b"
+    dry = partage("topics", "delete", "--regex", pattern, "--dry-run")
+    assert dry.lines == [f"would delete topic {each}" for each in names[:2]]
+    needs = partage.fails("topics", "delete", "--regex", pattern, code=2)
+    assert needs == (
+        "without a terminal, add --yes to delete 2 topics with all records, or --dry-run"
+    )
+    deleted = partage("topics", "delete", "--regex", pattern, "--yes", "--json").json
+    assert deleted == {"deleted": names[:2], "failed": [], "executed": True}
+    left = partage("topics", "list", f"{name}-.*", "--json").json["topics"]
+    assert [each["topic"] for each in left] == names[2:]
+
+
+def test_delete_dry_run_deletes_nothing(partage: PartageCli, topic: str) -> None:
+    dry = partage("topics", "delete", topic, "--dry-run", "--json").json
+    assert dry == {"deleted": [topic], "failed": [], "executed": False}
+    assert topic in partage("topics", "list").out
+
+
+@pytest.mark.parametrize(("answer", "is_deleted"), [("n", False), ("", False), ("y", True)])
+def test_delete_on_terminal_asks_first(
+    partage: PartageCli, topic: str, answer: str, is_deleted: bool
+) -> None:
+    code, shown = partage.dialogue(["topics", "delete", topic], f"{answer}\n")
+    assert f"  {topic}" in shown
+    assert "Delete 1 topic with all records? [y/N]:" in shown
+    assert (code == 0, "error: nothing was changed" in shown) == (is_deleted, not is_deleted)
+    assert (topic not in partage("topics", "list").out) == is_deleted
 
 
 def test_pattern_never_deletes_internal_topics(partage: PartageCli, topic: str) -> None:
@@ -117,11 +158,15 @@ def test_pattern_never_deletes_internal_topics(partage: PartageCli, topic: str) 
     partage("consume", "-t", topic, "-g", topic, "--from-beginning", "-e")
     assert "__consumer_offsets" in partage("topics", "list").out
     assert "__consumer_offsets" not in partage("topics", "list", "--exclude-internal").out
-    assert "no such topic" in partage.fails("topics", "delete", "--topic", "__.*")
+    says = partage.fails("topics", "delete", "--regex", "__.*", "--yes")
+    assert says == "no topic matches '__.*'; --if-exists accepts this"
 
 
 def test_missing_topics_are_named(partage: PartageCli, name: str) -> None:
     assert partage.fails("topics", "describe", "--topic", name) == f"no such topic: {name}"
     assert partage.fails("topics", "delete", "--topic", name) == f"no such topic: {name}"
     assert partage("topics", "delete", "--topic", name, "--if-exists").out == ""
+    regex = ["topics", "delete", "--regex", "--yes"]
+    assert "regular expression" in partage.fails(*regex, "(", code=2)
+    assert partage(*regex, name, "--if-exists").out == ""
     assert "regular expression" in partage.fails("topics", "list", "--topic", "(", code=2)

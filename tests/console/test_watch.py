@@ -14,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
-from waiting import eventually
+from polled_conditions import eventually
 
 from .cli import PartageCli, TerminalCapture, records
 

@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from waiting import eventually
+from polled_conditions import eventually
 
 from .cli import PartageCli, records
 
@@ -74,5 +74,5 @@ def test_web_names_missing_package(missing: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", program, "web"], capture_output=True, text=True, timeout=60
     )
-    wanted = f"error: partage web needs {missing}: pip install 'partage[web]'\n"
+    wanted = f"error: this command needs {missing}: pip install 'partage[web]'\n"
     assert (ran.returncode, ran.stderr) == (1, wanted)

@@ -25,13 +25,19 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
             "list": CommandTarget("List topics with their partitions.", _TOPICS),
             "create": CommandTarget("Create topics.", _TOPICS),
             "describe": CommandTarget("Show settings and partitions of topics.", _TOPICS),
-            "delete": CommandTarget("Delete topics and all their records.", _TOPICS),
+            "alter": CommandTarget(
+                "Add partitions to topics, or change their settings.",
+                "partage.console.topics.alter",
+            ),
+            "delete": CommandTarget(
+                "Delete topics and all their records.", "partage.console.topics.delete"
+            ),
         },
     ),
     "produce": CommandTarget("Produce records, one per line.", "partage.console.records.produce"),
     "consume": CommandTarget("Print records, one per line.", "partage.console.records.consume"),
     "groups": CommandFamily(
-        "List, describe, reset and delete groups.",
+        "List, describe, reset and delete groups, and manage their members.",
         {
             "list": CommandTarget(
                 "List groups of every protocol type with their states.", f"{_GROUPS}.commands"
@@ -52,10 +58,48 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                 "Reset the committed offsets of groups without members.",
                 f"{_GROUPS}.reset_offsets",
             ),
+            "delete-offsets": CommandTarget(
+                "Delete committed offsets of topics that no member of the group subscribes to.",
+                f"{_GROUPS}.delete_offsets",
+            ),
+            "remove-member": CommandTarget(
+                "Remove members from a group, so that others get their partitions.",
+                f"{_GROUPS}.remove_member",
+            ),
             "delete": CommandTarget(
                 "Delete groups without members, and their committed offsets.",
                 f"{_GROUPS}.commands",
             ),
+        },
+    ),
+    "records": CommandFamily(
+        "Delete records.",
+        {
+            "delete": CommandTarget(
+                "Delete the records at the beginning of partitions.",
+                "partage.console.records.delete",
+            )
+        },
+    ),
+    "configs": CommandFamily(
+        "Describe and alter settings of topics, brokers and groups.",
+        {
+            "describe": CommandTarget(
+                "Show settings of topics, brokers or groups that differ from the defaults.",
+                "partage.console.configs.commands",
+            ),
+            "alter": CommandTarget(
+                "Change settings of topics, brokers or groups.", "partage.console.configs.commands"
+            ),
+        },
+    ),
+    "cluster": CommandFamily(
+        "Describe the cluster.",
+        {
+            "describe": CommandTarget(
+                "Show the cluster's id, its controller, and its brokers with their addresses.",
+                "partage.console.cluster.describe",
+            )
         },
     ),
     "web": CommandTarget(

@@ -9,16 +9,78 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from partage.console.common.completion import (
+    complete_groups,
+    complete_profiles,
+    complete_topics,
+    parameter_sources,
+)
+from partage.console.common.connection import BOOTSTRAP_DEFAULT, connection_properties
 from partage.console.common.errors import usage_error
-from partage.console.common.java_properties import read_properties
 
 BOOTSTRAP_VARIABLE: Final = "PARTAGE_BOOTSTRAP_SERVER"
+PROFILE_VARIABLE: Final = "PARTAGE_PROFILE"
 
 JsonOption = Annotated[bool, typer.Option("--json", "-J", help="Print JSON instead of text.")]
-TopicOption = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic.")]
+TopicOption = Annotated[
+    str,
+    typer.Option("--topic", "-t", metavar="TOPIC", help="Topic.", autocompletion=complete_topics),
+]
+TopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TOPIC]...", help="Topics.", show_default=False, autocompletion=complete_topics
+    ),
+]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC",
+        help="Same as the argument; repeatable.",
+        autocompletion=complete_topics,
+    ),
+]
+GroupsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[GROUP]...", help="Groups.", show_default=False, autocompletion=complete_groups
+    ),
+]
+GroupsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group",
+        "-g",
+        "-G",
+        metavar="GROUP",
+        help="Same as the argument; repeatable.",
+        autocompletion=complete_groups,
+    ),
+]
+GroupArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[GROUP]", help="The group.", show_default=False, autocompletion=complete_groups
+    ),
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        "-G",
+        metavar="GROUP",
+        help="Same as the argument.",
+        autocompletion=complete_groups,
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed.")]
 
 _Bootstrap = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--bootstrap-server",
         "--bootstrap",
@@ -26,6 +88,17 @@ _Bootstrap = Annotated[
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,
         help="Broker of the cluster, or a comma-separated list of brokers.",
+        show_default=BOOTSTRAP_DEFAULT,
+    ),
+]
+_Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        envvar=PROFILE_VARIABLE,
+        help="Profile of a cluster in ~/.config/partage/config.toml.",
+        autocompletion=complete_profiles,
     ),
 ]
 _CommandConfig = Annotated[
@@ -69,7 +142,8 @@ def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[...
         ),
     ]
     shared: list[tuple[str, Any, object]] = [
-        ("bootstrap_server", _Bootstrap, "127.0.0.1:9092"),
+        ("bootstrap_server", _Bootstrap, None),
+        ("profile", _Profile, None),
         ("command_config", _CommandConfig, None),
         ("properties", _Properties, None),
         ("answer_timeout_ms", timeout, 5000),
@@ -89,51 +163,73 @@ def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[...
             for name, kind, default in shared
         ]
 
-        def run(**given: Any) -> None:
+        def run(context: typer.Context, **given: Any) -> None:
             reach = {name: given.pop(name) for name, _, _ in shared}
-            _run_on_cluster(command, given, **reach)
+            _run_on_cluster(
+                command,
+                given,
+                properties=connection_properties(reach, parameter_sources(context)),
+                timeout_ms=reach["answer_timeout_ms"],
+                verbose=reach["verbose"],
+            )
 
         run.__name__ = command.__name__
         run.__doc__ = command.__doc__
-        run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined] # PEP 362
-        run.__annotations__ = {each.name: each.annotation for each in [*own, *added]}
+        context_parameter = inspect.Parameter(
+            "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+        )
+        parameters = [*own, *added, context_parameter]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # PEP 362
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
         return run
 
     return decorate
+
+
+def given_names(argument: list[str] | None, option: list[str] | None) -> list[str]:
+    """Return the names from an argument and from an option, each name once."""
+    return list(dict.fromkeys([*(argument or []), *(option or [])]))
+
+
+def required_names(argument: list[str] | None, option: list[str] | None, what: str) -> list[str]:
+    """Return the names from an argument and from an option.
+
+    Args:
+        argument: Names from the argument.
+        option: Names from the option.
+        what: ``topic`` or ``group``, for the error message.
+
+    Raises:
+        CommandError: There is no name.
+    """
+    names = given_names(argument, option)
+    if not names:
+        raise usage_error(f"no {what} given; name one as an argument or with --{what}")
+    return names
+
+
+def required_name(argument: str | None, option: str | None, what: str) -> str:
+    """Return the only name, from an argument or from an option.
+
+    Raises:
+        CommandError: There is no name, or there are two different names.
+    """
+    names = required_names([argument] if argument else [], [option] if option else [], what)
+    if len(names) > 1:
+        raise usage_error(f"one {what} is needed, not {' and '.join(names)}")
+    return names[0]
 
 
 def _run_on_cluster(
     command: Callable[..., None],
     given: dict[str, Any],
     *,
-    bootstrap_server: str,
-    command_config: Path | None,
-    properties: list[str] | None,
-    answer_timeout_ms: int,
+    properties: dict[str, str],
+    timeout_ms: int,
     verbose: bool,
 ) -> None:
     from partage.console.common.cluster_client import ClusterClient
 
-    settings = read_properties(command_config) if command_config else {}
-    settings |= parse_pairs(properties or [], "-X")
-    with ClusterClient(bootstrap_server, settings, answer_timeout_ms, verbose) as cluster:
+    servers = properties["bootstrap.servers"]
+    with ClusterClient(servers, properties, timeout_ms, verbose) as cluster:
         command(cluster=cluster, **given)
-
-
-def parse_pairs(given: list[str], option: str) -> dict[str, str]:
-    """Return NAME=VALUE texts as a dictionary. If a name is repeated, the last value wins.
-
-    Args:
-        given: Texts from the command line.
-        option: Name of the option, for the error message.
-
-    Raises:
-        CommandError: A text has no ``=`` or no name.
-    """
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise usage_error(f"{option} requires NAME=VALUE, not {text!r}")
-        found[name.strip()] = value
-    return found

@@ -1,4 +1,4 @@
-"""Output of commands: tables and JSON on stdout, notes and progress on stderr.
+"""Output of commands: JSON on stdout, notes and progress on stderr.
 
 rich is imported only where it is used: the import is slow, and most commands draw nothing.
 """
@@ -8,21 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from partage.model.groups import format_partitions as format_partitions
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress as Drawn
-
-ABSENT: Final = "-"
-_WIDTH_ELSEWHERE: Final = 100_000
-"""Width for pipes and files, where lines are never wrapped."""
 
 
 def print_json(document: msgspec.Struct) -> None:
@@ -51,45 +46,6 @@ def _keys(kind: msgspec.inspect.Type) -> str:
 def _inner(kind: msgspec.inspect.Type) -> str:
     inner = _keys(kind)
     return f": {inner}" if inner else ""
-
-
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()
-) -> None:
-    """Print a table on stdout; None is printed as a dash.
-
-    Integer columns and the columns named in ``right`` are right-aligned. On a terminal, long cells
-    wrap; elsewhere each row is one line.
-    """
-    from rich.table import Table
-    from rich.text import Text
-
-    rows = [list(row) for row in rows]
-    console = _console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, column in enumerate(columns):
-        numeric = column in right or (
-            bool(rows) and all(row[place] is None or isinstance(row[place], int) for row in rows)
-        )
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(ABSENT if cell is None else str(cell)) for cell in row))
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        print(line.rstrip())
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    terminal = sys.stdout.isatty()
-    return Console(
-        file=sys.stdout,
-        width=None if terminal else _WIDTH_ELSEWHERE,
-        force_terminal=terminal,
-        highlight=False,
-    )
 
 
 def note(text: str) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
+from partage.console.common.table import frame_width, output_width
 
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Refresh the output until Ctrl-C.")
@@ -67,7 +68,8 @@ def _again(cluster: ClusterClient, show: Callable[[], None]) -> str:
 
 
 def _shown(show: Callable[[], None]) -> str:
-    """Return the output of ``show`` (stdout and stderr), in lines of any length."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
+    """Return the output of ``show`` (stdout and stderr), as wide as the terminal."""
+    width = output_width()
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(out), frame_width(width):
         show()
     return out.getvalue().rstrip("\n")

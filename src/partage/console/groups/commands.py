@@ -10,17 +10,21 @@ import typer
 from confluent_kafka import KafkaError
 
 from partage.console.common.cluster_client import ClusterClient, error_text
+from partage.console.common.confirmation import confirm
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, with_cluster
-from partage.console.common.output import (
-    count,
-    format_partitions,
-    json_help,
-    note,
-    print_json,
-    print_table,
+from partage.console.common.options import (
+    DryRunOption,
+    GroupsArgument,
+    GroupsOption,
+    JsonOption,
+    YesOption,
+    given_names,
+    required_names,
+    with_cluster,
 )
+from partage.console.common.output import count, format_partitions, json_help, note, print_json
+from partage.console.common.table import print_table
 from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
 from partage.console.groups.describe import (
     CONSUMER,
@@ -30,6 +34,7 @@ from partage.console.groups.describe import (
     MemberDescription,
     describe_groups,
     fetch_group_list,
+    fetch_group_state,
 )
 
 app = command_app()
@@ -44,6 +49,8 @@ STATES: Final = (
     "Reconciling",
     UNKNOWN,
 )
+_MISSING: Final = "no such group"
+_NOT_EMPTY: Final = "it has members; stop them first"
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -66,10 +73,11 @@ class GroupDeletionFailure(msgspec.Struct, frozen=True):
 
 
 class GroupDeletionReport(msgspec.Struct, frozen=True):
-    """Output of ``partage groups delete --json``."""
+    """Output of ``partage groups delete --json``; ``executed`` is false for a dry run."""
 
     deleted: list[str]
     failed: list[GroupDeletionFailure]
+    executed: bool = True
 
 
 @app.command("list", epilog=json_help(GroupList))
@@ -109,6 +117,7 @@ def list_groups(
                 (each.group, each.protocol_type, each.type, each.state, each.members)
                 for each in lines
             ],
+            optional=["TYPE", "PROTOCOL-TYPE", "#MEMBERS"],
         )
     if failure is not None:
         raise CommandError(f"the list may be incomplete: {failure.message}")
@@ -118,10 +127,8 @@ def list_groups(
 @with_cluster()
 def describe(
     cluster: ClusterClient,
-    group: Annotated[
-        list[str] | None,
-        typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group; repeatable."),
-    ] = None,
+    name: GroupsArgument = None,
+    group: GroupsOption = None,
     all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups.")] = False,
     offsets: Annotated[
         bool, typer.Option("--offsets", help="Show offsets and lag. This is the default.")
@@ -140,20 +147,21 @@ def describe(
 
     \b
     Examples:
-      partage groups describe --group readers
-      partage groups describe --group readers --members --verbose
+      partage groups describe readers
+      partage groups describe readers --members --verbose
       partage groups describe --all-groups --state
-      partage groups describe --group readers --json
+      partage groups describe readers --json
     """
-    if all_groups == bool(group):
-        raise usage_error("describe requires either --group or --all-groups")
+    names = given_names(name, group)
+    if all_groups == bool(names):
+        raise usage_error("describe requires either groups or --all-groups")
     if offsets + members + state > 1:
         raise usage_error("--offsets, --members and --state cannot be combined")
     if watched and json:
         raise usage_error("--watch and --json cannot be combined")
 
     def found() -> list[GroupDescription]:
-        return describe_groups(cluster, None if all_groups else list(dict.fromkeys(group or [])))
+        return describe_groups(cluster, None if all_groups else names)
 
     def show() -> None:
         if state:
@@ -178,36 +186,69 @@ def describe(
 @with_cluster()
 def delete(
     cluster: ClusterClient,
-    group: Annotated[
-        list[str],
-        typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group; repeatable."),
-    ],
+    name: GroupsArgument = None,
+    group: GroupsOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Delete groups without members, and their committed offsets.
 
+    On a terminal, the command asks for confirmation.
+
     \b
     Examples:
-      partage groups delete --group readers
+      partage groups delete readers --dry-run
+      partage groups delete readers --yes
     """
+    names = required_names(name, group, "group")
+    if dry_run:
+        _print_dry_run(cluster, names, json)
+        return
     cluster.metadata()
-    answers = cluster.admin.delete_consumer_groups(
-        list(dict.fromkeys(group)), request_timeout=cluster.timeout_s
-    )
+    confirm(f"delete {count(len(names), 'group')} and all committed offsets", names, yes=yes)
+    answers = cluster.admin.delete_consumer_groups(names, request_timeout=cluster.timeout_s)
     deleted, failed = [], []
-    for name, answer in answers.items():
+    for each, answer in answers.items():
         refusal = cluster.refusal_of(
             answer, "check with partage groups list whether it was deleted"
         )
         if refusal is None:
-            deleted.append(name)
+            deleted.append(each)
         else:
-            failed.append(GroupDeletionFailure(name, _why_not_deleted(refusal)))
+            failed.append(GroupDeletionFailure(each, _why_not_deleted(refusal)))
     if json:
         print_json(GroupDeletionReport(deleted, failed))
     else:
-        for name in deleted:
-            print(f"deleted group {name}")
+        for each in deleted:
+            print(f"deleted group {each}")
+    _raise_failures(failed)
+
+
+def _print_dry_run(cluster: ClusterClient, names: list[str], json: bool) -> None:
+    """Print the groups that a deletion would delete.
+
+    Raises:
+        CommandError: A group has members, or does not exist.
+    """
+    deletable, failed = [], []
+    for name in names:
+        state = fetch_group_state(cluster, name)
+        if state is None:
+            failed.append(GroupDeletionFailure(name, _MISSING))
+        elif state != "Empty":
+            failed.append(GroupDeletionFailure(name, _NOT_EMPTY))
+        else:
+            deletable.append(name)
+    if json:
+        print_json(GroupDeletionReport(deletable, failed, executed=False))
+    else:
+        for name in deletable:
+            print(f"would delete group {name}")
+    _raise_failures(failed)
+
+
+def _raise_failures(failed: list[GroupDeletionFailure]) -> None:
     if failed:
         raise CommandError(
             "; ".join(f"group {each.group} was not deleted: {each.error}" for each in failed)
@@ -216,9 +257,9 @@ def delete(
 
 def _why_not_deleted(refusal: KafkaError) -> str:
     if refusal.code() == KafkaError.NON_EMPTY_GROUP:
-        return "it has members; stop them first"
+        return _NOT_EMPTY
     if refusal.code() == KafkaError.GROUP_ID_NOT_FOUND:
-        return "no such group"
+        return _MISSING
     return error_text(refusal)
 
 
@@ -257,31 +298,34 @@ def _print_states(groups: Sequence[GroupDescription]) -> None:
             )
             for each in groups
         ],
+        optional=["TYPE", "PROTOCOL-TYPE", "PROTOCOL", "COORDINATOR (ID)"],
     )
 
 
 def _print_members(groups: Sequence[GroupDescription], verbose: bool) -> None:
     columns = ["GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
-    columns.append("ASSIGNMENT")
     if verbose:
         columns += ["SUBSCRIPTION", "METADATA-BYTES", "ASSIGNMENT-BYTES"]
+    columns.append("ASSIGNMENT")
     rows: list[list[object]] = []
     for group in groups:
         if not group.members:
             note(f"group {group.group} has no members")
         for member in group.members:
             row = [group.group, *_identity(member), _assigned_count(member)]
+            if verbose:
+                subscribed = None if member.subscription is None else ",".join(member.subscription)
+                row += [subscribed, member.metadata_bytes, member.assignment_bytes]
             row.append(
                 " ".join(
                     format_partitions(each.topic, each.partitions) for each in member.partitions
                 )
                 or None
             )
-            if verbose:
-                subscribed = None if member.subscription is None else ",".join(member.subscription)
-                row += [subscribed, member.metadata_bytes, member.assignment_bytes]
             rows.append(row)
-    print_table(columns, rows)
+    optional = ["ASSIGNMENT-BYTES", "METADATA-BYTES", "SUBSCRIPTION", "HOST", "#PARTITIONS"]
+    optional += ["INSTANCE-ID", *(["GROUP"] if len(groups) == 1 else []), "CLIENT-ID"]
+    print_table(columns, rows, optional=optional, wrapped=True)
 
 
 def _identity(member: MemberDescription) -> list[object]:
@@ -313,7 +357,9 @@ def _print_offsets(group: GroupDescription, verbose: bool) -> None:
             row += [instance_id, each.leader_epoch, each.metadata or None]
         rows.append(row)
     if rows:
-        print_table(columns, rows)
+        # The line below the table names the group.
+        optional = ["METADATA", "LEADER-EPOCH", "HOST", "GROUP", "INSTANCE-ID"]
+        print_table(columns, rows, optional=[*optional, "CONSUMER-ID", "CLIENT-ID"])
     endless = sum(each.log_end_offset is None for each in group.offsets)
     without = f" excluding {count(endless, 'partition')} with unknown end" if endless else ""
     print(
@@ -337,6 +383,7 @@ def _print_raw_members(group: GroupDescription) -> None:
             )
             for each in group.members
         ],
+        optional=["HOST", "ASSIGNMENT-BYTES", "METADATA-BYTES", "GROUP", "CLIENT-ID"],
     )
     kind = group.protocol_type or "unknown"
     print(f"group {group.group}: protocol type {kind}, protocol {group.protocol or 'none yet'}")

@@ -8,10 +8,9 @@ leader is in the group's record in ``__consumer_offsets`` (`offsets_topic`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-import typer
 
 from partage.assignors import (
     Assignment,
@@ -34,8 +33,15 @@ from partage.assignors import (
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError
-from partage.console.common.options import JsonOption, with_cluster
-from partage.console.common.output import format_partitions, json_help, print_json, print_table
+from partage.console.common.options import (
+    GroupArgument,
+    GroupOption,
+    JsonOption,
+    required_name,
+    with_cluster,
+)
+from partage.console.common.output import format_partitions, json_help, print_json
+from partage.console.common.table import print_table
 from partage.console.groups.describe import CONSUMER, GroupDescription, describe_groups
 from partage.console.groups.offsets_topic import read_last_generation
 from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
@@ -106,9 +112,8 @@ class Explanation(msgspec.Struct, frozen=True):
 @with_cluster()
 def explain(
     cluster: ClusterClient,
-    group: Annotated[
-        str, typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group to explain.")
-    ],
+    name: GroupArgument = None,
+    group: GroupOption = None,
     json: JsonOption = False,
 ) -> None:
     """Explain the last assignment of a group: leader, members, and a reason per partition.
@@ -118,11 +123,12 @@ def explain(
 
     \b
     Examples:
-      partage groups explain --group readers
-      partage groups explain --group readers --json
+      partage groups explain readers
+      partage groups explain readers --json
     """
-    (state,) = describe_groups(cluster, [group])
-    raw = raw_groups(cluster, [group]).get(group)
+    wanted = required_name(name, group, "group")
+    (state,) = describe_groups(cluster, [wanted])
+    raw = raw_groups(cluster, [wanted]).get(wanted)
     explanation = _explained(cluster, state, raw)
     if json:
         print_json(explanation)
@@ -256,19 +262,21 @@ def _input(member: Member, client_id: str) -> MemberInput:
 
 def _print(explanation: Explanation) -> None:
     print_table(
-        ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION", "OWNED", "SINCE-GENERATION", "RACK"],
+        ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION", "SINCE-GENERATION", "RACK", "OWNED"],
         [
             (
                 each.member_id,
                 each.client_id,
                 ",".join(each.subscription),
-                " ".join(format_partitions(owned.topic, owned.partitions) for owned in each.owned)
-                or None,
                 each.generation,
                 each.rack,
+                " ".join(format_partitions(owned.topic, owned.partitions) for owned in each.owned)
+                or None,
             )
             for each in explanation.members
         ],
+        optional=["RACK", "SINCE-GENERATION", "SUBSCRIPTION", "CLIENT-ID"],
+        wrapped=True,
     )
     print()
     print_table(
@@ -283,6 +291,8 @@ def _print(explanation: Explanation) -> None:
             )
             for each in explanation.partitions
         ],
+        optional=["HAD"],
+        wrapped=True,
     )
     led = "leader unknown"
     if explanation.leader is not None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
-import typer
 
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import usage_error
-from partage.console.common.options import JsonOption, with_cluster
-from partage.console.common.output import (
-    format_partitions,
-    json_help,
-    note,
-    print_json,
-    print_table,
+from partage.console.common.options import (
+    GroupsArgument,
+    GroupsOption,
+    JsonOption,
+    required_names,
+    with_cluster,
 )
+from partage.console.common.output import format_partitions, json_help, note, print_json
+from partage.console.common.table import print_table
 from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
 from partage.console.groups.describe import GroupDescription, MemberDescription, describe_groups
 
@@ -45,16 +44,8 @@ class GroupMembersList(msgspec.Struct, frozen=True):
 @with_cluster()
 def members(
     cluster: ClusterClient,
-    name: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[GROUP]...", help="Groups to show.", show_default=False),
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--group", "-g", "-G", metavar="GROUP", help="Same as the argument; repeatable."
-        ),
-    ] = None,
+    name: GroupsArgument = None,
+    group: GroupsOption = None,
     watched: WatchOption = False,
     every: WatchIntervalOption = WATCH_INTERVAL_S,
     json: JsonOption = False,
@@ -66,9 +57,7 @@ def members(
       partage groups members readers
       partage groups members readers --json
     """
-    names = list(dict.fromkeys([*(name or []), *(group or [])]))
-    if not names:
-        raise usage_error("no group given; name one as an argument or with --group")
+    names = required_names(name, group, "group")
     if watched and json:
         raise usage_error("--watch and --json cannot be combined")
     if json:
@@ -116,4 +105,13 @@ def _print(groups: Sequence[GroupDescription]) -> None:
             for group in groups
             for each in group.members
         ],
+        optional=[
+            "HOST",
+            "ASSIGNOR",
+            "#PARTITIONS",
+            "INSTANCE-ID",
+            *(["GROUP"] if len(groups) == 1 else []),
+            "CLIENT-ID",
+        ],
+        wrapped=True,
     )

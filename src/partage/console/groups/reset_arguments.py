@@ -1,4 +1,4 @@
-"""Parsing of the arguments of ``partage groups reset-offsets``: topics, durations, files."""
+"""Parsing of the arguments of ``partage groups reset-offsets``: durations and files."""
 
 from __future__ import annotations
 
@@ -15,26 +15,6 @@ _DURATION: Final = re.compile(
     r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
 )
 _OFFSET_MAX: Final = 2**63 - 1
-
-
-def parse_topics(given: list[str]) -> dict[str, set[int] | None]:
-    """Return partitions by topic, from texts such as ``flights`` (None: all) or ``flights:0,1``.
-
-    Raises:
-        CommandError: A text has another form.
-    """
-    wanted: dict[str, set[int] | None] = {}
-    for text in given:
-        topic, colon, numbers = text.partition(":")
-        listed = numbers.split(",")
-        if not topic or (colon and not all(re.fullmatch(r"[0-9]{1,9}", each) for each in listed)):
-            raise usage_error(f"invalid --topic {text!r}; use TOPIC or TOPIC:0,1,2")
-        before = wanted.get(topic, set())
-        if not colon or before is None:
-            wanted[topic] = None
-        else:
-            wanted[topic] = before | {int(each) for each in listed}
-    return wanted
 
 
 def parse_duration(text: str) -> int:

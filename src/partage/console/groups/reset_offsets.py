@@ -13,14 +13,23 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from partage.console.common.cluster_client import ClusterClient, error_text
+from partage.console.common.completion import complete_topics
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.offsets import ELECTION_WAIT_S, list_offsets
-from partage.console.common.options import JsonOption, with_cluster
-from partage.console.common.output import count, json_help, note, print_json, print_table
+from partage.console.common.options import (
+    GroupsArgument,
+    GroupsOption,
+    JsonOption,
+    required_names,
+    with_cluster,
+)
+from partage.console.common.output import count, json_help, note, print_json
+from partage.console.common.partitions import parse_topics, resolve_partitions
+from partage.console.common.table import print_table
 from partage.console.groups.committed import committed_offsets
 from partage.console.groups.describe import UNKNOWN, fetch_group_state
-from partage.console.groups.reset_arguments import parse_topics, to_csv
+from partage.console.groups.reset_arguments import to_csv
 from partage.console.groups.reset_scenarios import (
     ResetContext,
     ResetScenario,
@@ -64,10 +73,8 @@ class OffsetResetReport(msgspec.Struct, frozen=True):
 @with_cluster()
 def reset_offsets(
     cluster: ClusterClient,
-    group: Annotated[
-        list[str],
-        typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group; repeatable."),
-    ],
+    name: GroupsArgument = None,
+    group: GroupsOption = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,6 +82,7 @@ def reset_offsets(
             "-t",
             metavar="TOPIC[:0,1]",
             help="Topic, or some of its partitions; repeatable.",
+            autocompletion=complete_topics,
         ),
     ] = None,
     all_topics: Annotated[
@@ -139,12 +147,12 @@ def reset_offsets(
 
     \b
     Examples:
-      partage groups reset-offsets --group readers --all-topics --to-earliest
-      partage groups reset-offsets --group readers --all-topics --by-duration PT2H --json
-      partage groups reset-offsets --group readers --topic flights:0 --shift-by -1 --execute
-      partage groups reset-offsets --group readers --all-topics --to-current --export
+      partage groups reset-offsets readers --all-topics --to-earliest
+      partage groups reset-offsets readers --all-topics --by-duration PT2H --json
+      partage groups reset-offsets readers --topic flights:0 --shift-by -1 --execute
+      partage groups reset-offsets readers --all-topics --to-current --export
     """
-    groups = list(dict.fromkeys(group))
+    groups = required_names(name, group, "group")
     if dry_run and execute:
         raise usage_error("--dry-run and --execute cannot be combined")
     if export and json:
@@ -205,7 +213,7 @@ def _planned(
     all_topics: bool,
     committed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    partitions = _places(cluster, wanted)
+    partitions = resolve_partitions(cluster, wanted)
     if scenario.offsets_from_file is not None:
         listed = scenario.offsets_from_file[group].keys()
         partitions = listed & partitions if wanted else set(listed)
@@ -222,20 +230,6 @@ def _planned(
         raise CommandError(f"partition {partition} of {topic} does not exist or has no leader")
     held = {place: offset for place, offset in committed.items() if place in partitions}
     return plan_offsets(scenario, ResetContext(cluster, group, firsts, ends, held))
-
-
-def _places(cluster: ClusterClient, wanted: Mapping[str, set[int] | None]) -> set[TopicPartition]:
-    topics = cluster.require_topics(wanted).topics
-    found = set[TopicPartition]()
-    for topic, numbers in wanted.items():
-        there = set(topics[topic].partitions)
-        missing = sorted((numbers or set()) - there)
-        if missing:
-            raise CommandError(f"topic {topic} has no partition {', '.join(map(str, missing))}")
-        found |= {
-            TopicPartition(topic, number) for number in (there if numbers is None else numbers)
-        }
-    return found
 
 
 def _commit(cluster: ClusterClient, plans: OffsetPlans) -> None:
@@ -290,6 +284,7 @@ def _show(
                 for group in groups
                 for each in group.offsets
             ],
+            optional=["GROUP"] if len(groups) == 1 else [],
         )
     total = count(sum(map(len, plans.values())), "offset")
     note(f"reset {total}" if executed else f"dry run: --execute would reset {total}")

@@ -20,9 +20,9 @@ from partage.console.common.output import (
     json_help,
     note,
     print_json,
-    print_table,
 )
 from partage.console.common.signals import SigtermAsInterrupt
+from partage.console.common.table import print_table
 from partage.lab.coverage import GROUP_STATES, POSSIBLE_STATES, uncovered_events
 from partage.lab.options import Scenario
 from partage.lab.runner import Verdict, draw_scenario, run_scenario

@@ -17,7 +17,13 @@ import typer
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.options import (
+    GroupArgument,
+    GroupOption,
+    JsonOption,
+    required_name,
+    with_cluster,
+)
 from partage.console.common.output import (
     ProgressBar,
     count,
@@ -25,8 +31,8 @@ from partage.console.common.output import (
     json_help,
     note,
     print_json,
-    print_table,
 )
+from partage.console.common.table import print_table
 from partage.console.lab.live_view import HEARTBEAT_INTERVAL_MS, SPEED_MIN, observe_group
 from partage.console.lab.whatif_chart import EVENT_TITLES, check_chart_path, draw_chart
 from partage.lab.whatif.group_simulation import ASSIGNORS
@@ -79,7 +85,8 @@ class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
 @with_cluster()
 def whatif(
     cluster: ClusterClient,
-    group: Annotated[str, typer.Option("--group", "-g", "-G", metavar="GROUP", help="The group.")],
+    name: GroupArgument = None,
+    group: GroupOption = None,
     assignor: Annotated[
         list[str] | None,
         typer.Option(
@@ -174,18 +181,19 @@ def whatif(
 
     \b
     Examples:
-      partage lab whatif --group readers
-      partage lab whatif --group readers --assignor range --assignor sticky --picture readers.png
-      partage lab whatif --group readers --session-timeout-ms 10000 --session-timeout-ms 45000
-      partage lab whatif --group readers --event restart --away-s 30 --rate 5000
+      partage lab whatif readers
+      partage lab whatif readers --assignor range --assignor sticky --picture readers.png
+      partage lab whatif readers --session-timeout-ms 10000 --session-timeout-ms 45000
+      partage lab whatif readers --event restart --away-s 30 --rate 5000
     """
+    wanted = required_name(name, group, "group")
     if picture is not None:
         check_chart_path(picture)
-    for name in assignor or []:
-        if name not in ASSIGNORS:
-            raise usage_error(f"unknown assignor {name!r}; assignors are {', '.join(ASSIGNORS)}")
-    with ProgressBar(f"reading group {group}", hidden=json):
-        observed = observe_group(cluster, group, sample_s)
+    for each in assignor or []:
+        if each not in ASSIGNORS:
+            raise usage_error(f"unknown assignor {each!r}; assignors are {', '.join(ASSIGNORS)}")
+    with ProgressBar(f"reading group {wanted}", hidden=json):
+        observed = observe_group(cluster, wanted, sample_s)
     names = list(dict.fromkeys(assignor or _default_assignors(observed.group)))
     live = _with_poll_interval(_with_load(observed.group, rate, speed), max_poll_interval_ms)
     trials = [
@@ -202,7 +210,7 @@ def whatif(
     ]
     owned = Counter(live.owners.values())
     answer = WhatIfReport(
-        group=group,
+        group=wanted,
         generation=live.generation,
         assignor=live.assignor,
         members=len(live.members),
@@ -227,7 +235,7 @@ def whatif(
         else:
             _print_report(answer, basis)
     if picture is not None:
-        draw_chart(picture, f"Forecast for group {group}", basis, answer.results)
+        draw_chart(picture, f"Forecast for group {wanted}", basis, answer.results)
         note(f"chart saved: {picture}")
 
 

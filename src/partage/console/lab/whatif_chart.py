@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from partage.console.common.dispatch import install_hint
 from partage.console.common.errors import CommandError, usage_error
 from partage.lab.whatif.trial import TrialResult
 
@@ -35,7 +36,7 @@ def check_chart_path(path: Path) -> None:
         CommandError: matplotlib is missing, or the path is not suitable.
     """
     if find_spec("matplotlib") is None:
-        raise CommandError("--picture needs matplotlib: pip install 'partage[charts]'")
+        raise CommandError(f"--picture needs matplotlib: {install_hint('matplotlib')}")
     from matplotlib.backend_bases import FigureCanvasBase
 
     if path.is_dir():

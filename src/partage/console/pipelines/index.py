@@ -20,9 +20,9 @@ from partage.console.common.output import (
     json_help,
     note,
     print_json,
-    print_table,
 )
 from partage.console.common.signals import StopRequest
+from partage.console.common.table import print_table
 from partage.pipelines.index import IndexReport
 from partage.pipelines.index import index as run_index
 from partage.recipes.errors import SearchIndexError

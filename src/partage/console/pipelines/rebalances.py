@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from partage.console.common.datetime_option import parse_datetime
-from partage.console.common.dispatch import command_app
+from partage.console.common.dispatch import command_app, install_hint
 from partage.console.common.errors import CommandError
-from partage.console.common.options import JsonOption, parse_pairs
-from partage.console.common.output import count, json_help, note, print_json, print_table
+from partage.console.common.options import JsonOption
+from partage.console.common.output import count, json_help, note, print_json
+from partage.console.common.pairs import parse_pairs
+from partage.console.common.table import print_table
 from partage.console.pipelines.spark_options import (
     BootstrapOption,
     MasterOption,
@@ -186,7 +188,7 @@ def print_report(report: RebalancesReport, *, drawn: bool) -> None:
     for picture in report.pictures:
         print(picture)
     if not drawn:
-        note("no pictures: matplotlib is not installed (pip install 'partage[charts]')")
+        note(f"no pictures: matplotlib is not installed ({install_hint('matplotlib')})")
     if report.lost_events:
         note(f"the broker dropped {count(report.lost_events, 'event')}: the figures are too low")
     if report.unread_partitions:

@@ -12,7 +12,8 @@ import typer
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption
-from partage.console.common.output import count, json_help, note, print_json, print_table
+from partage.console.common.output import count, json_help, note, print_json
+from partage.console.common.table import print_table
 from partage.recipes.errors import InvalidQueryError, SearchIndexError
 from partage.recipes.search import LIMIT_MAX, Hit
 from partage.recipes.search import search as run_search

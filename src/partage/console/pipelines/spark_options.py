@@ -7,7 +7,8 @@ from typing import Annotated, Final
 import typer
 
 from partage.console.common.errors import usage_error
-from partage.console.common.options import BOOTSTRAP_VARIABLE, parse_pairs
+from partage.console.common.options import BOOTSTRAP_VARIABLE
+from partage.console.common.pairs import parse_pairs
 
 #: Limit of options in seconds: more than thirty years.
 SECONDS_MAX: Final = 1e9

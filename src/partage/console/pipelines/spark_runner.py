@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from partage.console.common.errors import CommandError
-from partage.console.common.options import parse_pairs
-from partage.console.common.output import ProgressBar, count, format_bytes, print_json, print_table
+from partage.console.common.output import ProgressBar, count, format_bytes, print_json
+from partage.console.common.pairs import parse_pairs
 from partage.console.common.signals import StopRequest
+from partage.console.common.table import print_table
 from partage.pipelines.archive.directory import ArchiveDirectoryError
 from partage.pipelines.archive.manifest import ArchiveReport, ManifestError
 from partage.pipelines.queries import QueryFailedError

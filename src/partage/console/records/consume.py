@@ -10,10 +10,18 @@ import typer
 
 from partage.console.common.client_options import ASSIGNORS, group_reader_options
 from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.completion import complete_groups
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, parse_pairs, with_cluster
+from partage.console.common.options import (
+    JsonOption,
+    TopicsArgument,
+    TopicsOption,
+    required_names,
+    with_cluster,
+)
 from partage.console.common.output import count, format_bytes, json_help, note
+from partage.console.common.pairs import parse_pairs
 from partage.console.common.signals import StopRequest
 from partage.console.records.assigned_reader import AssignedReader
 from partage.console.records.consume_loop import ConsumeLoop, ReadLimits
@@ -57,10 +65,8 @@ def _switch(name: str, what: str) -> Any:
 @with_cluster("--connect-timeout-ms")
 def consume(
     cluster: ClusterClient,
-    topic: Annotated[
-        list[str],
-        typer.Option("--topic", "-t", metavar="TOPIC", help="Topic; repeatable."),
-    ],
+    name: TopicsArgument = None,
+    topic: TopicsOption = None,
     partition: Annotated[
         list[int] | None,
         typer.Option(
@@ -79,6 +85,7 @@ def consume(
             "-G",
             metavar="GROUP",
             help="Join this group and commit offsets.",
+            autocompletion=complete_groups,
         ),
     ] = None,
     from_beginning: Annotated[
@@ -168,12 +175,13 @@ def consume(
 
     \b
     Examples:
-      partage consume --topic flights --from-beginning --max-messages 10
-      partage consume -t flights -e -f '%p %o %k %s\\n'
-      partage consume --topic flights --partition 0 --offset -5 --exit --json
-      partage consume --topic flights --group readers --from-beginning --exit
-      partage consume -t flights -e --json | partage produce -t copy -p -1 --format json
+      partage consume flights --from-beginning --max-messages 10
+      partage consume flights -e -f '%p %o %k %s\\n'
+      partage consume flights --partition 0 --offset -5 --exit --json
+      partage consume flights --group readers --from-beginning --exit
+      partage consume flights -e --json | partage produce -t copy -p -1 --format json
     """
+    topics = required_names(name, topic, "topic")
     switched_on = {
         "timestamp": print_timestamp,
         "partition": print_partition,
@@ -190,14 +198,14 @@ def consume(
         parse_pairs(formatter_property or [], "--property"),
     )
     start = _start(offset, from_beginning, exit_at_end, group, partition)
-    cluster.require_topics(topic)
+    cluster.require_topics(topics)
     fetch_wait_ms = _END_WAIT_MS if exit_at_end else None
     consuming: ConsumeLoop
     with StopRequest() as stop:
         if group is None:
             consuming = AssignedReader(
                 cluster,
-                _spans(cluster, topic, partition, start),
+                _ranges(cluster, topics, partition, start),
                 show,
                 sys.stdout.buffer,
                 isolation_level=isolation_level.value,
@@ -217,13 +225,13 @@ def consume(
                     **({} if fetch_wait_ms is None else {"fetch_max_wait_ms": fetch_wait_ms}),
                 },
             )
-            consuming = GroupReader(cluster, options, topic, show, sys.stdout.buffer)
+            consuming = GroupReader(cluster, options, topics, show, sys.stdout.buffer)
         try:
             ended = consuming.run(ReadLimits(max_messages, timeout_ms, exit_at_end), stop)
         finally:
             consuming.close()
     what = f"{count(consuming.records, 'record')} ({format_bytes(consuming.bytes)})"
-    note(f"consumed {what} from {', '.join(topic)}{': ' + ended if ended else ''}")
+    note(f"consumed {what} from {', '.join(topics)}{': ' + ended if ended else ''}")
 
 
 def _printing(
@@ -271,18 +279,18 @@ def _start(
     return start
 
 
-def _spans(
+def _ranges(
     cluster: ClusterClient, topics: list[str], partitions: list[int] | None, start: StartPosition
 ) -> dict[TopicPartition, ReadRange]:
     metadata = cluster.metadata()
     selected = []
     for topic in topics:
-        there = metadata.topics[topic].partitions
-        for partition in partitions or sorted(there):
-            if partition not in there:
+        existing = metadata.topics[topic].partitions
+        for partition in partitions or sorted(existing):
+            if partition not in existing:
                 raise CommandError(
                     f"no partition {partition} in topic {topic}: it has "
-                    f"{count(len(there), 'partition')}, numbered from 0"
+                    f"{count(len(existing), 'partition')}, numbered from 0"
                 )
             selected.append(TopicPartition(topic, partition))
     return resolve_ranges(cluster, selected, start)

@@ -16,7 +16,7 @@ import typer
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, TopicOption, parse_pairs, with_cluster
+from partage.console.common.options import JsonOption, TopicOption, with_cluster
 from partage.console.common.output import (
     ProgressBar,
     count,
@@ -25,6 +25,7 @@ from partage.console.common.output import (
     note,
     print_json,
 )
+from partage.console.common.pairs import parse_pairs
 from partage.console.common.signals import StopRequest
 from partage.console.records.input_lines import read_lines
 from partage.console.records.line_parser import line_parser

@@ -1,4 +1,4 @@
-"""``partage topics``: list, create, describe and delete topics."""
+"""``partage topics``: the commands list, create and describe."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewTopic, TopicDescription
 
 from partage.console.common.cluster_client import ClusterClient, error_text
+from partage.console.common.completion import complete_topics
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, parse_pairs, with_cluster
-from partage.console.common.output import count, json_help, print_json, print_table
+from partage.console.common.options import (
+    JsonOption,
+    TopicsArgument,
+    TopicsOption,
+    given_names,
+    required_names,
+    with_cluster,
+)
+from partage.console.common.output import count, json_help, print_json
+from partage.console.common.pairs import parse_pairs
+from partage.console.common.table import print_table
 from partage.console.topics.describe import (
     TopicDetails,
     describe_topics,
@@ -23,18 +33,17 @@ from partage.console.topics.describe import (
 )
 
 BROKER_DEFAULT: Final = -1
-_DOUBT: Final = "check with partage topics list whether it was {}"
+_DOUBT: Final = "check with partage topics list whether it was created"
 
 app = command_app()
 
-TopicPatternsOption = Annotated[
+TopicPatternsArgument = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic",
-        "-t",
-        metavar="TOPIC",
-        help="Topic name, or a regular expression if no topic has that name; repeatable. "
-        "Default: all topics.",
+    typer.Argument(
+        metavar="[TOPIC]...",
+        help="Topic names, or regular expressions if no topic has that name. Default: all topics.",
+        show_default=False,
+        autocompletion=complete_topics,
     ),
 ]
 ExcludeInternalOption = Annotated[
@@ -63,13 +72,6 @@ class TopicDetailsList(msgspec.Struct, frozen=True):
     topics: list[TopicDetails]
 
 
-class TopicDeletionFailure(msgspec.Struct, frozen=True):
-    """A topic that was not deleted, and the reason."""
-
-    topic: str
-    error: str
-
-
 class TopicCreationReport(msgspec.Struct, frozen=True):
     """Output of ``partage topics create --json``.
 
@@ -80,18 +82,12 @@ class TopicCreationReport(msgspec.Struct, frozen=True):
     existing: list[str]
 
 
-class TopicDeletionReport(msgspec.Struct, frozen=True):
-    """Output of ``partage topics delete --json``."""
-
-    deleted: list[str]
-    failed: list[TopicDeletionFailure]
-
-
 @app.command("list", epilog=json_help(TopicList))
 @with_cluster()
 def list_topics(
     cluster: ClusterClient,
-    topic: TopicPatternsOption = None,
+    name: TopicPatternsArgument = None,
+    topic: TopicsOption = None,
     exclude_internal: ExcludeInternalOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -100,9 +96,9 @@ def list_topics(
     \b
     Examples:
       partage topics list
-      partage topics list --topic 'fli.*' --exclude-internal --json
+      partage topics list 'fli.*' --exclude-internal --json
     """
-    found = _chosen(cluster, topic, exclude_internal, required=False)
+    found = _chosen(cluster, given_names(name, topic), exclude_internal, required=False)
     lines = [
         TopicLine(each.name, len(each.partitions), replication_factor(each), each.is_internal)
         for each in found
@@ -120,10 +116,8 @@ def list_topics(
 @with_cluster()
 def create(
     cluster: ClusterClient,
-    topic: Annotated[
-        list[str],
-        typer.Option("--topic", "-t", metavar="TOPIC", help="Topic to create; repeatable."),
-    ],
+    name: TopicsArgument = None,
+    topic: TopicsOption = None,
     partitions: Annotated[
         int,
         typer.Option(
@@ -154,37 +148,38 @@ def create(
 
     \b
     Examples:
-      partage topics create --topic flights --partitions 12
-      partage topics create --topic weather --partitions 12 --if-not-exists
-      partage topics create --topic seen --partitions 1 --config cleanup.policy=compact
+      partage topics create flights --partitions 12
+      partage topics create weather --partitions 12 --if-not-exists
+      partage topics create seen --partitions 1 --config cleanup.policy=compact
     """
-    for name, value in (("--partitions", partitions), ("--replication-factor", replicas)):
+    names = required_names(name, topic, "topic")
+    for option, value in (("--partitions", partitions), ("--replication-factor", replicas)):
         if value < 1 and value != BROKER_DEFAULT:
             raise usage_error(
-                f"invalid {name} {value}: must be 1 or more, or -1 for the broker's default"
+                f"invalid {option} {value}: must be 1 or more, or -1 for the broker's default"
             )
     configs = parse_pairs(config or [], "--config")
     cluster.metadata()
-    asked = [NewTopic(name, partitions, replicas, config=configs) for name in dict.fromkeys(topic)]
+    new_topics = [NewTopic(each, partitions, replicas, config=configs) for each in names]
     answers = cluster.admin.create_topics(
-        asked, operation_timeout=cluster.timeout_s, request_timeout=cluster.timeout_s
+        new_topics, operation_timeout=cluster.timeout_s, request_timeout=cluster.timeout_s
     )
     created, existing, refused = [], [], []
-    for name, answer in answers.items():
-        refusal = cluster.refusal_of(answer, _DOUBT.format("created"))
+    for each, answer in answers.items():
+        refusal = cluster.refusal_of(answer, _DOUBT)
         if refusal is None:
-            created.append(name)
+            created.append(each)
         elif refusal.code() == KafkaError.TOPIC_ALREADY_EXISTS and if_not_exists:
-            existing.append(name)
+            existing.append(each)
         else:
-            refused.append(f"topic {name} was not created: {_why_not_created(refusal)}")
+            refused.append(f"topic {each} was not created: {_why_not_created(refusal)}")
     if json:
         print_json(TopicCreationReport(created, existing))
     else:
-        for name in created:
-            print(f"created topic {name}")
-        for name in existing:
-            print(f"topic {name} already exists")
+        for each in created:
+            print(f"created topic {each}")
+        for each in existing:
+            print(f"topic {each} already exists")
     if refused:
         raise CommandError("; ".join(refused))
 
@@ -193,7 +188,8 @@ def create(
 @with_cluster()
 def describe(
     cluster: ClusterClient,
-    topic: TopicPatternsOption = None,
+    name: TopicPatternsArgument = None,
+    topic: TopicsOption = None,
     exclude_internal: ExcludeInternalOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -204,21 +200,23 @@ def describe(
 
     \b
     Examples:
-      partage topics describe --topic flights
+      partage topics describe flights
       partage topics describe --exclude-internal --json
     """
-    found = topic_details(cluster, _chosen(cluster, topic, exclude_internal, required=True))
+    found = topic_details(
+        cluster, _chosen(cluster, given_names(name, topic), exclude_internal, required=True)
+    )
     if json:
         print_json(TopicDetailsList(found))
         return
-    for place, state in enumerate(found):
-        if place:
+    for number, details in enumerate(found):
+        if number:
             print()
-        configs = ",".join(f"{name}={value}" for name, value in state.configs.items()) or "-"
+        configs = ",".join(f"{key}={value}" for key, value in details.configs.items()) or "-"
         print(
-            f"topic {state.topic}  id {state.topic_id}  "
-            f"{count(len(state.partitions), 'partition')}  "
-            f"replication factor {state.replication_factor}  configs {configs}"
+            f"topic {details.topic}  id {details.topic_id}  "
+            f"{count(len(details.partitions), 'partition')}  "
+            f"replication factor {details.replication_factor}  configs {configs}"
         )
         print_table(
             ["PARTITION", "LEADER", "REPLICAS", "ISR", "EARLIEST", "LATEST"],
@@ -231,65 +229,13 @@ def describe(
                     each.earliest_offset,
                     each.latest_offset,
                 )
-                for each in state.partitions
+                for each in details.partitions
             ],
         )
 
 
-@app.command("delete", epilog=json_help(TopicDeletionReport))
-@with_cluster()
-def delete(
-    cluster: ClusterClient,
-    topic: Annotated[
-        list[str],
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC",
-            help="Topic name, or a regular expression if no topic has that name; repeatable.",
-        ),
-    ],
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Do not fail if there is no such topic.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Delete topics and all their records.
-
-    \b
-    Examples:
-      partage topics delete --topic seen
-      partage topics delete --topic 'test-.*' --if-exists
-    """
-    # An internal topic is deleted only by its exact name, so that ".*" does not delete the offsets
-    # of groups.
-    topics = {each.name: each.is_internal for each in describe_topics(cluster)}
-    offered = [name for name, internal in topics.items() if not internal or name in topic]
-    names = match_topics(offered, topic, required=not if_exists)
-    deleted, failed = [], []
-    if names:
-        answers = cluster.admin.delete_topics(
-            names, operation_timeout=cluster.timeout_s, request_timeout=cluster.timeout_s
-        )
-        for name, answer in answers.items():
-            refusal = cluster.refusal_of(answer, _DOUBT.format("deleted"))
-            if refusal is None:
-                deleted.append(name)
-            else:
-                failed.append(TopicDeletionFailure(name, error_text(refusal)))
-    if json:
-        print_json(TopicDeletionReport(deleted, failed))
-    else:
-        for name in deleted:
-            print(f"deleted topic {name}")
-    if failed:
-        raise CommandError(
-            "; ".join(f"topic {each.topic} was not deleted: {each.error}" for each in failed)
-        )
-
-
 def _chosen(
-    cluster: ClusterClient, patterns: list[str] | None, exclude_internal: bool, required: bool
+    cluster: ClusterClient, patterns: list[str], exclude_internal: bool, required: bool
 ) -> list[TopicDescription]:
     topics = {each.name: each for each in describe_topics(cluster)}
     names = match_topics(topics, patterns, required) if patterns else topics

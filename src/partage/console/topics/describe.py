@@ -65,32 +65,35 @@ def match_topics(names: Collection[str], patterns: Iterable[str], required: bool
     """
     found: dict[str, None] = {}
     for pattern in patterns:
-        matched = [pattern] if pattern in names else _matched(names, pattern)
+        matched = [pattern] if pattern in names else match_pattern(names, pattern)
         if not matched and required:
             raise CommandError(f"no such topic: {pattern}")
         found |= dict.fromkeys(matched)
     return list(found)
 
 
-def _matched(names: Collection[str], pattern: str) -> list[str]:
+def match_pattern(names: Collection[str], pattern: str) -> list[str]:
+    """Return the names that a regular expression matches as a whole.
+
+    Raises:
+        CommandError: The pattern is not a valid regular expression.
+    """
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise usage_error(
-            f"--topic {pattern!r} is not a valid regular expression: {error}"
-        ) from error
+        raise usage_error(f"{pattern!r} is not a valid regular expression: {error}") from error
     return [name for name in names if compiled.fullmatch(name)]
 
 
 def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> list[TopicDetails]:
     """Return topics with their settings and the offsets of their partitions."""
-    led = [
+    with_leader = [
         TopicPartition(topic.name, each.id)
         for topic in topics
         for each in topic.partitions
         if _leader(each) >= 0
     ]
-    earliest = list_offsets(cluster, led, OffsetSpec.earliest())
+    earliest = list_offsets(cluster, with_leader, OffsetSpec.earliest())
     latest = list_offsets(cluster, earliest, OffsetSpec.latest())
     configs = _configs(cluster, [topic.name for topic in topics])
     return [

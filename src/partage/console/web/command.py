@@ -48,25 +48,19 @@ def web(
       partage web
       partage web --bootstrap-server kafka-1:9092 --listen 127.0.0.1:9000
     """
-    try:
-        from partage.web.app import WebOptions, application
-        from partage.web.server import BindError, bind_socket, is_loopback, serve, url_of
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing == "partage":
-            raise
-        raise CommandError(f"partage web needs {missing}: pip install 'partage[web]'") from None
     from partage.console.web.snapshot_source import ClusterSnapshotSource
+    from partage.web.app import WebOptions, application
+    from partage.web.server import BindError, bind_socket, is_loopback, serve, url_of
 
     try:
-        made = bind_socket(*parse_address(listen))
+        listener = bind_socket(*parse_address(listen))
     except AddressParseError as error:
         raise usage_error(f"--listen: {error}") from error
     except BindError as error:
         raise CommandError(
             f"cannot listen on {listen}: {error}; choose another address with --listen"
         ) from None
-    if not is_loopback(made):
+    if not is_loopback(listener):
         note(
             f"warning: {listen} is reachable from other machines, and the page has no login: "
             "every client that can connect sees all groups"
@@ -77,4 +71,4 @@ def web(
         host_names=[name.lower() for name in host_name or []],
     )
     pages = application(ClusterSnapshotSource(cluster), options)
-    serve(pages, made, lambda: print(url_of(made), flush=True))
+    serve(pages, listener, lambda: print(url_of(listener), flush=True))

@@ -1,0 +1,45 @@
+"""The properties for connecting to a cluster, from all options and variables that set them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from partage.console.common.pairs import parse_pairs
+
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+_SERVERS: Final = "bootstrap.servers"
+
+
+def connection_properties(given: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the librdkafka properties for connecting, always with ``bootstrap.servers``.
+
+    Later sources override earlier ones: variables of the environment, ``--profile``,
+    ``--command-config``, ``--bootstrap-server``, ``-X``.
+
+    Args:
+        given: Values of the parameters bootstrap_server, profile, command_config and properties.
+        sources: Origin of each value: ``COMMANDLINE``, ``ENVIRONMENT`` or ``DEFAULT``.
+
+    Raises:
+        CommandError: A file cannot be read, a profile does not exist, or a text is not NAME=VALUE.
+    """
+    servers, profile, config = (
+        given.get(name) for name in ("bootstrap_server", "profile", "command_config")
+    )
+    found: dict[str, str] = {}
+    if profile:
+        from partage.console.common.profiles import read_profile
+
+        found |= read_profile(profile)
+    is_variable_stronger = sources.get("profile") != "COMMANDLINE" or _SERVERS not in found
+    if servers and sources.get("bootstrap_server") != "COMMANDLINE" and is_variable_stronger:
+        found[_SERVERS] = servers
+    if config:
+        from partage.console.common.java_properties import read_properties
+
+        found |= read_properties(config)
+    if servers and sources.get("bootstrap_server") == "COMMANDLINE":
+        found[_SERVERS] = servers
+    found |= parse_pairs(given.get("properties") or [], "-X")
+    return {_SERVERS: BOOTSTRAP_DEFAULT, **found}

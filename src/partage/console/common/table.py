@@ -1,0 +1,197 @@
+"""Tables on stdout that fit into the terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Self
+
+from rich.cells import cell_len
+
+from partage.console.common.output import note
+
+_ABSENT: Final = "-"
+_GAP: Final = "  "
+_BOLD: Final = "\x1b[1m{}\x1b[0m"
+#: A wrapped column gets at least this width, even if the line becomes longer than the terminal.
+_WRAPPED_WIDTH_MIN: Final = 12
+
+_frame_width: ContextVar[int | None] = ContextVar("_frame_width", default=None)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Collection[str] = (),
+    optional: Sequence[str] = (),
+    wrapped: bool = False,
+) -> None:
+    """Print a table on stdout; None is printed as a dash.
+
+    A terminal that is too narrow gets fewer columns, and a note names the missing ones. Cells are
+    neither cut nor folded, except those of a wrapped column.
+
+    Args:
+        columns: Headers.
+        rows: Cells of each row.
+        right: Columns to align to the right; columns of integers always are.
+        optional: Columns that a narrow terminal may lack, the least important first.
+        wrapped: True if a narrow terminal continues the last column on the next line, at spaces and
+            commas.
+    """
+    table = Table(columns, rows, right)
+    width = output_width()
+    missing: list[str] = []
+    if width is not None:
+        table, missing = table.fit(width, optional)
+    for line in table.lines(width if wrapped else None, is_header_bold=sys.stdout.isatty()):
+        print(line)
+    if missing:
+        note(f"not shown in {width} columns: {', '.join(missing)}")
+
+
+def output_width() -> int | None:
+    """Return the width of the terminal in characters; None for pipes and files."""
+    width = _frame_width.get()
+    if width is None and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+    return width
+
+
+@contextmanager
+def frame_width(width: int | None) -> Iterator[None]:
+    """Set the width of tables inside the block, for output that is captured and drawn later."""
+    token = _frame_width.set(width)
+    try:
+        yield
+    finally:
+        _frame_width.reset(token)
+
+
+class Table:
+    """A table of texts.
+
+    Args:
+        columns: Headers.
+        rows: Cells of each row.
+        right: Columns to align to the right; columns of integers always are.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = ()
+    ) -> None:
+        listed = [list(row) for row in rows]
+        self._columns = list(columns)
+        self._rows = [[_cell(cell) for cell in row] for row in listed]
+        self._right = {
+            column
+            for place, column in enumerate(columns)
+            if column in right or _is_integer_column(row[place] for row in listed)
+        }
+
+    def fit(self, width: int, optional: Sequence[str]) -> tuple[Self, list[str]]:
+        """Return a table that fits into a width, and the columns that it lacks.
+
+        Empty columns are left out first, then the others in the order of ``optional``, which may
+        name columns that this table does not have. The result is too wide if the other columns are.
+        """
+        widths = self._widths()
+        kept = set(self._columns)
+        existing = [name for name in optional if name in kept]
+        order = sorted(existing, key=lambda name: not self._is_empty(name))
+
+        def total() -> int:
+            return sum(widths[name] for name in kept) + len(_GAP) * (len(kept) - 1)
+
+        for name in order:
+            if total() <= width:
+                break
+            kept.discard(name)
+        # A narrow column may fit into the space of a wide one that was left out after it.
+        for name in reversed(order):
+            if name not in kept and total() + len(_GAP) + widths[name] <= width:
+                kept.add(name)
+        return self._select(kept), [name for name in self._columns if name not in kept]
+
+    def lines(self, wrap_width: int | None, *, is_header_bold: bool = False) -> Iterator[str]:
+        """Yield the lines of the table.
+
+        Args:
+            wrap_width: Width at which the last column continues on the next line, or None.
+            is_header_bold: True to print the header in bold on a terminal.
+        """
+        widths = self._widths()
+        others = [widths[name] for name in self._columns[:-1]]
+        room = None
+        if wrap_width is not None:
+            taken = sum(others) + len(_GAP) * len(others)
+            room = max(_WRAPPED_WIDTH_MIN, wrap_width - taken)
+        for number, row in enumerate([self._columns, *self._rows]):
+            pieces = [row[-1]] if room is None else list(_wrap(row[-1], room))
+            for at, piece in enumerate(pieces):
+                cells = [*(row[:-1] if at == 0 else [""] * len(others)), piece]
+                line = _GAP.join(
+                    self._aligned(name, cell, widths[name])
+                    for name, cell in zip(self._columns, cells, strict=True)
+                ).rstrip()
+                yield _BOLD.format(line) if is_header_bold and number == 0 else line
+
+    def _aligned(self, name: str, cell: str, width: int) -> str:
+        padding = " " * (width - cell_len(cell))
+        return padding + cell if name in self._right else cell + padding
+
+    def _widths(self) -> dict[str, int]:
+        return {
+            name: max(cell_len(row[place]) for row in [self._columns, *self._rows])
+            for place, name in enumerate(self._columns)
+        }
+
+    def _is_empty(self, name: str) -> bool:
+        place = self._columns.index(name)
+        return all(row[place] == _ABSENT for row in self._rows)
+
+    def _select(self, names: Collection[str]) -> Self:
+        places = [place for place, name in enumerate(self._columns) if name in names]
+        return type(self)(
+            [self._columns[place] for place in places],
+            [[row[place] for place in places] for row in self._rows],
+            self._right,
+        )
+
+
+def _is_integer_column(cells: Iterable[object]) -> bool:
+    """True if each cell is an integer or empty, and at least one is an integer."""
+    filled = [cell for cell in cells if cell is not None]
+    return bool(filled) and all(isinstance(cell, int) for cell in filled)
+
+
+def _cell(value: object) -> str:
+    """Return the text of a cell; control characters are escaped, so that each row is one line."""
+    text = _ABSENT if value is None else str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _wrap(text: str, width: int) -> Iterator[str]:
+    """Yield pieces of a text, broken after spaces and commas. A longer word is not broken."""
+    line = ""
+    for word in _words(text):
+        if line and cell_len(line + word.rstrip()) > width:
+            yield line.rstrip()
+            line = ""
+        line += word
+    yield line.rstrip()
+
+
+def _words(text: str) -> Iterator[str]:
+    start = 0
+    for at, character in enumerate(text, 1):
+        if character in " ,":
+            yield text[start:at]
+            start = at
+    yield text[start:]

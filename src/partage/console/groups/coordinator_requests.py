@@ -1,0 +1,121 @@
+"""Requests to a group's coordinator that librdkafka's Python client does not offer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+from partage.client.addresses import Address
+from partage.client.cluster import Cluster
+from partage.client.errors import BrokerResponseError, ClientError
+from partage.client.group.coordinator_lookup import find_coordinators
+from partage.console.common.client_options import client_options
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError, usage_error
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.wire.api import Api
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
+from partage.wire.apis.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteTopic,
+)
+from partage.wire.types import Message
+
+Req = TypeVar("Req", bound=Message)
+Res = TypeVar("Res", bound=Message)
+
+_RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+def delete_offsets(
+    cluster: ClusterClient, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Delete committed offsets of a group (KIP-496). Return the error code of each partition.
+
+    Raises:
+        CommandError: The coordinator does not respond, or rejects the whole request.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteTopic(
+                name=topic,
+                partitions=[OffsetDeletePartition(partition_index=each) for each in numbers],
+            )
+            for topic, numbers in by_topic.items()
+        ],
+    )
+    answer = _send(cluster, group, OFFSET_DELETE, request)
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def remove_members(
+    cluster: ClusterClient, group: str, members: Sequence[LeaveGroupMember]
+) -> list[int]:
+    """Remove members from a group (KIP-345). Return the error code of each member.
+
+    Raises:
+        CommandError: The coordinator does not respond, or rejects the whole request.
+    """
+    request = LeaveGroupRequest(
+        group_id=group, member_id=members[0].member_id, members=list(members)
+    )
+    answer = _send(cluster, group, LEAVE_GROUP, request)
+    # Up to v2, the response is about the only member of the request.
+    return [each.error_code for each in answer.members] or [ErrorCode.NONE]
+
+
+def _send(cluster: ClusterClient, group: str, api: Api[Req, Res], request: Req) -> Res:
+    """Send a request to the coordinator of a group; retry while it moves or loads."""
+    options = client_options(cluster.properties, cluster.timeout_ms)
+    if options is None:
+        raise usage_error(
+            "this command needs Partage's client, which cannot use these security properties; use "
+            "PEM files for certificates and keys, and sasl.username and sasl.password for logins"
+        )
+    brokers = [
+        Address(str(each.host), int(each.port)) for each in cluster.metadata().brokers.values()
+    ]
+
+    async def attempt(client: Cluster) -> Res:
+        found = await find_coordinators(await client.any_broker(), [group])
+        coordinator = found[group]
+        if isinstance(coordinator, BrokerResponseError):
+            raise coordinator
+        answer = await (await client.connect_to(coordinator)).send(api, request)
+        code: int = getattr(answer, "error_code", 0)
+        if code in _RETRIABLE:
+            raise BrokerResponseError(code, f"group {group!r}")
+        return answer
+
+    async def run() -> Res:
+        async with Cluster(brokers, options) as client:
+            return await client.with_retries(lambda: attempt(client))
+
+    try:
+        answer = asyncio.run(run())
+    except ClientError as error:
+        raise CommandError(str(error)) from error
+    code: int = getattr(answer, "error_code", 0)
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise CommandError(f"no such group: {group}")
+    if code:
+        raise CommandError(str(BrokerResponseError(code, f"group {group!r}")))
+    return answer

@@ -4,6 +4,7 @@ import pytest
 
 from interop.peers.kafka import ApacheKafka
 
+from . import test_stream_outages
 from .conftest import Kafka
 from .test_stream_mistakes import TestBadInput
 from .test_stream_reader import TestGroups, TestOutsideAnyGroup, TestTriggers
@@ -18,3 +19,24 @@ def kafka():
     settings = {"group.min.session.timeout.ms": "100", "group.initial.rebalance.delay.ms": "0"}
     with ApacheKafka(overrides=settings) as broker:
         yield Kafka(broker.bootstrap)
+
+
+class RestartableKafka(ApacheKafka):
+    """Apache Kafka with the interface of our broker process."""
+
+    @property
+    def bootstrap_servers(self):
+        return self.bootstrap
+
+
+class TestOutages(test_stream_outages.TestOutages):
+    @pytest.fixture
+    def broker(self):
+        with RestartableKafka(overrides=test_stream_outages.SETTINGS) as broker:
+            yield broker
+
+    # The other tests are about our client, which is the same with every broker.
+    test_restarted_query_waits_for_its_broker = None
+    test_lookup_fails_after_api_timeout = None
+    test_available_now_reads_everything_after_lost_session = None
+    test_queries_survive_silent_network = None

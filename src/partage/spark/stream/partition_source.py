@@ -281,7 +281,7 @@ class GroupPartitions(PartitionSource):
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         # Commit as this generation only: after a rejoin, the member may not own these partitions.
         identity = self._membership.identity
-        if self._has_left or identity is None:
+        if self._has_left or identity is None or not self.has_coordinator:
             return False
         try:
             async with asyncio.timeout(_COMMIT_TIMEOUT_S):

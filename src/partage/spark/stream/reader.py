@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options
 
     def __setstate__(self, options: ReadOptions) -> None:
-        self.__init__(options)  # type: ignore[misc]
+        self._options, self._runtime, self._is_available_now = options, None, False
 
     # Called in the source process.
 

@@ -284,7 +284,8 @@ class StreamSource:
         """Commit all processed offsets. Return True if the group has them."""
         due = self._planner.offsets_to_commit()
         if due and not await holding.commit(due):
-            self._failed_commits += 1
+            # Without a coordinator, no member waits for a revocation.
+            self._failed_commits += holding.has_coordinator
             return False
         self._planner.record_commit(due)
         self._failed_commits = 0

@@ -117,6 +117,8 @@ class MessageFactory:
                 return rng.random() < 0.5
             case FixedKind(fmt="16s"):
                 return rng.choice((bytes(16), rng.randbytes(16)))
+            case FixedKind(fmt="d"):
+                return rng.choice((0.0, -1.5, 1e300, rng.random()))
             case FixedKind():
                 return self.number(kind, name)
             case StringKind():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from partage.bridge.api_adapter import BrokerContext
 from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
+from partage.broker.apis.admin import admin_handlers
 from partage.broker.apis.fetch import FetchHandler
 from partage.broker.apis.groups import group_handlers
 from partage.broker.apis.produce import ProduceHandler
@@ -311,6 +312,7 @@ class Broker:
             INCREMENTAL_ALTER_CONFIGS.key: self._as_task(lambda i: configs.alter(i, changes)),
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, cluster_view),
         }
+        handlers |= admin_handlers(log_manager, cluster_view, self._disk, self._as_task)
         return handlers | group_handlers(self.coordinator, broker_context)
 
     def _as_task(self, handler: AsyncHandler) -> Handler:

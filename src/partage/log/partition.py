@@ -98,6 +98,11 @@ class PartitionLog:
         return self._segments.durable.offset
 
     @property
+    def size(self) -> int:
+        """Size of all segments in bytes, without indexes."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
     def durable_end(self) -> LogEnd:
         """End of the durable part of the log. Pass it to `mark_synced`."""
         return self._segments.durable

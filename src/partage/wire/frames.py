@@ -48,25 +48,34 @@ def parse_request_header(api: Api[Req, Res], version: int, frame: Buffer) -> tup
     Raises:
         MalformedError: The header is incomplete, or the client id is not UTF-8.
     """
+    client_id, pos = parse_client_id(frame)
+    if api.is_flexible(version):
+        pos = skip_tag_section(frame, pos)
+    return client_id, pos
+
+
+def parse_client_id(frame: Buffer) -> tuple[str | None, int]:
+    """Parse the client id of a request header of version 1 or 2; return it and the position after.
+
+    Raises:
+        MalformedError: The header is incomplete, or the client id is not UTF-8.
+    """
     pos = _FIRST.size
     if len(frame) - pos < _CLIENT_ID.size:
         raise MalformedError("the request header ends before its client id")
     (length,) = _CLIENT_ID.unpack_from(frame, pos)
     pos += _CLIENT_ID.size
-    client_id = None
-    if length >= 0:
-        if length > len(frame) - pos:
-            raise MalformedError(
-                f"the client id declares {length} bytes, but {len(frame) - pos} are left"
-            )
-        try:
-            client_id = str(frame[pos : pos + length], "utf-8")
-        except UnicodeDecodeError as error:
-            raise MalformedError("the client id is not valid UTF-8") from error
-        pos += length
-    if api.is_flexible(version):
-        pos = skip_tag_section(frame, pos)
-    return client_id, pos
+    if length < 0:
+        return None, pos
+    if length > len(frame) - pos:
+        raise MalformedError(
+            f"the client id declares {length} bytes, but {len(frame) - pos} are left"
+        )
+    try:
+        client_id = str(frame[pos : pos + length], "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedError("the client id is not valid UTF-8") from error
+    return client_id, pos + length
 
 
 def skip_tag_section(frame: Buffer, pos: int) -> int:

@@ -241,8 +241,8 @@ class Connection(asyncio.BufferedProtocol):
         api = self._server.apis.get(key)
         if api is None or not api.supports(version):
             if key != API_VERSIONS.key:
-                name = f"API {key}" if api is None else api.name
-                self.close_for_error(f"{name} version {version} is not supported")
+                self._server.unsupported_requests.report(self.client_host, frame)
+                self.close()
                 return None
             # KIP-511: every client can read version 0 of this response, whatever version it
             # requested.

@@ -15,6 +15,7 @@ from partage.broker.clock import Clock
 from partage.broker.net.connection import SCRATCH_SIZE, Connection
 from partage.broker.net.inbound_request import Handler
 from partage.broker.net.memory_pool import MemoryPool
+from partage.broker.net.unsupported_requests import UnsupportedRequestLogger
 from partage.model.settings import ConnectionLimits
 from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
@@ -48,6 +49,7 @@ class Server:
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
         #: Shared by all requests above 64 KiB; one request of the maximum size always fits.
         self.memory_pool = MemoryPool(max(limits.requests_bytes_max, limits.request_bytes_max))
+        self.unsupported_requests = UnsupportedRequestLogger(self.apis)
         #: Bytes that slow clients have not received yet.
         self.unsent_bytes = 0
         self._connections: dict[Connection, None] = {}
@@ -82,7 +84,7 @@ class Server:
     def serve(self, handlers: Mapping[int, Handler]) -> None:
         """Serve these APIs, also on connections that were opened before."""
         self.handlers = handlers
-        self.apis = {key: APIS[key] for key in sorted(handlers)}
+        self.apis.update((key, APIS[key]) for key in sorted(handlers))
         for connection in list(self._connections):
             connection.on_serving()
 

@@ -44,6 +44,8 @@ class RealDisk:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        #: Absolute path of the directory.
+        self.path = os.path.abspath(root)
         self._files: OrderedDict[str, _OpenFile] = OrderedDict()
         self._lock = threading.Lock()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -52,6 +54,11 @@ class RealDisk:
         self._open_max = min(_OPEN_FILES_MAX, allowed // 4) if is_limited else _OPEN_FILES_MAX
         self._syncers = ThreadPoolExecutor(_SYNC_THREADS - 1, "partage-sync")
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def space(self) -> tuple[int, int]:
+        """Return the size of the volume in bytes, and how many of them this process can use."""
+        volume = os.statvfs(self._root)
+        return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
     def file_identity(self, path: str) -> str:
         """Return device and inode of a file. A copy of the file has other numbers.

@@ -1,0 +1,76 @@
+"""The handlers of the APIs that only Kafka's admin clients and tools use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from partage.broker.apis import (
+    config_resources,
+    log_dirs,
+    quorum,
+    replicas,
+    security,
+    topic_partitions,
+    transactions,
+)
+from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.broker.topics.log_manager import LogManager
+from partage.log.disk import Disk
+from partage.wire.apis.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
+from partage.wire.apis.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
+from partage.wire.apis.create_acls import CREATE_ACLS
+from partage.wire.apis.delete_acls import DELETE_ACLS
+from partage.wire.apis.describe_acls import DESCRIBE_ACLS
+from partage.wire.apis.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
+from partage.wire.apis.describe_log_dirs import DESCRIBE_LOG_DIRS
+from partage.wire.apis.describe_quorum import DESCRIBE_QUORUM
+from partage.wire.apis.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from partage.wire.apis.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
+from partage.wire.apis.elect_leaders import ELECT_LEADERS
+from partage.wire.apis.list_config_resources import LIST_CONFIG_RESOURCES
+from partage.wire.apis.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
+from partage.wire.apis.list_transactions import LIST_TRANSACTIONS
+from partage.wire.apis.update_features import UPDATE_FEATURES
+
+
+def admin_handlers(
+    log_manager: LogManager,
+    cluster_view: ClusterView,
+    disk: Disk,
+    as_task: Callable[[Callable[[InboundRequest], Coroutine[Any, Any, None]]], Handler],
+) -> dict[int, Handler]:
+    """Return a handler for each of these APIs.
+
+    Args:
+        log_manager: the topics and partitions of this broker.
+        cluster_view: the brokers.
+        disk: the data directory.
+        as_task: returns a handler that runs a coroutine as a task.
+    """
+    return {
+        DESCRIBE_ACLS.key: security.describe_acls,
+        CREATE_ACLS.key: security.create_acls,
+        DELETE_ACLS.key: security.delete_acls,
+        ALTER_REPLICA_LOG_DIRS.key: lambda i: log_dirs.alter_replica_log_dirs(i, log_manager, disk),
+        DESCRIBE_LOG_DIRS.key: as_task(lambda i: log_dirs.describe_log_dirs(i, log_manager, disk)),
+        ELECT_LEADERS.key: lambda i: replicas.elect_leaders(i, log_manager, cluster_view),
+        ALTER_PARTITION_REASSIGNMENTS.key: lambda i: replicas.alter_partition_reassignments(
+            i, log_manager, cluster_view
+        ),
+        LIST_PARTITION_REASSIGNMENTS.key: replicas.list_partition_reassignments,
+        DESCRIBE_CLIENT_QUOTAS.key: security.describe_client_quotas,
+        DESCRIBE_USER_SCRAM_CREDENTIALS.key: security.describe_user_scram_credentials,
+        DESCRIBE_QUORUM.key: lambda i: quorum.describe_quorum(
+            i, cluster_view, log_manager.wall_ms()
+        ),
+        UPDATE_FEATURES.key: quorum.update_features,
+        LIST_TRANSACTIONS.key: transactions.list_transactions,
+        LIST_CONFIG_RESOURCES.key: lambda i: config_resources.list_config_resources(
+            i, log_manager, cluster_view
+        ),
+        DESCRIBE_TOPIC_PARTITIONS.key: lambda i: topic_partitions.describe_topic_partitions(
+            i, log_manager, cluster_view
+        ),
+    }

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
+import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Generator
+import time
+import warnings
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -17,6 +22,8 @@ _END: Final = object()
 #: Time for cancelled tasks to end, and the default timeout of `LoopThread.stop`.
 _ENDING_S: Final = 5.0
 _STOPPING_S: Final = 10.0
+#: Longest time in which abandoned threads end before the interpreter does.
+_EXIT_S: Final = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +42,26 @@ class LoopThread:
     """A daemon thread that runs an event loop from its creation until `stop`.
 
     It does not survive a fork: create a new one in the child process.
+
+    Args:
+        name: The name of the thread.
+        cleanup: Closes connections and other resources before an abandoned loop stops. It must not
+            refer to the object that calls `abandon`, which could then never be collected.
     """
 
-    def __init__(self, name: str = "partage-client") -> None:
+    def __init__(
+        self,
+        name: str = "partage-client",
+        cleanup: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         self._loop = _new_loop()
+        self._cleanup = cleanup
+        self._pid = os.getpid()
         self._gate = threading.RLock()  # Reentrant: a signal handler may run during `submit`
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        _RUNNING.add(self)
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start ``work`` on the loop; cancelling the future cancels it.
@@ -100,6 +119,7 @@ class LoopThread:
                 host
                 lookup, is abandoned; it is a daemon and ends with the process.
         """
+        _RUNNING.discard(self)
         with self._gate:
             is_first, self._is_stopped = not self._is_stopped, True
             if is_first:
@@ -111,6 +131,36 @@ class LoopThread:
             log.warning(
                 "thread %s did not stop within %g s and was abandoned", self._thread.name, timeout_s
             )
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """True unless the process was forked after the thread was created."""
+        return self._pid == os.getpid()
+
+    def abandon(self) -> None:
+        """Clean up and stop, without waiting. A finalizer may call it, in any thread."""
+        if not self.is_of_this_process:
+            return
+        with self._gate, contextlib.suppress(RuntimeError):  # The loop was closed.
+            if not self._is_stopped:
+                self._is_stopped = True
+                self._loop.call_soon_threadsafe(self._begin_cleanup)
+
+    def _begin_cleanup(self) -> None:
+        if self._cleanup is None:
+            self._loop.stop()
+        else:
+            task = self._loop.create_task(self._cleanup())
+            task.add_done_callback(self._cleaned_up)
+
+    def _cleaned_up(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("cleanup of an abandoned loop failed", exc_info=task.exception())
+        self._loop.stop()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of the thread after `abandon`."""
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -161,3 +211,49 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+async def run_in_executor(work: Callable[[], T]) -> T:
+    """Run user code, or slow code, in a thread.
+
+    Raises:
+        CancelledError: The interpreter exits, and so starts no more threads.
+        Exception: As ``work``.
+    """
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+        raise asyncio.CancelledError from None
+
+
+#: The threads that were not stopped yet.
+_RUNNING: Final[weakref.WeakSet[LoopThread]] = weakref.WeakSet()
+
+
+def _end_at_exit() -> None:
+    """End all threads, so that no task and no socket is destroyed while it is in use.
+
+    Exit functions run in the reverse order of their registration. This one is registered when the
+    module is imported, so those of the user can still close their consumers.
+    """
+    running = [thread for thread in _RUNNING if thread.is_of_this_process]
+    for thread in running:
+        thread.abandon()
+    give_up = time.monotonic() + _EXIT_S
+    for thread in running:
+        thread.join(max(0.0, give_up - time.monotonic()))
+
+
+atexit.register(_end_at_exit)
+
+
+def warn_unclosed(resource: object, name: str) -> None:
+    """Emit a ResourceWarning for an object that was collected before it was closed."""
+    warnings.warn(
+        f"unclosed {name}: call close(), or use a with statement",
+        ResourceWarning,
+        stacklevel=3,
+        source=resource,
+    )

@@ -29,6 +29,7 @@ from partage.client.group.membership_protocol import (
     MetadataCodec,
     broadcast_metadata,
 )
+from partage.client.loop_thread import warn_unclosed
 from partage.client.options import ClientOptions
 from partage.member.events import LeaveRequested, RejoinRequested, StartRequested
 from partage.member.settings import MemberSettings
@@ -126,6 +127,14 @@ class Membership:
         self._driver: Driver | None = None
         self._is_closed = False
 
+    #: The name in the warning about an unclosed membership; recipes set their own name.
+    _name_in_warning = "Membership"
+
+    def __del__(self) -> None:
+        if getattr(self, "_driver", None) is not None and not self._is_closed:
+            self._abandon()
+            warn_unclosed(self, self._name_in_warning)
+
     # Start and close
 
     async def start(self) -> None:
@@ -175,6 +184,16 @@ class Membership:
             driver.close()
             self._cluster.close()
             self._protocol.wake()
+
+    def _abandon(self) -> None:
+        """Stop without a LeaveGroup request and without waiting; any thread may call it."""
+        driver, self._driver = self._driver, None
+        self._is_closed = True
+        if driver is not None:
+            driver.abandon(self._cluster.close)
+
+    async def _clean_up(self) -> None:
+        self._abandon()
 
     async def __aenter__(self) -> Self:
         await self.start()

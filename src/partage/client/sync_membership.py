@@ -15,7 +15,7 @@ from partage.client.group.membership_protocol import (
     MemberAssignment,
     MembershipListener,
 )
-from partage.client.loop_thread import LoopThread
+from partage.client.loop_thread import LoopThread, warn_unclosed
 from partage.client.membership import Membership as AsyncMembership
 from partage.model.arguments import check_optional_timeout_ms, check_timeout_ms
 
@@ -55,8 +55,14 @@ class Membership:
             **options,
         )
         self._is_closed = False
-        self._thread = LoopThread("partage-membership")
+        self._thread = LoopThread("partage-membership", cleanup=self._member._clean_up)
         self._thread.call(self._member.start())
+
+    def __del__(self) -> None:
+        thread: LoopThread | None = getattr(self, "_thread", None)  # None in a failed constructor
+        if thread is not None and not self._is_closed and thread.is_of_this_process:
+            thread.abandon()
+            warn_unclosed(self, "Membership")
 
     @property
     def current_assignment(self) -> MemberAssignment | None:

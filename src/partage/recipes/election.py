@@ -149,6 +149,7 @@ class LeaderElection:
             listener=_Listener(self),
             **options,
         )
+        self._membership._name_in_warning = "LeaderElection"
         self._margin_ms = stop_margin_ms(self._membership, stop_ms)
         self.failure: BaseException | None = None  # the exception of the work, if it ended a term
 

@@ -130,6 +130,7 @@ class WorkerPool:
             listener=_Listener(self),
             **options,
         )
+        self._membership._name_in_warning = "WorkerPool"
         self._margin_ms = stop_margin_ms(self._membership, stop_ms)
 
     @property

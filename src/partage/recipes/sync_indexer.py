@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
+from weakref import WeakMethod
 
 import msgspec
 
@@ -125,9 +126,9 @@ class RedundantIndexer:
         self._is_assigned = self._is_stopping = self._is_closing = False
         self._indexes = open_index_store(indexes)
         try:
-            assignor = _ReplicaAssignor(
-                replicas, self._indexes.stored_partitions, self._on_generation
-            )
+            # A weak reference: otherwise an unclosed indexer would never be collected.
+            on_generation = WeakMethod(self._on_generation)
+            assignor = _ReplicaAssignor(replicas, self._indexes.stored_partitions, on_generation)
             options.setdefault("max_poll_records", _RECORDS_MAX)
             self._consumer = Consumer(
                 bootstrap_servers,
@@ -137,6 +138,7 @@ class RedundantIndexer:
                 auto_offset_reset="earliest",
                 partition_assignment_strategy=[assignor],
             )
+            self._consumer._name_in_warning = "RedundantIndexer"
         except BaseException:
             self._indexes.close()
             raise
@@ -409,13 +411,14 @@ class _ReplicaAssignor(Redundant):
         self,
         replicas: int,
         copies: Callable[[], Mapping[str, Collection[int]]],
-        placed: Callable[[int], None],
+        on_generation: Callable[[], Callable[[int], None] | None],
     ) -> None:
         super().__init__(replicas, copies)
-        self._placed = placed
+        self._on_generation = on_generation
 
     def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:
-        self._placed(generation)
+        if (notify := self._on_generation()) is not None:
+            notify(generation)
 
 
 class _Listener(RebalanceListener):

@@ -91,6 +91,7 @@ class Processor(BaseProcessor):
             enable_auto_commit=False,
             partition_assignment_strategy=[self._assignor],
         )
+        self._consumer._name_in_warning = "Processor"
 
     @property
     def consumer(self) -> Consumer:

@@ -26,6 +26,7 @@ from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST, Rese
 from partage.client.consumer.record_cursor import RecordCursor
 from partage.client.consumer.records import Batch, Records
 from partage.client.group.errors import MissingGroupIdError
+from partage.client.loop_thread import warn_unclosed
 from partage.model.arguments import check_instance, check_int, invalid_argument
 from partage.model.topic_partition import TopicPartition
 
@@ -44,6 +45,14 @@ class BaseConsumer:
         self._group: GroupSubscription | None = (
             None if ours.group_id is None else GroupSubscription(self._engine)
         )
+
+    #: The name in the warning about an unclosed consumer; recipes set their own name.
+    _name_in_warning = "Consumer"
+
+    def __del__(self) -> None:
+        engine: Engine | None = getattr(self, "_engine", None)  # None if the constructor failed
+        if engine is not None and engine.abandon():
+            warn_unclosed(self, self._name_in_warning)
 
     # Subscription.
 

@@ -40,6 +40,7 @@ class Engine(AssignmentTarget):
     Attributes:
         assignment_source: It can be replaced when no partitions are assigned.
         cluster: Use it on the engine's event loop only.
+        is_close_called: True after the first call of `close`.
     """
 
     def __init__(
@@ -73,8 +74,9 @@ class Engine(AssignmentTarget):
         self._version = 0
         self._waiters: list[Future[None]] = []
         self._is_closed = False
+        self.is_close_called = False
         self._is_wake_scheduled = False
-        self._thread = LoopThread("partage-consumer")
+        self._thread = LoopThread("partage-consumer", cleanup=self._clean_up)
         self._loop = self._thread.call(_running_loop())
         self._thread.call(self._fetcher.start())
 
@@ -252,6 +254,7 @@ class Engine(AssignmentTarget):
 
     def close(self, timeout_ms: float) -> None:
         """Stop deliveries, close the assignment source and end the thread; wait for all of it."""
+        self.is_close_called = True
         with self._lock:
             if self._is_closed:
                 return
@@ -264,6 +267,20 @@ class Engine(AssignmentTarget):
                 self._positions.remove_partitions(owned)
             self._thread.stop()
             self._notify_waiters()
+
+    def abandon(self) -> bool:
+        """End the thread of a consumer that was not closed; return False if it was, or by a fork.
+
+        A finalizer may call it in any thread, also in one that holds the lock.
+        """
+        if self.is_close_called or not self._thread.is_of_this_process:
+            return False
+        self._thread.abandon()
+        return True
+
+    async def _clean_up(self) -> None:
+        self._is_closed = True
+        await self._shut_down(0)
 
     async def _shut_down(self, timeout_ms: float) -> None:
         await self._fetcher.stop()

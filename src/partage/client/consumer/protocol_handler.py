@@ -5,9 +5,7 @@ User code (assignors) and slow work run in a thread, not on the event loop.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
@@ -17,6 +15,7 @@ from partage.client.consumer.assignor_topics import describe_topics
 from partage.client.consumer.metadata_watcher import MetadataWatcher
 from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.driver import now_ms
+from partage.client.loop_thread import run_in_executor
 from partage.member.events import (
     AssignmentComputed,
     AssignmentDecoded,
@@ -74,8 +73,8 @@ class ConsumerProtocolHandler:
 
     async def _describe(self, action: EncodeSubscription, topics: frozenset[str]) -> Event:
         try:
-            protocols = await _off_loop(
-                self._embedding.build_protocols, topics, action.owned, action.generation
+            protocols = await run_in_executor(
+                partial(self._embedding.build_protocols, topics, action.owned, action.generation)
             )
         except Exception as error:  # An assignor is user code and may raise anything.
             log.exception("assignor failed to encode its user data: group=%s", self._group_id)
@@ -92,7 +91,7 @@ class ConsumerProtocolHandler:
                 assigning.assignor,
                 await self._watching.watch_topics(assigning.topics),
             )
-            assignments = await _off_loop(self._embedding.assign, assigning, topics)
+            assignments = await run_in_executor(partial(self._embedding.assign, assigning, topics))
         # An assignor may raise anything, and a subscription may not be decodable.
         except Exception as error:
             reason = _story(error)
@@ -108,11 +107,13 @@ class ConsumerProtocolHandler:
     async def _decode(self, action: DecodeAssignment) -> Event:
         try:
             again = self._embedding.negotiate_version(action.protocol, action.assignment)
-            partitions = await _off_loop(
-                self._embedding.apply_assignment,
-                action.protocol,
-                action.assignment,
-                action.generation,
+            partitions = await run_in_executor(
+                partial(
+                    self._embedding.apply_assignment,
+                    action.protocol,
+                    action.assignment,
+                    action.generation,
+                )
             )
         except LeaderAssignmentError as error:
             return AssignmentDecodeFailed(at_ms=now_ms(), serial=action.serial, reason=str(error))
@@ -133,12 +134,6 @@ class ConsumerProtocolHandler:
         if protocol is not None:
             assigning = self._embedding.decode_members(protocol, action.members)
             await self._watching.watch_topics(assigning.topics)
-
-
-async def _off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run user code, or slow code, in a thread."""
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, partial(work, *args, **kwargs))
 
 
 def _story(error: Exception) -> str:

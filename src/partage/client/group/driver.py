@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
@@ -109,6 +110,16 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         self._coordinator.disconnect()
+
+    def abandon(self, clean_up: Callable[[], None]) -> None:
+        """Schedule `close` and another function on the event loop; any thread may call it."""
+
+        def end() -> None:
+            self.close()
+            clean_up()
+
+        with suppress(RuntimeError):  # The loop was closed, which has cancelled all tasks.
+            self._loop.call_soon_threadsafe(end)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task; it is cancelled when the driver closes."""

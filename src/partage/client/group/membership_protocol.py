@@ -12,6 +12,7 @@ import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from partage.client.errors import ClientError
 from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import AssignmentFailedError, MemberFailedError
+from partage.client.loop_thread import run_in_executor
 from partage.member.events import (
     AssignmentApplied,
     AssignmentComputed,
@@ -289,11 +291,8 @@ class MembershipProtocol:
         self._driver.handle(JoinPrepared(at_ms=now_ms(), serial=action.serial, protocols=protocols))
 
     async def _assign(self, action: AssignWanted) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            states = await loop.run_in_executor(
-                None, self._make_states, action, self._core.member_id
-            )
+            states = await run_in_executor(partial(self._make_states, action, self._core.member_id))
         except Exception as error:  # user code, or metadata of an incompatible member
             reason = f"{type(error).__name__}: {error}"
             group_id = self._core.settings.group_id

@@ -10,6 +10,7 @@ import pytest
 
 from partage.broker.apis.topics import create_topics
 from partage.broker.cluster.cluster_topic_admin import ClusterTopicAdmin
+from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.topics.log_manager import LocalTopic
 from partage.broker.topics.partition import Partition
 from partage.log.results import Refusal
@@ -89,7 +90,8 @@ class TopicRequests:
         """Return the error code for each name."""
         inbound: Any = self
         neighbours: Any = None  # for assignments
-        await create_topics(inbound, one.hosted, neighbours, one.changes)
+        configs = DynamicConfigs(one.hosted.settings, one.hosted.use_settings)
+        await create_topics(inbound, one.hosted, neighbours, one.changes, configs)
         return {each.name: each.error_code for each in self.response.topics}
 
     def respond(self, message: CreateTopicsResponse) -> None:

@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs."""
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs."""
 
 from __future__ import annotations
 
@@ -22,40 +22,11 @@ from partage.wire.apis.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from polled_conditions import eventually
 
+from .config_requests import BROKER, GROUP, TOPIC, alter, config, describe, replace
 from .raw_client import RawClient
-from .requests import batch, create, produce
-
-TOPIC, BROKER = 2, 4
-
-
-def describe(raw, name="t", kind=TOPIC, keys=None, version=4, **options):
-    resource = DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=keys
-    )
-    request = DescribeConfigsRequest(resources=[resource], **options)
-    (result,) = raw.request(DESCRIBE_CONFIGS, request, version).results
-    return result
-
-
-def config(raw, key, **options):
-    (entry,) = describe(raw, keys=[key], **options).configs
-    return entry
-
-
-def alter(raw, *changes, name="t", kind=TOPIC, version=1, validate_only=False):
-    resource = AlterConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configs=[
-            AlterableConfig(name=key, config_operation=operation, value=value)
-            for operation, key, value in changes
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    (result,) = raw.request(INCREMENTAL_ALTER_CONFIGS, request, version).responses
-    assert (result.error_message is None) == (not result.error_code)
-    return result.error_code
+from .requests import batch, create, offset_range, produce
 
 
 @pytest.fixture(autouse=True)
@@ -90,16 +61,41 @@ def test_describe_configs_broker_default_source(raw):
     assert (entry.value, entry.config_source) == ("77", 4)
 
 
-def test_describe_broker_configs(raw):
-    for name in ("1", ""):
-        entries = {e.name: e for e in describe(raw, name, BROKER).configs}
-        assert entries["group.initial.rebalance.delay.ms"].value == "0"
-        assert all(e.read_only for e in entries.values())
+@pytest.mark.partage_broker({"log.retention.ms": "77", "max.connections": "1000"})
+def test_describe_broker_configs(broker, raw):
+    entries = {e.name: e for e in describe(raw, "1", BROKER, include_synonyms=True).configs}
+    assert list(entries) == sorted(entries)
+    delay = entries["group.initial.rebalance.delay.ms"]
+    assert (delay.value, delay.config_source, delay.read_only, delay.config_type) == (
+        "0",
+        4,
+        True,
+        3,
+    )
+    assert [(s.value, s.source) for s in delay.synonyms] == [("0", 4), ("3000", 5)]
+    retention = entries["log.retention.ms"]
+    assert (retention.value, retention.config_source, retention.read_only) == ("77", 4, False)
+    assert retention.config_type == 5
+    assert (entries["broker.rack"].value, entries["broker.rack"].config_source) == (None, 5)
+    assert entries["auto.create.topics.enable"].config_type == 1
+    assert not entries["max.connections"].read_only
+    assert entries["log.cleaner.backoff.ms"].value == "15000"
+    for name in ("listeners", "advertised.listeners"):
+        entry = entries[name]
+        assert entry.value == f"PLAINTEXT://{broker.bootstrap_servers}"
+        assert (entry.config_source, entry.read_only, entry.config_type) == (4, True, 7)
+
+
+def test_describe_configs_empty_list_of_keys_means_all(raw):
+    """As in Kafka."""
+    assert len(describe(raw, keys=[]).configs) == len(describe(raw).configs)
 
 
 def test_describe_configs_unknown_resource_is_refused(raw):
     assert describe(raw, "nothing").error_code == 3
     assert describe(raw, "2", BROKER).error_code == 42
+    assert describe(raw, "x", BROKER).error_code == 42
+    assert describe(raw, "", GROUP).error_code == 42
     assert describe(raw, "t", 8).error_code == 42
     assert describe(raw, "x" * 32_000).error_code == 3  # its error message fits into the response
 
@@ -149,6 +145,22 @@ def test_alter_configs_append_and_subtract(raw):
     assert alter(raw, (SUBTRACT, "cleanup.policy", "delete")) == 0
     assert config(raw, "cleanup.policy").value == "compact"
     assert alter(raw, (APPEND, "retention.ms", "1")) == ErrorCode.INVALID_CONFIG
+    assert alter(raw, (APPEND, "no.such", "1")) == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.partage_broker({"log.retention.check.interval.ms": "10"})
+def test_subtract_last_cleanup_policy_keeps_all_records(raw):
+    """KIP-1161: a topic without cleanup policy is neither compacted nor shortened."""
+    assert alter(raw, (SUBTRACT, "cleanup.policy", "delete"), (SET, "retention.ms", "1")) == 0
+    entry = config(raw, "cleanup.policy")
+    assert (entry.value, entry.config_source) == ("", 1)
+    produce(raw, "t", batch(b"old"))
+    create(raw, "shortened", retention_ms="1")
+    produce(raw, "shortened", batch(b"old"))
+    eventually(lambda: offset_range(raw, "shortened") == (1, 1))
+    assert offset_range(raw, "t") == (0, 1)
+    assert alter(raw, (APPEND, "cleanup.policy", "delete")) == 0
+    eventually(lambda: offset_range(raw, "t") == (1, 1))
 
 
 @pytest.mark.parametrize(
@@ -156,8 +168,10 @@ def test_alter_configs_append_and_subtract(raw):
     [
         ((SET, "no.such", "1"), 40),
         ((SET, "retention.ms", "x"), 40),
-        ((SET, "retention.ms", None), 40),
-        ((9, "retention.ms", "1"), 40),
+        ((SET, "retention.ms", None), 42),
+        ((9, "retention.ms", "1"), 42),
+        ((SET, "segment.ms", "1"), 42),  # the same config twice
+        ((SET, "cleanup.policy", ",compact"), 40),
     ],
 )
 def test_alter_configs_invalid_change_is_refused(raw, change, error):
@@ -174,4 +188,35 @@ def test_alter_configs_validate_only_changes_nothing(raw):
 
 def test_alter_configs_unsupported_resource_is_refused(raw):
     assert alter(raw, (SET, "retention.ms", "5"), name="nothing") == 3
-    assert alter(raw, (SET, "num.partitions", "5"), name="1", kind=BROKER) == 42
+    assert alter(raw, (SET, "retention.ms", "5"), name="") == 42
+    assert alter(raw, (SET, "retention.ms", "5"), name="a b") == 17
+    for kind in (0, 1, 3, 8, 16, 64):
+        assert alter(raw, (SET, "retention.ms", "5"), kind=kind) == 42
+
+
+def test_alter_configs_duplicate_resource_is_refused(raw):
+    change = AlterableConfig(name="retention.ms", config_operation=SET, value="5")
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource] * 2, validate_only=False)
+    results = raw.request(INCREMENTAL_ALTER_CONFIGS, request).responses
+    assert [result.error_code for result in results] == [42, 42]
+    assert config(raw, "retention.ms").value == "1000"
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_replace_configs_deletes_other_configs(raw, version):
+    assert replace(raw, segment_ms="5000", version=version) == 0
+    assert config(raw, "segment.ms").value == "5000"
+    assert config(raw, "retention.ms").config_source == 5
+    assert replace(raw, version=version) == 0
+    assert config(raw, "segment.ms").config_source == 5
+
+
+def test_replace_configs_invalid_request_changes_nothing(raw):
+    assert replace(raw, no_such="1") == 40
+    assert replace(raw, segment_ms="x") == 40
+    assert replace(raw, segment_ms=None) == 42
+    assert replace(raw, "nothing", segment_ms="1") == 3
+    assert replace(raw, segment_ms="1", validate_only=True) == 0
+    assert config(raw, "retention.ms").value == "1000"
+    assert config(raw, "segment.ms").config_source == 5

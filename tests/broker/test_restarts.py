@@ -16,14 +16,11 @@ from partage.wire.apis.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from partage.wire.apis.describe_configs import (
-    DESCRIBE_CONFIGS,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-)
+from partage.wire.apis.incremental_alter_configs import SET
 from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 
 from .broker_command import run_partage, running_broker
+from .config_requests import BROKER, GROUP, alter, config
 from .group_requests import (
     commit,
     describe_group,
@@ -108,7 +105,7 @@ def test_restart_deleted_topics_and_offsets_stay_deleted(process):
     with connected(process) as raw:
         (topic,) = [t for t in metadata(raw).topics if not t.is_internal]
         assert (topic.name, topic.topic_id, len(topic.partitions)) == ("t", topic_id, 3)
-        assert config(raw, "t", "retention.ms") == "7000"
+        assert config(raw, "retention.ms", name="t").value == "7000"
         assert describe_when_loaded(raw, "left").group_state == "Empty"
         assert fetch_offsets(raw, "left") == {("t", 0): 7}
         create(raw, "other")
@@ -221,7 +218,8 @@ def test_log_truncate_creates_no_directory(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("meta.json", "{"), ("topics.json", "{}"), ("producer-ids.json", "")]
+    ("name", "content"),
+    [("meta.json", "{"), ("topics.json", "{}"), ("producer-ids.json", ""), ("configs.json", "[]")],
 )
 def test_damaged_small_files_are_refused(tmp_path, name, content):
     with running_broker(tmp_path / "data") as broker:
@@ -240,9 +238,17 @@ def delete_records(raw: RawClient, topic: str, offset: int) -> None:
     raw.request(DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout_ms=1000))
 
 
-def config(raw: RawClient, topic: str, name: str) -> str | None:
-    resource = DescribeConfigsResource(
-        resource_type=2, resource_name=topic, configuration_keys=[name]
-    )
-    (result,) = raw.request(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource])).results
-    return result.configs[0].value
+def test_altered_broker_and_group_configs_survive_kill(process):
+    with connected(process) as raw:
+        create(raw, "t")
+        changes = (SET, "message.max.bytes", "100")
+        assert alter(raw, changes, name="1", kind=BROKER) == 0
+        assert alter(raw, (SET, "log.retention.ms", "5"), name="", kind=BROKER) == 0
+        changes = (SET, "consumer.session.timeout.ms", "50000")
+        assert alter(raw, changes, name="tower", kind=GROUP) == 0
+    restart(process)
+    with connected(process) as raw:
+        assert produce(raw, "t", batch(b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert config(raw, "retention.ms").value == "5"
+        entry = config(raw, "consumer.session.timeout.ms", name="tower", kind=GROUP)
+        assert (entry.value, entry.config_source) == ("50000", 8)

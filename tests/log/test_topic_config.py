@@ -6,6 +6,7 @@ import pytest
 
 from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigType, parse_value
 from partage.log.catalogue.topic_config import (
+    ConfigLayer,
     ConfigSource,
     LogConfig,
     check_configs,
@@ -58,8 +59,8 @@ def test_valid_value_is_accepted(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cleanup.policy", ""),
         ("cleanup.policy", "keep"),
+        ("cleanup.policy", ",compact"),
         ("compression.type", "gzip"),
         ("max.message.bytes", "2147483648"),
         ("max.message.bytes", "1e6"),
@@ -100,7 +101,13 @@ def test_topic_value_overrides_broker_value() -> None:
     described = {
         entry.name: entry
         for entry in describe_configs(
-            {"retention.ms": "1"}, {"retention.ms": "2", "retention.bytes": "3"}
+            ConfigLayer(ConfigSource.DYNAMIC_TOPIC_CONFIG, {"retention.ms": "1"}),
+            [
+                ConfigLayer(
+                    ConfigSource.STATIC_BROKER_CONFIG,
+                    {"retention.ms": "2", "retention.bytes": "3"},
+                )
+            ],
         )
     }
     assert list(described) == list(CONFIG_KEYS)
@@ -109,7 +116,12 @@ def test_topic_value_overrides_broker_value() -> None:
     assert described["retention.bytes"].source is ConfigSource.STATIC_BROKER_CONFIG
     assert described["segment.ms"].source is ConfigSource.DEFAULT_CONFIG
     assert described["segment.ms"].type is ConfigType.LONG
-    assert described["segment.ms"].server_name == "log.roll.ms"
+    assert described["segment.ms"].synonyms[0].name == "log.roll.ms"
+    assert [(one.name, one.value) for one in described["retention.ms"].synonyms] == [
+        ("retention.ms", "1"),
+        ("log.retention.ms", "2"),
+        ("log.retention.ms", "604800000"),
+    ]
 
 
 def test_compacted_topic_rolls_segments_before_max_lag() -> None:

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from partage.bridge.api_adapter import BrokerContext
-from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
+from partage.broker.apis import cluster, metadata, offsets, producers, topics
 from partage.broker.apis.admin import admin_handlers
+from partage.broker.apis.alter_configs import ConfigAlterer
+from partage.broker.apis.describe_configs import ConfigDescriber
 from partage.broker.apis.fetch import FetchHandler
 from partage.broker.apis.groups import group_handlers
 from partage.broker.apis.produce import ProduceHandler
@@ -19,12 +21,15 @@ from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView, SingleBrokerView
 from partage.broker.cluster.facade import (
     connect_to_cluster,
+    create_config_store,
     create_topic_admin,
     start_in_cluster,
     with_cluster_limits,
 )
 from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
 from partage.broker.cluster.state_address import StateAddress
+from partage.broker.configs.config_store import LocalConfigStore
+from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.coordination.group_coordinator import GroupCoordinator, log_group_event
 from partage.broker.coordination.group_events_writer import GroupEventsWriter
 from partage.broker.coordination.lag_sampler import LagSampler, RemoteEndOffsets
@@ -43,6 +48,7 @@ from partage.broker.topics.topic_admin import LocalTopicAdmin, TopicAdmin
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.wire.apis.alter_configs import ALTER_CONFIGS
 from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.create_partitions import CREATE_PARTITIONS
 from partage.wire.apis.create_topics import CREATE_TOPICS
@@ -83,6 +89,7 @@ class Broker:
         coordinator: the group coordinator.
         group_events: the writer of ``__group_events``, None if it is disabled.
         cluster: the membership in a cluster, None for a single broker.
+        dynamic_configs: the configs of brokers and groups that clients have altered.
     """
 
     def __init__(
@@ -110,6 +117,8 @@ class Broker:
             has_offsets_topic=state is None,
         )
         self._maintenance = LogMaintenance(self.log_manager, disk, self._clock)
+        self.server = Server(settings.limits, self._clock)
+        self.dynamic_configs = DynamicConfigs(settings, self._use_settings)
         self.group_events: GroupEventsWriter | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # A separate pool: in the loop's default pool, fetches from disk and new topics would wait
@@ -167,6 +176,8 @@ class Broker:
         cluster = await connect_to_cluster(state, self._disk, self._settings, self._on_fatal)
         self.cluster = cluster
         self._cluster_id = cluster.cluster_id
+        cluster.on_configs_read = self.dynamic_configs.on_read
+        self.dynamic_configs.set_store(create_config_store(cluster))
         await self.log_manager.open()
         changes, place = create_topic_admin(cluster, self.log_manager)
         self._topic_admin: TopicAdmin = changes
@@ -179,6 +190,9 @@ class Broker:
     async def _open_local(self) -> None:
         self._cluster_id = await asyncio.to_thread(load_cluster_id, self._disk)
         self._producer_ids = await asyncio.to_thread(ProducerIdManager, self._disk)
+        config_store = LocalConfigStore(self._disk, self.dynamic_configs.on_read)
+        self.dynamic_configs.set_store(config_store)
+        await config_store.load()
         await self.log_manager.open()
         offsets_topic = self.log_manager.topic(OFFSETS_TOPIC)
         assert offsets_topic is not None
@@ -210,7 +224,6 @@ class Broker:
         )
 
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
-        self.server = Server(self._settings.limits, self._clock)
         # Some responses contain the address, so no request is served before it is known.
         try:
             self.address = await self.server.listen(host, port)
@@ -239,6 +252,12 @@ class Broker:
             self.coordinator.hosts, self.log_manager, self._clock, interval_ms, elsewhere
         )
         self._lag_sampler.start()
+
+    def _use_settings(self, settings: BrokerSettings) -> None:
+        """Use the settings that clients have altered while the broker runs."""
+        self.log_manager.use_settings(settings)
+        self._maintenance.on_settings_changed()
+        self.server.limit_connections(settings.limits)
 
     async def wait_loaded(self) -> None:
         """Return once all groups are loaded. Requests for other groups are served before that."""
@@ -281,6 +300,8 @@ class Broker:
         broker_context = BrokerContext(
             shard_count=self.coordinator.shard_count, has_partition=log_manager.has_partition
         )
+        describer = ConfigDescriber(log_manager, self.dynamic_configs, self.node, self.address)
+        alterer = ConfigAlterer(changes, self.dynamic_configs, self.node.node_id)
         handlers: dict[int, Handler] = {
             PRODUCE.key: lambda inbound: ProduceHandler(inbound, log_manager).run(),
             FETCH.key: lambda inbound: FetchHandler(inbound, log_manager, reads).run(),
@@ -293,7 +314,9 @@ class Broker:
                 inbound, self.server.apis.values()
             ),
             CREATE_TOPICS.key: self._as_task(
-                lambda i: topics.create_topics(i, log_manager, cluster_view, changes)
+                lambda i: topics.create_topics(
+                    i, log_manager, cluster_view, changes, self.dynamic_configs
+                )
             ),
             DELETE_TOPICS.key: self._as_task(
                 lambda i: topics.delete_topics(i, log_manager, changes)
@@ -308,8 +331,9 @@ class Broker:
             OFFSET_FOR_LEADER_EPOCH.key: lambda inbound: offsets.offset_for_leader_epoch(
                 inbound, log_manager
             ),
-            DESCRIBE_CONFIGS.key: lambda inbound: configs.describe(inbound, log_manager, self.node),
-            INCREMENTAL_ALTER_CONFIGS.key: self._as_task(lambda i: configs.alter(i, changes)),
+            DESCRIBE_CONFIGS.key: describer.handle,
+            ALTER_CONFIGS.key: self._as_task(alterer.replace),
+            INCREMENTAL_ALTER_CONFIGS.key: self._as_task(alterer.alter_incrementally),
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, cluster_view),
         }
         handlers |= admin_handlers(log_manager, cluster_view, self._disk, self._as_task)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from partage.log.catalogue.config_keys import CONFIG_KEYS, parse_value
+from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigType, parse_value
 from partage.model.settings import (
     INT32_MAX,
     KAFKA_NAMES,
@@ -18,7 +18,13 @@ from partage.model.settings import (
 )
 
 #: Names of broker defaults for topic configs, such as ``log.retention.ms``, to topic config names.
-_TOPIC_DEFAULTS = {key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name}
+_TOPIC_DEFAULTS: Final = {
+    key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name
+}
+_INT32: Final = (0, INT32_MAX)
+#: Settings that change while the broker runs, if IncrementalAlterConfigs changes them. In Kafka
+#: they are dynamic, too.
+DYNAMIC_SETTINGS: Final = frozenset({*_TOPIC_DEFAULTS, "log.cleaner.backoff.ms", "max.connections"})
 
 
 class OverrideError(ValueError):
@@ -88,7 +94,7 @@ def _with(settings: BrokerSettings, name: str, text: str) -> BrokerSettings:
 
 
 def _value(settings: BrokerSettings, part: str | None, field: str, name: str, text: str) -> Any:
-    current = getattr(settings if part is None else getattr(settings, part), field)
+    current = _field(settings, part, field)
     if isinstance(current, bool):
         if text.lower() not in ("true", "false"):
             raise OverrideError(f"{name}={text}: must be true or false")
@@ -98,7 +104,7 @@ def _value(settings: BrokerSettings, part: str | None, field: str, name: str, te
             value = int(text)
         except ValueError:
             raise OverrideError(f"{name}={text}: must be an integer") from None
-        least, most = RANGES.get(name, (0, INT32_MAX))
+        least, most = RANGES.get(name, _INT32)
         if not least <= value <= most:
             raise OverrideError(f"{name}={text}: must be between {least} and {most}")
         return value
@@ -112,21 +118,53 @@ def _replaced(settings: BrokerSettings, part: str | None, field: str, value: Any
     return msgspec.structs.replace(settings, **{part: inner})
 
 
-def current_values(settings: BrokerSettings) -> list[tuple[str, str]]:
-    """Return all broker settings by Kafka's names, as DescribeConfigs shows them."""
-    values = [(name, _text(settings, part, field)) for name, (part, field) in KAFKA_NAMES.items()]
-    values += [
-        (name, str(getattr(getattr(settings, part), field) // factor))
-        for name, (part, field, factor) in KAFKA_NAMES_SCALED.items()
-    ]
-    for name, topic_name in _TOPIC_DEFAULTS.items():
-        default = CONFIG_KEYS[topic_name].default
-        values.append((name, settings.topic_defaults.get(topic_name, default)))
-    return sorted(values)
-
-
-def _text(settings: BrokerSettings, part: str | None, field: str) -> str:
-    value = getattr(settings if part is None else getattr(settings, part), field)
+def setting_value(settings: BrokerSettings, name: str) -> str | None:
+    """Return the value of a setting as text, as DescribeConfigs shows it; None if it has none."""
+    if name in _TOPIC_DEFAULTS:
+        topic_name = _TOPIC_DEFAULTS[name]
+        return settings.topic_defaults.get(topic_name, CONFIG_KEYS[topic_name].default)
+    if name in KAFKA_NAMES_SCALED:
+        scaled_part, field, factor = KAFKA_NAMES_SCALED[name]
+        return str(getattr(getattr(settings, scaled_part), field) // factor)
+    value = _field(settings, *KAFKA_NAMES[name])
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value is None else str(value)
+    return None if value is None else str(value)
+
+
+def setting_type(name: str) -> ConfigType:
+    """Return the type of a setting, as DescribeConfigs shows it."""
+    if name in _TOPIC_DEFAULTS:
+        return CONFIG_KEYS[_TOPIC_DEFAULTS[name]].type
+    if name in KAFKA_NAMES_SCALED:
+        return ConfigType.INT
+    value = _field(BrokerSettings(), *KAFKA_NAMES[name])
+    if isinstance(value, bool):
+        return ConfigType.BOOLEAN
+    if isinstance(value, int):
+        return ConfigType.INT if RANGES.get(name, _INT32)[1] <= INT32_MAX else ConfigType.LONG
+    return ConfigType.STRING
+
+
+def list_setting_default(name: str) -> str | None:
+    """Return the default of a setting that is a list; None if there is no such setting."""
+    key = CONFIG_KEYS.get(_TOPIC_DEFAULTS.get(name, ""))
+    return key.default if key is not None and key.type is ConfigType.LIST else None
+
+
+def is_static(settings: BrokerSettings, name: str) -> bool:
+    """True if the settings differ from Kafka's default, or name the value of a topic config."""
+    if name in _TOPIC_DEFAULTS:
+        return _TOPIC_DEFAULTS[name] in settings.topic_defaults
+    return setting_value(settings, name) != setting_value(BrokerSettings(), name)
+
+
+def topic_defaults(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the topic defaults among broker configs, by the name of the topic config."""
+    return {
+        _TOPIC_DEFAULTS[name]: value for name, value in configs.items() if name in _TOPIC_DEFAULTS
+    }
+
+
+def _field(settings: BrokerSettings, part: str | None, field: str) -> Any:
+    return getattr(settings if part is None else getattr(settings, part), field)

@@ -15,6 +15,7 @@
     topics/T              a topic: its id, the broker of each partition, its configs
     tombstones/ID.B       a deleted topic with partitions on broker B
     tombstones/ID.groups  a deleted topic for which groups may hold offsets
+    configs               the altered configs of brokers and groups; missing before the first change
     producer-ids          the first producer id that is not reserved
 
 Everything is JSON except entries and chunks. Unknown fields, written by a newer version of Partage,
@@ -23,6 +24,7 @@ are ignored.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -102,6 +104,21 @@ class TombstoneDoc(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: int = 0
+
+
+class ConfigsDoc(msgspec.Struct, frozen=True, kw_only=True):
+    """The altered configs of brokers and groups.
+
+    The key of a resource is "broker:ID", "broker:" for the defaults of all brokers, or
+    "group:GROUP".
+    """
+
+    resources: dict[str, dict[str, str]] = {}
+
+    def with_configs(self, key: str, configs: Mapping[str, str]) -> ConfigsDoc:
+        """Return the document with other configs of one resource."""
+        others = {name: value for name, value in self.resources.items() if name != key}
+        return ConfigsDoc(resources={**others, key: dict(configs)} if configs else others)
 
 
 class AppliedDoc(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +202,7 @@ class ZkPaths:
         self.topics = f"{root}/topics"
         self.tombstones = f"{root}/tombstones"
         self.producer_ids = f"{root}/producer-ids"
+        self.configs = f"{root}/configs"
 
     def broker(self, broker_id: int) -> str:
         """Return the path of a broker's registration."""

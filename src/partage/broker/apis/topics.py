@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LocalTopic, LogManager
 from partage.broker.topics.topic_admin import TopicAdmin, request_deadline_s
-from partage.log.catalogue.topic_config import ConfigEntry, describe_configs
+from partage.log.catalogue.topic_config import (
+    ConfigEntry,
+    ConfigLayer,
+    ConfigSource,
+    describe_configs,
+)
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.create_partitions import (
@@ -39,7 +45,11 @@ _DUPLICATE_TOPIC = Refusal(ErrorCode.INVALID_REQUEST, "the request names the top
 
 
 async def create_topics(
-    inbound: InboundRequest, log_manager: LogManager, cluster_view: ClusterView, changes: TopicAdmin
+    inbound: InboundRequest,
+    log_manager: LogManager,
+    cluster_view: ClusterView,
+    changes: TopicAdmin,
+    dynamic_configs: DynamicConfigs,
 ) -> None:
     """Create topics, or with `validate_only` only check them.
 
@@ -48,13 +58,16 @@ async def create_topics(
     request: CreateTopicsRequest = inbound.message
     until_s = request_deadline_s(request.timeout_ms)
     repeated = _duplicates(topic.name for topic in request.topics)
+    layers = dynamic_configs.topic_layers()
     results = []
     for topic in request.topics:
         if topic.name in repeated:
             results.append(_not_created(topic.name, _DUPLICATE_TOPIC))
         else:
             may_change = None if request.validate_only else changes
-            results.append(await _create(topic, log_manager, cluster_view, may_change, until_s))
+            results.append(
+                await _create(topic, log_manager, cluster_view, may_change, until_s, layers)
+            )
         await asyncio.sleep(0)  # a long list must not block other connections
     inbound.respond(CreateTopicsResponse(topics=results))
 
@@ -65,6 +78,7 @@ async def _create(
     cluster_view: ClusterView,
     changes: TopicAdmin | None,
     until_s: float,
+    layers: Sequence[ConfigLayer],
 ) -> CreateTopicsResult:
     refusal = await _check_replication(requested, cluster_view)
     if refusal is not None:
@@ -85,14 +99,14 @@ async def _create(
             error_code=ErrorCode.NONE,
             num_partitions=count,
             replication_factor=_REPLICAS,
-            configs=_configs(own, log_manager),
+            configs=_configs(own, layers),
         )
     assigned = sorted(requested.assignments, key=lambda a: a.partition_index)
     brokers = [broker for each in assigned for broker in each.broker_ids]
     created = await changes.create(requested.name, count, own, brokers, until_s)
     if isinstance(created, Refusal):
         return _not_created(requested.name, created)
-    return _created(created, log_manager)
+    return _created(created, layers)
 
 
 async def _check_replication(
@@ -135,19 +149,20 @@ def _not_created(name: str, refusal: Refusal) -> CreateTopicsResult:
     return CreateTopicsResult(name=name, error_code=refusal.code, error_message=refusal.message)
 
 
-def _created(made: LocalTopic, log_manager: LogManager) -> CreateTopicsResult:
+def _created(made: LocalTopic, layers: Sequence[ConfigLayer]) -> CreateTopicsResult:
     return CreateTopicsResult(
         name=made.name,
         topic_id=made.topic.topic_id,
         error_code=ErrorCode.NONE,
         num_partitions=made.partition_count,
         replication_factor=_REPLICAS,
-        configs=_configs(made.topic.configs, log_manager),
+        configs=_configs(made.topic.configs, layers),
     )
 
 
-def _configs(own: Mapping[str, str], log_manager: LogManager) -> list[CreatedTopicConfig]:
-    return [_config(entry) for entry in describe_configs(own, log_manager.settings.topic_defaults)]
+def _configs(own: Mapping[str, str], layers: Sequence[ConfigLayer]) -> list[CreatedTopicConfig]:
+    own_layer = ConfigLayer(ConfigSource.DYNAMIC_TOPIC_CONFIG, own)
+    return [_config(entry) for entry in describe_configs(own_layer, layers)]
 
 
 def _config(entry: ConfigEntry) -> CreatedTopicConfig:

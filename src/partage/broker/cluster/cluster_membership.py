@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -34,8 +34,9 @@ from partage.store.cluster_registry import (
     clock_skew_ms,
 )
 from partage.store.lease import Lease
+from partage.store.shared_configs import SharedConfigs
 from partage.store.shared_topics import SharedTopics
-from partage.store.zk_schema import BrokerDoc, ClusterDoc, ForeignDataError, ZkPaths
+from partage.store.zk_schema import BrokerDoc, ClusterDoc, ConfigsDoc, ForeignDataError, ZkPaths
 from partage.store.zookeeper import InDoubtError, SessionEndedError, StoreError, retry_read
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,9 @@ class ClusterMembership:
         self._outage = OutageLogger(asyncio.get_running_loop().call_later, boot_ms)
         self._changed = asyncio.Event()
         self._topics_changed = asyncio.Event()
+        self._configs_changed = asyncio.Event()
+        #: Called with the altered configs of brokers and groups whenever they were read.
+        self.on_configs_read: Callable[[ConfigsDoc], None] = lambda doc: None
         node_id, changed = settings.node_id, self._changed.set
         self._owned_shards = OwnedShards(self._paths, node_id, found.shards, changed)
         self.stores = self._owned_shards.stores
@@ -104,6 +108,7 @@ class ClusterMembership:
             session, self._paths, self._settings.node_id, self.shard_count
         )
         self._topics = SharedTopics(session, self._paths, self._settings.node_id)
+        self._configs = SharedConfigs(session, self._paths)
         self._owned_shards.start_session(session, self._registry, self._lease, writing)
         session.on_suspended = self._on_suspended
         session.on_connected = self._on_reconnected
@@ -211,10 +216,11 @@ class ClusterMembership:
                 return
 
     async def _become_ready(self, *, is_first: bool = False) -> None:
-        """Apply all topic changes, then mark the broker as ready.
+        """Apply all changes of configs and topics, then mark the broker as ready.
 
         Invariant for the other brokers: a broker applies all topic changes before it takes shards.
         """
+        await retry_read(self._session, self.refresh_configs)
         await self._reconcile_topics(is_first=is_first)
         await self._registry.mark_ready()
 
@@ -252,10 +258,13 @@ class ClusterMembership:
     async def _run_session(self) -> None:
         """Reconcile the shards until the session ends.
 
-        Topics are reconciled in a separate task: slow topic changes must not leave groups without a
-        coordinator.
+        Topics and configs are followed in separate tasks: slow topic changes must not leave groups
+        without a coordinator.
         """
-        following = self._spawn(self._reconcile_topics_forever())
+        following = [
+            self._spawn(self._follow(self._topics_changed, self._reconcile_topics)),
+            self._spawn(self._follow(self._configs_changed, self.refresh_configs)),
+        ]
         try:
             while True:
                 self._changed.clear()
@@ -269,19 +278,21 @@ class ClusterMembership:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), _REFRESH_INTERVAL_S)
         finally:
-            following.cancel()
+            for task in following:
+                task.cancel()
 
-    async def _reconcile_topics_forever(self) -> None:
+    async def _follow(self, changed: asyncio.Event, apply: Callable[[], Awaitable[None]]) -> None:
+        """Apply changes until the session ends."""
         with contextlib.suppress(SessionEndedError):
             while True:
-                self._topics_changed.clear()
+                changed.clear()
                 try:
-                    await self._reconcile_topics()
+                    await apply()
                 except InDoubtError:
                     await self._session.wait_connected()
                     continue
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._topics_changed.wait(), _REFRESH_INTERVAL_S)
+                    await asyncio.wait_for(changed.wait(), _REFRESH_INTERVAL_S)
 
     async def _check_registration(self) -> None:
         """Check that the registration exists and is ours.
@@ -376,6 +387,14 @@ class ClusterMembership:
     def shared_topics(self) -> SharedTopics:
         """Return the topics as read in the current session."""
         return self._topics
+
+    def shared_configs(self) -> SharedConfigs:
+        """Return the altered configs of brokers and groups, in the current session."""
+        return self._configs
+
+    async def refresh_configs(self) -> None:
+        """Read the altered configs, and apply them to this broker."""
+        self.on_configs_read(await self._configs.read(self._configs_changed.set))
 
     def live_broker_ids(self) -> list[int]:
         """Return the ids of the live brokers, including this one."""

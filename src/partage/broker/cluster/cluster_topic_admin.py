@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
+from partage.broker.cluster.store_timeout import CHANGE_TIMEOUT_S, with_timeout
 from partage.broker.ids import fresh_topic_id
 from partage.broker.topics.log_manager import LocalTopic, LogManager
 from partage.broker.topics.partition import Partition
@@ -22,12 +23,8 @@ from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
 from partage.store.placement import place_partitions
 from partage.store.shared_topics import SharedTopics
 from partage.store.topic_tombstones import TopicNameReservedError
-from partage.store.zk_schema import ForeignDataError, TopicDoc
-from partage.store.zookeeper import StoreError
+from partage.store.zk_schema import TopicDoc
 
-T = TypeVar("T")
-
-_CHANGE_TIMEOUT_S: Final = 20.0
 # for ZooKeeper to answer, in addition to the time until the deadline
 _ZOOKEEPER_TIMEOUT_S: Final = 5.0
 _APPLY_TIMEOUT_MIN_S: Final = 1.0  # minimum, even after the deadline
@@ -139,7 +136,7 @@ class ClusterTopicAdmin:
         count = self._log_manager.settings.partitions_default
         created = await self.create(name, count, {}, [], request_deadline_s(0))
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-            await self._with_timeout(self._shared.wait_applied, _APPLY_TIMEOUT_MIN_S)
+            await with_timeout(self._shared.wait_applied, _APPLY_TIMEOUT_MIN_S)
             return self._log_manager.topic(name) or _not_applied(name)  # created by another request
         return created
 
@@ -172,7 +169,7 @@ class ClusterTopicAdmin:
         if isinstance(put, Refusal):
             if put.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 return put
-            await self._with_timeout(self._shared.wait_applied)
+            await with_timeout(self._shared.wait_applied)
         missing = Refusal(
             ErrorCode.KAFKA_STORAGE_ERROR, f"this broker has no partition of topic {name!r}"
         )
@@ -198,7 +195,7 @@ class ClusterTopicAdmin:
             await self._shared.shared_topics().release_names()
             return is_deleted
 
-        is_deleted = await self._with_timeout(deleting)
+        is_deleted = await with_timeout(deleting)
         if isinstance(is_deleted, Refusal):
             return is_deleted
         return local_topic if is_deleted else _NO_SUCH_TOPIC
@@ -282,16 +279,14 @@ class ClusterTopicAdmin:
             return decided
 
         left_s = None if until_s is None else until_s - asyncio.get_running_loop().time()
-        patience_s = _CHANGE_TIMEOUT_S if left_s is None else max(left_s, 0) + _ZOOKEEPER_TIMEOUT_S
-        is_put = await self._with_timeout(
-            lambda: self._write_topic(name, deciding, until_s), patience_s
-        )
+        patience_s = CHANGE_TIMEOUT_S if left_s is None else max(left_s, 0) + _ZOOKEEPER_TIMEOUT_S
+        is_put = await with_timeout(lambda: self._write_topic(name, deciding, until_s), patience_s)
         if isinstance(is_put, Refusal):
             return is_put
         if not is_put:
             return refused[-1]
         if isinstance(
-            await self._with_timeout(self._shared.wait_applied, _apply_timeout_s(until_s)), Refusal
+            await with_timeout(self._shared.wait_applied, _apply_timeout_s(until_s)), Refusal
         ):
             return _not_applied(name)
         return self._log_manager.topic(name) or _NO_SUCH_TOPIC
@@ -314,22 +309,11 @@ class ClusterTopicAdmin:
                     return _name_reserved(name)
                 await asyncio.sleep(_NAME_RETRY_S)
 
-    async def _with_timeout(
-        self, change: Callable[[], Awaitable[T]], patience_s: float = _CHANGE_TIMEOUT_S
-    ) -> T | Refusal:
-        """Await a change; return a refusal if ZooKeeper does not answer or refuses."""
-        try:
-            return await asyncio.wait_for(change(), patience_s)
-        except TimeoutError:
-            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper did not answer in time")
-        except (StoreError, ForeignDataError) as error:
-            return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}")
-
 
 def _apply_timeout_s(until_s: float | None) -> float:
     """Return how long to wait until this broker has applied a stored change."""
     if until_s is None:
-        return _CHANGE_TIMEOUT_S
+        return CHANGE_TIMEOUT_S
     return max(until_s - asyncio.get_running_loop().time(), _APPLY_TIMEOUT_MIN_S)
 
 

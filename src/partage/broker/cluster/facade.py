@@ -10,6 +10,7 @@ import msgspec
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.cluster.state_address import StateAddress
+from partage.broker.configs.config_store import ConfigStore
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.coordination.group_events_writer import EventsPartition
 from partage.broker.topics.log_manager import LogManager
@@ -28,6 +29,7 @@ __all__ = [
     "SHARDS_MAX",
     "ClusterJoinError",
     "connect_to_cluster",
+    "create_config_store",
     "create_topic_admin",
     "start_in_cluster",
     "with_cluster_limits",
@@ -116,6 +118,13 @@ async def start_in_cluster(
     except (RegistrationConflictError, ForeignDataError, StoreError) as error:
         raise ClusterJoinError(str(error)) from None
     return RegistryView(cluster), ProducerIdManager.from_block(first_id)
+
+
+def create_config_store(cluster: ClusterMembership) -> ConfigStore:
+    """Return the store of the broker and group configs of the whole cluster."""
+    from partage.broker.cluster.cluster_config_store import ClusterConfigStore
+
+    return ClusterConfigStore(cluster)
 
 
 def create_topic_admin(

@@ -88,6 +88,10 @@ class Server:
         for connection in list(self._connections):
             connection.on_serving()
 
+    def limit_connections(self, limits: ConnectionLimits) -> None:
+        """Change the maximum number of connections; those that are open stay open."""
+        self._connections_max, self._limit_reason = _connections_max(limits)
+
     def intercept(self, wrap: Callable[[Handler], Handler]) -> None:
         """Replace every handler by ``wrap(handler)``, to inject faults in tests."""
         self.handlers = {key: wrap(handler) for key, handler in self.handlers.items()}

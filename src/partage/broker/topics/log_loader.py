@@ -53,6 +53,10 @@ class LogLoader:
         """Stop opening partitions. Partitions that are being opened end as after a crash."""
         self._is_cancelled = True
 
+    def use_settings(self, settings: BrokerSettings) -> None:
+        """Use other settings from now on."""
+        self._settings = settings
+
     def load_checkpoints(self, catalogue: TopicCatalogue) -> None:
         """Load the checkpoints of the local partitions.
 

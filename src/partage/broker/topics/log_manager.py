@@ -117,6 +117,19 @@ class LogManager:
             if isinstance(created, Refusal):
                 raise OSError(created.message)
 
+    def use_settings(self, settings: BrokerSettings) -> None:
+        """Use other settings from now on, also the new defaults of topic configs."""
+        self.settings = settings
+        self._loader.use_settings(settings)
+        for local_topic in self._topics.values():
+            self._configure(local_topic.topic, local_topic.partitions.values())
+
+    def _configure(self, topic: TopicDefinition, partitions: Iterable[Partition]) -> None:
+        """Set the configs of partitions: they may have changed since a thread opened these."""
+        config = self._loader.log_config(topic)
+        for partition in partitions:
+            partition.log.config = config
+
     def cancel_loading(self) -> None:
         """Stop opening partitions. Partitions that are being opened end as after a crash."""
         self._loader.cancel()
@@ -294,8 +307,7 @@ class LogManager:
             if isinstance(applied, Refusal):
                 return applied
             local_topic.topic = change.topic
-            for partition in local_topic.partitions.values():
-                partition.log.config = self._loader.log_config(change.topic)
+            self._configure(change.topic, local_topic.partitions.values())
             return None
 
     async def _apply(
@@ -314,7 +326,7 @@ class LogManager:
             return self._loader.open(change.topic, new_partitions)
 
         try:
-            return await asyncio.to_thread(apply)
+            opened = await asyncio.to_thread(apply)
         except OSError as error:
             if await self._try_roll_back(change):
                 log.error("change of topic %s failed: %s", change.topic.name, error)
@@ -322,6 +334,8 @@ class LogManager:
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, message)
             self._on_fatal(error)
             raise
+        self._configure(change.topic, opened.values())
+        return opened
 
     async def _try_roll_back(self, change: CatalogueChange) -> bool:
         """Load the catalogue from its file; return True if it does not contain the change."""
@@ -354,9 +368,9 @@ class LogManager:
 
     async def _reopen(self, local_topic: LocalTopic, index: int) -> Partition:
         await local_topic.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "reopened")
-        local_topic.partitions |= await asyncio.to_thread(
-            self._loader.open, local_topic.topic, [index]
-        )
+        opened = await asyncio.to_thread(self._loader.open, local_topic.topic, [index])
+        self._configure(local_topic.topic, opened.values())
+        local_topic.partitions |= opened
         return local_topic.partitions[index]
 
     async def run_step(self, step: DurableStep) -> None:

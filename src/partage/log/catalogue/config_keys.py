@@ -93,11 +93,13 @@ _PARSERS: Final[dict[ConfigType, Callable[[str], Any]]] = {
 }
 
 
-def _anything(value: object) -> None:
-    return None
+def anything(value: object) -> None:
+    """Accept any value."""
+    return
 
 
-def _at_least(low: int) -> Callable[[int], str | None]:
+def at_least(low: int) -> Callable[[int], str | None]:
+    """Return a check that a value is not below ``low``."""
     return lambda value: None if value >= low else f"must be at least {low}"
 
 
@@ -105,14 +107,17 @@ def _fraction(value: float) -> str | None:
     return None if 0 <= value <= 1 else "must be between 0 and 1"
 
 
-def _one_of(*names: str) -> Callable[[str], str | None]:
+def one_of(*names: str) -> Callable[[str], str | None]:
+    """Return a check that a value is one of ``names``."""
     return lambda value: None if value in names else f"must be one of {', '.join(names)}"
 
 
 def _some_of(*names: str) -> Callable[[tuple[str, ...]], str | None]:
+    """Return a check of a list, which may be empty (KIP-1161)."""
+
     def allows(values: tuple[str, ...]) -> str | None:
-        known = bool(values) and all(value in names for value in values)
-        return None if known else f"must be one or more of {', '.join(names)}"
+        known = all(value in names for value in values)
+        return None if known else f"must be empty, or some of {', '.join(names)}"
 
     return allows
 
@@ -121,18 +126,20 @@ def _only(value: object, why: str) -> Callable[[object], str | None]:
     return lambda given: None if given == value else why
 
 
-def _level(low: int, high: int) -> Callable[[int], str | None]:
+def between(low: int, high: int) -> Callable[[int], str | None]:
+    """Return a check that a value is from ``low`` to ``high``."""
     return lambda value: None if low <= value <= high else f"must be between {low} and {high}"
 
 
-def _without_effect(
+def without_effect(
     name: str,
     type_: ConfigType,
     default: str,
     server_name: str,
     why: str,
-    allows: Callable[[Any], str | None] = _anything,
+    allows: Callable[[Any], str | None] = anything,
 ) -> ConfigKey:
+    """Return a config that is accepted and stored only; ``why`` is the reason."""
     return ConfigKey(name, type_, default, server_name, f"No effect: {why}.", allows, False)
 
 
@@ -145,7 +152,7 @@ _KEYS: Final = [
     ConfigKey(
         "cleanup.policy", _A, "delete", "log.cleanup.policy",
         "Cleanup of old segments: 'delete' removes them by age and size, 'compact' keeps the last "
-        "record of each key. Separate both with a comma to use both.",
+        "record of each key. Separate both with a comma to use both. Empty: segments are kept.",
         _some_of("compact", "delete"),
     ),
     ConfigKey(
@@ -153,63 +160,63 @@ _KEYS: Final = [
         "'producer': batches keep the producer's codec. The broker never recompresses them.",
         _only("producer", f"only 'producer' is supported: {_WE_RECOMPRESS_NOTHING}"),
     ),
-    _without_effect("compression.gzip.level", _I, "-1", "compression.gzip.level",
-                    _WE_RECOMPRESS_NOTHING, _level(-1, 9)),
-    _without_effect("compression.lz4.level", _I, "9", "compression.lz4.level",
-                    _WE_RECOMPRESS_NOTHING, _level(1, 17)),
-    _without_effect("compression.zstd.level", _I, "3", "compression.zstd.level",
-                    _WE_RECOMPRESS_NOTHING, _level(-131072, 22)),
+    without_effect("compression.gzip.level", _I, "-1", "compression.gzip.level",
+                    _WE_RECOMPRESS_NOTHING, between(-1, 9)),
+    without_effect("compression.lz4.level", _I, "9", "compression.lz4.level",
+                    _WE_RECOMPRESS_NOTHING, between(1, 17)),
+    without_effect("compression.zstd.level", _I, "3", "compression.zstd.level",
+                    _WE_RECOMPRESS_NOTHING, between(-131072, 22)),
     ConfigKey(
         "delete.retention.ms", _L, "86400000", "log.cleaner.delete.retention.ms",
         "Time for which a tombstone (a record without a value) is kept after the compaction that "
         "first saw it.",
-        _at_least(0),
+        at_least(0),
     ),
     ConfigKey(
         "file.delete.delay.ms", _L, "60000", "log.segment.delete.delay.ms",
         "Delay before the files of a removed segment are deleted, so that reads can finish.",
-        _at_least(0),
+        at_least(0),
     ),
-    _without_effect("flush.messages", _L, str(_LONG_MAX), "log.flush.interval.messages",
-                    "a write is synced before it is acknowledged", _at_least(1)),
-    _without_effect("flush.ms", _L, str(_LONG_MAX), "log.flush.interval.ms",
-                    "a write is synced before it is acknowledged", _at_least(0)),
-    _without_effect("follower.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
+    without_effect("flush.messages", _L, str(_LONG_MAX), "log.flush.interval.messages",
+                    "a write is synced before it is acknowledged", at_least(1)),
+    without_effect("flush.ms", _L, str(_LONG_MAX), "log.flush.interval.ms",
+                    "a write is synced before it is acknowledged", at_least(0)),
+    without_effect("follower.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
     ConfigKey(
         "index.interval.bytes", _I, "4096", "log.index.interval.bytes",
         "Number of bytes between two index entries.",
-        _at_least(0),
+        at_least(0),
     ),
-    _without_effect("leader.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
-    _without_effect("local.retention.bytes", _L, "-2", "log.local.retention.bytes",
-                    _NO_TIERS, _at_least(-2)),
-    _without_effect("local.retention.ms", _L, "-2", "log.local.retention.ms",
-                    _NO_TIERS, _at_least(-2)),
+    without_effect("leader.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
+    without_effect("local.retention.bytes", _L, "-2", "log.local.retention.bytes",
+                    _NO_TIERS, at_least(-2)),
+    without_effect("local.retention.ms", _L, "-2", "log.local.retention.ms",
+                    _NO_TIERS, at_least(-2)),
     ConfigKey(
         "max.compaction.lag.ms", _L, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms",
         "Longest time that a record can wait for compaction, whatever the dirty ratio is.",
-        _at_least(1),
+        at_least(1),
     ),
     ConfigKey(
         "max.message.bytes", _I, "1048588", "message.max.bytes",
         "Largest record batch that the broker accepts, as received (after compression).",
-        _at_least(0),
+        at_least(0),
     ),
     ConfigKey(
         "message.timestamp.after.max.ms", _L, "3600000", "log.message.timestamp.after.max.ms",
         "Largest difference by which a record's timestamp may be later than the broker's clock.",
-        _at_least(0),
+        at_least(0),
     ),
     ConfigKey(
         "message.timestamp.before.max.ms", _L, str(_LONG_MAX),
         "log.message.timestamp.before.max.ms",
         "Largest difference by which a record's timestamp may be earlier than the broker's clock.",
-        _at_least(0),
+        at_least(0),
     ),
     ConfigKey(
         "message.timestamp.type", _S, "CreateTime", "log.message.timestamp.type",
         "Timestamp of records: set by the producer (CreateTime) or the broker (LogAppendTime).",
-        _one_of("CreateTime", "LogAppendTime"),
+        one_of("CreateTime", "LogAppendTime"),
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio", _D, "0.5", "log.cleaner.min.cleanable.ratio",
@@ -219,44 +226,44 @@ _KEYS: Final = [
     ConfigKey(
         "min.compaction.lag.ms", _L, "0", "log.cleaner.min.compaction.lag.ms",
         "Shortest time for which a record is not compacted.",
-        _at_least(0),
+        at_least(0),
     ),
-    _without_effect("min.insync.replicas", _I, "1", "min.insync.replicas",
-                    _ONE_REPLICA, _at_least(1)),
-    _without_effect("preallocate", _B, "false", "log.preallocate",
+    without_effect("min.insync.replicas", _I, "1", "min.insync.replicas",
+                    _ONE_REPLICA, at_least(1)),
+    without_effect("preallocate", _B, "false", "log.preallocate",
                     "files grow with each write"),
-    _without_effect("remote.log.copy.disable", _B, "false", "", _NO_TIERS),
-    _without_effect("remote.log.delete.on.disable", _B, "false", "", _NO_TIERS),
-    _without_effect("remote.storage.enable", _B, "false", "", _NO_TIERS,
+    without_effect("remote.log.copy.disable", _B, "false", "", _NO_TIERS),
+    without_effect("remote.log.delete.on.disable", _B, "false", "", _NO_TIERS),
+    without_effect("remote.storage.enable", _B, "false", "", _NO_TIERS,
                     _only(False, "only 'false' is supported: there is no tiered storage")),
     ConfigKey(
         "retention.bytes", _L, "-1", "log.retention.bytes",
         "Size above which a partition's oldest segments are removed; -1 for no limit.",
-        _anything,
+        anything,
     ),
     ConfigKey(
         "retention.ms", _L, "604800000", "log.retention.ms",
         "Age above which segments are removed; -1 for no limit.",
-        _at_least(-1),
+        at_least(-1),
     ),
     ConfigKey(
         "segment.bytes", _I, "1073741824", "log.segment.bytes",
         "Size at which a segment is closed and the next one is created.",
-        _at_least(14),
+        at_least(14),
     ),
     ConfigKey(
         "segment.index.bytes", _I, "10485760", "log.index.size.max.bytes",
         "Size of an index at which its segment is closed.",
-        _at_least(4),
+        at_least(4),
     ),
-    _without_effect("segment.jitter.ms", _L, "0", "log.roll.jitter.ms",
-                    "segments are closed without jitter", _at_least(0)),
+    without_effect("segment.jitter.ms", _L, "0", "log.roll.jitter.ms",
+                    "segments are closed without jitter", at_least(0)),
     ConfigKey(
         "segment.ms", _L, "604800000", "log.roll.ms",
         "Age at which a segment is closed even if it is not full.",
-        _at_least(1),
+        at_least(1),
     ),
-    _without_effect("unclean.leader.election.enable", _B, "false",
+    without_effect("unclean.leader.election.enable", _B, "false",
                     "unclean.leader.election.enable", _ONE_REPLICA),
 ]  # fmt: skip
 

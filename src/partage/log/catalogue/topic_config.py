@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,20 +22,46 @@ class ConfigSource(IntEnum):
     """The source of a value, as DescribeConfigs numbers it."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
+
+class ConfigLayer(NamedTuple):
+    """Values from one source, by the name of the config in `CONFIG_KEYS` or a similar table."""
+
+    source: ConfigSource
+    values: Mapping[str, str]
+
+
+class ConfigSynonym(NamedTuple):
+    """A value that a config has, or would have if stronger sources had none."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic config in a DescribeConfigs response. No config is read-only or sensitive."""
+    """One config in a DescribeConfigs response; ``synonyms`` are in order, the value's first."""
 
     name: str
-    value: str
-    source: ConfigSource
     type: ConfigType
-    default: str
-    server_name: str  # the synonym to report beside a default; may be empty
+    synonyms: Sequence[ConfigSynonym]
     doc: str
+    is_read_only: bool = False
+
+    @property
+    def value(self) -> str | None:
+        """The value in effect."""
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> ConfigSource:
+        """The source of the value in effect."""
+        return self.synonyms[0].source
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,13 +117,21 @@ _DERIVED: Final = {"compacts", "deletes", "uses_log_append_time"}
 _PLAIN: Final = [name for name in LogConfig.__struct_fields__ if name not in _DERIVED]
 
 
-def check_configs(configs: Mapping[str, str | None]) -> Refusal | None:
-    """Return what is wrong with a topic's own configs as INVALID_CONFIG; None if they are valid."""
+def check_configs(
+    configs: Mapping[str, str | None],
+    keys: Mapping[str, ConfigKey] = CONFIG_KEYS,
+    kind: str = "topic",
+) -> Refusal | None:
+    """Return what is wrong with the own configs of a topic, or of another ``kind`` of resource.
+
+    Returns:
+        A refusal with INVALID_CONFIG; None if the configs are valid.
+    """
     values: dict[str, Any] = {}
     for name, text in configs.items():
-        key = CONFIG_KEYS.get(name)
+        key = keys.get(name)
         if key is None:
-            return _invalid(f"unknown topic config '{name[:_SHOWN_MAX]}'")
+            return _invalid(f"unknown {kind} config '{name[:_SHOWN_MAX]}'")
         if text is None:
             return _invalid(f"{name}: the value must not be null")
         try:
@@ -108,21 +142,35 @@ def check_configs(configs: Mapping[str, str | None]) -> Refusal | None:
 
 
 def describe_configs(
-    configs: Mapping[str, str], defaults: Mapping[str, str] = _NONE
+    own: ConfigLayer,
+    broker_layers: Sequence[ConfigLayer] = (),
+    keys: Mapping[str, ConfigKey] = CONFIG_KEYS,
 ) -> list[ConfigEntry]:
-    """Describe every config of a topic, sorted by name, with the source of its value."""
+    """Describe every config of a topic or group, with the source of its value.
+
+    Args:
+        own: the configs of the topic or group itself.
+        broker_layers: the defaults of the broker, strongest first.
+        keys: all configs of this kind of resource.
+    """
     return [
         ConfigEntry(
-            name=key.name,
-            value=configs.get(key.name, defaults.get(key.name, key.default)),
-            source=_source(key, configs, defaults),
-            type=key.type,
-            default=key.default,
-            server_name=key.server_name,
-            doc=key.doc,
+            name=key.name, type=key.type, synonyms=_synonyms(key, own, broker_layers), doc=key.doc
         )
-        for key in CONFIG_KEYS.values()
+        for key in keys.values()
     ]
+
+
+def _synonyms(
+    key: ConfigKey, own: ConfigLayer, broker_layers: Sequence[ConfigLayer]
+) -> list[ConfigSynonym]:
+    server_name = key.server_name or key.name
+    found = [
+        ConfigSynonym(name, layer.values[key.name], layer.source)
+        for name, layer in ((key.name, own), *((server_name, layer) for layer in broker_layers))
+        if key.name in layer.values
+    ]
+    return [*found, ConfigSynonym(server_name, key.default, ConfigSource.DEFAULT_CONFIG)]
 
 
 def _check_together(values: Mapping[str, Any]) -> Refusal | None:
@@ -133,15 +181,6 @@ def _check_together(values: Mapping[str, Any]) -> Refusal | None:
     if low > high:
         return _invalid(f"min.compaction.lag.ms ({low}) exceeds max.compaction.lag.ms ({high})")
     return None
-
-
-def _source(
-    key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str]
-) -> ConfigSource:
-    if key.name in configs:
-        return ConfigSource.DYNAMIC_TOPIC_CONFIG
-    from_broker = key.name in defaults
-    return ConfigSource.STATIC_BROKER_CONFIG if from_broker else ConfigSource.DEFAULT_CONFIG
 
 
 def _invalid(message: str) -> Refusal:

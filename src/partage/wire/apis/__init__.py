@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from partage.wire.api import AnyApi
+from partage.wire.apis.alter_configs import ALTER_CONFIGS
 from partage.wire.apis.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from partage.wire.apis.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
 from partage.wire.apis.api_versions import API_VERSIONS
@@ -79,6 +80,7 @@ APIS: Final[dict[int, AnyApi]] = {
         CREATE_ACLS,
         DELETE_ACLS,
         DESCRIBE_CONFIGS,
+        ALTER_CONFIGS,
         ALTER_REPLICA_LOG_DIRS,
         DESCRIBE_LOG_DIRS,
         SASL_AUTHENTICATE,

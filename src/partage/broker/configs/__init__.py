@@ -1,0 +1,1 @@
+"""Configs of brokers and groups that clients alter: storage, validation and effect."""

@@ -1,0 +1,75 @@
+"""Storage of altered broker and group configs: the interface, and the file of a single broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from partage.broker.topics.data_directory import read_json_file
+from partage.log.disk import Disk
+from partage.log.io import replace_file
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.store.zk_schema import ConfigsDoc
+
+_FILE: Final = "configs.json"
+
+#: Returns the new configs of a resource from its current ones, or the reason for a refusal. It may
+#: be called again after a concurrent change.
+ConfigDecision = Callable[[Mapping[str, str]], Mapping[str, str] | Refusal]
+ConfigsListener = Callable[[ConfigsDoc], None]
+
+
+class ConfigStore(Protocol):
+    """The durable configs of brokers and groups, by the key of their resource."""
+
+    async def change(self, key: str, decide: ConfigDecision) -> Refusal | None:
+        """Change the configs of one resource; return once the change is durable and in effect."""
+
+
+class LocalConfigStore:
+    """A file in the data directory of a single broker.
+
+    Args:
+        disk: the data directory.
+        changed: called with all configs when they were read or changed.
+    """
+
+    def __init__(self, disk: Disk, changed: ConfigsListener) -> None:
+        self._disk = disk
+        self._on_changed = changed
+        self._doc = ConfigsDoc()
+        self._lock = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read the file.
+
+        Raises:
+            DamagedFileError: the file cannot be decoded.
+        """
+        advice = "remove it; altered configs of brokers and groups then have their defaults"
+        doc = await asyncio.to_thread(read_json_file, self._disk, _FILE, ConfigsDoc, advice)
+        if doc is not None:
+            self._use(doc)
+
+    async def change(self, key: str, decide: ConfigDecision) -> Refusal | None:
+        """Change the configs of one resource; refuse with KAFKA_STORAGE_ERROR if the disk fails."""
+        async with self._lock:
+            decided = decide(self._doc.resources.get(key, {}))
+            if isinstance(decided, Refusal):
+                return decided
+            doc = self._doc.with_configs(key, decided)
+            try:
+                await asyncio.to_thread(replace_file, self._disk, _FILE, msgspec.json.encode(doc))
+            except OSError as error:
+                message = f"the configs cannot be written: {error}"
+                return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, message)
+            self._use(doc)
+            return None
+
+    def _use(self, doc: ConfigsDoc) -> None:
+        self._doc = doc
+        self._on_changed(doc)

@@ -1,0 +1,156 @@
+"""The configs of brokers and groups that clients have altered, and their effect.
+
+Broker configs have two levels, as in Kafka: those of one broker, and the defaults of all brokers of
+the cluster. Both override the settings with which the broker was started.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from partage.broker.configs.config_store import ConfigStore
+from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
+from partage.broker.overrides import (
+    DYNAMIC_SETTINGS,
+    OverrideError,
+    apply_overrides,
+    topic_defaults,
+)
+from partage.log.catalogue.topic_config import ConfigLayer, ConfigSource, check_configs
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.store.zk_schema import ConfigsDoc
+from partage.wire.apis.common import ConfigResourceType
+
+log = logging.getLogger(__name__)
+
+#: Edits the configs of a resource, or returns the reason for a refusal.
+ConfigEdit = Callable[[dict[str, str]], Refusal | None]
+
+_BROKER: Final = "broker"
+_GROUP: Final = "group"
+_NONE: Final[Mapping[str, str]] = {}
+_SHOWN_MAX: Final = 100  # characters of a client's text that an error message repeats
+
+
+class ConfigResource(NamedTuple):
+    """A broker or a group. A broker without a name means the defaults of all brokers."""
+
+    type: ConfigResourceType
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The key of the resource in the store."""
+        is_broker = self.type is ConfigResourceType.BROKER
+        return f"{_BROKER if is_broker else _GROUP}:{self.name}"
+
+
+class DynamicConfigs:
+    """The altered configs as of the last change that was read.
+
+    Args:
+        static: the settings with which the broker was started.
+        use_settings: called with the settings in effect when they change.
+    """
+
+    def __init__(
+        self, static: BrokerSettings, use_settings: Callable[[BrokerSettings], None]
+    ) -> None:
+        self.static = static
+        self._use_settings = use_settings
+        self._broker = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
+        self._defaults = ConfigResource(ConfigResourceType.BROKER, "")
+        self._doc = ConfigsDoc()
+        self._store: ConfigStore | None = None
+
+    def set_store(self, store: ConfigStore) -> None:
+        """Set the store of later changes."""
+        self._store = store
+
+    def on_read(self, doc: ConfigsDoc) -> None:
+        """Apply the configs that the store has read or changed."""
+        before, self._doc = self._doc, doc
+        keys = (self._defaults.key, self._broker.key)
+        if any(before.resources.get(key) != doc.resources.get(key) for key in keys):
+            self._use_settings(self._effective_settings())
+
+    def configs_of(self, resource: ConfigResource) -> Mapping[str, str]:
+        """Return the altered configs of a broker or group."""
+        return self._doc.resources.get(resource.key, _NONE)
+
+    def group_ids(self) -> list[str]:
+        """Return the groups with altered configs."""
+        prefix = f"{_GROUP}:"
+        return [key.removeprefix(prefix) for key in self._doc.resources if key.startswith(prefix)]
+
+    def broker_layers(self) -> list[ConfigLayer]:
+        """Return the altered configs of this broker and of all brokers, strongest first."""
+        return [
+            ConfigLayer(ConfigSource.DYNAMIC_BROKER_CONFIG, self.configs_of(self._broker)),
+            ConfigLayer(
+                ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.configs_of(self._defaults)
+            ),
+        ]
+
+    def topic_layers(self) -> list[ConfigLayer]:
+        """Return the defaults of topic configs by the topic config's name, strongest first."""
+        layers = [
+            ConfigLayer(layer.source, topic_defaults(layer.values))
+            for layer in self.broker_layers()
+        ]
+        static = ConfigLayer(ConfigSource.STATIC_BROKER_CONFIG, self.static.topic_defaults)
+        return [*layers, static]
+
+    async def alter(
+        self, resource: ConfigResource, edit: ConfigEdit, *, validate_only: bool
+    ) -> Refusal | None:
+        """Change the configs of a broker or group.
+
+        Refuses with INVALID_REQUEST (brokers) or INVALID_CONFIG (groups) if a config is invalid.
+        """
+
+        def decide(current: Mapping[str, str]) -> Mapping[str, str] | Refusal:
+            configs = dict(current)
+            return edit(configs) or self._check(resource, configs) or configs
+
+        if validate_only:
+            decided = decide(self.configs_of(resource))
+            return decided if isinstance(decided, Refusal) else None
+        assert self._store is not None
+        refusal = await self._store.change(resource.key, decide)
+        if refusal is None:
+            configs = dict(self.configs_of(resource))
+            log.info("altered configs: resource=%s configs=%s", resource.key, configs)
+        return refusal
+
+    def _check(self, resource: ConfigResource, configs: Mapping[str, str]) -> Refusal | None:
+        if resource.type is ConfigResourceType.GROUP:
+            return check_configs(configs, GROUP_CONFIG_KEYS, "group")
+        # As in Kafka, INVALID_REQUEST and not INVALID_CONFIG (KAFKA-13609).
+        unknown = sorted(configs.keys() - DYNAMIC_SETTINGS)
+        if unknown:
+            names = ", ".join(name[:_SHOWN_MAX] for name in unknown[:10])
+            return Refusal(
+                ErrorCode.INVALID_REQUEST,
+                f"cannot update these configs dynamically: {names}; set them when the broker "
+                "starts, with --override",
+            )
+        try:
+            apply_overrides(self.static, configs)
+        except OverrideError as error:
+            return Refusal(ErrorCode.INVALID_REQUEST, str(error)[: 3 * _SHOWN_MAX])
+        return None
+
+    def _effective_settings(self) -> BrokerSettings:
+        settings = self.static
+        for layer in reversed(self.broker_layers()):
+            for name, value in layer.values.items():
+                try:
+                    settings = apply_overrides(settings, {name: value})
+                except OverrideError as error:  # written by another version of the broker
+                    log.error("ignored an altered broker config: %s", error)
+        return settings

@@ -15,6 +15,7 @@ from partage.assignors.page import page as assignors_page
 from partage.client.consumer.page import fill_tables
 from partage.coordinator.page import page as groups_page
 from partage.member.page import page as members_page
+from partage.spark.page import fill_settings
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -25,6 +26,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "groups.md": lambda _: groups_page(),
     "members.md": lambda _: members_page(),
     "security.md": fill_tables,
+    "spark.md": fill_settings,
 }
 
 

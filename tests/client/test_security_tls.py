@@ -151,6 +151,13 @@ class TestOurCertificate:
         shown = options(authority, ssl_certfile=str(own.certificate))
         assert run(metadata(shown, tls=server.server(clients_of=authority)))
 
+    @pytest.mark.parametrize("password", [None, "open sesame"])
+    def test_certificate_and_key_as_text(self, run, authority, server, password):
+        own = authority.issue("client", password=password)
+        text = own.certificate.read_text() + own.key.read_text()
+        shown = options(authority, ssl_certdata=text, ssl_password=password)
+        assert run(metadata(shown, tls=server.server(clients_of=authority)))
+
     def test_renewed_certificate_is_used_for_next_connection(
         self, run, authority, server, tmp_path
     ):
@@ -318,6 +325,7 @@ class TestFiles:
         for name in ("ssl_cafile", "ssl_certfile"):
             assert "readable PEM" in self.refused(authority, **{name: str(junk)})
         assert "ssl_cadata: " in self.refused(authority, ssl_cafile=None, ssl_cadata="junk")
+        assert self.refused(authority, ssl_certdata="junk").startswith("ssl_certdata: ")
 
     def test_key_of_other_certificate_raises(self, authority):
         one, other = authority.issue("one"), authority.issue("two")

@@ -85,5 +85,5 @@ def test_extra_imports_its_modules(installed: set[str]) -> None:
 
 
 def test_each_extra_but_lazy_ones_is_needed_by_a_module() -> None:
-    """The packages of ``sasl`` and ``plot`` are imported when they are used."""
-    assert {*NEEDS.values()} == EXTRAS.keys() - {"sasl", "plot"}
+    """The packages of ``sasl``, ``pkcs12`` and ``plot`` are imported when they are used."""
+    assert {*NEEDS.values()} == EXTRAS.keys() - {"sasl", "pkcs12", "plot"}

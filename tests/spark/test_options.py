@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +15,14 @@ from partage.spark.bounds import (
     Latest,
     SparkOptionError,
 )
+from partage.spark.kafka_options import settings_by_state
 from partage.spark.options import (
     KNOWN_OPTIONS,
     AssignStrategy,
     SubscribePatternStrategy,
     SubscribeStrategy,
     check_batch_options,
+    check_stream_options,
     parse_options,
 )
 
@@ -116,6 +119,33 @@ def test_settings_without_effect_are_logged(caplog):
     ]
 
 
+def test_unknown_settings_are_logged_on_request(caplog):
+    options = parse(**{"kafka.foo.bar": "1", "Partage.Unknown.Options": "warn"})
+    assert options.strategy == SubscribeStrategy(("t",))
+    assert [record.getMessage() for record in caplog.records] == [
+        "kafka.foo.bar is not a setting of this source; ignored because "
+        "partage.unknown.options=warn"
+    ]
+    with pytest.raises(SparkOptionError, match="no option 'startingoffset'"):
+        parse(startingOffset="earliest", **{"partage.unknown.options": "warn"})
+
+
+def test_classic_group_protocol_is_accepted(caplog):
+    for group in ({}, {"kafka.group.id": "g"}):
+        options = parse(**{"kafka.group.protocol": "CLASSIC"}, **group)
+        check_stream_options(options)
+        assert options.kafka.group_only_names == ()
+    assert caplog.records == []
+
+
+def test_each_setting_of_kafka_consumer_has_a_state():
+    """The settings of Kafka 4.4.0: ``ConsumerConfig.configNames()`` without internal ones."""
+    names = (Path(__file__).parent / "consumer_settings.txt").read_text().split()
+    states = settings_by_state()
+    assert sorted(set(names) - {name for named in states.values() for name in named}) == []
+    assert sum(map(len, states.values())) == len({n for named in states.values() for n in named})
+
+
 def test_options_can_be_pickled():
     options = parse(startingOffsets='{"t": {"0": 5}}')
     assert pickle.loads(pickle.dumps(options)) == options
@@ -138,7 +168,10 @@ def test_options_can_be_pickled():
             "security_protocol must be one of PLAINTEXT, SSL, .*'TLS'",
         ),
         ({"kafka.sasl.mechanism": "PLAIN"}, "sasl_mechanism has no effect with .*=PLAINTEXT"),
-        ({"kafka.ssl.keystore.key": "x"}, "set kafka.ssl.keystore.location"),
+        ({"kafka.foo": "1"}, r"setting of this source \(partage.unknown.options=warn ignores it\)"),
+        ({"partage.unknown.options": "yes"}, "takes error or warn, not 'yes'"),
+        ({"kafka.group.protocol": "consumer"}, "only the classic protocol is available"),
+        ({"kafka.group.protocol": "clasic"}, "takes classic or consumer, not 'clasic'"),
         ({"kafka.isolation.level": "x"}, "takes read_uncommitted or read_committed, not 'x'"),
         ({"kafka.request.timeout.ms": "-1"}, "takes a whole number above zero, not '-1'"),
         ({"assign": '{"t": [0]}'}, "exactly one of .*; subscribe and assign are set"),

@@ -1,8 +1,13 @@
 """Mapping of Kafka's TLS and SASL settings to the client's options."""
 
 import pickle
+import re
+import sys
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from client.certificate_authority import Authority
 from partage.client import SecurityOptions
@@ -68,6 +73,89 @@ def test_inline_ca_certificates_are_mapped(authority):
     assert parsed(given).ssl_cadata == text
 
 
+@pytest.fixture
+def stores(authority, tmp_path):
+    """A PKCS#12 trust store and key store, with the password "changeit"."""
+    trusted = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
+    own = authority.issue("client")
+    certificate = x509.load_pem_x509_certificate(own.certificate.read_bytes())
+    key = serialization.load_pem_private_key(own.key.read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"changeit")
+    trust_store = pkcs12.serialize_key_and_certificates(b"t", None, None, [trusted], encryption)
+    key_store = pkcs12.serialize_key_and_certificates(b"k", key, certificate, [trusted], encryption)
+    (tmp_path / "trust.jks").write_bytes(trust_store)
+    (tmp_path / "keys.p12").write_bytes(key_store)
+    return {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(tmp_path / "trust.jks"),  # keytool's default format
+        "ssl.truststore.password": "changeit",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(tmp_path / "keys.p12"),
+        "ssl.keystore.password": "changeit",
+    }
+
+
+def test_pkcs12_stores_are_converted_to_pem(authority, stores):
+    options = parsed(stores)
+    assert options.ssl_cadata == authority.certificate.read_text()
+    assert options.ssl_certdata.count("BEGIN CERTIFICATE") == 2
+    assert options.ssl_certdata.endswith(authority.certificate.read_text() + pem_key(options))
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in pem_key(options)
+    assert "PRIVATE KEY" not in repr(options)
+    assert "changeit" not in repr(options)
+
+
+def pem_key(options):
+    return options.ssl_certdata[options.ssl_certdata.index("-----BEGIN ENCRYPTED") :]
+
+
+def test_pem_texts_are_mapped(authority):
+    own = authority.issue("client")
+    chain, key = own.certificate.read_text(), own.key.read_text()
+    given = {
+        "security.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": chain,
+        "ssl.keystore.key": key,
+    }
+    assert parsed(given).ssl_certdata == f"{chain}\n{key}\n"
+
+
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+def test_wrong_store_password_is_rejected(stores, store):
+    with pytest.raises(SparkOptionError, match=r"cannot be read as PKCS#12: .*password") as raised:
+        parsed({**stores, f"ssl.{store}.password": "wrong"})
+    assert "'wrong'" not in str(raised.value)
+
+
+def test_trust_store_without_key_is_no_key_store(stores):
+    given = {**stores, "ssl.keystore.location": stores["ssl.truststore.location"]}
+    with pytest.raises(SparkOptionError, match=r"trust\.jks contains no key with its certificate"):
+        parsed(given)
+
+
+def test_jks_store_is_rejected_with_keytool_command(tmp_path):
+    store = tmp_path / "trust.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+    converted = tmp_path / "trust.p12"
+    command = (
+        f"keytool -importkeystore -srckeystore {store} -destkeystore {converted} "
+        f"-deststoretype PKCS12; then set kafka.ssl.truststore.location={converted}"
+    )
+    with pytest.raises(SparkOptionError, match=re.escape(command)):
+        parsed({"security.protocol": "SSL", "ssl.truststore.location": str(store)})
+
+
+@pytest.mark.parametrize(("store", "flag"), [("truststore", " -nokeys"), ("keystore", "")])
+def test_pkcs12_without_package_is_rejected_with_openssl_command(monkeypatch, stores, store, flag):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    monkeypatch.delattr(serialization, "pkcs12")
+    given = {"security.protocol": "SSL", f"ssl.{store}.location": stores[f"ssl.{store}.location"]}
+    command = r"partage\[pkcs12\]'.* openssl pkcs12 -in \S+" + flag + r" -out \S+\.pem; then set"
+    with pytest.raises(SparkOptionError, match=command):
+        parsed(given)
+
+
 @pytest.mark.parametrize("login", [LOGIN, {"sasl.username": "alice", "sasl.password": SECRET}])
 def test_password_login_is_mapped(login):
     assert parsed({**SASL, **login}) == SecurityOptions(
@@ -109,8 +197,14 @@ def test_token_endpoint_is_mapped(in_jaas):
     [
         (
             {"security.protocol": "SSL", "ssl.truststore.location": "x.jks"},
-            r"truststore\.location is of type JKS, .* convert it to PEM and set kafka\.ssl\.trust",
+            r"kafka\.ssl\.truststore\.location: x\.jks: No such file or directory",
         ),
+        (
+            {"security.protocol": "SSL", "ssl.keystore.key": "x"},
+            r"certificate\.chain and kafka\.ssl\.keystore\.key must be set together",
+        ),
+        ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, "the client uses TLSv1.2 and TLSv1.3"),
+        ({"sasl.kerberos.service.name": "kafka"}, "Kerberos is not available; use SCRAM"),
         ({"security.protocol": "SSL", "ssl.ca.location": "x.pem"}, "x.pem: No such file"),
         (
             {**SASL, "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"},

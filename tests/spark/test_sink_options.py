@@ -1,13 +1,23 @@
 """Options, columns and the producer of a write, without Spark."""
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.types import StructType
 
 from partage.client.security.options import SecurityOptions
 from partage.spark.bounds import SparkOptionError
+from partage.spark.kafka_options import check_setting_names
 from partage.spark.sink.columns import NullTopicError, SinkRecord, find_columns, to_records
-from partage.spark.sink.options import KNOWN_WRITE_OPTIONS, parse_write_options, to_librdkafka
+from partage.spark.sink.options import (
+    _KNOWN,
+    _NO_EFFECT,
+    _UNSUPPORTED,
+    KNOWN_WRITE_OPTIONS,
+    parse_write_options,
+    to_librdkafka,
+)
 from partage.spark.sink.task_producer import TaskProducer, WriteError, write_all
 from partage.testing import BrokerProcess
 
@@ -79,9 +89,25 @@ def test_java_only_setting_is_logged(caplog):
     assert "kafka.buffer.memory has no effect on a partage sink" in caplog.text
 
 
-def test_every_option_is_documented():
-    from pathlib import Path
+def test_unknown_setting_is_logged_on_request(caplog):
+    parse(kafka__foo__bar="1", partage__unknown__options="warn")
+    assert "kafka.foo.bar is not a setting of this sink; ignored because" in caplog.text
 
+
+def test_each_setting_of_kafka_producer_is_known():
+    """The settings of Kafka 4.4.0: ``ProducerConfig.configNames()``."""
+    names = (Path(__file__).parent / "producer_settings.txt").read_text().split()
+    check_setting_names(
+        [name for name in names if name not in _UNSUPPORTED],
+        known=_KNOWN,
+        no_effect=_NO_EFFECT,
+        unsupported={},
+        user="sink",
+        ignores_unknown=False,
+    )
+
+
+def test_every_option_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     assert [name for name in KNOWN_WRITE_OPTIONS if f"`{name}`" not in page] == []
 

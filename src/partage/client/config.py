@@ -77,6 +77,14 @@ class SecurityConfig(TypedDict, total=False):
             kip=651,
         ),
     ]
+    ssl_certdata: Annotated[
+        str | None,
+        Option(
+            "The client's certificate, its chain and its private key as PEM text",
+            kafka="ssl.keystore.certificate.chain",
+            kip=651,
+        ),
+    ]
     ssl_password: Annotated[
         str | None,
         Option("Password of the private key, if it is encrypted", kafka="ssl.key.password"),

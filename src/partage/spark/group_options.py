@@ -17,13 +17,14 @@ from partage.assignors import (
 )
 from partage.client.consumer.options import ConsumerOptions
 from partage.spark.bounds import SparkOptionError
-from partage.spark.option_values import parse_positive, suggest_name
+from partage.spark.option_values import parse_choice, parse_positive, suggest_name
 
 _PREFIX: Final = "kafka."
 
 GROUP_OPTION_NAMES: Final = (
     "group.id",
     "group.instance.id",
+    "group.protocol",
     "session.timeout.ms",
     "heartbeat.interval.ms",
     "max.poll.interval.ms",
@@ -43,6 +44,7 @@ _JAVA_CLASSES: Final = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
+_PROTOCOLS: Final = ("classic", "consumer")
 _DEFAULTS: Final = ConsumerOptions()
 
 
@@ -81,6 +83,7 @@ def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
     Raises:
         SparkOptionError: if a value is invalid, or two values contradict each other.
     """
+    _check_protocol(given)
     defaults = GroupOptions()
     options = GroupOptions(
         group_id=_name("group.id", given),
@@ -149,6 +152,16 @@ def _parse_strategy(text: str | None) -> tuple[str, ...]:
     except IncompatibleAssignorsError as error:
         raise SparkOptionError(f"{_PREFIX}partition.assignment.strategy={text}: {error}") from None
     return names
+
+
+def _check_protocol(given: Mapping[str, str]) -> None:
+    """Accept only the classic protocol, Kafka's default."""
+    name = "group.protocol"
+    if name in given and parse_choice(_PREFIX + name, given[name], _PROTOCOLS) != "classic":
+        raise SparkOptionError(
+            f"{_PREFIX}{name}={given[name]} is not supported: only the classic protocol is "
+            "available; remove the option, or set it to classic"
+        )
 
 
 def _ms(name: str, given: Mapping[str, str], default: int) -> int:

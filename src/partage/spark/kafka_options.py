@@ -6,12 +6,14 @@ There are three kinds:
 - Tuning settings without a counterpart here are accepted with a warning, so that a query works with
   this source and with Spark's connector.
 - Settings that would change the records read are rejected with a reason.
+
+Unknown settings are rejected, or with ``partage.unknown.options=warn`` logged and ignored.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -28,6 +30,8 @@ log = logging.getLogger(__name__)
 
 PREFIX: Final = "kafka."
 SERVERS: Final = "bootstrap.servers"
+#: Option that decides about unknown settings with the prefix: ``error`` or ``warn``.
+UNKNOWN_OPTIONS: Final = "partage.unknown.options"
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -74,60 +78,79 @@ _SUPPORTED_ELSEWHERE: Final = (
     *group_options.GROUP_OPTION_NAMES,
 )
 
-_NO_EFFECT: Final = frozenset(
+#: Settings without an effect, of consumers and producers.
+COMMON_NO_EFFECT: Final = frozenset(
     {
-        "allow.auto.create.topics",  # reading never creates a topic
-        "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
+        "bootstrap.resolve.timeout.ms",
         "client.dns.lookup",
-        "connections.max.idle.ms",
         "enable.metrics.push",
-        "exclude.internal.topics",
-        "fetch.min.bytes",
-        "max.poll.records",
+        "metadata.cluster.check.enable",
+        "metadata.recovery.rebootstrap.trigger.ms",
         "metadata.recovery.strategy",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
         "metrics.sample.window.ms",
         "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
         "send.buffer.bytes",
         "socket.connection.setup.timeout.max.ms",
-        # PEM files have no store password; the key's password is ssl.key.password
-        "ssl.keystore.password",
-        "ssl.truststore.password",
+        *security.NO_EFFECT,
     }
 )
-#: A batch read has no group. It ignores these two options without a warning.
-_IGNORED_SILENTLY: Final = ("group.id", "group.instance.id")
+_NO_EFFECT: Final = COMMON_NO_EFFECT | {
+    "allow.auto.create.topics",  # reading never creates a topic
+    "auto.commit.interval.ms",
+    "connections.max.idle.ms",
+    "exclude.internal.topics",
+    "fetch.min.bytes",
+    "max.poll.records",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+}
+#: A batch read has no group. It ignores these options without a warning.
+_IGNORED_SILENTLY: Final = ("group.id", "group.instance.id", "group.protocol")
 
+#: Settings that are rejected with a reason, of consumers and producers.
+COMMON_UNSUPPORTED: Final = {
+    "config.providers": "Spark passes the values as they are; resolve them in your program",
+    "interceptor.classes": security.JAVA_CLASS,
+    **security.UNSUPPORTED,
+}
 _UNSUPPORTED: Final = {
+    **COMMON_UNSUPPORTED,
     "auto.offset.reset": "use startingOffsets=earliest or latest instead",
     "enable.auto.commit": (
         "a batch read commits nothing; a streaming query commits each finished batch"
     ),
-    "group.protocol": "only the classic protocol is available; remove this option",
-    "interceptor.classes": "Java classes cannot be run here",
-    "sasl.client.callback.handler.class": "Java classes cannot be run here",
-    "sasl.login.callback.handler.class": "Java classes cannot be run here",
-    "ssl.keystore.key": "the key must be in a file; set kafka.ssl.keystore.location",
+    "group.remote.assignor": (
+        "only the classic protocol is available; use kafka.partition.assignment.strategy"
+    ),
     "key.deserializer": "keys are bytes; decode them with the DataFrame's functions",
+    "share.acknowledgement.mode": "share groups are not available",
+    "share.acquire.mode": "share groups are not available",
     "value.deserializer": "values are bytes; decode them with the DataFrame's functions",
 }
 
 
-def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
+def parse_kafka_options(given: Mapping[str, str], *, ignores_unknown: bool = False) -> KafkaOptions:
     """Parse the Kafka settings of a read.
 
     Args:
         given: settings by lower-case name, without the prefix ``kafka.``.
+        ignores_unknown: True to log unknown settings instead of rejecting them.
 
     Raises:
         SparkOptionError: if a setting is missing, unknown, not supported, or has an invalid value.
     """
-    _check_names(given)
+    check_setting_names(
+        given,
+        known=[name.removeprefix(PREFIX) for name in known_kafka_options()],
+        no_effect=_NO_EFFECT,
+        unsupported=_UNSUPPORTED,
+        user="source",
+        ignores_unknown=ignores_unknown,
+    )
     servers = given.get(SERVERS)
     if servers is None:
         raise SparkOptionError(f"{PREFIX}{SERVERS} is missing; set it to HOST:PORT of the brokers")
@@ -165,6 +188,17 @@ def known_kafka_options() -> list[str]:
     return [PREFIX + name for name in (*_SUPPORTED_ELSEWHERE, *_CLIENT, *_RETRIES, *_FETCH)]
 
 
+def settings_by_state() -> dict[str, list[str]]:
+    """Return all known settings, sorted, by their state: used, without effect, or rejected."""
+    found = {
+        "used": sorted(name.removeprefix(PREFIX) for name in known_kafka_options()),
+        "no effect; the source logs a warning": sorted(_NO_EFFECT),
+    }
+    for name, reason in sorted(_UNSUPPORTED.items()):
+        found.setdefault(f"rejected: {reason}", []).append(name)
+    return found
+
+
 def _parse_table(
     table: Mapping[str, tuple[str, Callable[[str, str], object]]], given: Mapping[str, str]
 ) -> dict[str, object]:
@@ -179,14 +213,47 @@ def _bytes(name: str, given: Mapping[str, str]) -> int:
     return min(parse_positive(PREFIX + name, given[name]), _INT_MAX)
 
 
-def _check_names(given: Mapping[str, str]) -> None:
-    known = {name.removeprefix(PREFIX) for name in known_kafka_options()}
-    for name in given:
-        why = _UNSUPPORTED.get(name)
-        if why is not None:
-            raise SparkOptionError(f"{PREFIX}{name} is not supported: {why}")
-        if name in _NO_EFFECT:
-            log.warning("%s%s has no effect on a partage source", PREFIX, name)
+def parse_ignores_unknown(given: Mapping[str, str]) -> bool:
+    """Return True if the options, by lower-case name, say that unknown settings are ignored.
+
+    Raises:
+        SparkOptionError: if the value is neither ``error`` nor ``warn``.
+    """
+    text = given.get(UNKNOWN_OPTIONS, "error")
+    return parse_choice(UNKNOWN_OPTIONS, text, ("error", "warn")) == "warn"
+
+
+def check_setting_names(
+    names: Iterable[str],
+    *,
+    known: Iterable[str],
+    no_effect: Collection[str],
+    unsupported: Mapping[str, str],
+    user: str,
+    ignores_unknown: bool,
+) -> None:
+    """Reject unsupported and unknown settings; log a warning for those without an effect.
+
+    Args:
+        names: names of the given settings, without the prefix ``kafka.``, like all following names.
+        known: settings that have an effect.
+        no_effect: settings without an effect.
+        unsupported: settings that are rejected, with the reasons.
+        user: "source" or "sink", for the messages.
+        ignores_unknown: True to log unknown settings instead of rejecting them.
+
+    Raises:
+        SparkOptionError: if a setting is unsupported or unknown.
+    """
+    known = frozenset(known)
+    for name in names:
+        if name in unsupported:
+            raise SparkOptionError(f"{PREFIX}{name} is not supported: {unsupported[name]}")
+        if name in no_effect:
+            log.warning("%s%s has no effect on a partage %s", PREFIX, name, user)
         elif name not in known:
-            hint = suggest_name(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
-            raise SparkOptionError(f"{PREFIX}{name} is not a setting of this source{hint}")
+            message = f"{PREFIX}{name} is not a setting of this {user}"
+            if not ignores_unknown:
+                hint = suggest_name(name, sorted({*known, *no_effect}), prefix=PREFIX)
+                raise SparkOptionError(f"{message}{hint} ({UNKNOWN_OPTIONS}=warn ignores it)")
+            log.warning("%s; ignored because %s=warn", message, UNKNOWN_OPTIONS)

@@ -68,8 +68,11 @@ def parse_duration_ms(name: str, text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean X?`` if a known name is similar, or else an empty string."""
+def suggest_name(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Return ``; did you mean X?`` if a known name is similar, or else an empty string.
+
+    ``prefix`` is put before the suggested name.
+    """
     by_lower = {one.lower(): one for one in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[found[0]]}?" if found else ""
+    return f"; did you mean {prefix}{by_lower[found[0]]}?" if found else ""

@@ -24,7 +24,13 @@ from partage.spark.bounds import (
     parse_timestamp,
     parse_timestamps,
 )
-from partage.spark.kafka_options import PREFIX, KafkaOptions, parse_kafka_options
+from partage.spark.kafka_options import (
+    PREFIX,
+    UNKNOWN_OPTIONS,
+    KafkaOptions,
+    parse_ignores_unknown,
+    parse_kafka_options,
+)
 from partage.spark.option_values import (
     parse_boolean,
     parse_choice,
@@ -85,7 +91,10 @@ _OTHERS: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
+    UNKNOWN_OPTIONS,
 )
+#: Default of ``kafkaConsumer.pollTimeoutMs``, unless ``kafka.default.api.timeout.ms`` is longer.
+_POLL_TIMEOUT_MS: Final = 120_000
 #: All options without the prefix ``kafka.``.
 KNOWN_OPTIONS: Final = (*_CHOICES, *_OTHERS, *STREAMING_ONLY_OPTIONS)
 
@@ -107,7 +116,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
     columns: tuple[str, ...] = ALL_COLUMNS[:-1]
-    poll_timeout_ms: int = 120_000
+    poll_timeout_ms: int = _POLL_TIMEOUT_MS
     offset_attempts_max: int = 3
     offset_retry_interval_ms: int = 1_000
     trigger_limits: TriggerLimits = TriggerLimits()
@@ -134,8 +143,9 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     )
     own.check_names()
     wanted = own.strategy()
+    cluster = parse_kafka_options(kafka, ignores_unknown=parse_ignores_unknown(options))
     parsed = ReadOptions(
-        kafka=parse_kafka_options(kafka),
+        kafka=cluster,
         strategy=wanted,
         starting=own.bound("starting"),
         ending=own.bound("ending"),
@@ -144,7 +154,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         partitions_min=own.number("minPartitions"),
         records_per_partition_max=own.number("maxRecordsPerPartition"),
         columns=own.columns(),
-        poll_timeout_ms=own.number("kafkaConsumer.pollTimeoutMs") or 120_000,
+        poll_timeout_ms=own.number("kafkaConsumer.pollTimeoutMs")
+        or max(_POLL_TIMEOUT_MS, cluster.client.retries.timeout_ms),
         offset_attempts_max=own.number("fetchOffset.numRetries") or 3,
         offset_retry_interval_ms=own.number("fetchOffset.retryIntervalMs") or 1_000,
         trigger_limits=own.trigger_limits(),

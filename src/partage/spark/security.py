@@ -13,6 +13,13 @@ from partage.client.security.options import (
     parse_security_options,
 )
 from partage.spark.bounds import SparkOptionError
+from partage.spark.key_stores import (
+    StoreFormat,
+    jks_error,
+    read_key_store,
+    read_trust_store,
+    store_format,
+)
 from partage.spark.option_values import parse_boolean, parse_choice
 
 _PREFIX: Final = "kafka."
@@ -52,9 +59,15 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _text),
     "sasl.oauthbearer.header.urlencode": ("sasl_oauthbearer_header_urlencode", parse_boolean),
 }
-#: Key and trust stores: only PEM files, because Python cannot read Java's formats.
-_STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"}
-_STORE_NAMES: Final = tuple(f"{store}.{what}" for store in _STORES for what in ("location", "type"))
+_TRUST: Final = "ssl.truststore"
+_KEYS: Final = "ssl.keystore"
+_STORE_OPTIONS: Final = (
+    *(f"{store}.{part}" for store in (_TRUST, _KEYS) for part in ("location", "password", "type")),
+    f"{_KEYS}.certificate.chain",
+    f"{_KEYS}.key",
+)
+_STORE_TYPES: Final = ("jks", "pem", "pkcs12")
+_PROTOCOLS: Final = "ssl.enabled.protocols"
 _LOGIN_MODULES: Final = {
     "PlainLoginModule": {"username": "sasl_username", "password": "sasl_password"},
     "ScramLoginModule": {"username": "sasl_username", "password": "sasl_password"},
@@ -65,8 +78,67 @@ _LOGIN_MODULES: Final = {
     },
 }
 
+#: Reason for rejecting a setting that names a Java class.
+JAVA_CLASS: Final = "Java classes cannot be run here"
+_KERBEROS: Final = "Kerberos is not available; use SCRAM, PLAIN or OAUTHBEARER"
+_ASSERTION: Final = "tokens by assertion are not available; use client credentials"
+
 #: All options that have an effect.
-SECURITY_OPTION_NAMES: Final = (*_OPTIONS, *_STORE_NAMES, _JAAS)
+SECURITY_OPTION_NAMES: Final = (*_OPTIONS, *_STORE_OPTIONS, _JAAS, _PROTOCOLS)
+#: Kafka settings without an effect: they select Java's providers, or check tokens of clients.
+NO_EFFECT: Final = (
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.oauthbearer.allow.unverified.audience",
+    "sasl.oauthbearer.allow.unverified.issuer",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+)
+#: Kafka settings that are rejected, with the reasons.
+UNSUPPORTED: Final = {
+    "sasl.client.callback.handler.class": JAVA_CLASS,
+    "sasl.kerberos.kinit.cmd": _KERBEROS,
+    "sasl.kerberos.min.time.before.relogin": _KERBEROS,
+    "sasl.kerberos.service.name": _KERBEROS,
+    "sasl.kerberos.ticket.renew.jitter": _KERBEROS,
+    "sasl.kerberos.ticket.renew.window.factor": _KERBEROS,
+    "sasl.login.callback.handler.class": JAVA_CLASS,
+    "sasl.login.class": JAVA_CLASS,
+    "sasl.oauthbearer.assertion.algorithm": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.aud": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.exp.seconds": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.iss": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.jti.include": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.sub": _ASSERTION,
+    "sasl.oauthbearer.assertion.file": _ASSERTION,
+    "sasl.oauthbearer.assertion.private.key.file": _ASSERTION,
+    "sasl.oauthbearer.assertion.private.key.passphrase": _ASSERTION,
+    "sasl.oauthbearer.assertion.template.file": _ASSERTION,
+    "sasl.oauthbearer.jwt.retriever.class": JAVA_CLASS,
+    "sasl.oauthbearer.jwt.validator.class": JAVA_CLASS,
+    "security.providers": JAVA_CLASS,
+    "ssl.cipher.suites": "the client uses OpenSSL's ciphers; restrict them on the brokers",
+    "ssl.engine.factory.class": JAVA_CLASS,
+}
 
 
 def parse_security(given: Mapping[str, str]) -> SecurityOptions:
@@ -80,16 +152,17 @@ def parse_security(given: Mapping[str, str]) -> SecurityOptions:
     Raises:
         SparkOptionError: if the settings contradict each other, or name an unusable file.
     """
-    taken: dict[str, Any] = {
-        option: read(_PREFIX + name, given[name])
-        for name, (option, read) in _OPTIONS.items()
+    _check_protocols(given)
+    parsed: dict[str, Any] = {
+        option: parse(_PREFIX + name, given[name])
+        for name, (option, parse) in _OPTIONS.items()
         if name in given
     }
-    taken |= _parse_stores(given)
+    parsed |= _parse_trust_store(given) | _parse_key_store(given)
     if _JAAS in given:
-        taken |= _parse_login(given[_JAAS])
+        parsed |= _parse_login(given[_JAAS])
     try:
-        options = parse_security_options(taken)
+        options = parse_security_options(parsed)
         check_usable(options)
     except InvalidSecurityOptionError as error:
         raise SparkOptionError(
@@ -98,19 +171,63 @@ def parse_security(given: Mapping[str, str]) -> SecurityOptions:
     return options
 
 
-def _parse_stores(given: Mapping[str, str]) -> dict[str, str]:
-    found = {}
-    for store, option in _STORES.items():
-        kind = given.get(f"{store}.type", "JKS").strip().upper()
-        location = given.get(f"{store}.location")
-        if location is not None:
-            if kind != "PEM":
-                raise SparkOptionError(
-                    f"{_PREFIX}{store}.location is of type {kind}, which Python cannot read; "
-                    f"convert it to PEM and set {_PREFIX}{store}.type=PEM"
-                )
-            found[option] = location
-    return found
+def _parse_trust_store(given: Mapping[str, str]) -> dict[str, str]:
+    location = given.get(f"{_TRUST}.location")
+    if location is None:
+        return {}
+    name = f"{_PREFIX}{_TRUST}.location"
+    match _store_format(_TRUST, given):
+        case "PKCS12":
+            password = given.get(f"{_TRUST}.password")
+            return {"ssl_cadata": read_trust_store(name, location, password)}
+        case "JKS":
+            raise jks_error(name, location)
+    return {"ssl_cafile": location}
+
+
+def _parse_key_store(given: Mapping[str, str]) -> dict[str, str]:
+    chain, key = given.get(f"{_KEYS}.certificate.chain"), given.get(f"{_KEYS}.key")
+    if (chain is None) != (key is None):
+        raise SparkOptionError(
+            f"{_PREFIX}{_KEYS}.certificate.chain and {_PREFIX}{_KEYS}.key must be set together"
+        )
+    location = given.get(f"{_KEYS}.location")
+    if location is None:
+        return {} if chain is None else {"ssl_certdata": f"{chain}\n{key}\n"}
+    name = f"{_PREFIX}{_KEYS}.location"
+    if chain is not None:
+        raise SparkOptionError(f"{name} and {_PREFIX}{_KEYS}.certificate.chain are both set")
+    match _store_format(_KEYS, given):
+        case "PKCS12":
+            password = given.get(f"{_KEYS}.password")
+            found = {"ssl_certdata": read_key_store(name, location, password)}
+            return found | ({"ssl_password": password} if password else {})
+        case "JKS":
+            raise jks_error(name, location)
+    return {"ssl_certfile": location}
+
+
+def _store_format(store: str, given: Mapping[str, str]) -> StoreFormat:
+    """Return the format of a store, from its file unless the declared type is PEM."""
+    declared = f"{store}.type"
+    if (
+        declared in given
+        and parse_choice(_PREFIX + declared, given[declared], _STORE_TYPES) == "pem"
+    ):
+        return "PEM"
+    name = f"{store}.location"
+    return store_format(_PREFIX + name, given[name])
+
+
+def _check_protocols(given: Mapping[str, str]) -> None:
+    """Accept only both TLS 1.2 and 1.3, Kafka's default, which is what the client uses."""
+    if _PROTOCOLS in given:
+        names = {name.strip() for name in given[_PROTOCOLS].split(",")}
+        if not {"TLSv1.2", "TLSv1.3"} <= names:
+            raise SparkOptionError(
+                f"{_PREFIX}{_PROTOCOLS}={given[_PROTOCOLS]} is not supported: the client uses "
+                "TLSv1.2 and TLSv1.3; restrict them on the brokers"
+            )
 
 
 def _parse_login(text: str) -> dict[str, str]:

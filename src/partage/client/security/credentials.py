@@ -61,7 +61,9 @@ class Credentials:
     @property
     def has_certificate(self) -> bool:
         """True if the client may present a certificate."""
-        return self.options.ssl_certfile is not None or self.options.ssl_context is not None
+        options = self.options
+        own = (options.ssl_certfile, options.ssl_certdata, options.ssl_context)
+        return any(each is not None for each in own)
 
     def is_first_probe(self, address: Address) -> bool:
         """True if this is the first probe of a port that closed a connection."""

@@ -19,7 +19,12 @@ SECURITY_ALIASES: Final = {
     "sasl_plain_password": "sasl_password",
 }
 _SECRETS: Final = frozenset(
-    {"ssl_password", "sasl_password", "sasl_oauthbearer_client_credentials_client_secret"}
+    {
+        "ssl_certdata",
+        "ssl_password",
+        "sasl_password",
+        "sasl_oauthbearer_client_credentials_client_secret",
+    }
 )
 _ENDPOINT: Final = "sasl_oauthbearer_token_endpoint_url"
 _CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
@@ -52,6 +57,8 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
     ssl_keyfile: str | None = None
     ssl_password: str | None = None
     sasl_mechanism: str | None = None
+    #: Alternative: the client certificate, its chain and its key, as PEM text.
+    ssl_certdata: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = None
     #: Called for each authentication; see `partage.client.security.tokens`.
@@ -173,7 +180,12 @@ def _check_tls(options: SecurityOptions) -> None:
             raise InvalidSecurityOptionError(
                 "ssl_context allows TLS older than 1.2; set its minimum_version"
             )
-    if options.ssl_certfile is None and (options.ssl_keyfile or options.ssl_password):
+    if options.ssl_certdata is not None:
+        if options.ssl_certfile is not None or options.ssl_keyfile is not None:
+            raise InvalidSecurityOptionError(
+                "ssl_certdata and files cannot be combined; give ssl_certdata or ssl_certfile"
+            )
+    elif options.ssl_certfile is None and (options.ssl_keyfile or options.ssl_password):
         raise InvalidSecurityOptionError("ssl_keyfile and ssl_password need ssl_certfile")
 
 

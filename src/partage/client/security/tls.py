@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import tempfile
+from pathlib import Path
 from typing import Final, TypeGuard
 
 from partage.client.addresses import Address
@@ -56,22 +58,29 @@ def make_context(options: SecurityOptions) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = options.ssl_check_hostname
     if options.ssl_certfile is not None:
-        _load_client_certificate(context, options, options.ssl_certfile)
+        name = f"ssl_certfile={options.ssl_certfile}"
+        if options.ssl_keyfile is not None:
+            name += f" and ssl_keyfile={options.ssl_keyfile}"
+        _load_client_certificate(context, options, options.ssl_certfile, name)
+    elif options.ssl_certdata is not None:
+        # Python's ssl module reads certificates from files only.
+        with tempfile.TemporaryDirectory() as directory:  # only this user can read it
+            file = Path(directory) / "client.pem"
+            file.write_text(options.ssl_certdata)
+            _load_client_certificate(context, options, str(file), "ssl_certdata")
     return context
 
 
 def _load_client_certificate(
-    context: ssl.SSLContext, options: SecurityOptions, certfile: str
+    context: ssl.SSLContext, options: SecurityOptions, certfile: str, name: str
 ) -> None:
+    """Load the certificate and its key; ``name`` names their options in the error."""
     # Always pass a password: without one OpenSSL prompts at the terminal.
     password = options.ssl_password or ""
     try:
         context.load_cert_chain(certfile, options.ssl_keyfile, password)
     except (OSError, ValueError) as error:
-        files = f"ssl_certfile={certfile}"
-        if options.ssl_keyfile is not None:
-            files += f" and ssl_keyfile={options.ssl_keyfile}"
-        raise InvalidSecurityOptionError(f"{files}: {_file_error_text(error)}") from None
+        raise InvalidSecurityOptionError(f"{name}: {_file_error_text(error)}") from None
 
 
 def _file_error_text(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -11,15 +10,20 @@ import msgspec
 from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
 from partage.client.security.options import SecurityOptions
 from partage.spark.bounds import SparkOptionError
-from partage.spark.kafka_options import PREFIX, SERVERS
+from partage.spark.kafka_options import (
+    COMMON_NO_EFFECT,
+    COMMON_UNSUPPORTED,
+    PREFIX,
+    SERVERS,
+    UNKNOWN_OPTIONS,
+    check_setting_names,
+    parse_ignores_unknown,
+)
 from partage.spark.option_values import parse_boolean, parse_choice, parse_positive, suggest_name
-from partage.spark.security import SECURITY_OPTION_NAMES as SECURITY_NAMES
-from partage.spark.security import parse_security
-
-log = logging.getLogger(__name__)
+from partage.spark.security import JAVA_CLASS, SECURITY_OPTION_NAMES, parse_security
 
 #: All options without the prefix ``kafka.``.
-KNOWN_WRITE_OPTIONS: Final = ("topic", "includeHeaders", "markRows")
+KNOWN_WRITE_OPTIONS: Final = ("topic", "includeHeaders", "markRows", UNKNOWN_OPTIONS)
 #: Spark's own options, which it passes to every sink.
 _SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path", "querytype"})
 
@@ -89,35 +93,27 @@ _PRODUCER: Final[dict[str, tuple[str, Callable[[str, str], str]]]] = {
     "retry.backoff.ms": ("retry.backoff.ms", _number),
     "socket.connection.setup.timeout.ms": ("socket.connection.setup.timeout.ms", _number),
 }
-_NO_EFFECT: Final = frozenset(
-    {
-        "auto.include.jmx.reporter",
-        "buffer.memory",
-        "client.dns.lookup",
-        "enable.metrics.push",
-        "metadata.max.idle.ms",
-        "metadata.recovery.strategy",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "partitioner.ignore.keys",
-        "receive.buffer.bytes",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.max.ms",
-        "ssl.keystore.password",
-        "ssl.truststore.password",
-    }
-)
+#: All settings that have an effect.
+_KNOWN: Final = (SERVERS, "max.block.ms", *_PRODUCER, *SECURITY_OPTION_NAMES)
+_NO_EFFECT: Final = COMMON_NO_EFFECT | {
+    "buffer.memory",
+    "buffer.memory.allocation.strategy",
+    "client.rack",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "metadata.max.idle.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "partitioner.ignore.keys",
+    "partitioner.rack.aware",
+}
 _UNSUPPORTED: Final = {
-    "interceptor.classes": "Java classes cannot be run here",
+    **COMMON_UNSUPPORTED,
     "key.serializer": "keys are bytes or text; make them with the DataFrame's functions",
-    "partitioner.class": "Java classes cannot be run here; give the rows a partition column",
-    "sasl.client.callback.handler.class": "Java classes cannot be run here",
-    "sasl.login.callback.handler.class": "Java classes cannot be run here",
-    "ssl.keystore.key": "the key must be in a file; set kafka.ssl.keystore.location",
+    "partitioner.class": f"{JAVA_CLASS}; give the rows a partition column",
+    "transaction.timeout.ms": "the sink writes at least once, without transactions",
+    "transaction.two.phase.commit.enable": "the sink writes at least once, without transactions",
     "transactional.id": "the sink writes at least once, without transactions",
     "value.serializer": "values are bytes or text; make them with the DataFrame's functions",
 }
@@ -160,7 +156,7 @@ def parse_write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOp
         servers=_servers(kafka),
         topic=topic and topic.strip(),
         mark_rows=parse_boolean("markRows", own["markrows"]) if "markrows" in own else is_stream,
-        producer=tuple(sorted(_producer(kafka).items())),
+        producer=tuple(sorted(_producer(kafka, parse_ignores_unknown(own)).items())),
         max_block_ms=parse_positive(f"{PREFIX}max.block.ms", kafka.get("max.block.ms", "60000")),
     )
 
@@ -176,20 +172,19 @@ def _servers(kafka: Mapping[str, str]) -> str:
     return servers
 
 
-def _producer(kafka: Mapping[str, str]) -> dict[str, str]:
-    known = {SERVERS, "max.block.ms", *_PRODUCER, *SECURITY_NAMES}
+def _producer(kafka: Mapping[str, str], ignores_unknown: bool) -> dict[str, str]:
+    check_setting_names(
+        kafka,
+        known=_KNOWN,
+        no_effect=_NO_EFFECT,
+        unsupported=_UNSUPPORTED,
+        user="sink",
+        ignores_unknown=ignores_unknown,
+    )
     found = dict(_DEFAULTS)
-    for name, text in kafka.items():
-        if name in _UNSUPPORTED:
-            raise SparkOptionError(f"{PREFIX}{name} is not supported: {_UNSUPPORTED[name]}")
-        if name in _PRODUCER:
-            native, read = _PRODUCER[name]
-            found[native] = read(PREFIX + name, text)
-        elif name in _NO_EFFECT:
-            log.warning("%s%s has no effect on a partage sink", PREFIX, name)
-        elif name not in known:
-            hint = suggest_name(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
-            raise SparkOptionError(f"{PREFIX}{name} is not a setting of this sink{hint}")
+    for name, (native, read) in _PRODUCER.items():
+        if name in kafka:
+            found[native] = read(PREFIX + name, kafka[name])
     found[SERVERS] = kafka[SERVERS]
     return found | to_librdkafka(parse_security(kafka))
 
@@ -203,6 +198,8 @@ def to_librdkafka(security: SecurityOptions) -> dict[str, str]:
             "ssl.ca.pem": security.ssl_cadata,
             "ssl.certificate.location": security.ssl_certfile,
             "ssl.key.location": security.ssl_keyfile or security.ssl_certfile,
+            "ssl.certificate.pem": security.ssl_certdata,
+            "ssl.key.pem": security.ssl_certdata,
             "ssl.key.password": security.ssl_password,
         }
         found |= {name: text for name, text in named.items() if text is not None}

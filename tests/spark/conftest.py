@@ -94,7 +94,7 @@ def kafka():
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory):
     from partage.spark import prepare_java
 
     prepare_java()
@@ -104,6 +104,7 @@ def spark():
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

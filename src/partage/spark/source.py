@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from partage.spark.bounds import SparkOptionError
 from partage.spark.client_cache import get_client
-from partage.spark.offset_resolver import plan_batch
+from partage.spark.offset_resolver import plan_batch, planning_options
 from partage.spark.options import (
     ReadOptions,
     check_batch_options,
@@ -33,6 +33,7 @@ from partage.spark.ranges import RangePartition, read_range
 from partage.spark.rows import row_schema
 from partage.spark.sink.writers import make_stream_writer, make_writer
 from partage.spark.stream.reader import StreamReader
+from partage.spark.table_options import options_of_new_table, store_options, stored_options
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,10 @@ class PartageDataSource(DataSource):
         Raises:
             SparkOptionError: if an option is invalid.
         """
-        return row_schema(parse_options(self.options).columns)
+        of_table = options_of_new_table(self.options)
+        if of_table is None:
+            return row_schema(parse_options(self.options).columns)
+        return store_options(row_schema(parse_options(of_table).columns), of_table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read.
@@ -60,10 +64,8 @@ class PartageDataSource(DataSource):
         Raises:
             SparkOptionError: if an option is invalid, or a schema is given.
         """
-        options = parse_options(self.options)
+        options = self._parse(schema)
         check_batch_options(options)
-        if schema.names != list(options.columns):
-            raise SparkOptionError("the source has a fixed schema: remove .schema(...)")
         for name in (*options.streaming_only_names, *options.kafka.group_only_names):
             log.warning("%s has no effect on a batch read", name)
         return BatchReader(options)
@@ -74,10 +76,8 @@ class PartageDataSource(DataSource):
         Raises:
             SparkOptionError: if an option is invalid, or a schema is given.
         """
-        options = parse_options(self.options)
+        options = self._parse(schema)
         check_stream_options(options)
-        if schema.names != list(options.columns):
-            raise SparkOptionError("the source has a fixed schema: remove .schema(...)")
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -86,6 +86,11 @@ class PartageDataSource(DataSource):
         Raises:
             SparkOptionError: if an option or a column is missing or invalid.
         """
+        if not self.options:
+            raise SparkOptionError(
+                "Spark passed no options: it drops those of a table when it writes with a Python "
+                'source; write with df.write.format("partage") and options'
+            )
         return make_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
@@ -96,6 +101,19 @@ class PartageDataSource(DataSource):
         """
         return make_stream_writer(self.options, schema)
 
+    def _parse(self, schema: StructType) -> ReadOptions:
+        """Parse the options of the query and of its table, and check the schema."""
+        given = {**stored_options(schema), **self.options}
+        if not given:
+            raise SparkOptionError(
+                "Spark passed no options: it drops those of a table whose columns are declared; "
+                "create the table without a list of columns, or use a temporary view"
+            )
+        options = parse_options(given)
+        if schema.names != list(options.columns):
+            raise SparkOptionError("the source has a fixed schema: remove .schema(...)")
+        return options
+
 
 class BatchReader(DataSourceReader):
     """Reads offset ranges of partitions, without a consumer group."""
@@ -105,7 +123,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Resolve the offsets. Spark calls it once for each ``load()``. Raises as `plan_batch`."""
-        connected = get_client(self._options.kafka, is_known_to_answer=False)
+        connected = get_client(planning_options(self._options), is_known_to_answer=False)
         ranges = connected.loop.call(plan_batch(connected.cluster, self._options))
         return [RangePartition(one) for one in ranges]
 

@@ -41,6 +41,12 @@ from partage.wire.apis.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
+from partage.wire.apis.describe_producers import (
+    DESCRIBE_PRODUCERS,
+    ActiveProducer,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
 from partage.wire.apis.describe_quorum import (
     DESCRIBE_QUORUM,
     DescribeQuorumPartition,
@@ -65,6 +71,7 @@ from partage.wire.apis.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersTopic,
 )
+from partage.wire.apis.incremental_alter_configs import DELETE, SET
 from partage.wire.apis.list_config_resources import (
     LIST_CONFIG_RESOURCES,
     ListConfigResourcesRequest,
@@ -80,6 +87,7 @@ from partage.wire.apis.update_features import (
     UpdateFeaturesRequest,
 )
 
+from .config_requests import GROUP, alter
 from .requests import batch, create, produce
 
 
@@ -494,6 +502,13 @@ def test_topics_and_brokers_are_listed_as_resources(raw):
     assert resources(raw, version=0) == (0, set())
 
 
+def test_groups_with_altered_configs_are_listed_as_resources(raw):
+    assert alter(raw, (SET, "consumer.session.timeout.ms", "50000"), name="g", kind=GROUP) == 0
+    assert resources(raw, GROUP) == (0, {(GROUP, "g")})
+    assert alter(raw, (DELETE, "consumer.session.timeout.ms", None), name="g", kind=GROUP) == 0
+    assert resources(raw, GROUP) == (0, set())
+
+
 # Security
 
 
@@ -575,6 +590,28 @@ def test_no_transaction_is_listed(raw, version):
     answer = raw.request(LIST_TRANSACTIONS, request, version)
     assert (answer.error_code, answer.transaction_states) == (0, [])
     assert answer.unknown_state_filters == ["Nonsense"]
+
+
+def test_idempotent_producers_are_described(raw):
+    create(raw, "t", 2)
+    for sequence in (0, 2):
+        produce(raw, "t", batch(b"x", b"y", producer_id=7, producer_epoch=1, sequence=sequence))
+    topics = [
+        DescribeProducersTopic(name=name, partition_indexes=indexes)
+        for name, indexes in (("t", [0, 1, 0, 7]), ("zz", [0]))
+    ]
+    answer = raw.request(DESCRIBE_PRODUCERS, DescribeProducersRequest(topics=topics))
+    t, zz = ({p.partition_index: p for p in topic.partitions} for topic in answer.topics)
+    (producer,) = t[0].active_producers
+    assert producer == ActiveProducer(
+        producer_id=7,
+        producer_epoch=1,
+        last_sequence=3,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=-1,
+    )
+    assert (t[1].error_code, t[1].active_producers) == (0, [])
+    assert t[7].error_code == zz[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # Unsupported requests

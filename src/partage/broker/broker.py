@@ -336,7 +336,9 @@ class Broker:
             INCREMENTAL_ALTER_CONFIGS.key: self._as_task(alterer.alter_incrementally),
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, cluster_view),
         }
-        handlers |= admin_handlers(log_manager, cluster_view, self._disk, self._as_task)
+        handlers |= admin_handlers(
+            log_manager, cluster_view, self._disk, self.dynamic_configs, self._as_task
+        )
         return handlers | group_handlers(self.coordinator, broker_context)
 
     def _as_task(self, handler: AsyncHandler) -> Handler:

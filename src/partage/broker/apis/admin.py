@@ -15,6 +15,7 @@ from partage.broker.apis import (
     transactions,
 )
 from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.broker.topics.log_manager import LogManager
 from partage.log.disk import Disk
@@ -25,6 +26,7 @@ from partage.wire.apis.delete_acls import DELETE_ACLS
 from partage.wire.apis.describe_acls import DESCRIBE_ACLS
 from partage.wire.apis.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
 from partage.wire.apis.describe_log_dirs import DESCRIBE_LOG_DIRS
+from partage.wire.apis.describe_producers import DESCRIBE_PRODUCERS
 from partage.wire.apis.describe_quorum import DESCRIBE_QUORUM
 from partage.wire.apis.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from partage.wire.apis.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
@@ -39,6 +41,7 @@ def admin_handlers(
     log_manager: LogManager,
     cluster_view: ClusterView,
     disk: Disk,
+    dynamic_configs: DynamicConfigs,
     as_task: Callable[[Callable[[InboundRequest], Coroutine[Any, Any, None]]], Handler],
 ) -> dict[int, Handler]:
     """Return a handler for each of these APIs.
@@ -47,6 +50,7 @@ def admin_handlers(
         log_manager: the topics and partitions of this broker.
         cluster_view: the brokers.
         disk: the data directory.
+        dynamic_configs: the altered configs of brokers and groups.
         as_task: returns a handler that runs a coroutine as a task.
     """
     return {
@@ -66,9 +70,10 @@ def admin_handlers(
             i, cluster_view, log_manager.wall_ms()
         ),
         UPDATE_FEATURES.key: quorum.update_features,
+        DESCRIBE_PRODUCERS.key: lambda i: transactions.describe_producers(i, log_manager),
         LIST_TRANSACTIONS.key: transactions.list_transactions,
         LIST_CONFIG_RESOURCES.key: lambda i: config_resources.list_config_resources(
-            i, log_manager, cluster_view
+            i, log_manager, cluster_view, dynamic_configs
         ),
         DESCRIBE_TOPIC_PARTITIONS.key: lambda i: topic_partitions.describe_topic_partitions(
             i, log_manager, cluster_view

@@ -1,10 +1,11 @@
-"""ListConfigResources: the names of the topics and brokers, which have configs."""
+"""ListConfigResources: the names of topics and brokers, and of groups with altered configs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from partage.broker.cluster.cluster_view import ClusterView
+from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
 from partage.model.errors import ErrorCode
@@ -17,12 +18,14 @@ from partage.wire.apis.list_config_resources import (
 
 
 def list_config_resources(
-    inbound: InboundRequest, log_manager: LogManager, cluster_view: ClusterView
+    inbound: InboundRequest,
+    log_manager: LogManager,
+    cluster_view: ClusterView,
+    dynamic_configs: DynamicConfigs,
 ) -> None:
     """Respond with the resources of the requested types, or of all types.
 
-    No client metrics subscription exists, no group has configs of its own, and the levels of
-    loggers are no configs here.
+    No client metrics subscription exists, and the levels of loggers are no configs here.
     """
     request: ListConfigResourcesRequest = inbound.message
     types: set[int] = set(request.resource_types or ConfigResourceType)
@@ -33,7 +36,7 @@ def list_config_resources(
     if types <= set(ConfigResourceType):
         resources = [
             ListedConfigResource(resource_name=name, resource_type=kind)
-            for kind, name in _resources(log_manager, cluster_view)
+            for kind, name in _resources(log_manager, cluster_view, dynamic_configs)
             if kind in types
         ]
     else:
@@ -42,9 +45,11 @@ def list_config_resources(
 
 
 def _resources(
-    log_manager: LogManager, cluster_view: ClusterView
+    log_manager: LogManager, cluster_view: ClusterView, dynamic_configs: DynamicConfigs
 ) -> Iterator[tuple[ConfigResourceType, str]]:
     for node in cluster_view.brokers():
         yield ConfigResourceType.BROKER, str(node.node_id)
     for topic in log_manager.topics():
         yield ConfigResourceType.TOPIC, topic.name
+    for group_id in dynamic_configs.group_ids():
+        yield ConfigResourceType.GROUP, group_id

@@ -595,7 +595,9 @@ def test_no_transaction_is_listed(raw, version):
 def test_idempotent_producers_are_described(raw):
     create(raw, "t", 2)
     for sequence in (0, 2):
-        produce(raw, "t", batch(b"x", b"y", producer_id=7, producer_epoch=1, sequence=sequence))
+        produce(
+            raw, "t", batch(b"x", b"y", producer_id=7, producer_epoch=1, base_sequence=sequence)
+        )
     topics = [
         DescribeProducersTopic(name=name, partition_indexes=indexes)
         for name, indexes in (("t", [0, 1, 0, 7]), ("zz", [0]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from crc32c import crc32c
@@ -57,11 +57,32 @@ class _Producer:
         self.batches = deque(batches, BATCHES_KEPT)
 
 
+class ProducerSummary(NamedTuple):
+    """A producer and its last append. ``last_sequence`` is -1 if no batch with one is known."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    seen_ms: int
+
+
 class ProducerStateManager:
     """The producers of one partition. Times are ms since the epoch."""
 
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
+
+    def summaries(self) -> list[ProducerSummary]:
+        """Return the known producers."""
+        return [
+            ProducerSummary(
+                producer_id,
+                its.epoch,
+                its.batches[-1].last_sequence if its.batches else -1,
+                its.seen_ms,
+            )
+            for producer_id, its in self._producers.items()
+        ]
 
     def __len__(self) -> int:
         return len(self._producers)

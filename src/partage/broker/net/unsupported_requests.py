@@ -36,7 +36,6 @@ _OTHER_APIS: Final = {
     41: "DescribeDelegationToken",
     49: "AlterClientQuotas",
     51: "AlterUserScramCredentials",
-    61: "DescribeProducers",
     64: "UnregisterBroker",
     65: "DescribeTransactions",
     69: "ConsumerGroupDescribe",

@@ -23,6 +23,7 @@ from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER
 from partage.wire.apis.describe_configs import DESCRIBE_CONFIGS
 from partage.wire.apis.describe_groups import DESCRIBE_GROUPS
 from partage.wire.apis.describe_log_dirs import DESCRIBE_LOG_DIRS
+from partage.wire.apis.describe_producers import DESCRIBE_PRODUCERS
 from partage.wire.apis.describe_quorum import DESCRIBE_QUORUM
 from partage.wire.apis.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from partage.wire.apis.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
@@ -96,6 +97,7 @@ APIS: Final[dict[int, AnyApi]] = {
         DESCRIBE_QUORUM,
         UPDATE_FEATURES,
         DESCRIBE_CLUSTER,
+        DESCRIBE_PRODUCERS,
         LIST_TRANSACTIONS,
         CONSUMER_GROUP_HEARTBEAT,
         LIST_CONFIG_RESOURCES,

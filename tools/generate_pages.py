@@ -13,6 +13,7 @@ from pathlib import Path
 
 from partage.assignors.page import page as assignors_page
 from partage.client.consumer.page import fill_tables
+from partage.console.page import fill_reference
 from partage.coordinator.page import page as groups_page
 from partage.member.page import page as members_page
 from partage.spark.page import fill_settings
@@ -22,6 +23,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: The generator of each page; it gets the current text.
 GENERATORS: dict[str, Callable[[str], str]] = {
     "assignors.md": lambda _: assignors_page(),
+    "cli.md": fill_reference,
     "consumer.md": fill_tables,
     "groups.md": lambda _: groups_page(),
     "members.md": lambda _: members_page(),

@@ -13,14 +13,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from partage.console.cluster.describe import ClusterDescription
 from partage.console.common.output import json_help
+from partage.console.configs.commands import ConfigAlterationReport, ConfigDescriptions
 from partage.console.groups.commands import GroupDeletionReport as DeletedGroups
 from partage.console.groups.commands import GroupList, GroupStates
+from partage.console.groups.delete_offsets import OffsetDeletionReport
 from partage.console.groups.explain import Explanation
 from partage.console.groups.members import GroupMembersList
+from partage.console.groups.remove_member import MemberRemovalReport
 from partage.console.groups.reset_offsets import OffsetResetReport
+from partage.console.page import fill_reference
 from partage.console.records.consume import JsonRecord
+from partage.console.records.delete import RecordDeletionReport
 from partage.console.records.produce import ProduceReport
+from partage.console.topics.alter import TopicAlterationReport
 from partage.console.topics.commands import (
     TopicCreationReport,
     TopicDetailsList,
@@ -34,13 +41,21 @@ COMMANDS = [
     ["topics", "create"],
     ["topics", "list"],
     ["topics", "describe"],
+    ["topics", "alter"],
+    ["configs", "alter"],
+    ["configs", "describe"],
+    ["cluster", "describe"],
     ["produce"],
     ["consume"],
     ["groups", "list"],
     ["groups", "describe"],
     ["groups", "members"],
     ["groups", "reset-offsets"],
+    ["groups", "delete-offsets"],
+    ["groups", "explain"],
+    ["groups", "remove-member"],
     ["groups", "delete"],
+    ["records", "delete"],
     ["topics", "delete"],
 ]
 
@@ -84,6 +99,10 @@ def test_help_examples_work(
     for command in COMMANDS:
         if command == ["consume"]:
             partage("produce", "-t", "flights", "-p", 0, stdin="in partition 0\n")
+        if command == ["groups", "explain"]:
+            # A static member stays in the group after its end.
+            static = ["-X", "group.instance.id=reader-1", "--from-beginning", "--exit"]
+            partage("consume", "flights", "--group", "readers", *static)
         for example in examples(partage, command):
             done = pipeline(partage, example)
             assert done.out or "produced" in done.err or "--if-exists" in example, example
@@ -91,7 +110,13 @@ def test_help_examples_work(
                 for document in done.lines if command == ["consume"] else [done.out]:
                     json.loads(document)
             ran += 1
-    assert ran > 20
+    assert ran > 45
+
+
+def test_page_matches_commands() -> None:
+    """To update: ``python tools/generate_pages.py``."""
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    assert fill_reference(text) == text
 
 
 @pytest.mark.parametrize(
@@ -138,6 +163,37 @@ def test_help_examples_work(
             "partitions: [{topic, partitions}], subscription, metadata_bytes, assignment_bytes, "
             "rack}], offsets: [{topic, partition, current_offset, log_end_offset, lag, "
             "leader_epoch, metadata, member_id}], total_lag}]}",
+        ),
+        (
+            OffsetDeletionReport,
+            "{group, executed, offsets: [{topic, partition, offset, error}]}",
+        ),
+        (
+            MemberRemovalReport,
+            "{group, executed, members: [{member_id, group_instance_id, client_id, error}]}",
+        ),
+        (
+            RecordDeletionReport,
+            "{executed, partitions: [{topic, partition, earliest_offset, new_earliest_offset, "
+            "error}]}",
+        ),
+        (
+            ConfigDescriptions,
+            "{entities: [{entity_type, entity_name, configs: [{name, value, source, is_default, "
+            "is_read_only, is_sensitive}]}]}",
+        ),
+        (
+            ConfigAlterationReport,
+            "{executed, entities: [{entity_type, entity_name, added, deleted, error}]}",
+        ),
+        (
+            TopicAlterationReport,
+            "{executed, topics: [{topic, partitions, added, deleted, error}]}",
+        ),
+        (
+            ClusterDescription,
+            "{cluster_id, controller_id, topics, partitions, partitions_without_leader, "
+            "brokers: [{id, host, port, rack, is_controller, leaders}]}",
         ),
         (
             JsonRecord,

@@ -82,6 +82,20 @@ def test_watch_members_redraws_row_of_each_member(partage: PartageCli, topic: st
         assert process.wait(60) == 0
 
 
+def test_watch_members_shows_assignment_in_100_columns(partage: PartageCli, topic: str) -> None:
+    command = ["groups", "members", topic, "--watch", "--every", "0.05"]
+    with ExitStack() as stack:
+        member = stack.enter_context(closing(member_of(partage, topic, "reader")))
+        poll_until([member], [4])
+        process, terminal = stack.enter_context(watching(partage, *command, columns=100))
+        shown = rf"{re.escape(member.memberid())}[^\n]* {topic}\(0-3\)"
+        eventually(lambda: re.search(shown, terminal.text), lambda: terminal.text[-2_000:])
+        header = next(line for line in terminal.text.splitlines() if "CONSUMER-ID" in line)
+        assert "ASSIGNMENT" in header
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
 def member_of(partage: PartageCli, topic: str, client_id: str) -> Consumer:
     consumer = Consumer(
         {
@@ -108,13 +122,13 @@ def poll_until(members: Sequence[Consumer], counts: Sequence[int]) -> None:
 
 @contextmanager
 def watching(
-    partage: PartageCli, *command: str
+    partage: PartageCli, *command: str, columns: int = 200
 ) -> Iterator[tuple[subprocess.Popen[bytes], TerminalCapture]]:
     """Run a command with a terminal as its stdout."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "partage", *command],
-        env={**partage.env, "TERM": "xterm", "COLUMNS": "200"},
+        env={**partage.env, "TERM": "xterm", "COLUMNS": str(columns)},
         stdin=theirs,
         stdout=theirs,
     ) as process:

@@ -32,14 +32,14 @@ def connection_properties(given: Mapping[str, Any], sources: Mapping[str, str]) 
         from partage.console.common.profiles import read_profile
 
         found |= read_profile(profile)
-    is_variable_stronger = sources.get("profile") != "COMMANDLINE" or _SERVERS not in found
-    if servers and sources.get("bootstrap_server") != "COMMANDLINE" and is_variable_stronger:
-        found[_SERVERS] = servers
+    is_profile_stronger = sources.get("profile") == "COMMANDLINE" and _SERVERS in found
+    if sources.get("bootstrap_server") == "ENVIRONMENT" and not is_profile_stronger:
+        found[_SERVERS] = str(servers)
     if config:
         from partage.console.common.java_properties import read_properties
 
         found |= read_properties(config)
-    if servers and sources.get("bootstrap_server") == "COMMANDLINE":
-        found[_SERVERS] = servers
+    if sources.get("bootstrap_server") == "COMMANDLINE":
+        found[_SERVERS] = str(servers)
     found |= parse_pairs(given.get("properties") or [], "-X")
     return {_SERVERS: BOOTSTRAP_DEFAULT, **found}

@@ -59,8 +59,8 @@ def _offsets(
     # librdkafka looks up the leaders first; each of the two steps may take the whole timeout.
     wait(answers.values(), 2 * cluster.timeout_s)
     found = {
-        TopicPartition(place.topic, place.partition): answer.result().offset
-        for place, answer in answers.items()
+        TopicPartition(partition.topic, partition.partition): answer.result().offset
+        for partition, answer in answers.items()
         if cluster.refusal_of(answer) is None
     }
-    return {place: offset for place, offset in found.items() if offset >= NO_RECORD}
+    return {partition: offset for partition, offset in found.items() if offset >= NO_RECORD}

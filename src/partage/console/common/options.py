@@ -20,6 +20,10 @@ from partage.console.common.errors import usage_error
 
 BOOTSTRAP_VARIABLE: Final = "PARTAGE_BOOTSTRAP_SERVER"
 PROFILE_VARIABLE: Final = "PARTAGE_PROFILE"
+#: Parameters that `with_cluster` adds with the same options everywhere.
+CONNECTION_PARAMETERS: Final = frozenset(
+    {"bootstrap_server", "profile", "command_config", "properties", "verbose"}
+)
 
 JsonOption = Annotated[bool, typer.Option("--json", "-J", help="Print JSON instead of text.")]
 TopicOption = Annotated[
@@ -29,7 +33,7 @@ TopicOption = Annotated[
 TopicsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]...", help="Topics.", show_default=False, autocompletion=complete_topics
+        metavar="TOPIC", help="Topics.", show_default=False, autocompletion=complete_topics
     ),
 ]
 TopicsOption = Annotated[
@@ -45,7 +49,7 @@ TopicsOption = Annotated[
 GroupsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[GROUP]...", help="Groups.", show_default=False, autocompletion=complete_groups
+        metavar="GROUP", help="Groups.", show_default=False, autocompletion=complete_groups
     ),
 ]
 GroupsOption = Annotated[
@@ -62,7 +66,7 @@ GroupsOption = Annotated[
 GroupArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[GROUP]", help="The group.", show_default=False, autocompletion=complete_groups
+        metavar="GROUP", help="The group.", show_default=False, autocompletion=complete_groups
     ),
 ]
 GroupOption = Annotated[
@@ -80,7 +84,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be changed.")]
 
 _Bootstrap = Annotated[
-    str | None,
+    str,
     typer.Option(
         "--bootstrap-server",
         "--bootstrap",
@@ -88,7 +92,6 @@ _Bootstrap = Annotated[
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,
         help="Broker of the cluster, or a comma-separated list of brokers.",
-        show_default=BOOTSTRAP_DEFAULT,
     ),
 ]
 _Profile = Annotated[
@@ -142,7 +145,7 @@ def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[...
         ),
     ]
     shared: list[tuple[str, Any, object]] = [
-        ("bootstrap_server", _Bootstrap, None),
+        ("bootstrap_server", _Bootstrap, BOOTSTRAP_DEFAULT),
         ("profile", _Profile, None),
         ("command_config", _CommandConfig, None),
         ("properties", _Properties, None),

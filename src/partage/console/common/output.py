@@ -105,12 +105,12 @@ class ProgressBar:
                 progress.SpinnerColumn(),
                 progress.TextColumn("{task.description}"),
                 progress.BarColumn(),
-                progress.TextColumn("{task.fields[said]}"),
+                progress.TextColumn("{task.fields[detail]}"),
                 progress.TimeElapsedColumn(),
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._task = self._drawn.add_task(what, total=total, said="")
+            self._task = self._drawn.add_task(what, total=total, detail="")
 
     def __enter__(self) -> Self:
         if self._drawn is not None:
@@ -126,7 +126,7 @@ class ProgressBar:
         if self._drawn is not None:
             self._drawn.stop()
 
-    def update(self, said: str, done: float = 0, total: float | None = None) -> None:
+    def update(self, detail: str, done: float = 0, total: float | None = None) -> None:
         """Update the text, the amount done and the total. Both amounts are in the same unit."""
         if self._drawn is not None:
-            self._drawn.update(self._task, completed=done, total=total, said=said)
+            self._drawn.update(self._task, completed=done, total=total, detail=detail)

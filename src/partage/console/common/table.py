@@ -89,8 +89,8 @@ class Table:
         self._rows = [[_cell(cell) for cell in row] for row in listed]
         self._right = {
             column
-            for place, column in enumerate(columns)
-            if column in right or _is_integer_column(row[place] for row in listed)
+            for index, column in enumerate(columns)
+            if column in right or _is_integer_column(row[index] for row in listed)
         }
 
     def fit(self, width: int, optional: Sequence[str]) -> tuple[Self, list[str]]:
@@ -146,19 +146,19 @@ class Table:
 
     def _widths(self) -> dict[str, int]:
         return {
-            name: max(cell_len(row[place]) for row in [self._columns, *self._rows])
-            for place, name in enumerate(self._columns)
+            name: max(cell_len(row[index]) for row in [self._columns, *self._rows])
+            for index, name in enumerate(self._columns)
         }
 
     def _is_empty(self, name: str) -> bool:
-        place = self._columns.index(name)
-        return all(row[place] == _ABSENT for row in self._rows)
+        index = self._columns.index(name)
+        return all(row[index] == _ABSENT for row in self._rows)
 
     def _select(self, names: Collection[str]) -> Self:
-        places = [place for place, name in enumerate(self._columns) if name in names]
+        indexes = [index for index, name in enumerate(self._columns) if name in names]
         return type(self)(
-            [self._columns[place] for place in places],
-            [[row[place] for place in places] for row in self._rows],
+            [self._columns[index] for index in indexes],
+            [[row[index] for index in indexes] for row in self._rows],
             self._right,
         )
 

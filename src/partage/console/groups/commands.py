@@ -169,8 +169,8 @@ def describe(
         elif members:
             _print_members(found(), cluster.verbose)
         else:
-            for place, each in enumerate(found()):
-                if place:
+            for number, each in enumerate(found()):
+                if number:
                     print()
                 _print_offsets(each, cluster.verbose)
 

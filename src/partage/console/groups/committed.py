@@ -49,20 +49,21 @@ def committed_offsets(
     metadata = metadata or cluster.metadata()
     brokers = [Address(str(each.host), int(each.port)) for each in metadata.brokers.values()]
     try:
-        found = asyncio.run(_asked(brokers, options, names))
+        found = asyncio.run(_fetch(brokers, options, names))
     except InvalidResponseError:
         return _by_librdkafka(cluster, names)
     except ClientError as error:
         raise CommandError(str(error)) from error
     return {
         name: {
-            TopicPartition(place.topic, place.partition): each for place, each in offsets.items()
+            TopicPartition(partition.topic, partition.partition): each
+            for partition, each in offsets.items()
         }
         for name, offsets in found.items()
     }
 
 
-async def _asked(
+async def _fetch(
     brokers: list[Address], options: ClientOptions, names: list[str]
 ) -> dict[str, Offsets]:
     async with client.Cluster(brokers, options) as cluster:

@@ -121,13 +121,15 @@ def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[Gro
         for name in names
     ]
     committed = committed_offsets(cluster, names, metadata)
-    wanted = {place for group in groups for place in (*committed[group.group], *_owners(group))}
-    there = sorted(
-        place
-        for place in wanted
-        if place.topic in topics and place.partition in topics[place.topic].partitions
+    wanted = {
+        partition for group in groups for partition in (*committed[group.group], *_owners(group))
+    }
+    existing = sorted(
+        partition
+        for partition in wanted
+        if partition.topic in topics and partition.partition in topics[partition.topic].partitions
     )
-    ends = list_offsets(cluster, there, OffsetSpec.latest())
+    ends = list_offsets(cluster, existing, OffsetSpec.latest())
     return [_with_offsets(group, committed[group.group], ends) for group in groups]
 
 
@@ -206,7 +208,7 @@ def _consumer(member: RdMemberDescription, raw: RawMember | None) -> MemberDescr
     by_topic: dict[str, list[int]] = {}
     for each in member.assignment.topic_partitions:
         by_topic.setdefault(each.topic, []).append(each.partition)
-    said = _subscription(raw.metadata) if raw else None
+    subscription = _subscription(raw.metadata) if raw else None
     return MemberDescription(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -215,10 +217,10 @@ def _consumer(member: RdMemberDescription, raw: RawMember | None) -> MemberDescr
         partitions=[
             TopicPartitions(topic, sorted(numbers)) for topic, numbers in sorted(by_topic.items())
         ],
-        subscription=None if said is None else sorted(said.topics),
+        subscription=None if subscription is None else sorted(subscription.topics),
         metadata_bytes=len(raw.metadata) if raw else None,
         assignment_bytes=len(raw.assignment) if raw else None,
-        rack=None if said is None else said.rack_id,
+        rack=None if subscription is None else subscription.rack_id,
     )
 
 
@@ -267,20 +269,20 @@ def _with_offsets(
 ) -> GroupDescription:
     owners = _owners(group)
     rows = []
-    for place in sorted({*committed, *owners}):
-        commit = committed.get(place)
+    for partition in sorted({*committed, *owners}):
+        commit = committed.get(partition)
         current = None if commit is None else commit.offset
-        end = ends.get(place)
+        end = ends.get(partition)
         rows.append(
             OffsetDescription(
-                topic=place[0],
-                partition=place[1],
+                topic=partition.topic,
+                partition=partition.partition,
                 current_offset=current,
                 log_end_offset=end,
                 lag=None if current is None or end is None else end - current,
                 leader_epoch=None if commit is None else _epoch(commit),
                 metadata=None if commit is None else _metadata(commit),
-                member_id=owners.get(place),
+                member_id=owners.get(partition),
             )
         )
     total = sum(row.lag for row in rows if row.lag is not None)

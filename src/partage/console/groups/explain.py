@@ -161,11 +161,11 @@ def _explained(
         raise CommandError(
             f"cannot explain group {name}: undecodable metadata of a member: {error}"
         ) from error
-    there = cluster.metadata().topics
+    existing = cluster.metadata().topics
     topics = {
-        topic: Topic(name=topic, partition_count=len(there[topic].partitions))
+        topic: Topic(name=topic, partition_count=len(existing[topic].partitions))
         for topic in sorted({topic for member in members for topic in member.topics})
-        if topic in there
+        if topic in existing
     }
     kind = _KNOWN.get(
         raw.protocol.partition("-v")[0] if raw.protocol not in _KNOWN else raw.protocol
@@ -200,15 +200,15 @@ def _saved_as(saved: GroupRecord | None, raw: RawGroup) -> GroupRecord | None:
 
 
 def _member(raw: RawMember, instance_id: str | None) -> Member:
-    said = decode_subscription(raw.metadata)
+    subscription = decode_subscription(raw.metadata)
     return Member(
         member_id=raw.member_id,
         instance_id=instance_id,
-        topics=tuple(said.topics),
-        owned={each.topic: tuple(each.partitions) for each in said.owned_partitions},
-        generation=said.generation_id,
-        rack=said.rack_id,
-        user_data=bytes(said.user_data or b""),
+        topics=tuple(subscription.topics),
+        owned={each.topic: tuple(each.partitions) for each in subscription.owned_partitions},
+        generation=subscription.generation_id,
+        rack=subscription.rack_id,
+        user_data=bytes(subscription.user_data or b""),
     )
 
 

@@ -177,7 +177,7 @@ def reset_offsets(
         raise usage_error("reset-offsets requires --topic or --all-topics")
     _check_at_rest(cluster, groups)
     committed = {
-        name: {place: each.offset for place, each in of_group.items()}
+        name: {partition: each.offset for partition, each in of_group.items()}
         for name, of_group in committed_offsets(cluster, groups).items()
     }
     plans = {
@@ -228,13 +228,13 @@ def _planned(
     ends = list_offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
     for topic, partition in sorted(partitions - (firsts.keys() & ends.keys())):
         raise CommandError(f"partition {partition} of {topic} does not exist or has no leader")
-    held = {place: offset for place, offset in committed.items() if place in partitions}
-    return plan_offsets(scenario, ResetContext(cluster, group, firsts, ends, held))
+    kept = {partition: offset for partition, offset in committed.items() if partition in partitions}
+    return plan_offsets(scenario, ResetContext(cluster, group, firsts, ends, kept))
 
 
 def _commit(cluster: ClusterClient, plans: OffsetPlans) -> None:
     for group, plan in plans.items():
-        partitions = [RdTopicPartition(*place, offset) for place, offset in plan.items()]
+        partitions = [RdTopicPartition(*partition, offset) for partition, offset in plan.items()]
         if not partitions:
             continue
         answers = cluster.admin.alter_consumer_group_offsets(
@@ -264,8 +264,8 @@ def _show(
         GroupReset(
             group,
             [
-                OffsetReset(*place, committed[group].get(place), offset)
-                for place, offset in plan.items()
+                OffsetReset(*partition, committed[group].get(partition), offset)
+                for partition, offset in plan.items()
             ],
         )
         for group, plan in plans.items()

@@ -84,13 +84,13 @@ def plan_offsets(scenario: ResetScenario, at: ResetContext) -> dict[TopicPartiti
     Prints a note for each offset that was out of range.
     """
     plan = {}
-    for place, offset in scenario.target(at).items():
-        if place not in at.latest:
+    for partition, offset in scenario.target(at).items():
+        if partition not in at.latest:
             continue
-        kept = min(max(offset, at.earliest[place]), at.latest[place])
+        kept = min(max(offset, at.earliest[partition]), at.latest[partition])
         if kept != offset:
-            note(f"{place[0]}-{place[1]} has no offset {offset}; using the nearest, {kept}")
-        plan[place] = kept
+            note(f"{partition[0]}-{partition[1]} has no offset {offset}; using the nearest, {kept}")
+        plan[partition] = kept
     return dict(sorted(plan.items()))
 
 
@@ -103,7 +103,7 @@ def _shifted(at: ResetContext, step: int) -> dict[TopicPartition, int]:
             f"group {at.group} has no committed offset for {', '.join(sorted(missing))}; "
             "--shift-by needs one"
         )
-    return {place: at.committed[place] + step for place in at.latest}
+    return {partition: at.committed[partition] + step for partition in at.latest}
 
 
 def _since(at: ResetContext, at_ms: int) -> dict[TopicPartition, int]:
@@ -113,6 +113,6 @@ def _since(at: ResetContext, at_ms: int) -> dict[TopicPartition, int]:
     for topic, partition in sorted(at.latest.keys() - found.keys()):
         raise CommandError(f"partition {partition} of {topic} has no leader")
     return {
-        place: at.latest[place] if offset == NO_RECORD else offset
-        for place, offset in found.items()
+        partition: at.latest[partition] if offset == NO_RECORD else offset
+        for partition, offset in found.items()
     }

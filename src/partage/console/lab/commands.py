@@ -74,7 +74,8 @@ def run(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of worlds.")] = 100,
     seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="First seed.")] = 0,
     jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="Number of processes.")
+        int,
+        typer.Option("--jobs", min=1, help="Number of processes.", show_default="number of CPUs"),
     ] = os.cpu_count() or 1,
     keep: KeepOption = None,
     changes: SetOption = None,

@@ -56,16 +56,18 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
     """
     state = _describe_stable(cluster, name)
     wanted = {topic for member in state.members for topic in _topics(member, name)}
-    there = cluster.metadata().topics
-    counts = {topic: len(there[topic].partitions) for topic in sorted(wanted) if topic in there}
-    places = [
+    existing = cluster.metadata().topics
+    counts = {
+        topic: len(existing[topic].partitions) for topic in sorted(wanted) if topic in existing
+    }
+    partitions = [
         TopicPartition(topic, index) for topic, number in counts.items() for index in range(number)
     ]
-    begin_s, begin = time.monotonic(), list_offsets(cluster, places, OffsetSpec.latest())
+    begin_s, begin = time.monotonic(), list_offsets(cluster, partitions, OffsetSpec.latest())
     saved = _matching_record(state, read_last_generation(cluster, name))
     time.sleep(max(0.0, sample_s - (time.monotonic() - begin_s)))
     measured_s = time.monotonic() - begin_s
-    ends = list_offsets(cluster, places, OffsetSpec.latest())
+    ends = list_offsets(cluster, partitions, OffsetSpec.latest())
     before, state = state, _check_unchanged(state, _describe_stable(cluster, name))
     earlier = _committed(before)
     committed = _committed(state)
@@ -76,16 +78,17 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
         members=members,
         partitions=tuple(
             LivePartition(
-                topic=place[0],
-                index=place[1],
+                topic=partition[0],
+                index=partition[1],
                 # Members commit after they read, so the smaller lag is closer to the unread
                 # records.
                 lag=_lag(
-                    (earlier.get(place), begin.get(place)), (committed.get(place), ends.get(place))
+                    (earlier.get(partition), begin.get(partition)),
+                    (committed.get(partition), ends.get(partition)),
                 ),
-                rate=_between(begin.get(place), ends.get(place)) / measured_s,
+                rate=_between(begin.get(partition), ends.get(partition)) / measured_s,
             )
-            for place in places
+            for partition in partitions
         ),
         speed=SPEED_MIN,
         generation=None if saved is None else saved.generation,
@@ -93,7 +96,7 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
     )
     if saved is not None:
         group = _with_longest_timeouts(group, saved)
-    uncommitted = sum(committed.get(place) is None for place in places)
+    uncommitted = sum(committed.get(partition) is None for partition in partitions)
     return ObservedGroup(
         group=group,
         measured_s=measured_s,
@@ -103,7 +106,7 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
             state,
             group,
             wanted - counts.keys(),
-            sorted({*places} - ends.keys()),
+            sorted({*partitions} - ends.keys()),
             uncommitted,
             saved,
         ),
@@ -155,10 +158,10 @@ def _check_unchanged(before: GroupDescription, after: GroupDescription) -> Group
 
 
 def _owned(state: GroupDescription) -> dict[str, frozenset[TopicPartition]]:
-    return {member.member_id: _places(member) for member in state.members}
+    return {member.member_id: _owned_partitions(member) for member in state.members}
 
 
-def _places(member: MemberDescription) -> frozenset[TopicPartition]:
+def _owned_partitions(member: MemberDescription) -> frozenset[TopicPartition]:
     return frozenset(
         TopicPartition(t.topic, index) for t in member.partitions for index in t.partitions
     )
@@ -196,9 +199,9 @@ def _member(member: MemberDescription, group: str, counts: Mapping[str, int]) ->
         topics=tuple(topics),
         instance_id=member.group_instance_id,
         assigned=tuple(
-            place
-            for place in sorted(_places(member))
-            if place[0] in topics and place[1] < counts.get(place[0], 0)
+            partition
+            for partition in sorted(_owned_partitions(member))
+            if partition[0] in topics and partition[1] < counts.get(partition[0], 0)
         ),
     )
 
@@ -238,37 +241,43 @@ def _remarks(
     uncommitted: int,
     saved: GroupRecord | None,
 ) -> list[str]:
-    owners = Counter(place for member in state.members for place in _places(member))
-    twice = sorted(place for place, number in owners.items() if number > 1)
+    owners = Counter(
+        partition for member in state.members for partition in _owned_partitions(member)
+    )
+    twice = sorted(partition for partition, number in owners.items() if number > 1)
     if twice:
         raise CommandError(
             f"group {group.name} assigns some partitions twice ({_partition_list(twice)}), so "
             "handovers cannot be simulated"
         )
-    there = {TopicPartition(p.topic, p.index) for p in group.partitions}
+    existing = {TopicPartition(p.topic, p.index) for p in group.partitions}
     known = set(group.owners)
-    said = []
-    if unowned := sorted(there - known):
-        said.append(f"without an owner: {_partition_list(unowned)}")
+    remarks = []
+    if unowned := sorted(existing - known):
+        remarks.append(f"without an owner: {_partition_list(unowned)}")
     if gone := sorted(owners.keys() - known):
-        said.append(f"assigned but missing or not subscribed, so ignored: {_partition_list(gone)}")
+        remarks.append(
+            f"assigned but missing or not subscribed, so ignored: {_partition_list(gone)}"
+        )
     if missing:
-        said.append(f"subscribed topics that do not exist: {', '.join(sorted(missing))}")
+        remarks.append(f"subscribed topics that do not exist: {', '.join(sorted(missing))}")
     if leaderless:
-        said.append(f"without a leader, so not readable: {_partition_list(leaderless)}")
+        remarks.append(f"without a leader, so not readable: {_partition_list(leaderless)}")
     if uncommitted:
-        said.append(f"{count(uncommitted, 'partition')} without a committed offset: no lag assumed")
+        remarks.append(
+            f"{count(uncommitted, 'partition')} without a committed offset: no lag assumed"
+        )
     if saved is not None:
         timeouts = {(each.session_timeout_ms, each.rebalance_timeout_ms) for each in saved.members}
         if len(timeouts) > 1:
-            said.append("members joined with different timeouts: the longest ones are used")
-    return said
+            remarks.append("members joined with different timeouts: the longest ones are used")
+    return remarks
 
 
-def _partition_list(places: list[TopicPartition]) -> str:
+def _partition_list(partitions: list[TopicPartition]) -> str:
     by_topic: dict[str, list[int]] = {}
-    for topic, index in places:
+    for topic, index in partitions:
         by_topic.setdefault(topic, []).append(index)
-    said = " ".join(format_partitions(topic, indexes) for topic, indexes in by_topic.items())
-    shown = said if len(said) <= _SHOWN_MAX else f"{said[:_SHOWN_MAX]}..."
-    return f"{count(len(places), 'partition')}, {shown}"
+    text = " ".join(format_partitions(topic, indexes) for topic, indexes in by_topic.items())
+    shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+    return f"{count(len(partitions), 'partition')}, {shown}"

@@ -161,7 +161,13 @@ def whatif(
     ] = 2.0,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", metavar="N", min=1, help="Number of processes for a large group."),
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            help="Number of processes for a large group.",
+            show_default="number of CPUs",
+        ),
     ] = os.cpu_count() or 1,
     picture: Annotated[
         Path | None,
@@ -264,7 +270,7 @@ def _with_load(live: LiveGroup, rate: float | None, speed: float | None) -> Live
             ),
         )
     rates = {(p.topic, p.index): p.rate for p in live.partitions}
-    busiest = max(sum(rates[place] for place in member.assigned) for member in live.members)
+    busiest = max(sum(rates[each] for each in member.assigned) for member in live.members)
     return msgspec.structs.replace(live, speed=speed or max(2.0 * math.ceil(busiest), SPEED_MIN))
 
 
@@ -288,8 +294,8 @@ def _run_trials(trials: list[Trial], jobs: int, *, hidden: bool) -> list[TrialRe
         def on_progress(number: int, share: float) -> None:
             done[number] = share
             trial = trials[number]
-            said = f"{EVENT_TITLES[trial.event]}, {trial.assignor}"
-            progress.update(said, sum(done), len(trials))
+            detail = f"{EVENT_TITLES[trial.event]}, {trial.assignor}"
+            progress.update(detail, sum(done), len(trials))
 
         try:
             return run_trials(trials, jobs, on_progress)

@@ -116,16 +116,16 @@ def _column(
     until_s = max(_shown_until_s(each) for each in here)
     longest = max(here, key=lambda each: len(each.lag_by_second))
     for each in here:
-        said = each.assignor
+        label = each.assignor
         if len(timeouts) > 1:
-            said += f", session {each.session_timeout_ms / 1000:g} s"
+            label += f", session {each.session_timeout_ms / 1000:g} s"
         look = {
             "color": _COLOURS[assignors.index(each.assignor) % len(_COLOURS)],
             "linestyle": _STYLES[timeouts.index(each.session_timeout_ms) % len(_STYLES)],
             "linewidth": 1.6,
         }
         shown = each.lag_by_second[: until_s + 1]
-        lags.plot(range(len(shown)), shown, label=said, **look)
+        lags.plot(range(len(shown)), shown, label=label, **look)
         if each is longest:
             otherwise = each.undisturbed_lag_by_second[: until_s + 1]
             lags.plot(range(len(otherwise)), otherwise, label=_UNDISTURBED, **_PALE)

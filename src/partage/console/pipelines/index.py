@@ -150,6 +150,6 @@ def print_report(report: IndexReport, json: bool) -> None:
 
 
 def _show(drawn: ProgressBar, done: Done) -> None:
-    said = f"{count(len(done.positions), 'partition')}, {count(done.records, 'record')}"
+    detail = f"{count(len(done.positions), 'partition')}, {count(done.records, 'record')}"
     total = None if done.behind is None else done.records + done.behind
-    drawn.update(said, done.records, total)
+    drawn.update(detail, done.records, total)

@@ -48,8 +48,8 @@ class AssignedReader(ConsumeLoop):
     ) -> None:
         super().__init__(cluster, out)
         self._show = show
-        self._ends = {place: span.end for place, span in spans.items()}
-        self._at_end = {place for place, span in spans.items() if span.start >= span.end}
+        self._ends = {partition: span.end for partition, span in spans.items()}
+        self._at_end = {partition for partition, span in spans.items() if span.start >= span.end}
         self._consumer: Consumer = cluster.consumer(
             {
                 "group.id": _NO_GROUP,
@@ -60,7 +60,7 @@ class AssignedReader(ConsumeLoop):
             {"enable.partition.eof": True, "enable.auto.offset.store": False},
         )
         self._consumer.assign(
-            [RdTopicPartition(*place, span.start) for place, span in spans.items()]
+            [RdTopicPartition(*partition, span.start) for partition, span in spans.items()]
         )
 
     def poll(self, records_max: int) -> int:
@@ -74,14 +74,14 @@ class AssignedReader(ConsumeLoop):
         shown: list[bytes] = []
         try:
             for message in messages:
-                place = TopicPartition(message.topic() or "", message.partition() or 0)
+                partition = TopicPartition(message.topic() or "", message.partition() or 0)
                 error = message.error()
                 if error is None:
                     shown.append(self._show(message))
-                    if (message.offset() or 0) + 1 >= self._ends[place]:
-                        self._at_end.add(place)
+                    if (message.offset() or 0) + 1 >= self._ends[partition]:
+                        self._at_end.add(partition)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    self._at_end.add(place)
+                    self._at_end.add(partition)
                 elif not error.retriable() and error.code() not in _PASSING:
                     raise CommandError(error_text(error))
         finally:

@@ -75,7 +75,7 @@ def delete(
     name: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOPIC[:0,1]]...",
+            metavar="TOPIC[:0,1]",
             help="Topics, or some of their partitions.",
             show_default=False,
             autocompletion=complete_topics,
@@ -177,19 +177,18 @@ def _planned(
     )
     ends = list_offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
     planned = []
-    for place, offset in sorted(wanted.items()):
-        if place not in ends:
+    for partition, offset in sorted(wanted.items()):
+        topic, number = partition
+        if partition not in ends:
+            raise CommandError(f"partition {number} of {topic} does not exist or has no leader")
+        if offset > ends[partition]:
             raise CommandError(
-                f"partition {place.partition} of {place.topic} does not exist or has no leader"
+                f"cannot delete before offset {offset} of {topic}-{number}: it ends at "
+                f"{ends[partition]}"
             )
-        if offset > ends[place]:
-            raise CommandError(
-                f"cannot delete before offset {offset} of {place.topic}-{place.partition}: it ends "
-                f"at {ends[place]}"
-            )
-        first = firsts[place]
-        new = ends[place] if offset == _END else max(first, offset)
-        planned.append(PartitionDeletion(*place, first, new, None))
+        first = firsts[partition]
+        new = ends[partition] if offset == _END else max(first, offset)
+        planned.append(PartitionDeletion(topic, number, first, new, None))
     return planned
 
 

@@ -120,7 +120,7 @@ class TopicProducer:
             source: Name of its file, for failures.
             line: Its line number, for failures.
         """
-        held = len(record.value or b"") + len(record.key or b"")
+        size = len(record.value or b"") + len(record.key or b"")
         settings: dict[str, Any] = {}
         if record.partition is not None:
             settings["partition"] = record.partition
@@ -134,25 +134,25 @@ class TopicProducer:
                     self._topic,
                     record.value,
                     record.key,
-                    on_delivery=partial(self._fail, source, line, held),
+                    on_delivery=partial(self._fail, source, line, size),
                     **settings,
                 )
             except BufferError:
                 self._producer.poll(0.1)
                 continue
             except KafkaException as error:
-                self._fail(source, line, held, KafkaError(error.args[0].code()), None)
+                self._fail(source, line, size, KafkaError(error.args[0].code()), None)
             self.sent += 1
-            self._bytes += held
+            self._bytes += size
             return
 
     def _fail(
-        self, source: str, line: int, held: int, error: KafkaError | None, _: Message | None
+        self, source: str, line: int, size: int, error: KafkaError | None, _: Message | None
     ) -> None:
         if error is None:
             return
         self.failed_count += 1
-        self._bytes -= held
+        self._bytes -= size
         if len(self.failed) < _LISTED:
             self.failed.append(DeliveryFailure(source, line, error_text(error)))
         if self.failed_count <= _TOLD:

@@ -72,18 +72,18 @@ def resolve_ranges(
     earliest = list_offsets(cluster, partitions, OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S)
     # Partitions that have no leader after the first wait are not waited for again.
     latest = list_offsets(cluster, earliest, OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
-    lost = [place for place in partitions if place not in latest]
+    lost = [partition for partition in partitions if partition not in latest]
     if lost:
         raise _leaderless(partitions, lost)
     found = {}
-    for place in partitions:
-        first, end = earliest[place], latest[place]
+    for partition in partitions:
+        first, end = earliest[partition], latest[partition]
         if start.origin is StartOrigin.OFFSET and not first <= start.number <= end:
             raise CommandError(
-                f"offset {start.number} is out of range for partition {place.partition} of "
-                f"{place.topic}, which has {first} to {end}"
+                f"offset {start.number} is out of range for partition {partition.partition} of "
+                f"{partition.topic}, which has {first} to {end}"
             )
-        found[place] = ReadRange(_offset(start, first, end), end)
+        found[partition] = ReadRange(_offset(start, first, end), end)
     return found
 
 

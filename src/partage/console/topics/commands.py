@@ -40,7 +40,7 @@ app = command_app()
 TopicPatternsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]...",
+        metavar="TOPIC",
         help="Topic names, or regular expressions if no topic has that name. Default: all topics.",
         show_default=False,
         autocompletion=complete_topics,

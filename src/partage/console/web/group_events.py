@@ -65,8 +65,10 @@ class GroupEventsReader:
         topic = self._cluster.metadata().topics.get(TOPIC)
         # In a cluster each broker leads one partition. The partition of a broker that is down is
         # read when the broker is back.
-        led = [] if topic is None else [n for n, of in topic.partitions.items() if of.leader >= 0]
-        new = sorted(set(led) - self._next.keys())
+        with_leader = (
+            [] if topic is None else [n for n, of in topic.partitions.items() if of.leader >= 0]
+        )
+        new = sorted(set(with_leader) - self._next.keys())
         if not new:
             return False
         if self._consumer is None:
@@ -81,11 +83,11 @@ class GroupEventsReader:
 
     def _starts(self, consumer: Consumer, partitions: Collection[int]) -> dict[int, int]:
         since_ms = int(time.time() * 1000) - LOOKBACK_MS
-        asked = [TopicPartition(TOPIC, each, since_ms) for each in partitions]
+        lookups = [TopicPartition(TOPIC, each, since_ms) for each in partitions]
         starts = {}
-        for found in consumer.offsets_for_times(asked, timeout=self._cluster.timeout_s):
-            place = TopicPartition(TOPIC, found.partition)
-            low, high = consumer.get_watermark_offsets(place, timeout=self._cluster.timeout_s)
+        for found in consumer.offsets_for_times(lookups, timeout=self._cluster.timeout_s):
+            partition = TopicPartition(TOPIC, found.partition)
+            low, high = consumer.get_watermark_offsets(partition, timeout=self._cluster.timeout_s)
             since = found.offset if found.offset >= 0 else high
             starts[found.partition] = max(low, since, high - LOOKBACK_RECORDS_MAX)
         return starts
@@ -98,13 +100,13 @@ class GroupEventsReader:
             # follows at the next call.
             messages = consumer.consume(_BATCH, 0.05 if self._behind else 0)
             for message in messages:
-                event = self._taken(message)
+                event = self._parsed(message)
                 if event is not None:
                     events.append(event)
             if time.monotonic() >= give_up_s or not (messages or self._behind):
                 return events
 
-    def _taken(self, message: Message) -> ReceivedEvent | None:
+    def _parsed(self, message: Message) -> ReceivedEvent | None:
         partition, error = message.partition() or 0, message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:

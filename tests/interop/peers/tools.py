@@ -19,6 +19,14 @@ TOOLS = {
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "features": "org.apache.kafka.tools.FeatureCommand",
+    "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
+    "acls": "org.apache.kafka.tools.AclCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
 #: A small heap and a fast start: a tool runs for two seconds.

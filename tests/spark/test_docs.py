@@ -16,15 +16,18 @@ def examples(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
+EXAMPLE_PAGE = (ROOT / "docs/spark.md").read_text()
 EXAMPLES = examples("docs/spark.md")
 READMES = [code for code in examples("README.md") if "spark.read" in code]
 #: Number of rows that each example shows; the README's is the last one. A stream prints its rows in
 #: Spark's process, so they do not count.
-ROWS = (10, 1, 2 + 10, 6, 10, 0, 0, 24, 10, 0)
+ROWS = (10, 1, 2 + 10, 6, 10, 0, 0, 0, 24, 10, 0)
 #: Examples that need another example of the page to run first.
-BUILDS_ON = {7: 6}
+BUILDS_ON = {6: 4, 8: 7}
 #: Topic and number of records that an example writes.
-WRITES = {6: ("hours", 24)}
+WRITES = {7: ("hours", 24)}
+#: The text that an example prints.
+PRINTS = {6: re.findall(r"```text\n(.*avgOffsetsBehindLatest.*\n)", EXAMPLE_PAGE)[0]}
 FIRST_MS = 1357020000000
 
 
@@ -67,7 +70,9 @@ def pages(spark, kafka):
 @pytest.mark.parametrize("number", range(len(ROWS)))
 def test_example_shows_expected_row_count(pages, number, capsys):
     pages.run(number)
-    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    printed = capsys.readouterr().out
+    assert PRINTS.get(number, "") in printed
+    shown = [line for line in printed.splitlines() if line.startswith("|")]
     assert max(len(shown) - 1, 0) == ROWS[number]
 
 

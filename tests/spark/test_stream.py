@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from partage.spark import install
+from partage.spark import install_commit_listener
 from partage.sync import Consumer
 from partage.testing import BrokerProcess, ThreadedBroker
 
@@ -305,7 +305,7 @@ def test_available_now_reads_in_batches_and_leaves(stream, kafka):
 def test_listener_commits_at_end_of_batch(stream, kafka, spark):
     """With a trigger once an hour, the group sees the commit and the revocation at once."""
     topic, truth = filled_topic(kafka, 2)
-    listener = install(spark)
+    listener = install_commit_listener(spark)
     try:
         query = stream(trigger={"processingTime": "1 hour"}, **grouped(topic))
         assert query.has(100) == truth

@@ -54,6 +54,30 @@ class TestGroups:
         assert one.batch() == []
         assert committed(kafka, topic, topic, 2) == [5, 5]
 
+    def test_report_has_metrics_of_connector(self, query, kafka):
+        topic, _ = filled_topic(kafka, 2, 8)
+        kafka.produce(topic, [{"value": b"x", "partition": 1}] * 8)
+        one = query(**group_query_options(topic, maxOffsetsPerTrigger="8"))
+        assert one.reader.reportLatestOffset() is None
+        assert len(one.batch()) == 8
+        assert one.reader.reportLatestOffset()["metrics"] == {
+            "avgOffsetsBehindLatest": "4.0",
+            "maxOffsetsBehindLatest": "6",
+            "minOffsetsBehindLatest": "2",
+        }
+        assert one.reader.reportLatestOffset()["lag"] == 8
+        assert len(one.batch()) == 8
+        assert one.batch() == []
+        assert one.reader.reportLatestOffset()["metrics"]["maxOffsetsBehindLatest"] == "0"
+
+    def test_report_without_partitions_has_no_metrics(self, query, kafka):
+        topic, _ = filled_topic(kafka, 1, 2)
+        one, two = (query(**group_query_options(topic)) for _ in range(2))
+        assert len(one.batch()) == 2
+        assert two.batch() == []
+        report = two.reader.reportLatestOffset()
+        assert report is None or report["metrics"] == {}
+
     def test_partitions_are_revoked_between_batches_only(self, query, kafka):
         topic, truth = filled_topic(kafka, 4, 40)
         one, two = query(**group_query_options(topic)), query(**group_query_options(topic))

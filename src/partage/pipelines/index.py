@@ -100,13 +100,13 @@ def index(
         **options,
     )
 
-    def look(progress: IndexerProgress) -> None:
+    def on_batch(progress: IndexerProgress) -> None:
         on_progress(progress)
         if is_stopped():
             indexer.stop()
 
     with indexer:
-        indexer.run(to_end=available_now, on_progress=look)
+        indexer.run(to_end=available_now, on_progress=on_batch)
         done = indexer.progress
         ends = _ends(indexer, list(done.positions))
     return IndexReport(

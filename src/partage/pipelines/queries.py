@@ -19,21 +19,23 @@ class QueryFailedError(RuntimeError):
     """A streaming query ended with an error; the message is the query's error."""
 
 
-def run_until(query: StreamingQuery, is_over: Callable[[], bool], look: Callable[[], None]) -> None:
-    """Wait until the query ends, or stop it when ``is_over``. Call ``look`` while waiting.
+def run_until(
+    query: StreamingQuery, is_over: Callable[[], bool], on_poll: Callable[[], None]
+) -> None:
+    """Wait until the query ends, or stop it when ``is_over``. Call ``on_poll`` while waiting.
 
     Raises:
         QueryFailedError: if the query failed.
     """
     try:
         while not _has_ended(query):
-            look()
+            on_poll()
             if is_over():
                 break
     finally:
         if query.isActive:
             query.stop()
-    look()
+    on_poll()
 
 
 def _has_ended(query: StreamingQuery) -> bool:

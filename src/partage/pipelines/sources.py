@@ -65,7 +65,7 @@ def check_co_partitioned(counts: Mapping[str, int]) -> None:
         SourceError: if their partition counts differ.
     """
     if len(set(counts.values())) > 1:
-        told = " and ".join(f"{name} has {count}" for name, count in counts.items())
+        sizes = " and ".join(f"{name} has {count}" for name, count in counts.items())
         raise SourceError(
-            f"joined topics need the same number of partitions, so that equal keys meet: {told}"
+            f"joined topics need the same number of partitions, so that equal keys meet: {sizes}"
         )

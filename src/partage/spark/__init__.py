@@ -1,8 +1,9 @@
 """Spark data source and sink for Kafka topics, ``spark.read.format("partage")``.
 
 The source registers itself: Spark imports every module named ``pyspark_*``, and so finds
-``pyspark_partage``. `prepare_java` finds a Java installation for Spark, `install` commits offsets
-at the end of each batch, and `drop_duplicates` removes rows that were written twice.
+``pyspark_partage``. `prepare_java` finds a Java installation for Spark, `install_commit_listener`
+commits offsets at the end of each batch, and `drop_duplicates` removes rows that were written
+twice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = [
     "JavaNotFoundError",
     "SparkOptionError",
     "drop_duplicates",
-    "install",
+    "install_commit_listener",
     "prepare_java",
 ]
 
@@ -39,7 +40,9 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def install(spark: SparkSession, options: Mapping[str, str] | None = None) -> CommitListener:
+def install_commit_listener(
+    spark: SparkSession, options: Mapping[str, str] | None = None
+) -> CommitListener:
     """Commit the offsets of each batch as soon as the batch is written.
 
     Without it, a query commits a batch at its next trigger. Use it for queries with a long trigger

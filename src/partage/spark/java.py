@@ -71,12 +71,12 @@ def find_java() -> Java:
         JavaNotFoundError: if no candidate can run Spark.
     """
     failures: list[str] = []
-    for look in (
+    for find in (
         (_find_bundled,)
         if _is_bundled_required()
         else (_find_in_java_home, _find_on_path, _find_bundled)
     ):
-        found = look()
+        found = find()
         if isinstance(found, Java):
             if failures:
                 log.info("selected Java home=%s (%s)", found.home, "; ".join(failures))
@@ -123,8 +123,8 @@ def _probe(java: Path, source: str, home: Path | None = None) -> Java | str:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{java} cannot be run ({error})"
-    told = [line.partition(" = ") for line in ran.stderr.splitlines()]
-    properties = {name.strip(): value.strip() for name, _, value in told}
+    pairs = [line.partition(" = ") for line in ran.stderr.splitlines()]
+    properties = {name.strip(): value.strip() for name, _, value in pairs}
     version = properties.get("java.specification.version", "")
     if ran.returncode or not version.isdigit():
         lines = [line for line in (ran.stderr + ran.stdout).splitlines() if line.strip()]

@@ -46,8 +46,8 @@ def draw(results: Results, directory: Path, groups_max: int) -> list[Path]:
         The files.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    told = results.table("groups").to_pylist()
-    groups = [row for row in told if row["group_id"] and row["events"]]
+    groups_table = results.table("groups").to_pylist()
+    groups = [row for row in groups_table if row["group_id"] and row["events"]]
     groups.sort(key=lambda row: (-row["stalled_ms"], -row["rebalances"], row["group_id"]))
     drawn = [row["group_id"] for row in groups if row["rebalances"]][:groups_max]
     results.table("groups", [*drawn, *_names(groups)])  # collects their tables in one Spark job

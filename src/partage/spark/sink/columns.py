@@ -54,26 +54,26 @@ def find_columns(schema: StructType, topic: str | None) -> ColumnPositions:
     Raises:
         SparkOptionError: if a required column is missing, or a column has the wrong type.
     """
-    places = {name: place for place, name in enumerate(schema.names)}
-    if "value" not in places:
+    indexes = {name: index for index, name in enumerate(schema.names)}
+    if "value" not in indexes:
         raise SparkOptionError(f"the DataFrame needs a column named value; it has {_names(schema)}")
-    if topic is None and "topic" not in places:
+    if topic is None and "topic" not in indexes:
         raise SparkOptionError(
             "the topic is missing: set the option topic, or add a column named topic"
         )
     for name, kinds in (("value", _BYTES), ("key", _BYTES), ("topic", (StringType,))):
-        if name in places and not (name == "topic" and topic is not None):
+        if name in indexes and not (name == "topic" and topic is not None):
             _check_type(name, schema[name].dataType, kinds)
-    if "partition" in places:
+    if "partition" in indexes:
         _check_type("partition", schema["partition"].dataType, (IntegerType,))
-    if "headers" in places:
+    if "headers" in indexes:
         _check_headers(schema["headers"].dataType)
     return ColumnPositions(
-        places["value"],
-        places.get("key"),
-        None if topic is not None else places["topic"],
-        places.get("partition"),
-        places.get("headers"),
+        indexes["value"],
+        indexes.get("key"),
+        None if topic is not None else indexes["topic"],
+        indexes.get("partition"),
+        indexes.get("headers"),
     )
 
 

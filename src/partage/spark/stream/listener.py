@@ -1,4 +1,6 @@
-"""Query listener on the driver that commits at the end of each batch; see `partage.spark.install`.
+"""Query listener on the driver that commits at the end of each batch.
+
+`partage.spark.install_commit_listener` adds it to a session.
 
 The source of a query commits a batch at Spark's next call, which is at the next trigger. Spark
 notifies listeners as soon as a batch is written. The listener commits the batch's end offsets as

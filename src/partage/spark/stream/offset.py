@@ -158,6 +158,20 @@ def nest_by_topic(flat: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any
     return found
 
 
+def offsets_behind_latest(lags: Mapping[TopicPartition, int]) -> dict[str, str]:
+    """Return the metrics of Spark's Kafka connector, from the lag of each partition.
+
+    As in the connector, the values are texts, and there are none without partitions.
+    """
+    if not lags:
+        return {}
+    return {
+        "avgOffsetsBehindLatest": str(sum(lags.values()) / len(lags)),
+        "maxOffsetsBehindLatest": str(max(lags.values())),
+        "minOffsetsBehindLatest": str(min(lags.values())),
+    }
+
+
 def _flatten(nested: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[TopicPartition, Any]]:
     for topic, of_topic in nested.items():
         for partition, value in of_topic.items():

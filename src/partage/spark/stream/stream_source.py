@@ -27,6 +27,7 @@ from partage.spark.stream.offset import (
     decode_offset,
     encode_offset,
     nest_by_topic,
+    offsets_behind_latest,
 )
 from partage.spark.stream.partition_source import (
     AllPartitions,
@@ -185,13 +186,23 @@ class StreamSource:
         )
 
     def report(self) -> dict[str, Any] | None:
-        """Return the last known end offsets and the lag for progress reports, without a request."""
+        """Return the last known end offsets and the lag for progress reports, without a request.
+
+        The lag is that after the batch in progress. ``metrics`` has the metrics of Spark's Kafka
+        connector. A Python source cannot return them as metrics (as of Spark 4.3).
+        """
         if self._partition_source is None or not self._ends:
             return None
         member, generation = self._partition_source.identity
-        lag = sum(self._planner.available(self._ends).values())
-        ends = nest_by_topic(self._ends)
-        return {"ends": ends, "generation": generation, "lag": lag, "member": member}
+        batch = self._under_way
+        lags = self._planner.available(self._ends) if batch is None else batch.lag
+        return {
+            "ends": nest_by_topic(self._ends),
+            "generation": generation,
+            "lag": sum(lags.values()),
+            "member": member,
+            "metrics": offsets_behind_latest(lags),
+        }
 
     async def stop(self, *, leaves: bool = True) -> None:
         """Stop the source; if ``leaves``, leave the group. Do not commit the batch in progress."""

@@ -17,7 +17,7 @@ from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.produce import PRODUCE
-from waiting import eventually
+from polled_conditions import eventually
 
 from .broker_command import running_broker
 from .group_requests import heartbeat_request, join, join_and_sync, join_request

@@ -10,7 +10,7 @@ from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FETCH, FetchReplicaState
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.records.batch import parse_header
-from waiting import eventually
+from polled_conditions import eventually
 
 from .raw_client import RawClient
 from .requests import (

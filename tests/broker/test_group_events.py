@@ -29,7 +29,7 @@ from partage.store.group_events import TOPIC, GroupEventRecord, LagSample, decod
 from partage.store.shard_log import replay
 from partage.testing import BrokerProcess, ThreadedBroker
 from partage.wire.apis.join_group import JOIN_GROUP
-from waiting import eventually
+from polled_conditions import eventually
 
 from . import group_requests
 from .raw_client import RawClient

@@ -20,7 +20,7 @@ from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, OffsetFetchRequest
 from partage.wire.apis.sync_group import SYNC_GROUP
-from waiting import eventually
+from polled_conditions import eventually
 
 from .group_requests import (
     commit,

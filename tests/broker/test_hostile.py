@@ -25,7 +25,7 @@ from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.primitives import encode_uvarint
-from waiting import eventually
+from polled_conditions import eventually
 
 from .group_requests import join_request
 from .peak_memory import PeakMemory

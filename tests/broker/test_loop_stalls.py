@@ -10,7 +10,7 @@ import pytest
 
 from partage.testing import BrokerProcess
 from partage.wire.apis.heartbeat import HEARTBEAT
-from waiting import eventually
+from polled_conditions import eventually
 
 from .group_requests import describe_group, heartbeat, heartbeat_request, join_and_sync
 from .raw_client import RawClient

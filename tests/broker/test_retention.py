@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from partage.wire.records.encoder import SimpleRecord, encode_batch
-from waiting import eventually
+from polled_conditions import eventually
 
 from .requests import NOW_MS, batch, create, fetch, offset_range, produce, values
 
@@ -16,9 +14,7 @@ COMPACTED = {"cleanup_policy": "compact", "segment_ms": "1", "min_cleanable_dirt
 
 
 def until_begins_at(raw, topic, offset):
-    give_up = time.monotonic() + 20
-    while offset_range(raw, topic)[0] != offset:
-        assert time.monotonic() < give_up, offset_range(raw, topic)
+    eventually(lambda: offset_range(raw, topic)[0] == offset, lambda: offset_range(raw, topic))
 
 
 @pytest.mark.partage_broker(OFTEN)

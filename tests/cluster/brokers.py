@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.raw_client import RawClient
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from waiting import PATIENCE_S, eventually
+from polled_conditions import PATIENCE_S, eventually
 
 from .zookeeper_ensemble import free_ports
 

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from partage.store.group_events import TOPIC, GroupEventRecord, decode_event, order_by_epoch
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import PATIENCE_S, ClusterBroker, bootstrap
 from .group_members import FAST_RECONNECT

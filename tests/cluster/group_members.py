@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from partage import sync
 from partage.client.consumer import RebalanceListener
-from waiting import PATIENCE_S, eventually
+from polled_conditions import PATIENCE_S, eventually
 
 from .brokers import ClusterBroker, bootstrap
 

@@ -20,7 +20,7 @@ from partage.wire.apis.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers
 from .zookeeper_ensemble import Ensemble

@@ -23,7 +23,7 @@ from partage.console.common.offsets import list_offsets
 from partage.console.lab import live_view
 from partage.console.records.start_positions import BEGINNING, resolve_ranges
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from waiting import PATIENCE_S, eventually
+from polled_conditions import PATIENCE_S, eventually
 
 from .brokers import ClusterBroker, brokers, create, know_each_other
 from .zookeeper_ensemble import Ensemble, ensemble

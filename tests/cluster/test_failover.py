@@ -20,7 +20,7 @@ from partage import sync
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.store.zookeeper import Delete
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import (
     PATIENCE_S,

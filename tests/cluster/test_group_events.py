@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from console.cli import PartageCli
 from partage.pipelines.rebalances import online_partitions
 from partage.pipelines.rebalances.job import RebalancesOptions, rebalances
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers, know_each_other
 from .group_client import GroupClient, client_coordinated_by

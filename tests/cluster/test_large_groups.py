@@ -23,7 +23,7 @@ from partage.store.zk_schema import ZkPaths
 from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupResponse
 from partage.wire.apis.sync_group import SYNC_GROUP
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import PATIENCE_S, brokers
 from .group_client import GroupClient

@@ -17,7 +17,7 @@ import pytest
 from broker.group_requests import commit_request
 from broker.raw_client import RawClient
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import PATIENCE_S, brokers, create, know_each_other
 from .group_client import GroupClient, error_of

@@ -36,8 +36,8 @@ from partage.store.zookeeper import (
     SetData,
     StoreError,
 )
+from polled_conditions import PATIENCE_S
 from store.zk_fixture import committed, large_group
-from waiting import PATIENCE_S
 
 from .brokers import ClusterBroker, brokers, create
 from .zookeeper_ensemble import Ensemble, free_ports

@@ -18,7 +18,7 @@ from partage.broker.cluster.tls import KazooTlsHandler, ZooKeeperTlsError, ssl_c
 from partage.broker.overrides import apply_overrides
 from partage.model.settings import BrokerSettings
 from partage.store.zookeeper import Create
-from waiting import PATIENCE_S
+from polled_conditions import PATIENCE_S
 
 from .brokers import ClusterBroker, brokers
 from .group_client import GroupClient

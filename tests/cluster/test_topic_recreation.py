@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import PATIENCE_S, brokers, know_each_other
 from .group_client import GroupClient, client_coordinated_by

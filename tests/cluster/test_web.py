@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from partage.store.shard_log import shard_of
-from waiting import eventually
+from polled_conditions import eventually
 from web.page_server import PageServer
 
 from .brokers import OVERRIDES, PATIENCE_S, ClusterBroker, bootstrap, brokers

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from waiting import eventually
+from polled_conditions import eventually
 
 from .brokers import brokers, create
 from .group_client import GroupClient

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,8 @@ from pathlib import Path
 import pyspark
 
 from partage.spark.java import find_java
+from polled_conditions import eventually
 
-PATIENCE_S = 60.0
 _chance = random.Random()
 JARS = Path(pyspark.__file__).parent / "jars"
 #: Jars that the server needs; loading all of Spark's jars takes twice as long.
@@ -155,10 +154,10 @@ class Ensemble:
 
     def wait_ready(self) -> None:
         """Return once there is a leader."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not any(server.mode in ("leader", "standalone") for server in self.servers):
-            assert time.monotonic() < deadline, self.servers[0].log_tail()
-            time.sleep(0.05)
+        eventually(
+            lambda: any(server.mode in ("leader", "standalone") for server in self.servers),
+            self.servers[0].log_tail,
+        )
 
     @property
     def leader(self) -> ZooKeeperServer:

@@ -15,7 +15,7 @@ from interop.members import fresh_name
 from interop.peers.kafka import ApacheKafka
 from interop.peers.server import BrokerProcess
 from partage.testing import BrokerProcess as PartageProcess
-from waiting import eventually
+from polled_conditions import eventually
 from web.page_server import PageServer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]

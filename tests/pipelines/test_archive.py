@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 
 import pyarrow.dataset as ds
@@ -14,6 +13,7 @@ import pytest
 
 from partage.pipelines.archive.job import ArchiveOptions, archive
 from partage.pipelines.queries import QueryFailedError
+from polled_conditions import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -170,9 +170,10 @@ def entries(root):
 
 
 def until(is_so, *running):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
+    """Wait until a condition holds; fail if a process has ended."""
+
+    def check():
         for one in running:
             assert one.process.poll() is None, one.log.read_text()
-        assert time.monotonic() < deadline, [one.log.read_text()[-2000:] for one in running]
-        time.sleep(0.1)
+
+    eventually(is_so, lambda: [one.log.read_text()[-2000:] for one in running], PATIENCE_S, check)

@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 from console.cli import PartageCli
 from examples.flights.csv_records import FLIGHTS, PARTITIONS, records
 from examples.flights.loader import load
+from polled_conditions import eventually
 from recipes.external_broker import empty_broker, fresh_topic
 
 pytestmark = pytest.mark.timeout(300)
@@ -163,12 +163,13 @@ def check_consistent(indexer, true):
 
 
 def until(holds, *indexers, within_s=90.0):
-    give_up = time.monotonic() + within_s
-    while not holds():
+    """Wait until a condition holds; fail if an indexer has ended."""
+
+    def check():
         for indexer in indexers:
             assert indexer.process.poll() is None, indexer.directory.with_suffix(".err").read_text()
-        assert time.monotonic() < give_up, [indexer.positions() for indexer in indexers]
-        time.sleep(0.05)
+
+    eventually(holds, lambda: [indexer.positions() for indexer in indexers], within_s, check)
 
 
 def replicated(last, times, *indexers):
@@ -227,10 +228,9 @@ def test_repeated_kills_leave_a_correct_index(servers, indexer_of):
     for _ in range(3):
         indexer = indexer_of("a", "--once", "-X", "fetch.message.max.bytes=20000")
         before = indexer.positions()
-        until_over = time.monotonic() + 60
-        while indexer.process.poll() is None and indexer.positions() == before:
-            assert time.monotonic() < until_over
-            time.sleep(0.005)
+        eventually(
+            lambda: indexer.process.poll() is not None or indexer.positions() != before  # noqa: B023
+        )
         indexer.kill()
         check_consistent(indexer, true)
     report = indexer_of("a", "--once").report()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from partage.pipelines.queries import QueryFailedError
 from partage.pipelines.rebalances.local_analysis import analyse_locally
 from partage.pipelines.rebalances.tables import TABLES
 from partage.testing import BrokerProcess
+from polled_conditions import eventually
 
 DEADLINE_S = 120
 
@@ -61,19 +61,17 @@ def broker() -> Iterator[BrokerProcess]:
 def once(servers: str, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool]) -> None:
     """Wait until an analysis of the group's events satisfies ``is_so``."""
     source = {"kafka.bootstrap.servers": servers, "subscribe": "__group_events"}
-    deadline = time.monotonic() + DEADLINE_S
     found: dict[str, list[dict[str, Any]]] = {}
-    while time.monotonic() < deadline:
+
+    def is_analysed() -> bool:
         try:
             results = analyse_locally(source, ["tower"])
         except QueryFailedError:  # no event yet
-            pass
-        else:
-            found = {name: results.table(name).to_pylist() for name in TABLES}
-            if found["groups"] and is_so(found):
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"never came: {found}")
+            return False
+        found.update({name: results.table(name).to_pylist() for name in TABLES})
+        return bool(found["groups"]) and is_so(found)
+
+    eventually(is_analysed, lambda: f"never came: {found}", DEADLINE_S)
 
 
 def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:

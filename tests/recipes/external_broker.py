@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from client.confluent_admin import create_topic, delete_topic
-from waiting import eventually
+from polled_conditions import eventually
 
 ELSEWHERE = os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER")
 

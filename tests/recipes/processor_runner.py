@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 from collections import Counter
 
 from client.confluent_admin import produce
 from partage.recipes import Processor, Task
 from partage.recipes.sync import Processor as BlockingProcessor
+from polled_conditions import eventually
 
 from .external_broker import fresh_topic
 from .settings import QUICK
@@ -197,9 +197,9 @@ class Worker:
 
 def until(holds, *workers, within_s=45.0):
     """Wait until a condition holds; fail if a worker has failed."""
-    give_up = time.monotonic() + within_s
-    while not holds():
+
+    def check():
         for worker in workers:
             assert worker.error is None, worker.error
-        assert time.monotonic() < give_up, [worker.tasks for worker in workers]
-        time.sleep(0.01)
+
+    eventually(holds, lambda: [worker.tasks for worker in workers], within_s, check)

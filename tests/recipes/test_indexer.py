@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-import time
 
 import pytest
 
@@ -22,6 +21,7 @@ from partage.recipes.replicas import decode_metadata
 from partage.recipes.search import search
 from partage.recipes.sync import RedundantIndexer as BlockingIndexer
 from partage.sync import Consumer
+from polled_conditions import eventually
 
 from .external_broker import empty_broker, fresh_topic
 from .settings import QUICK, run
@@ -122,12 +122,13 @@ def keeper_of(servers, tmp_path):
 
 
 def until(holds, *keepers, within_s=45.0):
-    give_up = time.monotonic() + within_s
-    while not holds():
+    """Wait until a condition holds; fail if an indexer has failed."""
+
+    def check():
         for keeper in keepers:
             assert keeper.error is None, keeper.error
-        assert time.monotonic() < give_up, [keeper.positions for keeper in keepers]
-        time.sleep(0.02)
+
+    eventually(holds, lambda: [keeper.positions for keeper in keepers], within_s, check)
 
 
 def replicated(times, count, *keepers):

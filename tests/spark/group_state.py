@@ -1,20 +1,16 @@
 """Helpers that read the state of a group and its topics with another Kafka client."""
 
-import time
-
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from polled_conditions import eventually
 
 PATIENCE_S = 120
 
 
 def wait_until(true, what="", patience_s=PATIENCE_S):
     """Wait until ``true()`` is truthy, and return its value."""
-    deadline = time.monotonic() + patience_s
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
-        time.sleep(0.05)
-    return found
+    return eventually(true, lambda: f"not within {patience_s} s: {what}", patience_s)
 
 
 def filled_topic(kafka, partitions=4, count=100):

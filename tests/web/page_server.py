@@ -13,7 +13,7 @@ from partage.console.web.snapshot_source import ClusterSnapshotSource
 from partage.web.app import WebOptions, application
 from partage.web.poller import SnapshotSource
 from partage.web.server import bind_socket, make_server
-from waiting import eventually
+from polled_conditions import eventually
 
 from .html_page import Page
 

@@ -17,7 +17,7 @@ from console.cli import PartageCli
 from partage.testing import BrokerProcess, ThreadedBroker
 from partage.web.cluster_history import ClusterSnapshot
 from partage.web.poller import ClusterUnreachableError
-from waiting import eventually
+from polled_conditions import eventually
 
 from .groups import group
 from .page_server import PageServer

@@ -120,7 +120,9 @@ class PartageCli:
             yield process, drawn
         drawn.end()
 
-    def dialogue(self, args: Sequence[str], answer: str) -> tuple[int, str]:
+    def dialogue(
+        self, args: Sequence[str], answer: str, *, stderr: int | None = None
+    ) -> tuple[int, str]:
         """Run with a terminal, and type an answer to the first question. Return code and output."""
         ours, theirs = pty.openpty()
         os.write(ours, answer.encode())
@@ -129,7 +131,7 @@ class PartageCli:
             env={**self.env, "TERM": "xterm", "COLUMNS": "100"},
             stdin=theirs,
             stdout=theirs,
-            stderr=theirs,
+            stderr=theirs if stderr is None else stderr,
         ) as process:
             os.close(theirs)
             shown = TerminalCapture(ours)

@@ -55,6 +55,15 @@ def test_configs_describe_prints_all_settings_as_json(partage: PartageCli, topic
     assert {line.split()[0] for line in listed[2:]} == by_name.keys()
 
 
+def test_configs_describe_several_topics_in_order(partage: PartageCli, topic: str) -> None:
+    partage("topics", "create", f"{topic}-a")
+    both = ["--topic", topic, "--topic", f"{topic}-a"]
+    described = partage("configs", "describe", *both, "--json").json["entities"]
+    assert [each["entity_name"] for each in described] == [topic, f"{topic}-a"]
+    every = partage("configs", "describe", "--entity-type", "topics", "--json").json["entities"]
+    assert {topic, f"{topic}-a"} <= {each["entity_name"] for each in every}
+
+
 def test_configs_describe_broker(partage: PartageCli) -> None:
     (described, *_) = partage("cluster", "describe", "--json").json["brokers"]
     number = str(described["id"])

@@ -25,6 +25,13 @@ EVERY_COMMAND = [
     ["groups", "list"],
     ["groups", "describe", "--all-groups"],
     ["groups", "delete", "-g", "g"],
+    ["groups", "delete-offsets", "g", "--all-topics"],
+    ["groups", "remove-member", "g", "--all-members"],
+    ["topics", "alter", "t", "--partitions", "2"],
+    ["configs", "describe", "--topic", "t"],
+    ["configs", "alter", "--topic", "t", "--add-config", "retention.ms=1"],
+    ["records", "delete", "t", "--before-offset", "end"],
+    ["cluster", "describe"],
 ]
 
 

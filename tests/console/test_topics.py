@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from .cli import PartageCli
@@ -115,7 +117,9 @@ def test_delete_without_regex_never_matches_pattern(partage: PartageCli, name: s
     for pattern in (f"{name}.v1", f"{name}.*"):
         error = partage.fails("topics", "delete", "--topic", pattern)
         assert error.startswith(f"no such topic: {pattern}")
-        assert partage("topics", "delete", pattern, "--if-exists").out == ""
+        ran = partage("topics", "delete", pattern, "--if-exists")
+        assert ran.out == ""
+        assert ("for a pattern, add --regex" in ran.err) == pattern.endswith("*")
     assert "for a pattern, add --regex" in partage.fails("topics", "delete", f"{name}.*")
     assert kept in partage("topics", "list").out
 
@@ -139,6 +143,12 @@ def test_delete_with_regex_and_yes_deletes_matches(partage: PartageCli, name: st
 def test_delete_dry_run_deletes_nothing(partage: PartageCli, topic: str) -> None:
     dry = partage("topics", "delete", topic, "--dry-run", "--json").json
     assert dry == {"deleted": [topic], "failed": [], "executed": False}
+    assert topic in partage("topics", "list").out
+
+
+def test_delete_with_invisible_question_is_refused(partage: PartageCli, topic: str) -> None:
+    code, shown = partage.dialogue(["topics", "delete", topic], "", stderr=subprocess.DEVNULL)
+    assert (code, shown) == (2, "")
     assert topic in partage("topics", "list").out
 
 

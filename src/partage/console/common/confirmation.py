@@ -16,7 +16,7 @@ _LISTED_MAX: Final = 10
 def confirm(
     question: str, objects: Sequence[str], *, yes: bool, needs_terminal: bool = False
 ) -> None:
-    """Ask on the terminal whether to continue. Without a terminal, continue.
+    """Ask on the terminal whether to continue. Continue if stdin is not a terminal.
 
     Args:
         question: Question without its question mark, such as ``delete 2 topics``.
@@ -29,9 +29,11 @@ def confirm(
     """
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        if needs_terminal:
-            raise usage_error(f"without a terminal, add --yes to {question}, or --dry-run")
+    has_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    # If only the question would be invisible, the user has not decided anything yet.
+    if not has_terminal and (needs_terminal or sys.stdin.isatty()):
+        raise usage_error(f"without a terminal, add --yes to {question}, or --dry-run")
+    if not has_terminal:
         return
     for name in objects[:_LISTED_MAX]:
         typer.echo(f"  {name}", err=True)

@@ -100,11 +100,19 @@ def describe_configs(
         CommandError: An entity does not exist, or a broker does not respond.
     """
     cluster.metadata()
+    together = [each.resource for each in entities if each.type != "brokers"]
+    # librdkafka accepts only one broker in a request.
+    requests = [[each.resource] for each in entities if each.type == "brokers"]
+    answers = {
+        (resource.restype, resource.name): answer
+        for resources in [*([together] if together else []), *requests]
+        for resource, answer in cluster.admin.describe_configs(
+            resources, request_timeout=cluster.timeout_s
+        ).items()
+    }
     found = []
-    for entity in entities:  # librdkafka accepts only one broker in a request.
-        (answer,) = cluster.admin.describe_configs(
-            [entity.resource], request_timeout=cluster.timeout_s
-        ).values()
+    for entity in entities:
+        answer = answers[ENTITY_TYPES[entity.type], entity.name]
         refusal = cluster.refusal_of(answer)
         if refusal is not None:
             raise CommandError(f"cannot describe {entity.title}: {error_text(refusal)}")

@@ -74,12 +74,20 @@ def remove_members(
     Raises:
         CommandError: The coordinator does not respond, or rejects the whole request.
     """
-    request = LeaveGroupRequest(
-        group_id=group, member_id=members[0].member_id, members=list(members)
-    )
+    first, *others = members
+    request = LeaveGroupRequest(group_id=group, member_id=first.member_id, members=list(members))
     answer = _send(cluster, group, LEAVE_GROUP, request)
-    # Up to v2, the response is about the only member of the request.
-    return [each.error_code for each in answer.members] or [ErrorCode.NONE]
+    if answer.members:
+        return [each.error_code for each in answer.members]
+    # Up to v2, a request names one member, and its error raises here.
+    for each in others:
+        _send(
+            cluster,
+            group,
+            LEAVE_GROUP,
+            LeaveGroupRequest(group_id=group, member_id=each.member_id, members=[each]),
+        )
+    return [ErrorCode.NONE] * len(members)
 
 
 def _send(cluster: ClusterClient, group: str, api: Api[Req, Res], request: Req) -> Res:

@@ -33,7 +33,7 @@ from partage.model.topic_partition import TopicPartition
 
 app = command_app()
 
-_REASONS: Final = {
+_REASONS: Final[dict[int, str]] = {
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member of the group subscribes to the topic; stop the "
     "members first",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
@@ -103,7 +103,7 @@ def delete_offsets(
     }
     if not committed:
         raise CommandError(f"group {wanted} has no committed offsets of these partitions")
-    errors = dict[TopicPartition, int]()
+    errors = dict.fromkeys(committed, int(ErrorCode.NONE))
     if not dry_run:
         affected = [f"{each.topic}-{each.partition}" for each in sorted(committed)]
         confirm(
@@ -111,12 +111,13 @@ def delete_offsets(
             affected,
             yes=yes,
         )
-        errors = send_request(cluster, wanted, committed)
+        errors |= dict.fromkeys(committed, int(ErrorCode.UNKNOWN_SERVER_ERROR))
+        errors |= send_request(cluster, wanted, committed)
     report = OffsetDeletionReport(
         wanted,
         not dry_run,
         [
-            DeletedOffset(*each, offset, _reason(errors.get(each, ErrorCode.NONE)))
+            DeletedOffset(*each, offset, _reason(errors[each]))
             for each, offset in sorted(committed.items())
         ],
     )
@@ -133,7 +134,7 @@ def _is_listed(partition: TopicPartition, wanted: dict[str, set[int] | None]) ->
 def _reason(code: int) -> str | None:
     if code == ErrorCode.NONE:
         return None
-    return _REASONS.get(ErrorCode(code)) or error_name(code)
+    return _REASONS.get(code) or error_name(code)
 
 
 def _print_report(report: OffsetDeletionReport, json: bool) -> None:

@@ -21,7 +21,7 @@ from partage.console.common.options import (
     required_names,
     with_cluster,
 )
-from partage.console.common.output import count, json_help, print_json
+from partage.console.common.output import count, json_help, note, print_json
 from partage.console.topics.describe import describe_topics, match_pattern
 
 app = command_app()
@@ -104,10 +104,12 @@ def _existing(cluster: ClusterClient, names: list[str], *, is_required: bool) ->
     """
     topics = cluster.metadata().topics
     missing = [each for each in names if each not in topics]
+    is_pattern = not all(_TOPIC_NAME.fullmatch(each) for each in missing)
+    hint = "; for a pattern, add --regex" if is_pattern else ""
     if missing and is_required:
-        is_pattern = not all(_TOPIC_NAME.fullmatch(each) for each in missing)
-        hint = "; for a pattern, add --regex" if is_pattern else ""
         raise CommandError(f"no such topic: {', '.join(missing)}{hint}")
+    if hint:
+        note(f"no such topic: {', '.join(missing)}{hint}")
     return [each for each in names if each in topics]
 
 

@@ -1,20 +1,23 @@
-"""Every example in the documentation is run."""
+"""Every example in the documentation is run, and prints what its page says."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from page_examples import Example, all_examples, examples_of, is_expected
 
 from partage.testing import ThreadedBroker
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-#: The address that the examples use; each run puts its own broker's there.
+#: The address that the examples use; each run puts the address of its broker there.
 ADDRESS = "127.0.0.1:9092"
 #: Commands that other tests run: installation in interop, the main job in CI, the
 #: start of broker and web page in tests of the console.
@@ -23,58 +26,234 @@ ELSEWHERE = re.compile(
 )
 
 #: Examples with brokers that are separate: see spark/test_docs, pipelines/test_docs and
-#: client/test_security_docs.
-RUN_APART = re.compile("spark|security_protocol|pipeline (archive|join)")
+#: client/test_security_docs. They check the output too.
+RUN_APART = re.compile("spark|security_protocol|pipeline (archive|join)|KAFKA_PASSWORD")
 
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Settings of the broker of an example. These pages show what a user does first, so their
+#: examples must work with the defaults: the first generation of a group takes three seconds.
+DEFAULTS = {"group.initial.rebalance.delay.ms": 3000, "partage.group.events.enable": True}
+PAGES_WITH_DEFAULTS = {"README.md", "consumer.md", "group-events.md", "pipelines.md"}
+QUICK = {"partage.group.events.enable": True}
+
+#: The records in the topic of the examples, as README writes them: key, value, partitioner.
+RECORDS = (
+    (b"EWR", b"hello", "murmur2_random"),
+    (b"JFK", b"world", "murmur2_random"),
+    (b"EWR", b"UA1545", "consistent_random"),
+)
+#: Plugins of this environment that the examples do not use, and that take time.
+WITHOUT_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+_TIMEOUT_S = 150.0
 
 
-def blocks(language: str) -> list[pytest.param]:
+def examples(language: str) -> list[pytest.param]:
     return [
-        pytest.param(text, id=f"{page.name}-{number}")
-        for page in PAGES
-        for number, (found, text) in enumerate(BLOCK.findall(page.read_text()), start=1)
-        if found == language and not RUN_APART.search(text)
+        pytest.param(example, id=str(example))
+        for example in all_examples()
+        if example.language == language and not RUN_APART.search(example.code)
     ]
 
 
-@pytest.fixture(scope="module")
-def address():
-    with ThreadedBroker({"partage.group.events.enable": "true"}) as broker:
-        create = f"topics create --topic flights --partitions 12 -b {broker.bootstrap_servers}"
-        command = [sys.executable, "-m", "partage", *create.split()]
-        subprocess.run(command, check=True, capture_output=True)
-        yield broker.bootstrap_servers
+@pytest.fixture
+def broker(example: Example) -> Iterator[ThreadedBroker]:
+    settings = DEFAULTS if example.page in PAGES_WITH_DEFAULTS else QUICK
+    with ThreadedBroker(settings) as broker:
+        if "topics create" not in example.code:
+            broker.create_topic("flights", partitions=12)
+        if example.language == "python":
+            for key, value, partitioner in RECORDS:
+                producer = Producer(
+                    {"bootstrap.servers": broker.bootstrap_servers, "partitioner": partitioner}
+                )
+                producer.produce("flights", value, key)
+                assert producer.flush(30) == 0
+        yield broker
 
 
-@pytest.mark.parametrize("text", blocks("python"))
-def test_python_example_runs(text, address, tmp_path):
-    script = tmp_path / "test_example.py"
-    script.write_text(text.replace(ADDRESS, address))
-    command = [sys.executable, str(script)]
-    if "def test_" in text:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture
+def script(example: Example, broker: ThreadedBroker, tmp_path: Path) -> Path:
+    path = tmp_path / "test_example.py"
+    path.write_text(example.code.replace(ADDRESS, broker.bootstrap_servers))
+    return path
+
+
+def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+
+
+def run_until_expected(script: Path, example: Example) -> list[str]:
+    """Run a script until it has printed the expected lines, then press Ctrl-C; return its lines."""
+    assert example.output is not None
+    lines: list[str] = []
+    with (
+        script.with_suffix(".err").open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-u", str(script)],
+            cwd=script.parent,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        watchdog = threading.Timer(_TIMEOUT_S, process.kill)
+        watchdog.start()
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if is_expected(lines, example.output, any_order=example.is_any_order):
+                    process.send_signal(signal.SIGINT)
+                    break
+            code = process.wait()
+        finally:
+            watchdog.cancel()
+            process.kill()
+    shown = "\n".join([*lines, script.with_suffix(".err").read_text()])
+    assert code in (0, -signal.SIGINT), shown
+    return lines
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("example", examples("python"))
+def test_python_example_prints_expected_output(example: Example, script: Path) -> None:
+    if example.test_count:
+        options = ["-q", *WITHOUT_PLUGINS, *example.pytest_arguments]
+        done = run(sys.executable, "-m", "pytest", *options, str(script), cwd=script.parent)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert re.search(r"^\d+ passed in", done.stdout, re.MULTILINE), done.stdout
+        return
+    assert example.output is not None, f"{example} declares no output: see page_examples.py"
+    if example.is_interrupted:
+        lines = run_until_expected(script, example)
+        shown = "\n".join(lines)
+    else:
+        done = run(sys.executable, str(script), cwd=script.parent)
+        assert done.returncode == 0, done.stdout + done.stderr
+        shown, lines = done.stdout, done.stdout.splitlines()
+    assert is_expected(lines, example.output, any_order=example.is_any_order), shown
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", blocks("console"))
-def test_console_example_runs(text, address, tmp_path):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for command in re.findall(r"^\$ (.*?)(?:\s+#.*)?$", text, re.MULTILINE):
-        if ELSEWHERE.match(command):
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("example", examples("console"))
+def test_console_example_prints_expected_output(
+    example: Example, broker: ThreadedBroker, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    for text, expected in example.commands():
+        if ELSEWHERE.match(text):
             continue
-        # The fixture has made the topic, so that each example runs whichever came before it.
-        command = command.replace("topics create", "topics create --if-not-exists")
-        reaching = r"\bpartage (?!search\b|lab (?:run|trace)\b)(\w+)( \w[\w-]*)?"
-        command = re.sub(reaching, rf"\g<0> -b {address}", command, count=0)
-        done = subprocess.run(
-            ["bash", "-c", f"set -o pipefail; {command}"],
-            capture_output=True,
-            text=True,
-            timeout=150,
+        done = run(
+            "bash",
+            "-c",
+            f"set -o pipefail; {command_for(text, broker.bootstrap_servers)}",
             cwd=tmp_path,
-            env={**os.environ, "PATH": path},
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+        shown = done.stdout.splitlines()
+        if expected is not None:
+            assert is_expected(shown, expected), f"{text}\n{done.stdout}"
+        lines += shown
+    if example.output is not None:
+        assert is_expected(lines, example.output), "\n".join(lines)
+
+
+def command_for(text: str, address: str) -> str:
+    """Return a command of a page that reaches the broker of the test."""
+    reaching = r"\bpartage (?!search\b|lab (?:run|trace)\b)(\w+)( \w[\w-]*)?"
+    return re.sub(reaching, rf"\g<0> -b {address}", text)
+
+
+def is_run_elsewhere(example: Example) -> bool:
+    commands = example.commands()
+    return bool(commands) and all(ELSEWHERE.match(each.text) for each in commands)
+
+
+def test_each_example_declares_its_output() -> None:
+    silent = [
+        str(example)
+        for example in all_examples()
+        if not RUN_APART.search(example.code)
+        and not example.has_output
+        and not is_run_elsewhere(example)
+    ]
+    assert silent == []
+
+
+PAGE = """
+<!-- example: any order, interrupted -->
+<!-- output:
+one
+...
+-->
+```python
+print()
+```
+
+Text.
+
+```python
+print()
+```
+
+```text
+shown ... here
+```
+
+```console
+$ one
+1
+$ two   # a comment
+```
+
+<!-- example: pytest -n 2 -->
+```python
+def test_one(): ...
+    async def test_two(): ...
+```
+"""
+
+
+def test_page_is_parsed() -> None:
+    first, second, console, tests = examples_of(PAGE, "page.md")
+    assert (first.output, first.is_any_order, first.is_interrupted) == (["one", "..."], True, True)
+    assert (second.output, second.options, second.number) == (["shown ... here"], [], 2)
+    assert console.commands() == [("one", ["1"]), ("two", [])]
+    assert (tests.test_count, tests.pytest_arguments) == (2, ["-n", "2"])
+    assert all(each.has_output for each in (first, second, console, tests))
+    (undeclared,) = examples_of("```console\n$ one\n```\n", "page.md")
+    assert not undeclared.has_output
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<!-- output: none -->\n\n```python\n```\n",
+        "<!-- example: unordered -->\n```python\n```\n",
+        "<!-- output: none -->\n```python\n```\n\n```text\n1\n```\n",
+    ],
+)
+def test_wrong_comments_are_detected(page: str) -> None:
+    with pytest.raises(ValueError, match=r"page\.md"):
+        list(examples_of(page, "page.md"))
+
+
+def test_output_is_compared_with_wildcards() -> None:
+    assert is_expected(["a 1", "b"], ["a ...", "b"])
+    assert is_expected(["a", "x", "y", "b"], ["a", "...", "b"])
+    assert is_expected(["a", "b"], ["b", "a"], any_order=True)
+    assert is_expected(["c", "a", "b"], ["b", "..."], any_order=True)
+    assert not is_expected([], ["a"])
+    assert not is_expected(["a", "b"], ["a"])
+    assert not is_expected(["a", "b"], ["b", "a"])
+    assert not is_expected(["a", "a"], ["a", "b"], any_order=True)
+    assert not is_expected(["a", "b", "c"], ["a", "b"], any_order=True)

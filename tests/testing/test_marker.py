@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 # Imported here: a module that a nested run imports first would be imported once more after it.
@@ -16,6 +18,7 @@ PRELUDE = """
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from partage.errors import CommitFailedError
 from partage.sync import Consumer
 
 
@@ -38,15 +41,19 @@ def run(pytester: pytest.Pytester):
     return run
 
 
-@pytest.mark.parametrize("value", ["False", "'false'"])
-def test_marker_accepts_booleans_and_texts(run, value) -> None:
+def test_marker_accepts_booleans_and_texts(run) -> None:
     run(
-        f"""
-@pytest.mark.partage_broker({{"auto.create.topics.enable": {value}, "num.partitions": 3}})
-def test_it(partage_broker):
+        """
+@pytest.mark.partage_broker({"auto.create.topics.enable": False})
+def test_boolean(partage_broker):
+    assert topic_error(partage_broker).str() == "Broker: Unknown topic or partition"
+
+
+@pytest.mark.partage_broker({"auto.create.topics.enable": "false"})
+def test_text(partage_broker):
     assert topic_error(partage_broker).str() == "Broker: Unknown topic or partition"
 """,
-        passed=1,
+        passed=2,
     )
 
 
@@ -68,34 +75,35 @@ def test_it(partage_broker):
     )
 
 
-@pytest.mark.parametrize(
-    ("marker", "message"),
-    [
-        ("partage_broker", "it has no settings"),
-        ("partage_broker()", "it has no settings"),
-        ("partage_broker(num_partitions=3)", "it has keyword arguments (num_partitions=...)"),
-        ("partage_broker('num.partitions')", "it has other arguments ('num.partitions')"),
-        ("partage_broker({}, {})", "it has other arguments ({}, {})"),
-        (
-            "partage_broker({'num.partition': 3})",
-            "num.partition is not a broker setting; did you mean num.partitions?",
-        ),
-        (
-            "partage_broker({'num.partitions': None})",
-            "num.partitions=None: the value must be a string, a boolean or a number",
-        ),
-        ("partage_broker({1: 2})", "1 is not the name of a setting; names are strings"),
-    ],
-)
-def test_wrong_marker_is_an_error_with_advice(run, marker, message) -> None:
-    text = f"""
-@pytest.mark.{marker}
-def test_it(partage_broker):
-    pass
-"""
-    shown = run(text, errors=1)
-    assert message in shown
-    assert "Traceback" not in shown
+#: The arguments of wrong markers, and the beginning of the message for each.
+WRONG_MARKERS = {
+    "": "it has no settings",
+    "()": "it has no settings",
+    "(num_partitions=3)": "it has keyword arguments (num_partitions=...)",
+    "('num.partitions')": "it has other arguments ('num.partitions')",
+    "({}, {})": "it has other arguments ({}, {})",
+    "({'num.partition': 3})": (
+        "num.partition is not a broker setting; did you mean num.partitions?"
+    ),
+    "({'num.partitions': None})": (
+        "num.partitions=None: the value must be a string, a boolean or a number"
+    ),
+    "({1: 2})": "1 is not the name of a setting; names are strings",
+}
+
+
+def test_wrong_markers_are_errors_with_advice(run) -> None:
+    text = "".join(
+        f"@pytest.mark.partage_broker{arguments}\ndef test_{n}(partage_broker):\n    pass\n\n"
+        for n, arguments in enumerate(WRONG_MARKERS)
+    )
+    shown = run(text, errors=len(WRONG_MARKERS))
+    for n, message in enumerate(WRONG_MARKERS.values()):
+        (section,) = re.findall(
+            rf"ERROR at setup of test_{n} _+\n(.*?)\n_", shown + "\n_", re.DOTALL
+        )
+        assert message in section
+        assert "Traceback" not in section
 
 
 def test_unused_required_faults_fail_the_test(run) -> None:
@@ -127,11 +135,14 @@ def test_fault_that_happens_too_rarely_fails_the_test(run) -> None:
         """
 def test_it(partage_broker):
     partage_broker.create_topic("flights")
-    partage_broker.faults.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
-    with Consumer(partage_broker.bootstrap_servers, retry_backoff_ms=10) as consumer:
+    partage_broker.faults.fail("OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", times=3)
+    with Consumer(
+        partage_broker.bootstrap_servers, group_id="tower", enable_auto_commit=False
+    ) as consumer:
         consumer.assign([("flights", 0)])
-        while partage_broker.faults.pending > 1:
-            consumer.poll(timeout_ms=5)
+        for _ in range(2):
+            with pytest.raises(CommitFailedError):
+                consumer.commit({("flights", 0): 1})
 """,
         failed=1,
     )

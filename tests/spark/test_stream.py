@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -256,22 +257,30 @@ def test_kept_partitions_are_read_during_rebalance(stream):
     assert sorted(stays.rows + comes.rows) == [(p, o) for p in range(4) for o in range(27)]
 
 
+ALL_MOMENTS = [WAITING, IN_A_BATCH, AT_ONCE, IN_A_BATCH, AT_ONCE]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moments",
+    ("moments", "outage_s"),
     [
-        [WAITING, IN_A_BATCH],
-        pytest.param([WAITING, IN_A_BATCH, AT_ONCE, IN_A_BATCH, AT_ONCE], marks=pytest.mark.soak),
+        ([WAITING, IN_A_BATCH], 2),
+        pytest.param(ALL_MOMENTS, 0, marks=pytest.mark.soak),
+        pytest.param(ALL_MOMENTS[:3], 90, marks=pytest.mark.soak),
     ],
 )
-def test_broker_restart_loses_no_records(stream, moments):
-    """Kill the broker while the query waits, during a batch, and while records arrive."""
+def test_broker_outage_loses_no_records(stream, moments, outage_s):
+    """Kill the broker while queries wait, during a batch, and while records arrive."""
     with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
         there = Kafka(broker.bootstrap_servers)
         topic, _ = filled_topic(there)
-        query = stream(**grouped(topic, kafka__bootstrap__servers=there.servers))
+        options = grouped(topic, kafka__bootstrap__servers=there.servers)
+        query = stream("grouped", **options)
+        del options["kafka__group__id"]
+        alone = stream("alone", **options)
         count = 25
         query.has(4 * count)
+        alone.has(4 * count)
         for moment in moments:
             if moment != WAITING:
                 if moment == IN_A_BATCH:
@@ -282,12 +291,34 @@ def test_broker_restart_loses_no_records(stream, moments):
                 query.has(4 * (count - 5) + 1)
             broker.kill()
             query.may_go_on.set()
+            time.sleep(outage_s)
             broker.start()
             produce(there, topic, 4, 5)
             count += 5
-            assert query.has(4 * count) == [(p, o) for p in range(4) for o in range(count)]
+            truth = [(p, o) for p in range(4) for o in range(count)]
+            assert query.has(4 * count) == truth
+            assert alone.has(4 * count) == truth
         wait_until(lambda: committed(there, topic, topic, 4) == [count] * 4)
         query.query.stop()
+        alone.query.stop()
+
+
+@pytest.mark.slow
+def test_query_stops_during_outage(stream):
+    """A query that waits for its broker can be stopped, and its source process ends."""
+    with BrokerProcess() as broker:
+        topic, truth = filled_topic(Kafka(broker.bootstrap_servers))
+        query = stream(
+            subscribe=topic,
+            startingOffsets="earliest",
+            kafka__bootstrap__servers=broker.bootstrap_servers,
+        )
+        assert query.has(100) == truth
+        query.query.processAllAvailable()
+        broker.kill()
+        wait_until(lambda: "Getting offsets" in query.query.status["message"])
+        query.query.stop()
+        assert query.query.exception() is None
 
 
 def test_available_now_reads_in_batches_and_leaves(stream, kafka):

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from partage.client.errors import BrokersUnreachableError
+from partage.spark.options import parse_options
 from partage.spark.stream.partition_source import CoordinatorUnavailableError
 from partage.testing import BrokerProcess, ThreadedBroker
 
@@ -218,3 +219,15 @@ class TestCoordinatorOutages:
         broker.faults.kill_coordinator()
         with pytest.raises(CoordinatorUnavailableError, match=r"was unavailable for 0\.5 s"):
             query(there.servers, **group_query_options(topic, **limit)).available_now()
+
+
+def test_tasks_wait_as_long_as_lookups():
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+    def limit_ms(**options):
+        return parse_options(given | options).poll_timeout_ms
+
+    assert limit_ms() == 180_000
+    assert limit_ms(**{"fetchOffset.numRetries": "1"}) == 120_000
+    assert limit_ms(**{"kafka.default.api.timeout.ms": "300000"}) == 900_000
+    assert limit_ms(**{"kafkaConsumer.pollTimeoutMs": "1000"}) == 1_000

@@ -93,7 +93,7 @@ _OTHERS: Final = (
     "groupIdPrefix",
     UNKNOWN_OPTIONS,
 )
-#: Default of ``kafkaConsumer.pollTimeoutMs``, unless ``kafka.default.api.timeout.ms`` is longer.
+#: Default of ``kafkaConsumer.pollTimeoutMs``, unless lookups may take longer.
 _POLL_TIMEOUT_MS: Final = 120_000
 #: All options without the prefix ``kafka.``.
 KNOWN_OPTIONS: Final = (*_CHOICES, *_OTHERS, *STREAMING_ONLY_OPTIONS)
@@ -142,11 +142,12 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         {name: text for name, text in options.items() if not name.startswith(PREFIX)}
     )
     own.check_names()
-    wanted = own.strategy()
+    strategy = own.strategy()
     cluster = parse_kafka_options(kafka, ignores_unknown=parse_ignores_unknown(options))
+    attempts = own.number("fetchOffset.numRetries") or 3
     parsed = ReadOptions(
         kafka=cluster,
-        strategy=wanted,
+        strategy=strategy,
         starting=own.bound("starting"),
         ending=own.bound("ending"),
         unmatched_start=own.unmatched_start(),
@@ -155,8 +156,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         records_per_partition_max=own.number("maxRecordsPerPartition"),
         columns=own.columns(),
         poll_timeout_ms=own.number("kafkaConsumer.pollTimeoutMs")
-        or max(_POLL_TIMEOUT_MS, cluster.client.retries.timeout_ms),
-        offset_attempts_max=own.number("fetchOffset.numRetries") or 3,
+        or max(_POLL_TIMEOUT_MS, attempts * cluster.client.retries.timeout_ms),
+        offset_attempts_max=attempts,
         offset_retry_interval_ms=own.number("fetchOffset.retryIntervalMs") or 1_000,
         trigger_limits=own.trigger_limits(),
         streaming_only_names=tuple(
@@ -279,11 +280,11 @@ def check_same_partitions(
     """
     missing, odd = sorted(wanted - named), sorted(named - wanted)
     if missing or odd:
-        story = [f"missing: {', '.join(map(str, missing))}"] if missing else []
-        story += [f"not read: {', '.join(map(str, odd))}"] if odd else []
+        problems = [f"missing: {', '.join(map(str, missing))}"] if missing else []
+        problems += [f"not read: {', '.join(map(str, odd))}"] if odd else []
         raise SparkOptionError(
             f"{end} offsets must name exactly the partitions that are read "
-            f"(-2 is earliest, -1 latest); {'; '.join(story)}"
+            f"(-2 is earliest, -1 latest); {'; '.join(problems)}"
         )
 
 
@@ -316,8 +317,8 @@ class _SourceOptions:
     def strategy(self) -> ConsumerStrategy:
         named = [name for name in _CHOICES if self.text(name) is not None]
         if len(named) != 1:
-            story = "none is set" if not named else f"{' and '.join(named)} are set"
-            raise SparkOptionError(f"set exactly one of {', '.join(_CHOICES)}; {story}")
+            problem = "none is set" if not named else f"{' and '.join(named)} are set"
+            raise SparkOptionError(f"set exactly one of {', '.join(_CHOICES)}; {problem}")
         name = named[0]
         text = (self.text(name) or "").strip()
         if name == "assign":

@@ -1,10 +1,12 @@
 """Mapping of Kafka's TLS and SASL settings to the client's options."""
 
+import logging
 import pickle
 import re
 import sys
 
 import pytest
+from confluent_kafka import Producer
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
@@ -14,6 +16,7 @@ from partage.client import SecurityOptions
 from partage.spark.bounds import SparkOptionError
 from partage.spark.client_cache import get_client
 from partage.spark.kafka_options import parse_kafka_options
+from partage.spark.sink.options import parse_write_options
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" '
 SECRET = 's3;c"r=et'
@@ -103,6 +106,15 @@ def test_pkcs12_stores_are_converted_to_pem(authority, stores):
     assert "BEGIN ENCRYPTED PRIVATE KEY" in pem_key(options)
     assert "PRIVATE KEY" not in repr(options)
     assert "changeit" not in repr(options)
+
+
+def test_pkcs12_stores_are_accepted_for_writing(stores):
+    given = {f"kafka.{name}": value for name, value in stores.items()}
+    options = parse_write_options(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given}, is_stream=False
+    )
+    producer = Producer(dict(options.producer), logger=logging.getLogger("discarded"))
+    assert len(producer) == 0
 
 
 def pem_key(options):

@@ -290,6 +290,7 @@ class Broker:
         if self.group_events is not None:
             await self.group_events.close()
         self._loaders.shutdown(wait=False, cancel_futures=True)
+        await self.log_manager.stop_recompression()
         await self._writer.close()
         if not self._fatal.done():
             await self.log_manager.close()

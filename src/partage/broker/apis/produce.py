@@ -54,30 +54,33 @@ class ProduceHandler:
             index=wanted.index, error_code=ErrorCode.NONE, base_offset=-1
         )
         partition = self._partition(topic, wanted.index)
-        outcome: AppendResult | Refusal
         if isinstance(partition, Refusal):
-            outcome = partition
-        elif not wanted.records or not len(wanted.records[0]):
-            outcome = Refusal(
-                ErrorCode.INVALID_RECORD, "the request has no records for the partition"
+            self._fail(result, partition)
+            return result
+        if not wanted.records or not len(wanted.records[0]):
+            self._fail(
+                result,
+                Refusal(ErrorCode.INVALID_RECORD, "the request has no records for the partition"),
             )
-        else:
+            return result
 
-            def done(error: ErrorCode) -> None:
-                if error:
-                    self._fail(result, Refusal(error, "the records could not be written"))
-                self._complete_one()
-
-            self._pending_count += 1
-            outcome = partition.append(wanted.records[0], done, at_ms=self._log_manager.wall_ms())
+        def appended(outcome: AppendResult | Refusal) -> None:
             if isinstance(outcome, Refusal):
-                self._pending_count -= 1
-        if isinstance(outcome, Refusal):
-            self._fail(result, outcome)
-        else:
+                self._fail(result, outcome)
+                self._complete_one()
+                return
             result.base_offset = outcome.base_offset
             result.log_append_time_ms = outcome.log_append_time_ms
             result.log_start_offset = outcome.log_start_offset
+
+        def done(error: ErrorCode) -> None:
+            if error:
+                self._fail(result, Refusal(error, "the records could not be written"))
+            self._complete_one()
+
+        self._pending_count += 1
+        at_ms = self._log_manager.wall_ms()
+        partition.append_from_client(wanted.records[0], appended, done, at_ms=at_ms)
         return result
 
     def _partition(self, topic: str, index: int) -> Partition | Refusal:

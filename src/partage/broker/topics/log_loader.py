@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable
 from partage.broker.clock import Clock
 from partage.broker.topics.log_writer import LogWriter
 from partage.broker.topics.partition import Partition
+from partage.broker.topics.recompressor import Recompressor
 from partage.log.catalogue.topic_catalogue import TopicCatalogue, TopicDefinition
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.checkpoints import CheckpointFile
@@ -28,6 +29,7 @@ class LogLoader:
     Args:
         disk: the data directory.
         writer: writes all logs.
+        recompressor: recompresses produced batches.
         clock: the broker's clock.
         settings: the broker settings.
         when_failed: called with topic and index of a partition after a failed write.
@@ -37,12 +39,14 @@ class LogLoader:
         self,
         disk: Disk,
         writer: LogWriter,
+        recompressor: Recompressor,
         clock: Clock,
         settings: BrokerSettings,
         when_failed: Callable[[str, int], None],
     ) -> None:
         self._disk = disk
         self._writer = writer
+        self._recompressor = recompressor
         self._clock = clock
         self._settings = settings
         self._on_partition_failed = when_failed
@@ -113,5 +117,9 @@ class LogLoader:
         if opened.scanned_bytes:
             log.info("recovered partition %s: scanned_bytes=%d", name, opened.scanned_bytes)
         return Partition(
-            name, opened.log, self._writer, lambda: self._on_partition_failed(topic.name, index)
+            name,
+            opened.log,
+            self._writer,
+            self._recompressor,
+            lambda: self._on_partition_failed(topic.name, index),
         )

@@ -17,6 +17,7 @@ from partage.broker.ids import fresh_topic_id
 from partage.broker.topics.log_loader import LogLoader
 from partage.broker.topics.log_writer import LogWriter
 from partage.broker.topics.partition import Partition
+from partage.broker.topics.recompressor import Recompressor
 from partage.log.catalogue.topic_catalogue import (
     CatalogueChange,
     TopicCatalogue,
@@ -92,9 +93,11 @@ class LogManager:
         # by the position of the checkpoint
         self._step_locks = WeakValueDictionary[int, asyncio.Lock]()
         self._catalogue = TopicCatalogue()
+        self._recompressor = Recompressor()
         self._loader = LogLoader(
             disk,
             writer,
+            self._recompressor,
             clock,
             settings,
             lambda topic, index: self.on_partition_failed(topic, index),
@@ -141,6 +144,10 @@ class LogManager:
         for topic in self._catalogue:
             opened = self._loader.open(topic, topic.partitions_on(me))
             self._topics[topic.name] = LocalTopic(topic, opened)
+
+    async def stop_recompression(self) -> None:
+        """Drop produced batches that wait to be recompressed; call it before the writer ends."""
+        await self._recompressor.close()
 
     async def close(self) -> None:
         """Write checkpoints for a quick next start; the writer must be drained."""

@@ -1,14 +1,18 @@
-"""A partition on this broker: its log, its writer, and the fetches that wait for records."""
+"""A partition on this broker: its log, its writer, and the requests that wait for it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from partage.broker.topics.log_writer import LogWriter
+from partage.broker.topics.recompressor import Recompressor
 from partage.log.partition import PartitionLog
+from partage.log.recompression import needs_recompression, recompress_batches
 from partage.log.results import AppendResult, Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.types import Buffer
@@ -16,6 +20,7 @@ from partage.wire.types import Buffer
 log = logging.getLogger(__name__)
 
 AppendCallback = Callable[[ErrorCode], None]
+AppendOutcome = AppendResult | Refusal
 
 
 class PartitionListener(Protocol):
@@ -27,6 +32,15 @@ class PartitionListener(Protocol):
         """
 
 
+class _ClientAppend(NamedTuple):
+    """Batches of a producer that wait until earlier ones are recompressed."""
+
+    payload: Buffer
+    at_ms: int
+    appended: Callable[[AppendOutcome], None]
+    done: AppendCallback
+
+
 class Partition:
     """One partition.
 
@@ -35,22 +49,82 @@ class Partition:
     """
 
     def __init__(
-        self, name: str, log: PartitionLog, writer: LogWriter, on_failed: Callable[[], None]
+        self,
+        name: str,
+        log: PartitionLog,
+        writer: LogWriter,
+        recompressor: Recompressor,
+        on_failed: Callable[[], None],
     ) -> None:
         self.name = name
         self.log = log
         #: Held by the maintenance while it works on the files, and before the files are removed.
         self.maintenance_lock = asyncio.Lock()
         self._writer = writer
+        self._recompressor = recompressor
+        self._client_appends = deque[_ClientAppend]()
         self._on_failed = on_failed
         self._listeners: dict[PartitionListener, None] = {}
         self.failure: OSError | None = None
         #: Error for requests to this partition; NONE without a failure.
         self.error = ErrorCode.NONE
 
+    def append_from_client(
+        self,
+        payload: Buffer,
+        appended: Callable[[AppendOutcome], None],
+        done: AppendCallback,
+        *,
+        at_ms: int,
+    ) -> None:
+        """Append batches of a producer, in order of arrival.
+
+        If ``compression.type`` requires another codec, a thread recompresses them first. Later
+        batches wait for them, because the sequence numbers of a producer must be in order.
+
+        Args:
+            payload: one or more record batches.
+            appended: called with the offsets or a refusal.
+            done: called after ``appended``, as in `append`.
+            at_ms: the time of the append.
+        """
+        waiting = self._client_appends
+        if not waiting and not needs_recompression(payload, self.log.config):
+            appended(self.append(payload, done, at_ms=at_ms))
+            return
+        waiting.append(_ClientAppend(payload, at_ms, appended, done))
+        if len(waiting) == 1:
+            self._recompressor.spawn(self._append_waiting())
+
+    async def _append_waiting(self) -> None:
+        waiting = self._client_appends
+        while waiting:
+            one = waiting[0]
+            content = await self._with_topic_codec(one)
+            waiting.popleft()
+            try:
+                one.appended(
+                    content
+                    if isinstance(content, Refusal)
+                    else self.append(content, one.done, at_ms=one.at_ms)
+                )
+            except Exception:  # a bug; later batches must not wait forever
+                log.exception("append to %s failed", self.name)
+
+    async def _with_topic_codec(self, one: _ClientAppend) -> Buffer | Refusal:
+        config = self.log.config
+        if self.failure is not None or not needs_recompression(one.payload, config):
+            return one.payload
+        try:
+            work = partial(recompress_batches, one.payload, config, one.at_ms)
+            return await self._recompressor.run(work)
+        except Exception:  # a bug, or no memory
+            log.exception("recompression of a batch for %s failed", self.name)
+            return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be recompressed")
+
     def append(
         self, payload: Buffer, done: AppendCallback, *, at_ms: int, from_client: bool = True
-    ) -> AppendResult | Refusal:
+    ) -> AppendOutcome:
         """Append batches.
 
         Args:

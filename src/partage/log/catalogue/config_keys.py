@@ -17,6 +17,8 @@ import msgspec
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
 _DIGITS_MAX: Final = 30
+#: Codecs that ``compression.type`` may name.
+CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
 
 
 class ConfigType(IntEnum):
@@ -131,6 +133,10 @@ def between(low: int, high: int) -> Callable[[int], str | None]:
     return lambda value: None if low <= value <= high else f"must be between {low} and {high}"
 
 
+def _gzip_level(value: int) -> str | None:
+    return None if value == -1 or 1 <= value <= 9 else "must be -1, or between 1 and 9"
+
+
 def without_effect(
     name: str,
     type_: ConfigType,
@@ -144,7 +150,6 @@ def without_effect(
 
 
 _B, _S, _I, _L, _D, _A = ConfigType
-_WE_RECOMPRESS_NOTHING = "the broker stores batches as received"
 _ONE_REPLICA = "a partition has one replica"
 _NO_TIERS = "there is no tiered storage"
 
@@ -156,16 +161,24 @@ _KEYS: Final = [
         _some_of("compact", "delete"),
     ),
     ConfigKey(
-        "compression.type", _S, "producer", "compression.type",
-        "'producer': batches keep the producer's codec. The broker never recompresses them.",
-        _only("producer", f"only 'producer' is supported: {_WE_RECOMPRESS_NOTHING}"),
+        "compression.gzip.level", _I, "-1", "compression.gzip.level",
+        "Level of gzip if the broker compresses a batch; -1 for the default.",
+        _gzip_level,
     ),
-    without_effect("compression.gzip.level", _I, "-1", "compression.gzip.level",
-                    _WE_RECOMPRESS_NOTHING, between(-1, 9)),
     without_effect("compression.lz4.level", _I, "9", "compression.lz4.level",
-                    _WE_RECOMPRESS_NOTHING, between(1, 17)),
-    without_effect("compression.zstd.level", _I, "3", "compression.zstd.level",
-                    _WE_RECOMPRESS_NOTHING, between(-131072, 22)),
+                   "the broker compresses with lz4's fast compressor, Kafka's default",
+                   between(1, 17)),
+    ConfigKey(
+        "compression.type", _S, "producer", "compression.type",
+        "Codec of stored batches. 'producer': batches keep the producer's codec. 'uncompressed': "
+        "the broker decompresses them.",
+        one_of("producer", "uncompressed", *CODECS),
+    ),
+    ConfigKey(
+        "compression.zstd.level", _I, "3", "compression.zstd.level",
+        "Level of zstd if the broker compresses a batch.",
+        between(-131072, 22),
+    ),
     ConfigKey(
         "delete.retention.ms", _L, "86400000", "log.cleaner.delete.retention.ms",
         "Time for which a tombstone (a record without a value) is kept after the compaction that "

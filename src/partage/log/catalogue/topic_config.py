@@ -69,6 +69,9 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     compacts: bool
     deletes: bool
+    compression_type: str
+    compression_gzip_level: int
+    compression_zstd_level: int
     delete_retention_ms: int
     file_delete_delay_ms: int
     index_interval_bytes: int

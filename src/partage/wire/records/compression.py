@@ -65,11 +65,17 @@ def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
         raise MalformedError(f"{name} payload cannot be decompressed: {error}") from error
 
 
-def compress(codec: int, payload: Buffer) -> bytes:
+def compress(codec: int, payload: Buffer, level: int | None = None) -> bytes:
     """Compress ``payload`` in a form that every Kafka client can read.
 
     Snappy uses Java's framing. Lz4 is a frame of independent blocks, the only kind that Java
     accepts.
+
+    Args:
+        codec: A `Compression`.
+        payload: The bytes to compress.
+        level: As in Kafka's ``compression.gzip.level`` or ``compression.zstd.level``; None for the
+            default of the codec. The other codecs have no levels here.
 
     Raises:
         ValueError: The codec is unknown.
@@ -77,7 +83,7 @@ def compress(codec: int, payload: Buffer) -> bytes:
     pack = _PACK.get(codec)
     if pack is None:
         raise ValueError(f"unknown compression codec {codec}")
-    return pack(payload)
+    return pack(payload, level)
 
 
 def _too_large(size_max: int) -> MalformedError:
@@ -295,12 +301,18 @@ def _zstd_content_size(payload: Buffer, pos: int, descriptor: int) -> tuple[int,
             return _U64.unpack_from(payload, pos)[0], pos + 8
 
 
-def _pack_gzip(payload: Buffer) -> bytes:
-    stream = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_WINDOW_BITS)
+def _pack_none(payload: Buffer, level: int | None) -> bytes:
+    return bytes(payload)
+
+
+def _pack_gzip(payload: Buffer, level: int | None) -> bytes:
+    stream = zlib.compressobj(
+        GZIP_LEVEL if level is None else level, zlib.DEFLATED, GZIP_WINDOW_BITS
+    )
     return stream.compress(payload) + stream.flush()
 
 
-def _pack_snappy(payload: Buffer) -> bytes:
+def _pack_snappy(payload: Buffer, level: int | None) -> bytes:
     view = memoryview(payload)
     parts = [XERIAL_HEADER]
     for start in range(0, len(view), XERIAL_BLOCK_SIZE):
@@ -309,7 +321,7 @@ def _pack_snappy(payload: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _pack_lz4(payload: Buffer) -> bytes:
+def _pack_lz4(payload: Buffer, level: int | None) -> bytes:
     view = memoryview(payload)
     parts: list[Buffer] = [LZ4_HEADER]
     for start in range(0, len(view), LZ4_BLOCK_SIZE):
@@ -323,8 +335,8 @@ def _pack_lz4(payload: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _pack_zstd(payload: Buffer) -> bytes:
-    return bytes(cramjam.zstd.compress(payload, level=ZSTD_LEVEL))
+def _pack_zstd(payload: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(payload, level=ZSTD_LEVEL if level is None else level))
 
 
 _UNPACK: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
@@ -334,8 +346,8 @@ _UNPACK: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
     Compression.LZ4: _unpack_lz4,
     Compression.ZSTD: _unpack_zstd,
 }
-_PACK: Final[dict[int, Callable[[Buffer], bytes]]] = {
-    Compression.NONE: bytes,
+_PACK: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {
+    Compression.NONE: _pack_none,
     Compression.GZIP: _pack_gzip,
     Compression.SNAPPY: _pack_snappy,
     Compression.LZ4: _pack_lz4,

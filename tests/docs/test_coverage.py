@@ -59,7 +59,9 @@ def collected_in(path: Path) -> frozenset[str]:
 def _collected(body: list[ast.stmt], within: str = "") -> Iterator[str]:
     for node in body:
         match node:
-            case ast.FunctionDef(name=name) if name.startswith("test_"):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name.startswith(
+                "test_"
+            ):
                 yield f"{within}{name}"
             case ast.ClassDef(name=name, body=inner) if name.startswith("Test"):
                 yield from _collected(inner, f"{name}::")

@@ -225,7 +225,12 @@ def test_spark_result_equals_local_result(kafka: Any, spark: Any, tmp_path: Path
         )
 
     here = rebalances(options("here"))
-    there = rebalances(options("there"), spark)
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "8")  # Spark's default is 200
+    try:
+        there = rebalances(options("there"), spark)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
     assert (there.tables, there.causes) == (here.tables, here.causes)
     assert there.most_stalled_groups == here.most_stalled_groups
     assert (there.events, there.groups, there.incomplete_groups) == (31, 3, 0)
@@ -233,6 +238,8 @@ def test_spark_result_equals_local_result(kafka: Any, spark: Any, tmp_path: Path
     had = here_table(tmp_path / "there", "coordinators")
     assert [row["broker_id"] for row in had if row["group_id"] == "moved"] == [1, 2, 1]
     for name in TABLES:
+        files = list((tmp_path / "there" / "tables" / name).glob("part-*"))
+        assert len(files) <= spark.sparkContext.defaultParallelism
         read = parquet.read_table(tmp_path / "there" / "tables" / name)
         assert rows(read.cast(SCHEMAS[name])) == rows(
             parquet.read_table(tmp_path / "here" / "tables" / name)

@@ -124,7 +124,7 @@ class TestRefusals:
             ("join --left a --right b -o j --late nan", "'--late': Input should be less than"),
             ("join --left a --right b -o j --late 1e300", "'--late': Input should be less than"),
             ("archive --topic a -o j --every inf", "'--every': Input should be less than"),
-            ("archive -o j", "archive requires either --topic or --report"),
+            ("archive -o j", "archive requires either topics or --report"),
             ("archive --topic a -o j --option subscribe=b", "cannot be set: the pipeline sets it"),
         ],
     )

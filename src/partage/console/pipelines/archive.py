@@ -9,7 +9,7 @@ import typer
 
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import usage_error
-from partage.console.common.options import JsonOption
+from partage.console.common.options import JsonOption, TopicsArgument, TopicsOption, given_names
 from partage.console.common.output import json_help, note
 from partage.console.pipelines.spark_options import (
     BootstrapOption,
@@ -34,10 +34,8 @@ def archive(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Directory of the archive.")
     ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC", help="Topic; repeatable."),
-    ] = None,
+    name: TopicsArgument = None,
+    topic: TopicsOption = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -67,19 +65,20 @@ def archive(
 
     \b
     Examples:
-      partage pipeline archive --topic flights --output flights-archive --once
+      partage pipeline archive flights --output flights-archive --once
       partage pipeline archive --output flights-archive --report
       partage pipeline archive --output flights-archive --report --json
     """
-    if report == bool(topic):
-        raise usage_error("archive requires either --topic or --report")
+    topics = given_names(name, topic)
+    if report == bool(topics):
+        raise usage_error("archive requires either topics or --report")
     with convert_errors(output):
         if report:
             found = ArchiveDirectory(output, kind=None, create=False).manifest.report(str(output))
         else:
             options = ArchiveOptions(
                 servers=bootstrap_server,
-                topics=tuple(dict.fromkeys(topic or [])),
+                topics=tuple(topics),
                 group=group or f"archive-{output.resolve().name}",
                 output=output.resolve(),
                 every_s=every,

@@ -12,7 +12,13 @@ from partage.console.common.client_options import consumer_options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.options import (
+    JsonOption,
+    TopicsArgument,
+    TopicsOption,
+    required_names,
+    with_cluster,
+)
 from partage.console.common.output import (
     ProgressBar,
     count,
@@ -35,14 +41,12 @@ app = command_app()
 @with_cluster()
 def index(
     cluster: ClusterClient,
-    topic: Annotated[
-        list[str],
-        typer.Option("--topic", "-t", metavar="TOPIC", help="Topic; repeatable."),
-    ],
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="Directory for this member's indexes."),
     ],
+    name: TopicsArgument = None,
+    topic: TopicsOption = None,
     group: Annotated[
         str, typer.Option("--group", "-g", metavar="GROUP", help="Group that shares the work.")
     ] = "partage-index",
@@ -96,20 +100,21 @@ def index(
 
     \b
     Examples:
-      partage pipeline index --topic flights --output indexes/a --once
-      partage pipeline index -t flights -o indexes/b --group search --replicas 3 --once --json
+      partage pipeline index flights --output indexes/a --once
+      partage pipeline index flights -o indexes/b --group search --replicas 3 --once --json
     """
     if "group.id" in cluster.properties:
         raise usage_error("set the group with --group, not with group.id")
+    topics = required_names(name, topic, "topic")
     options = consumer_options(cluster.properties)
     if group_instance_id is not None:
         options["group_instance_id"] = group_instance_id
-    cluster.require_topics(topic)
-    with StopRequest() as stop, ProgressBar(f"indexing {', '.join(topic)}", hidden=json) as drawn:
+    cluster.require_topics(topics)
+    with StopRequest() as stop, ProgressBar(f"indexing {', '.join(topics)}", hidden=json) as drawn:
         try:
             report = run_index(
                 cluster.bootstrap_servers,
-                topic,
+                topics,
                 group,
                 output,
                 replicas=replicas,

@@ -68,10 +68,12 @@ class MessageAdapter(NamedTuple):
         return self.record.offset
 
     def key(self) -> bytes | None:
-        return self.record.key
+        key: bytes | None = self.record.key  # No deserializer is set.
+        return key
 
     def value(self) -> bytes | None:
-        return self.record.value
+        value: bytes | None = self.record.value
+        return value
 
     def timestamp(self) -> tuple[int, int]:
         if self.record.timestamp < 0:

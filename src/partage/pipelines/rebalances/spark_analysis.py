@@ -53,7 +53,7 @@ def analyse_on_spark(
             histories = analyse_records(records).persist()
             histories.count()
     except spark_errors() as error:
-        raise QueryFailedError(failure_reason(error)) from error
+        raise QueryFailedError(error_message(error)) from error
     # Each table is one job, and writes one file for each partition (spark.sql.shuffle.partitions).
     return SparkResults(histories.coalesce(spark.sparkContext.defaultParallelism))
 

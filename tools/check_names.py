@@ -4,6 +4,8 @@
 
 Three rules: no module is named by a gerund, no public class name occurs in two modules, and every
 exception class ends in `Error`. `GERUNDS` and `SHARED_NAMES` list the exceptions with a reason.
+The packages of `NAMESPACES` have the same concepts as the product in other designs; there, a class
+name must be unique within the package.
 """
 
 from __future__ import annotations
@@ -43,10 +45,21 @@ SHARED_NAMES = {
 }
 
 
+#: Packages with separate class names, and how many of their path components make a namespace.
+NAMESPACES = {"proposals": 2}
+
+
+def namespace(module: str) -> str:
+    """Return the namespace of a module's class names; "" is that of the product."""
+    parts = module.split("/")
+    depth = NAMESPACES.get(parts[0])
+    return "" if depth is None else "/".join(parts[:depth])
+
+
 def findings() -> list[str]:
     """Return a line for each violation, in order."""
     found = []
-    modules_by_class: dict[str, list[str]] = defaultdict(list)
+    modules_by_class: dict[tuple[str, str], list[str]] = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         if path.stem.endswith("ing") and name not in GERUNDS:
@@ -55,18 +68,18 @@ def findings() -> list[str]:
             if not isinstance(node, ast.ClassDef):
                 continue
             if not node.name.startswith("_"):
-                modules_by_class[node.name].append(name)
+                modules_by_class[namespace(name), node.name].append(name)
             bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
             is_exception = any(base.endswith(("Error", "Exception")) for base in bases)
             if is_exception and not node.name.endswith("Error"):
                 found.append(f"{name}: exception {node.name} does not end in Error")
-    for class_name, modules in sorted(modules_by_class.items()):
+    for (_, class_name), modules in sorted(modules_by_class.items()):
         if len(modules) > 1 and class_name not in SHARED_NAMES:
             found.append(f"class {class_name} is defined in {', '.join(modules)}")
     found += [
         f"SHARED_NAMES lists {class_name}, which is defined only once"
         for class_name in sorted(SHARED_NAMES)
-        if len(modules_by_class[class_name]) < 2
+        if len(modules_by_class["", class_name]) < 2
     ]
     return found
 

@@ -12,7 +12,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def numbers() -> list[Number]:
         Number("modules named by a gerund", sum(path.stem.endswith("ing") for path in sources), 2),
         Number(
             "class names in several modules",
-            _shared_class_names(sources.values()),
+            _shared_class_names(sources),
             len(check_names.SHARED_NAMES),
         ),
         Number(
@@ -79,12 +79,13 @@ def _english_findings(path: Path) -> list[str]:
     return list(check_english.findings(path)) if path.exists() else []
 
 
-def _shared_class_names(sources: Iterable[str]) -> int:
-    counts: dict[str, int] = {}
-    for source in sources:
+def _shared_class_names(sources: Mapping[Path, str]) -> int:
+    counts: dict[tuple[str, str], int] = {}
+    for path, source in sources.items():
+        space = check_names.namespace(path.relative_to(SOURCE).as_posix())
         for node in ast.parse(source).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                counts[node.name] = counts.get(node.name, 0) + 1
+                counts[space, node.name] = counts.get((space, node.name), 0) + 1
     return sum(count > 1 for count in counts.values())
 
 

@@ -1,0 +1,14 @@
+"""The designs of consumer groups that Kafka's developers proposed before the accepted one.
+
+Each design is a package with two state machines without I/O, a coordinator and a member:
+
+- ``multi_assignor``: the coordinator sends all metadata to all members, and each member computes
+  the assignment.
+- ``single_assignor``: the coordinator sends all metadata to one member, which returns the
+  assignment in a second JoinGroup request.
+
+``join_group`` has the parts that these two designs share: joining, sessions and offsets.
+``machine`` has the events and outcomes of all designs. ``two_phase`` adapts the accepted design.
+``simulation`` runs any design on a virtual clock, ``designs`` lists them, and ``comparison``
+measures them with one workload.
+"""

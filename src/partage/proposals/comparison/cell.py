@@ -1,0 +1,244 @@
+"""One cell of a comparison: one design, run through the phases of one workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from partage.proposals.designs.catalog import find_design
+from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.simulation.design import MemberTemplate
+from partage.proposals.simulation.processes import MemberProcess
+from partage.proposals.simulation.world import World, WorldOptions
+
+#: The topic of all members.
+_TOPIC: Final = "events"
+_STEADY_MS: Final = 30_000
+_GROUP_ID: Final = "compared"
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a cell.
+
+    Attributes:
+        design: The name of a design or variant.
+        members: Members of the group.
+        partitions: Partitions of the topic; 0 for two for each member.
+        metadata_kb: User data in the metadata of each member, in KB.
+        joining: Members that join together in the phase "join".
+        session_timeout_ms: The members' session timeout.
+        heartbeat_interval_ms: The members' heartbeat interval.
+        metadata_refresh_ms: How often members refresh their metadata.
+        seed: The seed of all random draws.
+        phases: The phases after "form", in order; see `PHASES`.
+    """
+
+    design: str
+    members: int = 10
+    partitions: int = 0
+    metadata_kb: float = 0.0
+    joining: int = 1
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    metadata_refresh_ms: int = 30_000
+    seed: int = 1
+    phases: tuple[str, ...] = (
+        "steady",
+        "join",
+        "leave",
+        "crash",
+        "pause",
+        "coordinator loss",
+        "new partitions",
+    )
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions."""
+        return self.partitions or 2 * self.members
+
+
+class PhaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The measurements of one phase.
+
+    Attributes:
+        phase: The name of the phase.
+        is_stable: True if every partition had one reader and no member had work to do in the end.
+        stable_after_s: Time until the last change of a reader; null if the phase did not end
+            stable.
+        messages: Messages to and from the coordinator.
+        bytes: Their size with frames and headers.
+        bytes_by_message: Their size by type of message.
+        coordinator_cpu_ms: CPU time in the coordinator's state machine on this machine.
+        unread_partition_s: Time without a reader, summed over all partitions.
+        moved_partitions: How often a partition moved to another member.
+        duplicate_records: Records that were read again.
+        round_trips: The most requests of one member until it had its last assignment.
+    """
+
+    phase: str
+    is_stable: bool
+    stable_after_s: float | None
+    messages: int
+    bytes: int
+    bytes_by_message: dict[str, int]
+    coordinator_cpu_ms: float
+    unread_partition_s: float
+    moved_partitions: int
+    duplicate_records: int
+    round_trips: int
+
+
+class CellResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one cell. ``broken_rules`` are guarantees that did not hold."""
+
+    workload: Workload
+    phases: list[PhaseResult]
+    broken_rules: list[str]
+    double_read_s: float
+
+    def phase(self, name: str) -> PhaseResult:
+        """Return the measurements of a phase."""
+        return next(each for each in self.phases if each.phase == name)
+
+
+class CellRun:
+    """A world that goes through the phases of a workload.
+
+    Args:
+        workload: The workload.
+        cpu_clock_ns: Measures the coordinator's CPU time; see `World`.
+    """
+
+    def __init__(self, workload: Workload, cpu_clock_ns: Callable[[], int]) -> None:
+        self.workload = workload
+        design = find_design(workload.design)(
+            CoordinatorSettings(),
+            MemberSettings(
+                group_id=_GROUP_ID,
+                session_timeout_ms=workload.session_timeout_ms,
+                heartbeat_interval_ms=workload.heartbeat_interval_ms,
+            ),
+        )
+        options = WorldOptions(
+            topics={_TOPIC: workload.partition_count},
+            metadata_refresh_ms=workload.metadata_refresh_ms,
+        )
+        self.world = World(design, options, workload.seed, cpu_clock_ns)
+        self._started = 0
+
+    def start_members(self, count: int) -> None:
+        """Start members with the next free names."""
+        for _ in range(count):
+            template = MemberTemplate(
+                name=f"member-{self._started:05}",
+                topics=frozenset({_TOPIC}),
+                metadata_bytes=int(self.workload.metadata_kb * 1000),
+            )
+            self._started += 1
+            self.world.start_member(template)
+
+    def run(self) -> CellResult:
+        """Run all phases."""
+        results = [self._measure("form", lambda: self.start_members(self.workload.members))]
+        self.world.run(_STEADY_MS)
+        for phase in self.workload.phases:
+            results.append(self._measure(phase, partial(PHASES[phase], self)))
+            self.world.run(_STEADY_MS)
+        world = self.world
+        return CellResult(
+            workload=self.workload,
+            phases=results,
+            broken_rules=[f"{each.rule}: {each.description}" for each in world.broken_rules],
+            double_read_s=world.readers.double_read_ms / 1000,
+        )
+
+    def _measure(self, phase: str, disturb: Callable[[], None]) -> PhaseResult:
+        world = self.world
+        world.traffic.take()
+        world.readers.take(world.clock.now_ms)
+        for member in world.members:
+            member.requests = member.requests_at_start = 0
+        begin_ms = world.clock.now_ms
+        disturb()
+        is_stable = world.run_until_settled(self._timeout_ms)
+        traffic, reading = world.traffic.take(), world.readers.take(world.clock.now_ms)
+        changed_ms = max(reading.changed_ms, begin_ms)
+        return PhaseResult(
+            phase=phase,
+            is_stable=is_stable,
+            stable_after_s=(changed_ms - begin_ms) / 1000 if is_stable else None,
+            messages=sum(traffic.messages.values()),
+            bytes=sum(traffic.bytes.values()),
+            bytes_by_message=dict(traffic.bytes),
+            coordinator_cpu_ms=round(traffic.cpu_ns / 1e6, 3),
+            unread_partition_s=round(reading.unread_partition_ms / 1000, 3),
+            moved_partitions=reading.moved,
+            duplicate_records=reading.duplicates,
+            round_trips=max((each.requests_at_start for each in world.members), default=0),
+        )
+
+    @property
+    def _timeout_ms(self) -> int:
+        workload = self.workload
+        return 3 * workload.session_timeout_ms + 2 * workload.metadata_refresh_ms + 60_000
+
+    # Phases
+
+    def steady(self) -> None:
+        """Change nothing for a time."""
+        self.world.run(_STEADY_MS)
+
+    def join(self) -> None:
+        """Start further members."""
+        self.start_members(self.workload.joining)
+
+    def leave(self) -> None:
+        """Close the first member that reads."""
+        self.world.stop_member(self._reader())
+
+    def crash(self) -> None:
+        """Kill the first member that reads, together with its machine."""
+        self._reader().crash(silently=True)
+
+    def pause(self) -> None:
+        """Stop the first member that reads for longer than its session, then continue it."""
+        self._reader().pause(2 * self.workload.session_timeout_ms)
+
+    def lose_coordinator(self) -> None:
+        """Kill the coordinator."""
+        self.world.crash_coordinator()
+
+    def add_partitions(self) -> None:
+        """Add a tenth of the partitions to the topic, at least one."""
+        self.world.add_partitions(_TOPIC, max(1, self.workload.partition_count // 10))
+
+    def _reader(self) -> MemberProcess:
+        return next(each for each in self.world.live_members if each.is_reading)
+
+
+#: The disturbances of a workload, by the name of the phase.
+PHASES: Final[dict[str, Callable[[CellRun], None]]] = {
+    "steady": CellRun.steady,
+    "join": CellRun.join,
+    "leave": CellRun.leave,
+    "crash": CellRun.crash,
+    "pause": CellRun.pause,
+    "coordinator loss": CellRun.lose_coordinator,
+    "new partitions": CellRun.add_partitions,
+}
+
+
+def run_cell(workload: Workload, cpu_clock_ns: Callable[[], int] = lambda: 0) -> CellResult:
+    """Run one cell.
+
+    Raises:
+        ValueError: The design or a phase does not exist.
+    """
+    unknown = [each for each in workload.phases if each not in PHASES]
+    if unknown:
+        raise ValueError(f"no phase {unknown[0]!r}. The phases are: {', '.join(PHASES)}")
+    return CellRun(workload, cpu_clock_ns).run()

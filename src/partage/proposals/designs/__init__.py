@@ -1,0 +1,1 @@
+"""The designs and their variants, as a world runs them."""

@@ -1,0 +1,83 @@
+"""The design with a single assignor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from partage.assignors import RoundRobin
+from partage.proposals.assignment import assign_partitions
+from partage.proposals.designs.multi_assignor import ONE_PHASE_FINDINGS, user_data
+from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.machine import Action, Event
+from partage.proposals.simulation.design import Design, Finding, MemberTemplate
+from partage.proposals.simulation.message_sizes import SHARED_APIS, MessageSizes
+from partage.proposals.single_assignor.coordinator import (
+    SingleAssignorCoordinator,
+    SynchronizerChoice,
+    TimeoutReaction,
+)
+from partage.proposals.single_assignor.member import (
+    ComputeShares,
+    SharesComputed,
+    SingleAssignorMember,
+    SingleAssignorOptions,
+)
+from partage.proposals.single_assignor.messages import JOIN_GROUP
+from partage.wire.types import Message
+
+
+class SingleAssignor(Design):
+    """The coordinator sends all metadata to one member, which assigns within the join.
+
+    Args:
+        coordinator: The coordinator's settings.
+        member: The members' settings.
+        choice: How the coordinator chooses that member.
+        reaction: What follows if it does not answer in time.
+        sends_timeout: True if members say how long the coordinator shall wait.
+        assign_ms: How long the assignor takes.
+    """
+
+    name: ClassVar[str] = "single-assignor"
+    findings: ClassVar[tuple[Finding, ...]] = ONE_PHASE_FINDINGS
+
+    def __init__(
+        self,
+        coordinator: CoordinatorSettings,
+        member: MemberSettings,
+        *,
+        choice: SynchronizerChoice = SynchronizerChoice.RANDOM,
+        reaction: TimeoutReaction = TimeoutReaction.FAIL_GENERATION,
+        sends_timeout: bool = True,
+        assign_ms: int = 0,
+    ) -> None:
+        self._coordinator_settings = coordinator
+        self._member_settings = member
+        self._choice = choice
+        self._reaction = reaction
+        self._sends_timeout = sends_timeout
+        self._assign_ms = assign_ms
+        self._assignor = RoundRobin()
+        self._sizes = MessageSizes((*SHARED_APIS, (JOIN_GROUP, 0)))
+
+    def coordinator(self) -> SingleAssignorCoordinator:
+        return SingleAssignorCoordinator(
+            self._coordinator_settings, choice=self._choice, reaction=self._reaction
+        )
+
+    def member(self, template: MemberTemplate) -> SingleAssignorMember:
+        options = SingleAssignorOptions(
+            assignor=self._assignor,
+            sends_timeout=self._sends_timeout,
+            user_data=user_data(template),
+        )
+        return SingleAssignorMember(self._member_settings, template.topics, options)
+
+    def message_size(self, message: Message) -> int:
+        return self._sizes.size(message)
+
+    def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
+        assert isinstance(action, ComputeShares), f"unexpected action {action}"
+        shares = assign_partitions(action.assignor, action.members, action.topics)
+        return [(self._assign_ms, SharesComputed(at_ms=0, shares=shares))]

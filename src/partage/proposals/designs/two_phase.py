@@ -1,0 +1,98 @@
+"""The accepted design, with the eager and with the cooperative protocol."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import msgspec
+
+from partage.assignors import CooperativeSticky, RoundRobin
+from partage.assignors.base import Assignor
+from partage.model.settings import GroupSettings
+from partage.proposals.designs.multi_assignor import user_data
+from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.simulation.design import Design, Finding, MemberTemplate
+from partage.proposals.simulation.message_sizes import MessageSizes
+from partage.proposals.two_phase.apis import APIS
+from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
+from partage.proposals.two_phase.member import TwoPhaseMember, member_settings
+from partage.wire.types import Message
+
+
+class _TwoPhase(Design):
+    """JoinGroup and SyncGroup, as Kafka built them."""
+
+    def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:
+        self._group_settings = msgspec.structs.replace(
+            GroupSettings(),
+            initial_rebalance_delay_ms=coordinator.initial_rebalance_delay_ms,
+        )
+        self._member_settings = member
+        self._sizes = MessageSizes(APIS)
+
+    def coordinator(self) -> TwoPhaseCoordinator:
+        return TwoPhaseCoordinator(self._group_settings)
+
+    @abstractmethod
+    def _assignor(self, metadata: bytes) -> Assignor:
+        """Return the assignor of a member that adds this user data to its subscription."""
+
+    def member(self, template: MemberTemplate) -> TwoPhaseMember:
+        settings = self._member_settings
+        return TwoPhaseMember(
+            member_settings(
+                settings.group_id, settings.session_timeout_ms, settings.heartbeat_interval_ms
+            ),
+            template.topics,
+            self._assignor(user_data(template)),
+            settings.commit_interval_ms,
+        )
+
+    def message_size(self, message: Message) -> int:
+        return self._sizes.size(message)
+
+
+class _RoundRobinWithUserData(RoundRobin):
+    def __init__(self, metadata: bytes) -> None:
+        self._metadata = metadata
+
+    def user_data(self, topics: object, owned: object, generation: int) -> bytes | None:
+        return self._metadata
+
+
+class _StickyWithUserData(CooperativeSticky):
+    def __init__(self, metadata: bytes) -> None:
+        self._metadata = metadata
+
+    def user_data(self, topics: object, owned: object, generation: int) -> bytes | None:
+        return self._metadata
+
+
+class TwoPhaseEager(_TwoPhase):
+    """Every member gives up all partitions before it joins."""
+
+    name: ClassVar[str] = "two-phase-eager"
+
+    def _assignor(self, metadata: bytes) -> Assignor:
+        return _RoundRobinWithUserData(metadata) if metadata else RoundRobin()
+
+
+class TwoPhaseCooperative(_TwoPhase):
+    """Only the partitions that move are given up (KIP-429)."""
+
+    name: ClassVar[str] = "two-phase-cooperative"
+    findings: ClassVar[tuple[Finding, ...]] = (
+        Finding(
+            rules=("one reader",),
+            faults=("cut",),
+            reason=(
+                "A member keeps reading while it waits for the response to its JoinGroup. If it "
+                "is cut off, the coordinator has sent that response and ends the session, and the "
+                "member does not know it."
+            ),
+        ),
+    )
+
+    def _assignor(self, metadata: bytes) -> Assignor:
+        return _StickyWithUserData(metadata) if metadata else CooperativeSticky()

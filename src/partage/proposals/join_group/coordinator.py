@@ -1,0 +1,371 @@
+"""The coordinator of the designs with JoinGroup, except for what follows the join phase."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from typing import Any, ClassVar, Final
+
+from partage.model.errors import ErrorCode
+from partage.proposals.join_group.group import (
+    Group,
+    GroupState,
+    JoinTimer,
+    Member,
+    SessionTimer,
+    SynchronizeTimer,
+    TimerKey,
+)
+from partage.proposals.join_group.records import GenerationRecord, OffsetRecord, Record
+from partage.proposals.join_group.settings import CoordinatorSettings
+from partage.proposals.machine import (
+    Connection,
+    ConnectionLost,
+    CoordinatorOutcome,
+    Event,
+    MessageReceived,
+    TimerFired,
+)
+from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from partage.wire.apis.offset_commit import (
+    OffsetCommitPartitionResult,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitTopicResult,
+)
+from partage.wire.apis.offset_fetch import (
+    OffsetFetchPartitionResult,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopicResult,
+)
+from partage.wire.types import Message
+
+Outcome = CoordinatorOutcome[TimerKey, Record]
+
+#: The offset in a response for a partition without a committed offset.
+NO_OFFSET: Final = -1
+
+
+class JoinGroupCoordinator(ABC):
+    """The groups of one coordinator. A subclass implements its design's JoinGroup.
+
+    Args:
+        settings: The coordinator's settings.
+    """
+
+    #: The state after a join phase.
+    next_state: ClassVar[GroupState]
+
+    def __init__(self, settings: CoordinatorSettings) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        #: Committed offsets by group, topic and partition.
+        self.offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self._parked: dict[Connection, tuple[str, str]] = {}  # group and member of a parked request
+
+    # Durable state
+
+    def apply(self, record: Record) -> None:
+        """Apply a stored record, both live and while loading."""
+        match record:
+            case GenerationRecord():
+                self._group(record.group_id).generation = record.generation
+            case OffsetRecord():
+                of_group = self.offsets.setdefault(record.group_id, {})
+                of_group[record.topic, record.partition] = record.offset
+
+    def _write(self, outcome: Outcome, record: Record) -> None:
+        self.apply(record)
+        outcome.records.append(record)
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    # Events
+
+    def handle(self, event: Event) -> Outcome:
+        """Handle an event and return its effects."""
+        match event:
+            case MessageReceived():
+                outcome = Outcome(event.at_ms, event.draw)
+                self._handle_message(outcome, event.connection, event.message)
+            case TimerFired():
+                outcome = Outcome(event.at_ms, event.draw)
+                self._handle_timer(outcome, event.key)
+            case ConnectionLost():
+                outcome = Outcome(event.at_ms)
+                self._handle_connection_lost(event.connection)
+            case _:
+                raise AssertionError(f"unexpected event {event}")
+        return outcome
+
+    def _handle_message(self, outcome: Outcome, connection: Connection, message: Message) -> None:
+        match message:
+            case HeartbeatRequest():
+                error = self._heartbeat(outcome, message)
+                outcome.send(connection, HeartbeatResponse(error_code=error))
+            case LeaveGroupRequest():
+                error = self._leave(outcome, message)
+                outcome.send(connection, LeaveGroupResponse(error_code=error))
+            case OffsetCommitRequest():
+                outcome.send(connection, self._commit(outcome, message))
+            case OffsetFetchRequest():
+                outcome.send(connection, self._fetch_offsets(message))
+            case _:
+                self._handle_join(outcome, connection, message)
+
+    @abstractmethod
+    def _handle_join(self, outcome: Outcome, connection: Connection, message: Any) -> None:
+        """Handle the JoinGroup request of the design."""
+
+    def _handle_timer(self, outcome: Outcome, key: Hashable) -> None:
+        match key:
+            case SessionTimer(group_id=group_id, member_id=member_id):
+                group = self.groups[group_id]
+                member = group.members.get(member_id)
+                if member is not None and not member.is_parked:
+                    self._remove(outcome, group, member)
+            case JoinTimer(group_id=group_id):
+                self._end_join_phase(outcome, self.groups[group_id])
+            case SynchronizeTimer(group_id=group_id):
+                self._on_synchronize_timeout(outcome, self.groups[group_id])
+
+    def _on_synchronize_timeout(self, outcome: Outcome, group: Group) -> None:
+        raise AssertionError("this design does not arm the timer")
+
+    def _handle_connection_lost(self, connection: Connection) -> None:
+        """Forget a parked request. The member stays until its session or the join phase ends."""
+        group_id, member_id = self._parked.pop(connection, ("", ""))
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is not None and member is not None and member.connection == connection:
+            group.unpark(member)
+
+    # Members
+
+    def _validate_common(self, group_id: str, member_id: str, session_timeout_ms: int) -> ErrorCode:
+        """Return the error of a JoinGroup request in the fields that all designs have."""
+        settings = self.settings
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not (
+            settings.session_timeout_min_ms <= session_timeout_ms <= settings.session_timeout_max_ms
+        ):
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        group = self.groups.get(group_id)
+        if member_id and (group is None or member_id not in group.members):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def _validate(self, group_id: str, member_id: str, generation: int) -> Member | ErrorCode:
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return member
+
+    def _heartbeat(self, outcome: Outcome, request: HeartbeatRequest) -> ErrorCode:
+        member = self._validate(request.group_id, request.member_id, request.generation_id)
+        if isinstance(member, ErrorCode):
+            return member
+        group = self.groups[request.group_id]
+        self._restart_session(outcome, group, member)
+        return (
+            ErrorCode.NONE if group.state is GroupState.STABLE else ErrorCode.REBALANCE_IN_PROGRESS
+        )
+
+    def _leave(self, outcome: Outcome, request: LeaveGroupRequest) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        member = None if group is None else group.members.get(request.member_id)
+        if group is None or member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        self._remove(outcome, group, member)
+        return ErrorCode.NONE
+
+    def _restart_session(self, outcome: Outcome, group: Group, member: Member) -> None:
+        outcome.arm_timer(SessionTimer(group.id, member.id), member.session_timeout_ms)
+
+    def _remove(self, outcome: Outcome, group: Group, member: Member) -> None:
+        """Remove a member, and start a join phase for the remaining ones."""
+        self._forget(outcome, group, member)
+        if group.state is not GroupState.JOINING or not group.members:
+            self._start_join_phase_or_empty(outcome, group)
+        if group.state is GroupState.JOINING:
+            self._end_join_phase_if_complete(outcome, group)
+
+    def _start_join_phase_or_empty(self, outcome: Outcome, group: Group) -> None:
+        if group.members:
+            self._start_join_phase(outcome, group)
+        else:
+            self._set_empty(outcome, group)
+
+    def _forget(self, outcome: Outcome, group: Group, member: Member) -> None:
+        connection = group.unpark(member)
+        if connection is not None:
+            self._parked.pop(connection, None)
+        del group.members[member.id]
+        outcome.cancel_timer(SessionTimer(group.id, member.id))
+
+    def _set_empty(self, outcome: Outcome, group: Group) -> None:
+        group.state = GroupState.EMPTY
+        group.protocol_type = ""
+        group.synchronizer = None
+        group.is_delayed = False
+        outcome.cancel_timer(JoinTimer(group.id))
+        outcome.cancel_timer(SynchronizeTimer(group.id))
+
+    # Join phase
+
+    def _park_member(
+        self,
+        outcome: Outcome,
+        group: Group,
+        connection: Connection,
+        request: Message,
+        *,
+        member_id: str,
+        session_timeout_ms: int,
+        protocol_type: str,
+    ) -> None:
+        """Add or update the member of a valid JoinGroup request and park it.
+
+        A new member has an empty member id.
+
+        A request starts a join phase if the group is in none, even if the member's metadata is the
+        same: a member joins again to refetch metadata or because it lost its assignment.
+        """
+        member = group.members.get(member_id)
+        if member is None:
+            group.member_count += 1
+            member = Member(
+                id=f"member-{outcome.draw:016x}",
+                number=group.member_count,
+                session_timeout_ms=session_timeout_ms,
+                request=request,
+            )
+            group.members[member.id] = member
+        member.request = request
+        member.session_timeout_ms = session_timeout_ms
+        if group.state is GroupState.EMPTY:
+            group.protocol_type = protocol_type
+            self._start_join_phase(outcome, group)
+            delay_ms = self.settings.initial_rebalance_delay_ms
+            group.is_delayed = delay_ms > 0
+            if group.is_delayed:
+                outcome.arm_timer(JoinTimer(group.id), delay_ms)
+        elif group.state is not GroupState.JOINING:
+            self._start_join_phase(outcome, group)
+        group.park(member, connection)
+        self._parked[connection] = (group.id, member.id)
+        outcome.cancel_timer(SessionTimer(group.id, member.id))
+        self._end_join_phase_if_complete(outcome, group)
+
+    def _start_join_phase(self, outcome: Outcome, group: Group) -> None:
+        """Wait for the JoinGroup requests of all members, for the longest session timeout."""
+        group.state = GroupState.JOINING
+        group.synchronizer = None
+        group.join_count = 0
+        outcome.cancel_timer(SynchronizeTimer(group.id))
+        timeout_ms = max(member.session_timeout_ms for member in group.members.values())
+        outcome.arm_timer(JoinTimer(group.id), timeout_ms)
+
+    def _end_join_phase_if_complete(self, outcome: Outcome, group: Group) -> None:
+        if group.has_all_joined and not group.is_delayed:
+            self._end_join_phase(outcome, group)
+
+    def _end_join_phase(self, outcome: Outcome, group: Group) -> None:
+        """Start a generation with the members that have joined; drop the others."""
+        outcome.cancel_timer(JoinTimer(group.id))
+        group.is_delayed = False
+        self._drop_absent(outcome, group)
+        if not group.members:
+            self._set_empty(outcome, group)
+            return
+        self._write(outcome, GenerationRecord(group_id=group.id, generation=group.generation + 1))
+        group.state = self.next_state
+        self._complete_join(outcome, group)
+
+    def _drop_absent(self, outcome: Outcome, group: Group) -> None:
+        """Remove the members without a parked JoinGroup request."""
+        for member in [each for each in group.members.values() if not each.is_parked]:
+            self._forget(outcome, group, member)
+
+    @abstractmethod
+    def _complete_join(self, outcome: Outcome, group: Group) -> None:
+        """Continue after the join phase: all members are parked and the generation has begun."""
+
+    def _answer(self, outcome: Outcome, group: Group, member: Member, response: Message) -> None:
+        """Send the response to a member's parked request, and start its session."""
+        connection = group.unpark(member)
+        assert connection is not None, f"{member.id} has no parked request"
+        self._parked.pop(connection, None)
+        outcome.send(connection, response)
+        self._restart_session(outcome, group, member)
+
+    # Offsets
+
+    def _commit(self, outcome: Outcome, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets of a member of the current generation.
+
+        A member may commit during the join phase, before it sends its own JoinGroup request.
+        """
+        member = self._validate(
+            request.group_id, request.member_id, request.generation_id_or_member_epoch
+        )
+        error = ErrorCode.NONE
+        if isinstance(member, ErrorCode):
+            error = member
+        else:
+            self._restart_session(outcome, self.groups[request.group_id], member)
+            for topic in request.topics:
+                for each in topic.partitions:
+                    self._write(
+                        outcome,
+                        OffsetRecord(
+                            group_id=request.group_id,
+                            topic=topic.name,
+                            partition=each.partition_index,
+                            offset=each.committed_offset,
+                        ),
+                    )
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        OffsetCommitPartitionResult(
+                            partition_index=each.partition_index, error_code=error
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        offsets = self.offsets.get(request.group_id, {})
+        return OffsetFetchResponse(
+            topics=[
+                OffsetFetchTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchPartitionResult(
+                            partition_index=index,
+                            committed_offset=offsets.get((topic.name, index), NO_OFFSET),
+                            metadata=None,
+                            error_code=ErrorCode.NONE,
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in request.topics or []
+            ]
+        )

@@ -1,0 +1,488 @@
+"""The member of the designs with JoinGroup, except for what it does with the response.
+
+A member reads partitions between a join and the next rebalance. Before it joins again, it stops
+reading and commits its positions, so the next owners continue from there.
+
+At most one request is in flight.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.machine import (
+    CommitDue,
+    Connect,
+    Connected,
+    Disconnect,
+    Disconnected,
+    Event,
+    FetchMetadata,
+    LeaveRequested,
+    MemberOutcome,
+    MetadataChanged,
+    MetadataFetched,
+    PositionsTaken,
+    ReportError,
+    ResponseReceived,
+    Started,
+    StartReading,
+    StopReading,
+    SubscriptionChanged,
+    TimerFired,
+)
+from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from partage.wire.apis.offset_commit import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitTopic,
+)
+from partage.wire.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopic,
+)
+from partage.wire.types import Message
+
+
+class MemberState(StrEnum):
+    """The states of a member."""
+
+    INITIAL = "Initial"
+    CONNECTING = "Connecting"
+    FETCHING_METADATA = "FetchingMetadata"
+    COMMITTING = "Committing"
+    JOINING = "Joining"
+    SYNCHRONIZING = "Synchronizing"
+    STABLE = "Stable"
+    LEAVING = "Leaving"
+    STOPPED = "Stopped"
+
+
+#: The meaning of each state, for the documentation.
+STATE_DESCRIPTIONS: dict[MemberState, str] = {
+    MemberState.INITIAL: "The user has not started the member.",
+    MemberState.CONNECTING: "The member looks for the coordinator or waits before the next try.",
+    MemberState.FETCHING_METADATA: "The member waits for the partition counts of the topics.",
+    MemberState.COMMITTING: "The member has stopped reading and commits before it joins again.",
+    MemberState.JOINING: "The member waits for the response to its JoinGroup request.",
+    MemberState.SYNCHRONIZING: "The member waits for the response to its assignment for all.",
+    MemberState.STABLE: "The member reads its partitions and sends heartbeats.",
+    MemberState.LEAVING: "The member commits and sends LeaveGroup.",
+    MemberState.STOPPED: "The member has left the group.",
+}
+
+
+class Timer(StrEnum):
+    """The timers of a member."""
+
+    HEARTBEAT = "heartbeat"
+    COMMIT = "commit"
+    RETRY = "retry"
+    SESSION = "session"
+
+
+Outcome = MemberOutcome[Timer]
+
+_FATAL = frozenset(
+    {
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    }
+)
+
+
+class JoinGroupMember(ABC):
+    """A member with its connection, its session and its owned partitions."""
+
+    def __init__(self, settings: MemberSettings, topics: frozenset[str]) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.state = MemberState.INITIAL
+        self.member_id = ""  # until the coordinator assigns one
+        self.generation = -1
+        #: The partitions of the current generation.
+        self.owned: frozenset[TopicPartition] = frozenset()
+        #: True if the positions of ``owned`` were requested or are known.
+        self.is_reading = False
+        #: Partition counts of the topics, as fetched last.
+        self.metadata: dict[str, int] = {}
+        self._has_metadata = False
+        self._in_flight: Message | None = None
+        self._sent_ms = 0  # of the last request
+        self._session_end_ms = 0
+        self._is_connected = False
+        self._must_rejoin = False
+        self._is_leaving = False
+
+    @property
+    def is_stable(self) -> bool:
+        """True if the member reads its partitions, or has left."""
+        if self.state is MemberState.STABLE:
+            return not self._must_rejoin and (self.is_reading or not self.owned)
+        return self.state is MemberState.STOPPED
+
+    # Events
+
+    def handle(self, event: Event) -> Outcome:
+        """Handle an event and return its effects."""
+        outcome = Outcome(event.at_ms)
+        if self.state is MemberState.STOPPED:
+            return outcome
+        if self.owned and event.at_ms >= self._session_end_ms:
+            # The process was stopped. This event may be older than what other members did since.
+            self._end_session(outcome)
+            if isinstance(event, ResponseReceived | TimerFired):
+                return outcome
+        match event:
+            case Started():
+                self._connect(outcome)
+            case Connected():
+                self._is_connected = True
+                self._proceed(outcome)
+            case Disconnected():
+                self._on_disconnected(outcome)
+            case MetadataFetched(topics=topics):
+                self.metadata, self._has_metadata = topics, True
+                if self.state is MemberState.FETCHING_METADATA:
+                    self._proceed(outcome)
+            case MetadataChanged(topics=topics):
+                self._on_metadata_changed(outcome, topics)
+            case SubscriptionChanged(topics=topics):
+                self.topics = topics
+                self._rejoin(outcome)
+            case LeaveRequested():
+                self._is_leaving = True
+                self._on_leave_requested(outcome)
+            case ResponseReceived(message=message):
+                self._in_flight = None
+                self._on_response(outcome, message)
+            case PositionsTaken(positions=positions):
+                self._commit(outcome, positions)
+            case TimerFired(key=key):
+                self._on_timer(outcome, Timer(str(key)))
+            case _:
+                raise AssertionError(f"unexpected event {event}")
+        return outcome
+
+    # Connection
+
+    def _connect(self, outcome: Outcome) -> None:
+        self.state = MemberState.CONNECTING
+        self._is_connected = False
+        self._in_flight = None
+        outcome.cancel_timer(Timer.RETRY)
+        outcome.act(Connect())
+
+    def _on_disconnected(self, outcome: Outcome) -> None:
+        """Connect again after a back-off. The member keeps reading while its session may last."""
+        self._is_connected = False
+        self._in_flight = None
+        if self.state is MemberState.STABLE:
+            outcome.cancel_timer(Timer.HEARTBEAT)
+            outcome.cancel_timer(Timer.COMMIT)
+        self.state = MemberState.CONNECTING
+        outcome.arm_timer(Timer.RETRY, self.settings.retry_backoff_ms)
+
+    def _proceed(self, outcome: Outcome) -> None:
+        """Do the next step of a connected member."""
+        if self._is_leaving:
+            self._commit_or(outcome, MemberState.LEAVING)
+        elif self.owned and not self._must_rejoin:
+            self.state = MemberState.STABLE  # reconnected within the session
+            self._schedule_timers(outcome)
+            self._heartbeat(outcome)
+        elif not self._has_metadata:
+            self.state = MemberState.FETCHING_METADATA
+            outcome.act(FetchMetadata(is_from_coordinator=self._fetches_from_coordinator))
+        elif self.owned:
+            self._commit_or(outcome, MemberState.COMMITTING)
+        else:
+            self._join(outcome)
+
+    @property
+    def _fetches_from_coordinator(self) -> bool:
+        return False
+
+    # Rebalance
+
+    def _rejoin(self, outcome: Outcome, *, has_new_metadata: bool = False) -> None:
+        """Start a rebalance: stop, fetch metadata, commit, and join.
+
+        With metadata as of each join, a member does not find a change later that the group has
+        handled already.
+        """
+        self._must_rejoin = True
+        self._has_metadata = has_new_metadata
+        if self.state is MemberState.STABLE and self._in_flight is None:
+            self._stop_reading(outcome)
+            self._proceed(outcome)
+
+    def _stop_reading(self, outcome: Outcome) -> None:
+        if self.is_reading:
+            outcome.act(StopReading())
+            self.is_reading = False
+        outcome.cancel_timer(Timer.HEARTBEAT)
+        outcome.cancel_timer(Timer.COMMIT)
+
+    def _commit_or(self, outcome: Outcome, state: MemberState) -> None:
+        """Commit what was read, in ``state``. The response continues the step."""
+        self._stop_reading(outcome)
+        self.state = state
+        if self.owned and self.generation >= 0:
+            outcome.act(CommitDue(partitions=self.owned))
+        else:
+            self._on_committed(outcome)
+
+    def _on_committed(self, outcome: Outcome) -> None:
+        match self.state:
+            case MemberState.COMMITTING:
+                self.owned = frozenset()
+                self._join(outcome)
+            case MemberState.LEAVING:
+                self._send_leave(outcome)
+            case _:
+                self._continue(outcome)
+
+    def _commit(self, outcome: Outcome, positions: dict[TopicPartition, int]) -> None:
+        """Commit positions as a member of the current generation."""
+        if not positions:
+            self._on_committed(outcome)
+            return
+        by_topic: dict[str, list[OffsetCommitPartition]] = {}
+        for (topic, partition), offset in sorted(positions.items()):
+            by_topic.setdefault(topic, []).append(
+                OffsetCommitPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=None
+                )
+            )
+        self._send(
+            outcome,
+            OffsetCommitRequest(
+                group_id=self.settings.group_id,
+                generation_id_or_member_epoch=self.generation,
+                member_id=self.member_id,
+                topics=[
+                    OffsetCommitTopic(name=name, partitions=partitions)
+                    for name, partitions in by_topic.items()
+                ],
+            ),
+        )
+
+    def _join(self, outcome: Outcome) -> None:
+        self._must_rejoin = False
+        self.state = MemberState.JOINING
+        outcome.cancel_timer(Timer.SESSION)
+        self._send(outcome, self._join_request())
+
+    def _send(self, outcome: Outcome, request: Message) -> None:
+        self._in_flight = request
+        self._sent_ms = outcome.at_ms
+        outcome.send(request)
+
+    @abstractmethod
+    def _join_request(self) -> Message:
+        """Return the JoinGroup request of the design."""
+
+    @abstractmethod
+    def _on_join_response(self, outcome: Outcome, response: Any) -> None:
+        """Handle the JoinGroup response of the design."""
+
+    def _start(self, outcome: Outcome, owned: Iterable[TopicPartition]) -> None:
+        """Own these partitions: request their committed offsets, then read."""
+        self.owned = frozenset(owned)
+        self.state = MemberState.STABLE
+        self._set_session_end(outcome, outcome.at_ms + self.settings.session_timeout_ms)
+        if not self.owned:
+            self._schedule_timers(outcome)
+            self._after_request(outcome)
+            return
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.owned):
+            by_topic.setdefault(topic, []).append(partition)
+        self._send(
+            outcome,
+            OffsetFetchRequest(
+                group_id=self.settings.group_id,
+                topics=[
+                    OffsetFetchTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in by_topic.items()
+                ],
+            ),
+        )
+
+    def _schedule_timers(self, outcome: Outcome) -> None:
+        outcome.arm_timer(Timer.HEARTBEAT, self.settings.heartbeat_interval_ms)
+        outcome.arm_timer(Timer.COMMIT, self.settings.commit_interval_ms)
+
+    # Responses
+
+    def _on_response(self, outcome: Outcome, message: Message) -> None:
+        match message:
+            case HeartbeatResponse(error_code=code):
+                self._on_session_response(outcome, ErrorCode(code))
+            case OffsetCommitResponse(topics=topics):
+                codes = [each.error_code for topic in topics for each in topic.partitions]
+                self._on_commit_response(outcome, ErrorCode(next(filter(None, codes), 0)))
+            case OffsetFetchResponse(topics=topics):
+                offsets = {
+                    TopicPartition(topic.name, each.partition_index): each.committed_offset
+                    for topic in topics
+                    for each in topic.partitions
+                }
+                outcome.act(StartReading(offsets=offsets))
+                self.is_reading = True
+                self._schedule_timers(outcome)
+                self._after_request(outcome)
+            case LeaveGroupResponse():
+                self._stop(outcome)
+            case _:
+                self._on_join_response(outcome, message)
+
+    def _on_commit_response(self, outcome: Outcome, error: ErrorCode) -> None:
+        if error and self.state is MemberState.STABLE:
+            self._on_session_response(outcome, error)
+        else:  # a member that leaves its generation anyway has nothing to repeat
+            if error is ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            elif not error and self.state is MemberState.STABLE:
+                self._extend_session(outcome)
+                outcome.arm_timer(Timer.HEARTBEAT, self.settings.heartbeat_interval_ms)
+            self._on_committed(outcome)
+
+    def _on_session_response(self, outcome: Outcome, error: ErrorCode) -> None:
+        match error:
+            case ErrorCode.NONE:
+                self._extend_session(outcome)
+                self._after_request(outcome)
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                self._rejoin(outcome)
+            case ErrorCode.ILLEGAL_GENERATION | ErrorCode.UNKNOWN_MEMBER_ID:
+                if error is ErrorCode.UNKNOWN_MEMBER_ID:
+                    self.member_id = ""
+                self._lose(outcome)
+                self._join_or_connect(outcome)
+            case _:
+                self._fail_request(outcome, error)
+
+    def _extend_session(self, outcome: Outcome) -> None:
+        """Count the session from when the request was sent: the coordinator got it later."""
+        self._set_session_end(outcome, self._sent_ms + self.settings.session_timeout_ms)
+
+    def _set_session_end(self, outcome: Outcome, end_ms: int) -> None:
+        self._session_end_ms = end_ms
+        outcome.arm_timer(Timer.SESSION, max(0, end_ms - outcome.at_ms))
+
+    def _fail_request(self, outcome: Outcome, error: ErrorCode) -> None:
+        """Handle an error of the coordinator: report it, or connect again."""
+        if error in _FATAL:
+            self._lose(outcome)
+            outcome.act(ReportError(reason=error.name))
+            self._stop(outcome)
+        else:
+            outcome.act(Disconnect())
+            self._on_disconnected(outcome)
+
+    def _after_request(self, outcome: Outcome) -> None:
+        """Schedule the next heartbeat after a response, and continue."""
+        if self.state is MemberState.STABLE:
+            outcome.arm_timer(Timer.HEARTBEAT, self.settings.heartbeat_interval_ms)
+        self._continue(outcome)
+
+    def _continue(self, outcome: Outcome) -> None:
+        """Continue with what waited for the response of an earlier request."""
+        if self._is_leaving:
+            self._commit_or(outcome, MemberState.LEAVING)
+        elif self._must_rejoin:
+            self._rejoin(outcome)
+
+    def _lose(self, outcome: Outcome) -> None:
+        """Give up all partitions without a commit: other members may own them already."""
+        self._stop_reading(outcome)
+        self.owned = frozenset()
+        self.generation = -1
+        outcome.cancel_timer(Timer.SESSION)
+
+    def _join_or_connect(self, outcome: Outcome) -> None:
+        if self._is_connected:
+            self._proceed(outcome)
+        else:
+            self._connect(outcome)
+
+    # Timers
+
+    def _on_timer(self, outcome: Outcome, timer: Timer) -> None:
+        match timer:
+            case Timer.HEARTBEAT:
+                if self.state is MemberState.STABLE and self._in_flight is None:
+                    self._heartbeat(outcome)
+            case Timer.COMMIT:
+                outcome.arm_timer(Timer.COMMIT, self.settings.commit_interval_ms)
+                if self.state is MemberState.STABLE and self._in_flight is None:
+                    outcome.act(CommitDue(partitions=self.owned))
+            case Timer.SESSION:
+                self._end_session(outcome)
+            case Timer.RETRY:
+                self._connect(outcome)
+
+    def _end_session(self, outcome: Outcome) -> None:
+        """Give up all partitions: the coordinator may have assigned them to other members."""
+        if self.owned:
+            self._lose(outcome)
+            self._must_rejoin = True
+            outcome.act(Disconnect())
+            self._connect(outcome)
+
+    def _heartbeat(self, outcome: Outcome) -> None:
+        self._send(
+            outcome,
+            HeartbeatRequest(
+                group_id=self.settings.group_id,
+                generation_id=self.generation,
+                member_id=self.member_id,
+            ),
+        )
+
+    # Metadata and leaving
+
+    def _on_metadata_changed(self, outcome: Outcome, topics: dict[str, int]) -> None:
+        """Rejoin if the change concerns the subscribed topics."""
+        before = {name: self.metadata.get(name) for name in self.topics}
+        self.metadata, self._has_metadata = topics, True
+        if before != {name: topics.get(name) for name in self.topics}:
+            self._rejoin(outcome, has_new_metadata=True)
+
+    def _on_leave_requested(self, outcome: Outcome) -> None:
+        match self.state:
+            case MemberState.INITIAL | MemberState.CONNECTING:
+                self._lose(outcome)
+                self._stop(outcome)
+            case MemberState.JOINING | MemberState.SYNCHRONIZING:
+                # The parked request blocks its connection: leave over another one.
+                outcome.act(Disconnect())
+                self._connect(outcome)
+            case MemberState.STABLE if self._in_flight is None:
+                self._commit_or(outcome, MemberState.LEAVING)
+
+    def _send_leave(self, outcome: Outcome) -> None:
+        self.owned = frozenset()
+        self._send(
+            outcome,
+            LeaveGroupRequest(group_id=self.settings.group_id, member_id=self.member_id),
+        )
+
+    def _stop(self, outcome: Outcome) -> None:
+        self.state = MemberState.STOPPED
+        self.owned = frozenset()
+        for timer in Timer:
+            outcome.cancel_timer(timer)
+        outcome.act(Disconnect())

@@ -1,0 +1,26 @@
+"""The durable state of a coordinator: generations and committed offsets, without members."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class GenerationRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A generation started. The next coordinator continues to count from here."""
+
+    group_id: str
+    generation: int
+
+
+class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A committed offset."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+
+
+Record: TypeAlias = GenerationRecord | OffsetRecord

@@ -1,0 +1,115 @@
+"""The coordinator of the design with many assignors."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, ClassVar
+
+from partage.model.errors import ErrorCode
+from partage.proposals.join_group.coordinator import JoinGroupCoordinator, Outcome
+from partage.proposals.join_group.group import Group, GroupState, Member
+from partage.proposals.join_group.settings import CoordinatorSettings
+from partage.proposals.machine import Connection
+from partage.proposals.multi_assignor.messages import (
+    GroupMembers,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
+from partage.wire import codec
+
+
+class MultiAssignorCoordinator(JoinGroupCoordinator):
+    """Sends the metadata of all members to all members.
+
+    Args:
+        settings: The coordinator's settings.
+        compresses_members: True if responses contain the members compressed as a whole.
+    """
+
+    next_state: ClassVar[GroupState] = GroupState.STABLE
+
+    def __init__(self, settings: CoordinatorSettings, *, compresses_members: bool = False) -> None:
+        super().__init__(settings)
+        self._compresses_members = compresses_members
+
+    def _handle_join(self, outcome: Outcome, connection: Connection, message: Any) -> None:
+        assert isinstance(message, JoinGroupRequest), f"unexpected request {message}"
+        error = self._validate_join(message)
+        if error:
+            outcome.send(connection, error_response(error, message.member_id))
+        else:
+            self._park_member(
+                outcome,
+                self._group(message.group_id),
+                connection,
+                message,
+                member_id=message.member_id,
+                session_timeout_ms=message.session_timeout,
+                protocol_type=message.protocol_type,
+            )
+
+    def _validate_join(self, request: JoinGroupRequest) -> ErrorCode:
+        """Return the error of a request. Members need a protocol that all of them support."""
+        error = self._validate_common(request.group_id, request.member_id, request.session_timeout)
+        if error:
+            return error
+        if not request.protocol_type or not request.protocols:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        group = self.groups.get(request.group_id)
+        if group is None or group.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        others = [each for each in group.members.values() if each.id != request.member_id]
+        if others and (
+            request.protocol_type != group.protocol_type
+            or not common_protocols([request, *(each.request for each in others)])
+        ):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE
+
+    def _complete_join(self, outcome: Outcome, group: Group) -> None:
+        requests = [member.request for member in group.members.values()]
+        protocol = select_protocol(requests)
+        members = [_describe(member, protocol) for member in group.members.values()]
+        compressed = b""
+        if self._compresses_members:
+            encoded = codec.encoder(GroupMembers, 0, False)(GroupMembers(members=members))
+            compressed, members = zlib.compress(b"".join(encoded)), []
+        for member in group.members.values():
+            response = JoinGroupResponse(
+                error_code=ErrorCode.NONE,
+                generation_id=group.generation,
+                protocol_name=protocol,
+                member_id=member.id,
+                members=members,
+                compressed_members=compressed,
+            )
+            self._answer(outcome, group, member, response)
+
+
+def error_response(error: ErrorCode, member_id: str) -> JoinGroupResponse:
+    """Return the response to a rejected request."""
+    return JoinGroupResponse(
+        error_code=error, generation_id=-1, protocol_name="", member_id=member_id, members=[]
+    )
+
+
+def common_protocols(requests: list[Any]) -> set[str]:
+    """Return the protocols that all members support."""
+    return set.intersection(*({each.name for each in r.protocols} for r in requests))
+
+
+def select_protocol(requests: list[Any]) -> str:
+    """Return the common protocol that most members prefer; the first member decides a tie."""
+    common = common_protocols(requests)
+    votes: dict[str, int] = {}
+    for request in requests:
+        choice = next(each.name for each in request.protocols if each.name in common)
+        votes[choice] = votes.get(choice, 0) + 1
+    return max(votes, key=lambda name: votes[name])
+
+
+def _describe(member: Member, protocol: str) -> JoinGroupMember:
+    request: Any = member.request
+    metadata = next(each.metadata for each in request.protocols if each.name == protocol)
+    return JoinGroupMember(member_id=member.id, metadata=metadata)

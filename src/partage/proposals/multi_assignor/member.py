@@ -1,0 +1,196 @@
+"""The member of the design with many assignors.
+
+The member checks the hashes of all members before it uses the result. With a different view of the
+topics it would compute another assignment than they do. It then fetches metadata again and rejoins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from partage.assignors.base import Assignor, Member
+from partage.model.errors import ErrorCode
+from partage.proposals.join_group.member import JoinGroupMember as MemberBase
+from partage.proposals.join_group.member import Outcome
+from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.multi_assignor.computation import (
+    Compression,
+    GroupComputation,
+    active_subscription,
+)
+from partage.proposals.multi_assignor.messages import (
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
+from partage.proposals.multi_assignor.metadata import (
+    HashedMetadata,
+    SubscriptionMetadata,
+    encode_metadata,
+    hash_subscription,
+    hash_topics,
+)
+from partage.wire.types import Message
+
+
+class MultiAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The variants of the design, and the member's assignor.
+
+    Attributes:
+        assignor: The assignor. All members must have the same.
+        pattern: A regular expression of topics; the member's topics are ignored then.
+        hashes_subscription: True if members send a hash of their subscription instead of it. Only
+            the largest sub-group with one subscription is active then.
+        compression: The part of the metadata that is compressed.
+        checks_metadata: False for an assignor whose result does not depend on agreement.
+        coordinator_metadata_after: After this many disagreements in a row, the member fetches
+            metadata from the coordinator; None if it never does.
+        user_data: Further metadata for the assignor.
+    """
+
+    assignor: Assignor
+    pattern: str | None = None
+    hashes_subscription: bool = False
+    compression: Compression = Compression.NONE
+    checks_metadata: bool = True
+    coordinator_metadata_after: int | None = None
+    user_data: bytes = b""
+
+
+class MultiAssignorMember(MemberBase):
+    """A member that computes the assignment of the whole group and takes its own part."""
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        topics: frozenset[str],
+        options: MultiAssignorOptions,
+        computation: GroupComputation | None = None,
+    ) -> None:
+        super().__init__(settings, topics)
+        self.options = options
+        #: Disagreements about topics since the last assignment.
+        self.disagreements = 0
+        #: True if another subscription is active and this member waits without partitions.
+        self.is_idle = False
+        self._computation = GroupComputation() if computation is None else computation
+
+    @property
+    def _fetches_from_coordinator(self) -> bool:
+        limit = self.options.coordinator_metadata_after
+        return limit is not None and self.disagreements >= limit
+
+    # Metadata
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics of the subscription; with a pattern, those that exist and match."""
+        pattern = self.options.pattern
+        if pattern is None:
+            return self.topics
+        return frozenset(name for name in self.metadata if re.fullmatch(pattern, name))
+
+    def _metadata_hash(self, topics: frozenset[str], *, is_pattern: bool) -> bytes:
+        """Return the hash of this member's view of the topics of a subscription.
+
+        With a pattern it covers all topics of the cluster: a topic that one member does not know
+        yet may match.
+        """
+        return hash_topics(self.metadata, self.metadata if is_pattern else topics)
+
+    def _join_request(self) -> Message:
+        topics, options = self.subscribed_topics, self.options
+        metadata_hash = self._metadata_hash(topics, is_pattern=options.pattern is not None)
+        metadata: Message
+        if options.hashes_subscription:
+            metadata = HashedMetadata(
+                subscription_hash=hash_subscription(topics), metadata_hash=metadata_hash
+            )
+        else:
+            metadata = SubscriptionMetadata(
+                topics=[] if options.pattern is not None else sorted(topics),
+                topic_pattern=options.pattern,
+                metadata_hash=metadata_hash,
+                user_data=options.user_data,
+            )
+        encoded = encode_metadata(metadata, compresses=options.compression is Compression.MEMBER)
+        return JoinGroupRequest(
+            group_id=self.settings.group_id,
+            session_timeout=self.settings.session_timeout_ms,
+            member_id=self.member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupProtocol(name=options.assignor.protocol_name, metadata=encoded)],
+        )
+
+    # Response
+
+    def _on_join_response(self, outcome: Outcome, response: Any) -> None:
+        assert isinstance(response, JoinGroupResponse), f"unexpected response {response}"
+        error = ErrorCode(response.error_code)
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+            self._proceed(outcome)
+            return
+        if error:
+            self._fail_request(outcome, error)
+            return
+        self.member_id, self.generation = response.member_id, response.generation_id
+        if self.options.hashes_subscription:
+            self._start_in_sub_group(outcome, response)
+        else:
+            self._start_in_group(outcome, response)
+
+    def _start_in_group(self, outcome: Outcome, response: JoinGroupResponse) -> None:
+        group = self._computation.subscriptions(
+            response, self.metadata, is_compressed=self._is_compressed
+        )
+        agrees = all(
+            self._metadata_hash(view.topics, is_pattern=view.is_pattern) == view.metadata_hash
+            for view in group.views
+        )
+        if agrees or not self.options.checks_metadata:
+            self._start_with(outcome, group.members)
+        else:
+            self._disagree(outcome)
+
+    def _start_in_sub_group(self, outcome: Outcome, response: JoinGroupResponse) -> None:
+        decoded = self._computation.hashes(response, is_compressed=self._is_compressed)
+        active = active_subscription(Counter(each.subscription_hash for each in decoded.values()))
+        topics = self.subscribed_topics
+        self.is_idle = active != hash_subscription(topics)
+        if self.is_idle:
+            self.disagreements = 0
+            self._start(outcome, ())
+            return
+        sub_group = {
+            name: each for name, each in decoded.items() if each.subscription_hash == active
+        }
+        mine = self._metadata_hash(topics, is_pattern=self.options.pattern is not None)
+        if self.options.checks_metadata and any(
+            each.metadata_hash != mine for each in sub_group.values()
+        ):
+            self._disagree(outcome)
+            return
+        wanted = tuple(sorted(topics))
+        self._start_with(
+            outcome, tuple(Member(member_id=name, topics=wanted) for name in sub_group)
+        )
+
+    @property
+    def _is_compressed(self) -> bool:
+        return self.options.compression is Compression.MEMBER
+
+    def _start_with(self, outcome: Outcome, members: tuple[Member, ...]) -> None:
+        self.disagreements = 0
+        shares = self._computation.assign(self.options.assignor, members, self.metadata)
+        self._start(outcome, shares.get(self.member_id, frozenset()))
+
+    def _disagree(self, outcome: Outcome) -> None:
+        """Fetch metadata again and rejoin: another member has another view of the topics."""
+        self.disagreements += 1
+        self._has_metadata = False
+        self._proceed(outcome)

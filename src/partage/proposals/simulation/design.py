@@ -1,0 +1,86 @@
+"""The interface through which a world runs a design."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from partage.model.topic_partition import TopicPartition
+from partage.proposals.machine import Action, CoordinatorOutcome, Event, MemberOutcome
+from partage.wire.types import Message
+
+
+class CoordinatorMachine(Protocol):
+    """The state machine of a coordinator."""
+
+    def handle(self, event: Event) -> CoordinatorOutcome[Any, Any]:
+        """Handle an event and return its effects."""
+
+    def apply(self, record: Any) -> None:
+        """Apply a stored record while loading."""
+
+
+class MemberMachine(Protocol):
+    """The state machine of a member."""
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions of the current assignment."""
+
+    def handle(self, event: Event) -> MemberOutcome[Any]:
+        """Handle an event and return its effects."""
+
+    @property
+    def is_stable(self) -> bool:
+        """True if the member has its assignment and nothing to do."""
+
+
+class MemberTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A member to start. ``metadata_bytes`` is the size of the user data in its metadata."""
+
+    name: str
+    topics: frozenset[str]
+    metadata_bytes: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A guarantee that a design cannot give under some faults, and the reason.
+
+    ``rules`` and ``faults`` have the names of `Readers` and of `FAULTS`.
+    """
+
+    rules: tuple[str, ...]
+    faults: tuple[str, ...]
+    reason: str
+
+
+class Design(ABC):
+    """One design, or one variant of it, with its settings."""
+
+    #: The name in reports and on the command line.
+    name: ClassVar[str]
+    #: Rules that the design breaks by construction.
+    findings: ClassVar[tuple[Finding, ...]] = ()
+
+    @abstractmethod
+    def coordinator(self) -> CoordinatorMachine:
+        """Return a new coordinator without groups."""
+
+    @abstractmethod
+    def member(self, template: MemberTemplate) -> MemberMachine:
+        """Return a new member."""
+
+    @abstractmethod
+    def message_size(self, message: Message) -> int:
+        """Return the bytes of a message on the wire, with its frame and header."""
+
+    def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
+        """Perform an action that only this design has.
+
+        Returns:
+            The events that follow, each with its delay in ms. ``at_ms`` of an event is 0.
+        """
+        raise AssertionError(f"{self.name} has no action {action}")

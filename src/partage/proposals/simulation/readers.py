@@ -1,0 +1,129 @@
+"""The readers of partitions: positions, gaps, moves, duplicates, and the rules about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from partage.model.topic_partition import TopicPartition
+
+
+class RuleBroken(msgspec.Struct, frozen=True):
+    """A guarantee that did not hold."""
+
+    rule: str
+    description: str
+
+
+class PartitionHistory(msgspec.Struct, kw_only=True):
+    """One partition: its readers, the position up to which it was read, and its last commit."""
+
+    created_ms: int
+    readers: dict[str, int] = {}  # member -> time since when it reads
+    unread_since_ms: int | None = None
+    last_reader: str | None = None
+    read_up_to: int = 0
+    committed: int = -1
+
+
+class ReadingStats(msgspec.Struct, kw_only=True):
+    """Statistics of the partitions since the last `Readers.take`.
+
+    Attributes:
+        unread_partition_ms: Time without a reader, summed over all partitions.
+        moved: How often another member began to read a partition than the one before.
+        duplicates: Records that were read again.
+        stopped: How often a member stopped reading a partition.
+        changed_ms: When the last partition got or lost a reader.
+    """
+
+    unread_partition_ms: int = 0
+    moved: int = 0
+    duplicates: int = 0
+    stopped: int = 0
+    changed_ms: int = 0
+
+
+class Readers:
+    """The readers of all partitions.
+
+    Args:
+        records_per_s: Records that arrive in each partition each second. Members keep up.
+    """
+
+    def __init__(self, records_per_s: int) -> None:
+        self.partitions: dict[TopicPartition, PartitionHistory] = {}
+        self.stats = ReadingStats()
+        self.broken: list[RuleBroken] = []
+        self.double_read_ms = 0  # time with two readers, summed over all partitions
+        self._records_per_s = records_per_s
+
+    def create(self, partitions: Iterable[TopicPartition], at_ms: int) -> None:
+        """Create partitions. They have no reader yet."""
+        for partition in partitions:
+            self.partitions[partition] = PartitionHistory(created_ms=at_ms, unread_since_ms=at_ms)
+
+    def end_offset(self, partition: TopicPartition, at_ms: int) -> int:
+        """Return the number of records in a partition."""
+        created_ms = self.partitions[partition].created_ms
+        return (at_ms - created_ms) * self._records_per_s // 1000
+
+    def start(self, member: str, partition: TopicPartition, offset: int, at_ms: int) -> None:
+        """A member starts to read a partition from a committed offset (-1: the beginning)."""
+        history = self.partitions[partition]
+        if member in history.readers:
+            return
+        if history.readers:
+            other = next(iter(history.readers))
+            self.broken.append(
+                RuleBroken("one reader", f"{member} reads {partition}, which {other} reads")
+            )
+        if offset < history.committed:
+            self.broken.append(
+                RuleBroken(
+                    "commits",
+                    f"{member} reads {partition} from {offset}; {history.committed} was committed",
+                )
+            )
+        self.stats.duplicates += max(0, history.read_up_to - max(0, offset))
+        if history.last_reader not in (None, member):
+            self.stats.moved += 1
+        if history.unread_since_ms is not None:
+            self.stats.unread_partition_ms += at_ms - history.unread_since_ms
+            history.unread_since_ms = None
+        history.readers[member] = at_ms
+        history.last_reader = member
+        self.stats.changed_ms = at_ms
+
+    def stop(self, member: str, partition: TopicPartition, at_ms: int) -> None:
+        """A member stops reading a partition."""
+        history = self.partitions[partition]
+        since_ms = history.readers.pop(member, None)
+        if since_ms is None:
+            return
+        for other_since_ms in history.readers.values():
+            self.double_read_ms += at_ms - max(since_ms, other_since_ms)
+        history.read_up_to = max(history.read_up_to, self.end_offset(partition, at_ms))
+        self.stats.stopped += 1
+        self.stats.changed_ms = at_ms
+        if not history.readers:
+            history.unread_since_ms = at_ms
+
+    def commit(self, partition: TopicPartition, offset: int) -> None:
+        """The coordinator acknowledged a commit."""
+        self.partitions[partition].committed = offset
+
+    @property
+    def unread(self) -> list[TopicPartition]:
+        """The partitions without a reader."""
+        return [p for p, history in self.partitions.items() if not history.readers]
+
+    def take(self, at_ms: int) -> ReadingStats:
+        """Return the statistics, including open gaps, and start again from zero."""
+        for history in self.partitions.values():
+            if history.unread_since_ms is not None:
+                self.stats.unread_partition_ms += at_ms - history.unread_since_ms
+                history.unread_since_ms = at_ms
+        taken, self.stats = self.stats, ReadingStats()
+        return taken

@@ -1,0 +1,217 @@
+"""A world: one design, its coordinator, members, topics, network and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from partage.lab.environment.clock import Clock
+from partage.model.topic_partition import TopicPartition
+from partage.proposals import machine
+from partage.proposals.simulation.context import WorldContext
+from partage.proposals.simulation.design import Design, MemberTemplate
+from partage.proposals.simulation.network import Network
+from partage.proposals.simulation.processes import CoordinatorProcess, MemberProcess
+from partage.proposals.simulation.readers import Readers, RuleBroken
+from partage.proposals.simulation.traffic import Traffic
+from partage.wire.types import Message
+
+_STEP_MS = 50
+
+
+class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The environment of a world.
+
+    Attributes:
+        topics: The partition count of each topic.
+        records_per_s: Records that arrive in each partition each second.
+        delay_max_ms: The longest network delay in one direction.
+        disk_delay_ms: Time until the coordinator's records are durable.
+        failover_ms: Time until another coordinator takes over.
+        metadata_refresh_ms: How often a member refreshes its metadata.
+        settle_ms: How long nothing may change before a world counts as settled.
+        stale_metadata_ms: How long some brokers serve old metadata after a change of topics.
+    """
+
+    topics: dict[str, int]
+    records_per_s: int = 100
+    delay_max_ms: int = 2
+    disk_delay_ms: int = 2
+    failover_ms: int = 3_000
+    metadata_refresh_ms: int = 30_000
+    stale_metadata_ms: int = 0
+    settle_ms: int = 15_000
+
+
+class World(WorldContext):
+    """A simulated group of one design.
+
+    Args:
+        design: The design.
+        options: The environment.
+        seed: The seed of all random draws.
+        cpu_clock_ns: The clock that measures the coordinator's CPU time. The default measures none,
+            so that the result depends on the seed only.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        options: WorldOptions,
+        seed: int,
+        cpu_clock_ns: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.design = design
+        self.options = options
+        self.seed = seed
+        self.cpu_clock_ns = cpu_clock_ns
+        self.clock = Clock()
+        self.network = Network(self.clock, self.new_rng("network"), options.delay_max_ms)
+        self.traffic = Traffic()
+        self.readers = Readers(options.records_per_s)
+        self.members: list[MemberProcess] = []
+        self.topics = dict(options.topics)
+        self._old_topics = dict(options.topics)
+        self._stale_until_ms = 0
+        self._rng = self.new_rng("world")
+        self._records: list[Any] = []
+        self.disk_delay_ms = options.disk_delay_ms
+        for topic, count in self.topics.items():
+            self._create_partitions(topic, range(count))
+        self._coordinator_count = 0
+        self.coordinator = None
+        self._start_coordinator()
+
+    coordinator: CoordinatorProcess | None
+
+    def new_rng(self, purpose: str) -> Random:
+        """Return a random generator for one purpose."""
+        return Random(f"{self.seed} {purpose}")
+
+    # Time
+
+    def run(self, for_ms: int) -> None:
+        """Let time pass."""
+        self.clock.run(for_ms)
+
+    def run_until_stable(self, timeout_ms: int) -> bool:
+        """Let time pass until every partition has one reader and no member has work to do.
+
+        Returns:
+            False if that does not happen in time.
+        """
+        for _ in range(0, timeout_ms, _STEP_MS):
+            self.clock.run(_STEP_MS)
+            if self.is_stable:
+                return True
+        return False
+
+    def run_until_settled(self, timeout_ms: int) -> bool:
+        """Let time pass until the effects of a disturbance are over: the world is stable and
+        nothing changes for longer than a member needs to notice a rebalance or a lost session.
+
+        Returns:
+            False if that does not happen in time.
+        """
+        end_ms = self.clock.now_ms + timeout_ms
+        quiet_ms = self.options.settle_ms
+        since_ms = self.clock.now_ms
+        while self.clock.now_ms < end_ms:
+            self.clock.run(_STEP_MS)
+            if not self.is_stable:
+                since_ms = self.clock.now_ms
+            elif self.clock.now_ms - since_ms >= quiet_ms:
+                return True
+        return False
+
+    @property
+    def is_stable(self) -> bool:
+        """True if every partition has one reader and no member has work to do."""
+        live = self.live_members
+        return all(each.machine.is_stable and not each.is_paused for each in live) and (
+            not live or all(len(each.readers) == 1 for each in self.readers.partitions.values())
+        )
+
+    @property
+    def live_members(self) -> list[MemberProcess]:
+        """The members whose processes live and did not report an error."""
+        return [each for each in self.members if each.is_alive and each.error is None]
+
+    # Members and coordinator
+
+    def start_member(self, template: MemberTemplate) -> MemberProcess:
+        """Start a member."""
+        process = MemberProcess(self, template)
+        self.members.append(process)
+        process.handle(machine.Started(at_ms=0))
+        self._schedule_refresh(process)
+        return process
+
+    def stop_member(self, process: MemberProcess) -> None:
+        """Close a member; its process ends when it has left."""
+        process.handle(machine.LeaveRequested(at_ms=0))
+
+    def crash_coordinator(self) -> None:
+        """Kill the coordinator. Another one loads its records after the failover time."""
+        if self.coordinator is not None:
+            self.coordinator.crash()
+            self.coordinator = None
+            self.clock.call_later(self.options.failover_ms, self._start_coordinator)
+
+    def _start_coordinator(self) -> None:
+        if self.coordinator is None:
+            self._coordinator_count += 1
+            self.coordinator = CoordinatorProcess(self, self._records, self._coordinator_count)
+
+    # Topics and metadata
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Add partitions to a topic. Members notice at their next refresh."""
+        self._old_topics = dict(self.topics)
+        self._stale_until_ms = self.clock.now_ms + self.options.stale_metadata_ms
+        before = self.topics.get(topic, 0)
+        self.topics[topic] = before + count
+        self._create_partitions(topic, range(before, before + count))
+
+    def _create_partitions(self, topic: str, numbers: Sequence[int]) -> None:
+        self.readers.create([TopicPartition(topic, each) for each in numbers], self.clock.now_ms)
+
+    def metadata(self, rng: Random, *, is_from_coordinator: bool) -> dict[str, int]:
+        """Return the topics as a broker knows them. Every other broker may be stale."""
+        is_stale = self.clock.now_ms < self._stale_until_ms
+        if is_stale and not is_from_coordinator and rng.random() < 0.5:
+            return dict(self._old_topics)
+        return dict(self.topics)
+
+    def _schedule_refresh(self, process: MemberProcess) -> None:
+        interval_ms = self.options.metadata_refresh_ms
+
+        def refresh() -> None:
+            if not process.is_alive:
+                return
+            topics = self.metadata(process._rng, is_from_coordinator=False)
+            process.handle(machine.MetadataChanged(at_ms=0, topics=topics))
+            self.clock.call_later(interval_ms, lambda: process.when_awake(refresh))
+
+        self.clock.call_later(self._rng.randrange(interval_ms), lambda: process.when_awake(refresh))
+
+    # Observation
+
+    def count_message(self, message: Message) -> None:
+        """Count a message of the coordinator."""
+        self.traffic.count(type(message).__name__, self.design.message_size(message))
+
+    def on_records(self, records: Sequence[Any]) -> None:
+        """Note the offsets among records that the coordinator stores."""
+        for record in records:
+            offset = getattr(record, "offset", None)
+            if offset is not None:
+                self.readers.commit(TopicPartition(record.topic, record.partition), offset)
+
+    @property
+    def broken_rules(self) -> list[RuleBroken]:
+        """The guarantees that did not hold so far."""
+        return self.readers.broken

@@ -1,0 +1,243 @@
+"""The member of the design with a single assignor.
+
+A member that gets the metadata of all members computes the assignment outside of the state machine
+(`ComputeShares`), because an assignor may take long or fail. The coordinator sends a failure to all
+members, and each raises it to its user.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from partage.assignors.base import Assignor, Member
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.proposals.assignment import Shares
+from partage.proposals.join_group.member import JoinGroupMember, MemberState, Outcome
+from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.machine import Action, Event, FetchMetadata, MetadataFetched, ReportError
+from partage.proposals.single_assignor.messages import (
+    AssignedTopic,
+    DefaultMetadata,
+    DefaultState,
+    Join,
+    Joined,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MemberMetadata,
+    SyncedMember,
+    Synchronize,
+    Synchronized,
+)
+from partage.wire import codec
+from partage.wire.primitives import MalformedError
+from partage.wire.types import Message
+
+_METADATA_VERSION = "default"
+
+
+class SingleAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The member's assignor and metadata.
+
+    Attributes:
+        assignor: The assignor that this member runs if it is the synchronizer.
+        pattern: A regular expression of topics; the member's topics are ignored then.
+        metadata_version: The version that the coordinator compares, if it chooses by version.
+        sends_timeout: True if the request says how long the coordinator shall wait for this member.
+        user_data: Further metadata for the assignor.
+    """
+
+    assignor: Assignor
+    pattern: str | None = None
+    metadata_version: int = 0
+    sends_timeout: bool = True
+    user_data: bytes = b""
+
+
+class ComputeShares(Action, frozen=True, gc=False, kw_only=True):
+    """Compute the shares of all members; then `SharesComputed`, or `AssignorFailed`."""
+
+    assignor: Assignor
+    members: tuple[Member, ...]
+    topics: dict[str, int]
+
+
+class SharesComputed(Event, frozen=True, gc=False, kw_only=True):
+    """The shares of all members."""
+
+    shares: Shares
+
+
+class AssignorFailed(Event, frozen=True, gc=False, kw_only=True):
+    """The assignor raised."""
+
+
+class SingleAssignorMember(JoinGroupMember):
+    """A member that assigns for the whole group if the coordinator chooses it."""
+
+    def __init__(
+        self, settings: MemberSettings, topics: frozenset[str], options: SingleAssignorOptions
+    ) -> None:
+        super().__init__(settings, topics)
+        self.options = options
+        #: The ids of all members of the generation.
+        self.group_members: tuple[str, ...] = ()
+        self._to_assign: list[MemberMetadata] = []  # while the metadata is fetched
+
+    def handle(self, event: Event) -> Outcome:
+        """Handle an event and return its effects."""
+        match event:
+            case SharesComputed(shares=shares):
+                outcome = Outcome(event.at_ms)
+                self._send_synchronized(outcome, ErrorCode.NONE, shares)
+                return outcome
+            case AssignorFailed():
+                outcome = Outcome(event.at_ms)
+                self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
+                return outcome
+        outcome = super().handle(event)
+        if isinstance(event, MetadataFetched):
+            self._on_metadata_fetched(outcome)
+        return outcome
+
+    def _join_request(self) -> Message:
+        options = self.options
+        metadata = DefaultMetadata(
+            version=_METADATA_VERSION,
+            topics=[] if options.pattern is not None else sorted(self.topics),
+            topic_pattern=options.pattern or "",
+            user_data=options.user_data,
+        )
+        return JoinGroupRequest(
+            group_id=self.settings.group_id,
+            protocol_type="consumer",
+            join=Join(
+                session_timeout=self.settings.session_timeout_ms,
+                synchronize_timeout=(
+                    self.settings.synchronize_timeout_ms if options.sends_timeout else 0
+                ),
+                metadata_version=options.metadata_version,
+                member_id=self.member_id,
+                member_metadata=_encode(metadata),
+            ),
+        )
+
+    def _on_join_response(self, outcome: Outcome, response: Any) -> None:
+        assert isinstance(response, JoinGroupResponse), f"unexpected response {response}"
+        error = ErrorCode(response.error_code)
+        match error:
+            case ErrorCode.NONE:
+                self.member_id = response.member_id
+                self.generation = response.group_generation_id
+            case ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+                self._proceed(outcome)
+                return
+            case (
+                ErrorCode.REQUEST_TIMED_OUT
+                | ErrorCode.REBALANCE_IN_PROGRESS
+                | ErrorCode.ILLEGAL_GENERATION
+            ):
+                self._proceed(outcome)
+                return
+            case _:
+                self._fail_request(outcome, error)
+                return
+        match response:
+            case JoinGroupResponse(synchronize=Synchronize(members=members)):
+                self._on_chosen(outcome, members)
+            case JoinGroupResponse(joined=Joined() as joined):
+                self.group_members = tuple(joined.group_members)
+                self._on_joined(outcome, joined.synced_member_state)
+            case _:
+                self._fail_request(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _on_chosen(self, outcome: Outcome, members: list[MemberMetadata]) -> None:
+        """Fetch the metadata of all topics: other members may subscribe to other topics."""
+        self.state = MemberState.SYNCHRONIZING
+        self._to_assign = members
+        outcome.act(FetchMetadata())
+
+    def _on_metadata_fetched(self, outcome: Outcome) -> None:
+        members, self._to_assign = self._to_assign, []
+        if self.state is not MemberState.SYNCHRONIZING or not members:
+            return
+        try:
+            described = tuple(self._describe(each) for each in members)
+        except MalformedError:
+            self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
+            return
+        outcome.act(
+            ComputeShares(
+                assignor=self.options.assignor, members=described, topics=dict(self.metadata)
+            )
+        )
+
+    def _describe(self, member: MemberMetadata) -> Member:
+        metadata: Any = _decode(DefaultMetadata, member.member_metadata)
+        topics = metadata.topics
+        if metadata.topic_pattern:
+            topics = [n for n in self.metadata if re.fullmatch(metadata.topic_pattern, n)]
+        return Member(
+            member_id=member.member_id, topics=tuple(sorted(topics)), user_data=metadata.user_data
+        )
+
+    def _send_synchronized(self, outcome: Outcome, error: ErrorCode, shares: Shares) -> None:
+        """Send the assignment, unless the connection was lost since the member was chosen."""
+        if self.state is not MemberState.SYNCHRONIZING or self._in_flight is not None:
+            return
+        self._send(
+            outcome,
+            JoinGroupRequest(
+                group_id=self.settings.group_id,
+                protocol_type="consumer",
+                synchronized=Synchronized(
+                    error_code=error,
+                    generation_id=self.generation,
+                    member_id=self.member_id,
+                    members=[
+                        SyncedMember(member_id=member_id, synced_member_state=_encode_share(share))
+                        for member_id, share in shares.items()
+                    ],
+                ),
+            ),
+        )
+
+    def _on_joined(self, outcome: Outcome, state: bytes) -> None:
+        try:
+            decoded: Any = _decode(DefaultState, state) if state else DefaultState(assignment=[])
+        except MalformedError as error:
+            outcome.act(ReportError(reason=f"the assignment is malformed: {error}"))
+            self._stop(outcome)
+            return
+        self._start(
+            outcome,
+            (TopicPartition(each.topic, p) for each in decoded.assignment for p in each.partitions),
+        )
+
+
+def _encode_share(share: frozenset[TopicPartition]) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(share):
+        by_topic.setdefault(topic, []).append(partition)
+    return _encode(
+        DefaultState(
+            assignment=[
+                AssignedTopic(topic=topic, partitions=partitions)
+                for topic, partitions in by_topic.items()
+            ]
+        )
+    )
+
+
+def _encode(message: Message) -> bytes:
+    return b"".join(codec.encoder(type(message), 0, False)(message))
+
+
+def _decode(cls: type[Message], encoded: bytes) -> Message:
+    message: Message
+    message, _ = codec.decoder(cls, 0, False)(encoded, 0)
+    return message

@@ -1,0 +1,62 @@
+"""One cell of a comparison, and the figures that the documents state."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.proposals.comparison.cell import PHASES, CellResult, Workload, run_cell
+from partage.proposals.designs.catalog import DESIGNS
+
+
+def form(design: str, **changes: object) -> CellResult:
+    return run_cell(Workload(design=design, phases=(), **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("design", list(DESIGNS))
+def test_every_phase_ends_stable(design: str) -> None:
+    result = run_cell(Workload(design=design, members=5))
+    assert [each.phase for each in result.phases] == ["form", *PHASES]
+    assert all(each.is_stable for each in result.phases), result
+    assert result.broken_rules == []
+
+
+def test_stored_members_survive_the_coordinator_and_others_rejoin() -> None:
+    def loss(design: str) -> CellResult:
+        return run_cell(Workload(design=design, members=5, phases=("coordinator loss",)))
+
+    assert loss("two-phase-eager").phases[-1].unread_partition_s == 0
+    assert loss("multi-assignor").phases[-1].unread_partition_s > 0
+
+
+def test_cooperative_rebalance_moves_and_stops_less_than_an_eager_one() -> None:
+    eager, cooperative = (
+        run_cell(Workload(design=design, members=10, phases=("join",))).phases[-1]
+        for design in ("two-phase-eager", "two-phase-cooperative")
+    )
+    assert cooperative.moved_partitions < eager.moved_partitions / 5
+    assert cooperative.unread_partition_s < eager.unread_partition_s
+
+
+def test_hundred_members_with_100_kb_cost_a_gigabyte_if_all_receive_all() -> None:
+    sent = form("multi-assignor", members=100, metadata_kb=100).phases[0].bytes_by_message
+    assert sent["JoinGroupResponse"] == pytest.approx(1e9, rel=0.01)
+    single = form("single-assignor", members=100, metadata_kb=100).phases[0].bytes
+    assert single == pytest.approx(2e7, rel=0.02)  # once to the coordinator, once to one member
+
+
+@pytest.mark.parametrize(
+    ("design", "growth"),
+    [("multi-assignor", 4), ("single-assignor", 2), ("two-phase-eager", 2)],
+)
+def test_bytes_of_a_join_grow_with_the_square_only_if_all_receive_all(
+    design: str, growth: int
+) -> None:
+    small, large = (
+        form(design, members=members, metadata_kb=10).phases[0].bytes for members in (50, 100)
+    )
+    assert large / small == pytest.approx(growth, rel=0.08)
+
+
+def test_unknown_phase_is_refused() -> None:
+    with pytest.raises(ValueError, match="no phase 'lunch'"):
+        run_cell(Workload(design="multi-assignor", phases=("lunch",)))

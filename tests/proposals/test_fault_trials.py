@@ -1,0 +1,67 @@
+"""Worlds of all designs under random faults, and the guarantees that some designs cannot give."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
+from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.simulation.design import Design
+from partage.proposals.simulation.trial import FAULTS, FaultTrial
+
+SETTINGS = (CoordinatorSettings(), MemberSettings(group_id="g"))
+ALL = [*DESIGNS, *VARIANTS]
+
+
+def new_trial(name: str, seed: int) -> FaultTrial:
+    """Return a trial. Members with hashed subscriptions must agree on one subscription."""
+    design = partial(find_design(name), *SETTINGS)
+    return FaultTrial(design, seed, has_mixed_subscriptions="hashes" not in name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_group_converges_and_keeps_its_promises_under_faults(name: str) -> None:
+    for seed in range(8):
+        verdict = new_trial(name, seed).run()
+        assert verdict.rule is None, verdict
+
+
+@pytest.mark.parametrize("name", list(DESIGNS))
+def test_same_seed_gives_the_same_history(name: str) -> None:
+    counts = []
+    for _ in range(2):
+        trial = new_trial(name, 3)
+        trial.run()
+        counts.append((trial.world.clock.events, trial.world.traffic.bytes))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "rule", "fault"),
+    [
+        ("multi-assignor", 10, "one reader", "coordinator crash"),
+        ("multi-assignor", 72, "one reader", "cut"),
+        ("single-assignor", 28, "commits", "coordinator crash"),
+        ("two-phase-cooperative", 10, "one reader", "cut"),
+    ],
+)
+def test_listed_finding_occurs(name: str, seed: int, rule: str, fault: str) -> None:
+    trial = new_trial(name, seed)
+    verdict = trial.run()
+    assert fault in verdict.faults
+    assert rule in {each.rule for each in trial.world.broken_rules}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_findings_name_existing_rules_and_faults(name: str) -> None:
+    design: Design = find_design(name)(*SETTINGS)
+    for finding in design.findings:
+        assert set(finding.rules) <= {"one reader", "commits"}
+        assert set(finding.faults) <= set(FAULTS)
+
+
+def test_unknown_design_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean 'two-phase-eager'"):
+        find_design("two-phase-eagre")

@@ -1,0 +1,355 @@
+"""The design with many assignors: its coordinator and its member, event by event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from partage.assignors import RoundRobin
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.proposals import machine
+from partage.proposals.join_group.group import GroupState, JoinTimer, SessionTimer
+from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.machine import Connection
+from partage.proposals.multi_assignor.computation import Compression, active_subscription
+from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
+from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
+from partage.proposals.multi_assignor.messages import (
+    JoinGroupMember,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
+from partage.proposals.multi_assignor.metadata import (
+    HashedMetadata,
+    SubscriptionMetadata,
+    encode_metadata,
+    hash_subscription,
+    hash_topics,
+)
+from partage.wire.apis.heartbeat import HeartbeatRequest
+from partage.wire.apis.leave_group import LeaveGroupRequest
+from partage.wire.apis.offset_commit import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+from partage.wire.types import Message
+
+NO_DELAY = CoordinatorSettings(initial_rebalance_delay_ms=0)
+
+
+def join_request(
+    member_id: str = "", protocols: tuple[str, ...] = ("range",), **changes: Any
+) -> Message:
+    values = {
+        "group_id": "g",
+        "session_timeout": 10_000,
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocols": [JoinGroupProtocol(name=name, metadata=b"m") for name in protocols],
+    }
+    return JoinGroupRequest(**{**values, **changes})
+
+
+class Harness:
+    """A coordinator, with the messages that it has sent and its armed timers."""
+
+    def __init__(self, coordinator: MultiAssignorCoordinator) -> None:
+        self.coordinator = coordinator
+        self.now_ms = 0
+        self.timers: dict[Any, int] = {}
+        self._draw = 0
+
+    def send(self, connection: int, message: Message) -> list[tuple[int, Any]]:
+        self._draw += 1
+        return self._handle(
+            machine.MessageReceived(
+                at_ms=self.now_ms,
+                connection=Connection(connection),
+                message=message,
+                draw=self._draw,
+            )
+        )
+
+    def lose(self, connection: int) -> list[tuple[int, Any]]:
+        return self._handle(
+            machine.ConnectionLost(at_ms=self.now_ms, connection=Connection(connection))
+        )
+
+    def fire(self, key: Any) -> list[tuple[int, Any]]:
+        self.now_ms = self.timers.pop(key)
+        return self._handle(machine.TimerFired(at_ms=self.now_ms, key=key))
+
+    def _handle(self, event: machine.Event) -> list[tuple[int, Any]]:
+        outcome = self.coordinator.handle(event)
+        for key, deadline_ms in outcome.timers:
+            if deadline_ms is None:
+                self.timers.pop(key, None)
+            else:
+                self.timers[key] = deadline_ms
+        return list(outcome.sends)
+
+    @property
+    def state(self) -> GroupState:
+        return self.coordinator.groups["g"].state
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness(MultiAssignorCoordinator(NO_DELAY))
+
+
+def joined_pair(harness: Harness) -> tuple[str, str]:
+    """Bring two members into one generation; return their ids."""
+    ((_, first),) = harness.send(1, join_request())
+    assert harness.send(2, join_request()) == []
+    sends = harness.send(1, join_request(first.member_id))
+    return first.member_id, next(message.member_id for to, message in sends if to == 2)
+
+
+class TestCoordinator:
+    def test_join_of_all_members_sends_all_metadata_to_every_member(self, harness: Harness) -> None:
+        first, second = joined_pair(harness)
+        assert harness.state is GroupState.STABLE
+        sends = []
+        assert harness.send(1, join_request(first)) == []
+        sends = harness.send(2, join_request(second))
+        assert [to for to, _ in sends] == [1, 2]
+        for _, response in sends:
+            assert response.generation_id == 3
+            assert [each.member_id for each in response.members] == [first, second]
+            assert all(each.metadata == b"m" for each in response.members)
+
+    def test_empty_group_waits_for_the_initial_delay(self) -> None:
+        harness = Harness(MultiAssignorCoordinator(CoordinatorSettings()))
+        assert harness.send(1, join_request()) == []
+        assert harness.send(2, join_request()) == []
+        assert harness.timers[JoinTimer("g")] == 3_000
+        assert [to for to, _ in harness.fire(JoinTimer("g"))] == [1, 2]
+
+    def test_protocol_of_most_members_is_selected(self, harness: Harness) -> None:
+        harness = Harness(MultiAssignorCoordinator(CoordinatorSettings()))
+        harness.send(1, join_request(protocols=("a", "b")))
+        harness.send(2, join_request(protocols=("b", "a")))
+        harness.send(3, join_request(protocols=("c", "b", "a")))
+        assert {message.protocol_name for _, message in harness.fire(JoinTimer("g"))} == {"b"}
+
+    @pytest.mark.parametrize(
+        ("request_", "error"),
+        [
+            (join_request(group_id=""), ErrorCode.INVALID_GROUP_ID),
+            (join_request(session_timeout=5_999), ErrorCode.INVALID_SESSION_TIMEOUT),
+            (join_request(session_timeout=1_800_001), ErrorCode.INVALID_SESSION_TIMEOUT),
+            (join_request("unknown"), ErrorCode.UNKNOWN_MEMBER_ID),
+            (join_request(protocols=()), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+            (join_request(protocol_type=""), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+            (join_request(protocols=("other",)), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+            (join_request(protocol_type="connect"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ],
+    )
+    def test_wrong_join_is_refused_and_the_group_continues(
+        self, harness: Harness, request_: Message, error: ErrorCode
+    ) -> None:
+        joined_pair(harness)
+        ((to, response),) = harness.send(9, request_)
+        assert (to, response.error_code) == (9, error)
+        assert harness.state is GroupState.STABLE
+
+    def test_member_without_heartbeat_is_removed_and_others_rejoin(self, harness: Harness) -> None:
+        first, second = joined_pair(harness)
+        assert harness.fire(SessionTimer("g", second)) == []
+        assert harness.state is GroupState.JOINING
+        ((_, response),) = harness.send(
+            1, HeartbeatRequest(group_id="g", generation_id=2, member_id=first)
+        )
+        assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        ((_, response),) = harness.send(1, join_request(first))
+        assert [each.member_id for each in response.members] == [first]
+
+    def test_member_that_does_not_rejoin_in_time_is_dropped(self, harness: Harness) -> None:
+        first, second = joined_pair(harness)
+        assert harness.send(1, join_request(first)) == []
+        ((_, response),) = harness.fire(JoinTimer("g"))
+        assert [each.member_id for each in response.members] == [first]
+        ((_, response),) = harness.send(
+            2, HeartbeatRequest(group_id="g", generation_id=2, member_id=second)
+        )
+        assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_lost_connection_of_parked_member_ends_with_the_join_phase(
+        self, harness: Harness
+    ) -> None:
+        first, second = joined_pair(harness)
+        harness.send(1, join_request(first))
+        assert harness.lose(1) == []
+        assert harness.send(2, join_request(second)) == []
+        ((to, response),) = harness.fire(JoinTimer("g"))
+        assert (to, [each.member_id for each in response.members]) == (2, [second])
+
+    def test_leaving_member_starts_a_join_phase_and_the_last_empties_the_group(
+        self, harness: Harness
+    ) -> None:
+        first, second = joined_pair(harness)
+        harness.send(1, LeaveGroupRequest(group_id="g", member_id=first))
+        assert harness.state is GroupState.JOINING
+        harness.send(2, LeaveGroupRequest(group_id="g", member_id=second))
+        assert harness.state is GroupState.EMPTY
+        assert harness.timers == {}
+
+    @pytest.mark.parametrize(
+        ("generation", "known", "error"),
+        [
+            (2, True, ErrorCode.NONE),
+            (1, True, ErrorCode.ILLEGAL_GENERATION),
+            (2, False, ErrorCode.UNKNOWN_MEMBER_ID),
+        ],
+    )
+    def test_commit_is_accepted_from_members_of_the_generation_only(
+        self, harness: Harness, generation: int, known: bool, error: ErrorCode
+    ) -> None:
+        first, _ = joined_pair(harness)
+        partition = OffsetCommitPartition(
+            partition_index=0, committed_offset=7, committed_metadata=None
+        )
+        ((_, response),) = harness.send(
+            1,
+            OffsetCommitRequest(
+                group_id="g",
+                generation_id_or_member_epoch=generation,
+                member_id=first if known else "zombie",
+                topics=[OffsetCommitTopic(name="t", partitions=[partition])],
+            ),
+        )
+        assert response.topics[0].partitions[0].error_code == error
+        stored = harness.coordinator.offsets.get("g", {})
+        assert stored == ({("t", 0): 7} if error is ErrorCode.NONE else {})
+
+
+OWNED = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
+
+
+def member_with(**options: Any) -> MultiAssignorMember:
+    """Return a member that has sent its first JoinGroup request."""
+    member = MultiAssignorMember(
+        MemberSettings(group_id="g"),
+        frozenset({"t"}),
+        MultiAssignorOptions(assignor=RoundRobin(), **options),
+    )
+    member.handle(machine.Started(at_ms=0))
+    member.handle(machine.Connected(at_ms=0))
+    member.handle(machine.MetadataFetched(at_ms=0, topics={"t": 2, "u": 5}))
+    assert member.state is MemberState.JOINING
+    return member
+
+
+def response_with(*metadata: bytes) -> JoinGroupResponse:
+    """Return a response to member "a" with the metadata of "a", "b" and so on."""
+    return JoinGroupResponse(
+        error_code=0,
+        generation_id=1,
+        protocol_name="roundrobin",
+        member_id="a",
+        members=[
+            JoinGroupMember(member_id="abcdef"[number], metadata=each)
+            for number, each in enumerate(metadata)
+        ],
+    )
+
+
+def subscription(topics: tuple[str, ...] = ("t",), **counts: int) -> bytes:
+    view = {"t": 2, **counts}
+    return encode_metadata(
+        SubscriptionMetadata(topics=list(topics), metadata_hash=hash_topics(view, topics))
+    )
+
+
+def receive(member: MultiAssignorMember, response: Message) -> list[machine.Action]:
+    return member.handle(machine.ResponseReceived(at_ms=0, message=response)).actions
+
+
+class TestMember:
+    def test_member_takes_its_part_of_the_assignment(self) -> None:
+        member = member_with()
+        receive(member, response_with(subscription(), subscription()))
+        assert member.owned == {TopicPartition("t", 0)}
+
+    def test_member_with_another_view_of_topics_fetches_metadata_again(self) -> None:
+        member = member_with()
+        actions = receive(member, response_with(subscription(), subscription(t=3)))
+        assert actions == [machine.FetchMetadata()]
+        assert member.owned == frozenset()
+        assert member.disagreements == 1
+
+    def test_view_of_a_topic_that_only_another_member_reads_is_checked_too(self) -> None:
+        member = member_with()
+        receive(member, response_with(subscription(), subscription(("u",), u=4)))
+        assert member.disagreements == 1
+
+    def test_repeated_disagreement_fetches_metadata_from_the_coordinator(self) -> None:
+        member = member_with(coordinator_metadata_after=1)
+        actions = receive(member, response_with(subscription(), subscription(t=3)))
+        assert actions == [machine.FetchMetadata(is_from_coordinator=True)]
+
+    def test_unchecked_member_ignores_other_views(self) -> None:
+        member = member_with(checks_metadata=False)
+        receive(member, response_with(subscription(), subscription(t=3)))
+        assert member.owned == {TopicPartition("t", 0)}
+
+    def test_pattern_covers_all_topics_of_the_cluster(self) -> None:
+        member = member_with(pattern="t.*")
+        assert member.subscribed_topics == {"t"}
+        other = encode_metadata(
+            SubscriptionMetadata(
+                topics=[], topic_pattern="t.*", metadata_hash=hash_topics({"t": 2}, ["t"])
+            )
+        )
+        receive(member, response_with(other, other))
+        assert member.disagreements == 1  # the other member does not know topic u
+
+    @pytest.mark.parametrize("compression", list(Compression))
+    def test_compressed_metadata_gives_the_same_assignment(self, compression: Compression) -> None:
+        coordinator = MultiAssignorCoordinator(
+            CoordinatorSettings(), compresses_members=compression is Compression.GROUP
+        )
+        harness = Harness(coordinator)
+        members = [member_with(compression=compression) for _ in range(2)]
+        for number, member in enumerate(members):
+            harness.send(number, member._join_request())
+        for to, response in harness.fire(JoinTimer("g")):
+            assert bool(response.compressed_members) == (compression is Compression.GROUP)
+            receive(members[to], response)
+        assert sorted(p for member in members for p in member.owned) == sorted(OWNED)
+        assert all(len(member.owned) == 1 for member in members)
+
+
+def hashed(*topics: str) -> bytes:
+    return encode_metadata(
+        HashedMetadata(
+            subscription_hash=hash_subscription(topics),
+            metadata_hash=hash_topics({"t": 2, "u": 5}, topics),
+        )
+    )
+
+
+class TestSubscriptionHashes:
+    def test_members_of_the_largest_sub_group_are_active(self) -> None:
+        member = member_with(hashes_subscription=True)
+        receive(member, response_with(hashed("t"), hashed("t"), hashed("t", "u")))
+        assert not member.is_idle
+        assert member.owned == {TopicPartition("t", 0)}
+
+    def test_member_outside_the_largest_sub_group_waits_without_partitions(self) -> None:
+        member = member_with(hashes_subscription=True)
+        receive(member, response_with(hashed("t"), hashed("t", "u"), hashed("t", "u")))
+        assert member.is_idle
+        assert member.owned == frozenset()
+        assert member.is_stable
+
+    def test_tie_is_broken_by_the_smaller_hash(self) -> None:
+        counts = Counter({b"b": 2, b"a": 2, b"c": 1})
+        assert active_subscription(counts) == b"a"

@@ -139,11 +139,24 @@ def test_invalid_arguments_are_rejected(partage: PartageCli) -> None:
         ({"poll_interval_ms": "90000"}, "poll_interval_ms=90000 must be less than max_poll"),
         ({"heartbeat_interval_ms": "99999"}, "must be less than session_timeout_ms"),
         ({"retention_check_ms": "0"}, "retention_check_ms=0: Expected `int` >= 1"),
+        (
+            {"members": "100", "segment_bytes": "6000"},
+            "segment_bytes=6000 is too small for members=100",
+        ),
     ],
 )
 def test_invalid_world_option_is_rejected(change: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         draw_scenario(1, None, change)
+
+
+def test_group_record_of_many_members_fits_in_segment() -> None:
+    """With the drawn segment of 1,500 bytes, no generation of this group could be stored."""
+    world, verdict = run_scenario(draw_scenario(201, None, {"members": "24", "steps": "0"}))
+    assert verdict.rule is None, verdict.description
+    assert world.options.segment_bytes == 7_500
+    assert draw_scenario(201, None, {"members": "4"}).options.segment_bytes == 1_500
+    assert draw_scenario(201, None, {"partitions_t": "60"}).options.segment_bytes > 9_000
 
 
 @pytest.mark.parametrize("kept", [(99,), (-1,)])

@@ -135,6 +135,9 @@ def test_command_config_overrides_profile(config: Path, tmp_path: Path) -> None:
     given = {"profile": "p", "command_config": properties}
     found = connection_properties(given, {"profile": "COMMANDLINE"})
     assert found == {"bootstrap.servers": "file:1", "client.id": "me"}
+    sources = {"profile": "COMMANDLINE", "bootstrap_server": "COMMANDLINE"}
+    found = connection_properties({**given, "bootstrap_server": "option:1"}, sources)
+    assert found["bootstrap.servers"] == "option:1"
 
 
 def test_default_address_is_local(config: Path) -> None:

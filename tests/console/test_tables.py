@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from partage.console.common.table import Table, frame_width, print_table
 
@@ -111,6 +112,11 @@ def test_last_column_wraps_at_commas_and_spaces() -> None:
     ]
 
 
+def test_columns_may_have_equal_names() -> None:
+    table = Table(["", "range", "range"], [("moved", "1", "1,000")], right=["range"])
+    assert list(table.lines(None)) == ["       range  range", "moved      1  1,000"]
+
+
 def test_control_characters_are_escaped() -> None:
     table = Table(["GROUP"], [("a\nb\x1b[2J",)])
     assert list(table.lines(None)) == ["GROUP", "a\\nb\\x1b[2J"]
@@ -129,7 +135,5 @@ def test_table_is_too_wide_only_if_required_columns_are(
     fitted, missing = table.fit(width, optional)
     assert set(missing) <= set(optional)
     assert len(list(fitted.lines(None))) == 1 + len(cells)
-    from rich.cells import cell_len
-
     if max(map(cell_len, fitted.lines(None))) > width:
         assert set(missing) == set(optional)

@@ -13,13 +13,20 @@ from interop.peers.kafka import ApacheKafka
 
 TESTS = Path(__file__).parents[1]
 
+#: Tests of commands that change topics, settings, records, offsets and members.
+ADMINISTRATION = [
+    f"console/test_{subject}.py" for subject in ("configs", "group_changes", "records_delete")
+]
+OTHERS = ["console", *(f"--ignore={path}" for path in ADMINISTRATION)]
+
 
 @pytest.mark.interop
 @pytest.mark.timeout(600)
-def test_command_tests_pass_on_apache_kafka(peers: None) -> None:
+@pytest.mark.parametrize("selected", [ADMINISTRATION, OTHERS], ids=["administration", "others"])
+def test_command_tests_pass_on_apache_kafka(peers: None, selected: list[str]) -> None:
     with ApacheKafka(overrides={"auto.create.topics.enable": "false"}) as kafka:
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "console"],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *selected],
             cwd=TESTS,
             env={**os.environ, "PARTAGE_TEST_BOOTSTRAP_SERVER": kafka.bootstrap},
             capture_output=True,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, Self
+from typing import Final
 
 from rich.cells import cell_len
 
@@ -87,35 +87,35 @@ class Table:
         listed = [list(row) for row in rows]
         self._columns = list(columns)
         self._rows = [[_cell(cell) for cell in row] for row in listed]
-        self._right = {
-            column
+        self._is_right = [
+            column in right or _is_integer_column(row[index] for row in listed)
             for index, column in enumerate(columns)
-            if column in right or _is_integer_column(row[index] for row in listed)
-        }
+        ]
 
-    def fit(self, width: int, optional: Sequence[str]) -> tuple[Self, list[str]]:
+    def fit(self, width: int, optional: Sequence[str]) -> tuple[Table, list[str]]:
         """Return a table that fits into a width, and the columns that it lacks.
 
         Empty columns are left out first, then the others in the order of ``optional``, which may
         name columns that this table does not have. The result is too wide if the other columns are.
         """
         widths = self._widths()
-        kept = set(self._columns)
-        existing = [name for name in optional if name in kept]
-        order = sorted(existing, key=lambda name: not self._is_empty(name))
+        kept = set(range(len(self._columns)))
+        existing = [self._columns.index(name) for name in optional if name in self._columns]
+        order = sorted(existing, key=lambda index: not self._is_empty(index))
 
         def total() -> int:
-            return sum(widths[name] for name in kept) + len(_GAP) * (len(kept) - 1)
+            return sum(widths[index] for index in kept) + len(_GAP) * (len(kept) - 1)
 
-        for name in order:
+        for index in order:
             if total() <= width:
                 break
-            kept.discard(name)
+            kept.discard(index)
         # A narrow column may fit into the space of a wide one that was left out after it.
-        for name in reversed(order):
-            if name not in kept and total() + len(_GAP) + widths[name] <= width:
-                kept.add(name)
-        return self._select(kept), [name for name in self._columns if name not in kept]
+        for index in reversed(order):
+            if index not in kept and total() + len(_GAP) + widths[index] <= width:
+                kept.add(index)
+        missing = [name for index, name in enumerate(self._columns) if index not in kept]
+        return self._select(sorted(kept)), missing
 
     def lines(self, wrap_width: int | None, *, is_header_bold: bool = False) -> Iterator[str]:
         """Yield the lines of the table.
@@ -125,42 +125,36 @@ class Table:
             is_header_bold: True to print the header in bold on a terminal.
         """
         widths = self._widths()
-        others = [widths[name] for name in self._columns[:-1]]
         room = None
         if wrap_width is not None:
-            taken = sum(others) + len(_GAP) * len(others)
+            taken = sum(widths[:-1]) + len(_GAP) * len(widths[:-1])
             room = max(_WRAPPED_WIDTH_MIN, wrap_width - taken)
         for number, row in enumerate([self._columns, *self._rows]):
             pieces = [row[-1]] if room is None else list(_wrap(row[-1], room))
-            for at, piece in enumerate(pieces):
-                cells = [*(row[:-1] if at == 0 else [""] * len(others)), piece]
-                line = _GAP.join(
-                    self._aligned(name, cell, widths[name])
-                    for name, cell in zip(self._columns, cells, strict=True)
-                ).rstrip()
+            for piece_number, piece in enumerate(pieces):
+                first = row[:-1] if piece_number == 0 else [""] * len(row[:-1])
+                line = _GAP.join(map(_aligned, [*first, piece], widths, self._is_right)).rstrip()
                 yield _BOLD.format(line) if is_header_bold and number == 0 else line
 
-    def _aligned(self, name: str, cell: str, width: int) -> str:
-        padding = " " * (width - cell_len(cell))
-        return padding + cell if name in self._right else cell + padding
+    def _widths(self) -> list[int]:
+        columns = zip(self._columns, *self._rows, strict=True)
+        return [max(map(cell_len, column)) for column in columns]
 
-    def _widths(self) -> dict[str, int]:
-        return {
-            name: max(cell_len(row[index]) for row in [self._columns, *self._rows])
-            for index, name in enumerate(self._columns)
-        }
-
-    def _is_empty(self, name: str) -> bool:
-        index = self._columns.index(name)
+    def _is_empty(self, index: int) -> bool:
         return all(row[index] == _ABSENT for row in self._rows)
 
-    def _select(self, names: Collection[str]) -> Self:
-        indexes = [index for index, name in enumerate(self._columns) if name in names]
-        return type(self)(
+    def _select(self, indexes: Sequence[int]) -> Table:
+        selected = Table(
             [self._columns[index] for index in indexes],
             [[row[index] for index in indexes] for row in self._rows],
-            self._right,
         )
+        selected._is_right = [self._is_right[index] for index in indexes]
+        return selected
+
+
+def _aligned(cell: str, width: int, is_right: bool) -> str:
+    padding = " " * (width - cell_len(cell))
+    return padding + cell if is_right else cell + padding
 
 
 def _is_integer_column(cells: Iterable[object]) -> bool:

@@ -278,7 +278,7 @@ def _print_summary(summary: Summary) -> None:
         right=GROUP_STATES,
     )
     print()
-    print_table(["CONSUMER EVENT", "STATES"], _by_event(summary.consumer_events))
+    print_table(["CONSUMER EVENT", "STATES"], _by_event(summary.consumer_events), wrapped=True)
     print()
     faults = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
     print_table(["FAULT", "COUNT"], [(kind.replace("_", " "), n) for kind, n in faults])

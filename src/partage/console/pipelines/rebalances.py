@@ -164,6 +164,7 @@ def print_report(report: RebalancesReport, *, drawn: bool) -> None:
                 )
                 for each in report.most_stalled_groups
             ],
+            optional=["REFUSED", "MEMBERS", "MOVED"],
         )
         print()
     if report.most_stalled_members:
@@ -181,6 +182,7 @@ def print_report(report: RebalancesReport, *, drawn: bool) -> None:
                 )
                 for each in report.most_stalled_members
             ],
+            optional=["HELD UP S", "WAITED S", "GONE", "PARTITIONS S"],
         )
         print()
     rows = sum(report.tables.values())

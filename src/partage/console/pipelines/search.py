@@ -86,6 +86,8 @@ def search(
                 (hit.topic, hit.partition, hit.offset, _time(hit), hit.key, _excerpt(hit))
                 for hit in hits
             ],
+            optional=["TIME", "KEY"],
+            wrapped=True,
         )
     more = "; there may be more, increase --limit" if len(hits) == limit else ""
     note(f"found {count(len(hits), 'record')}{more}")

@@ -83,7 +83,7 @@ def print_report(report: ArchiveReport, json: bool) -> None:
         for each in report.partitions
     ]
     if rows:
-        print_table(["TOPIC", "PARTITION", "ROWS", "OFFSETS"], rows)
+        print_table(["TOPIC", "PARTITION", "ROWS", "OFFSETS"], rows, wrapped=True)
     batches = count(report.batches, "batch", "batches")
     print(
         f"{report.directory}: {count(report.rows, 'row')} in {count(report.files, 'file')} of "

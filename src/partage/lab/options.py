@@ -127,6 +127,10 @@ IN_FLIGHT_MAX_MS: Final = (
 TAKEOVER_MAX_MS: Final = 4_000  # from the end of a session until a successor has loaded the shard
 _TAKEOVER_ROUND_TRIPS: Final = 10  # sequential requests during a takeover
 _DAY_MS: Final = 86_400_000
+# A world as `_draw` draws it fits in the smallest segment that it draws.
+_MEMBERS_DRAWN_MAX: Final = 4
+_PARTITIONS_DRAWN_MAX: Final = 7
+_SEGMENT_BYTES_DRAWN_MIN: Final = 1_500
 
 
 class PlanStep(msgspec.Struct, frozen=True):
@@ -344,12 +348,35 @@ def _apply_changes(options: Options, changes: dict[str, Any], kinds: FaultKinds)
         except msgspec.ValidationError as error:
             raise ValueError(f"{name}={value}: {error}") from None
     changed = msgspec.structs.replace(options, **values)
+    if "segment_bytes" not in values:
+        least = _segment_bytes_min(changed)
+        changed = msgspec.structs.replace(changed, segment_bytes=max(changed.segment_bytes, least))
     _check_options(changed, kinds)
     return changed
 
 
+def _segment_bytes_min(options: Options) -> int:
+    """Return the segment size that the largest record batch of a group may need.
+
+    A batch may not be larger than a segment. The group record has an entry of about 100 bytes for
+    each member, and members that rejoin under other ids are in it several times. A commit or a
+    deletion writes about 50 bytes for each partition.
+    """
+    members = max(options.members - _MEMBERS_DRAWN_MAX, 0)
+    partitions = max(options.partitions_t + options.partitions_u - _PARTITIONS_DRAWN_MAX, 0)
+    return _SEGMENT_BYTES_DRAWN_MIN + 300 * members + 150 * partitions
+
+
 def _check_options(options: Options, kinds: FaultKinds) -> None:
     """Raise ValueError if options contradict each other or name an unknown fault."""
+    least = _segment_bytes_min(options)
+    if options.segment_bytes < least and least > _SEGMENT_BYTES_DRAWN_MIN:
+        raise ValueError(
+            f"segment_bytes={options.segment_bytes} is too small for members={options.members}, "
+            f"partitions_t={options.partitions_t} and partitions_u={options.partitions_u}: the "
+            f"record of a group would not fit in a segment; set segment_bytes={least} or more, or "
+            "leave it out"
+        )
     for given, known in ((options.kinds, kinds.common), (options.cluster_kinds, kinds.cluster)):
         for kind in given:
             if kind not in known:

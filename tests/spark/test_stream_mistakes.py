@@ -1,6 +1,7 @@
 """Errors of the streaming source for invalid options, checkpoints and topics."""
 
 import logging
+import traceback
 
 import pytest
 
@@ -135,7 +136,9 @@ class TestBadInput:
     def test_deleted_topic_fails_or_is_skipped(self, query, kafka, caplog, in_group):
         topic, truth = filled_topic(kafka, 1, 3)
         stays, _ = filled_topic(kafka, 1, 3)
-        options = group_query_options(topic, subscribe=f"{topic},{stays}")
+        options = group_query_options(
+            topic, subscribe=f"{topic},{stays}", fetchOffset__retryIntervalMs="10"
+        )
         if not in_group:
             del options["kafka__group__id"]
         one = query(**options)
@@ -148,11 +151,40 @@ class TestBadInput:
         produce(kafka, stays, 1)
         with pytest.raises(
             TopicDeletedError, match=f"'{topic}' was deleted while the query read it"
-        ):
+        ) as failed:
             wait_until(lambda: one.plan() and False)
+        assert "did you mean" not in "".join(traceback.format_exception(failed.value))
         with caplog.at_level(logging.WARNING):
             assert wait_until(two.batch) == [(0, 3)]
         assert "Continuing without it" in caplog.text
+
+    def test_topic_deleted_before_restart_fails(self, query, kafka):
+        """The checkpoint shows that the topic has existed, so its name is no mistake."""
+        topic, _ = filled_topic(kafka, 1, 3)
+        kafka.create(f"{topic}x")
+        options = group_query_options(topic, fetchOffset__retryIntervalMs="10")
+        one = query(**options)
+        one.all()
+        one.stop()
+        kafka.delete(topic)
+        again = query(checkpoint=one.checkpoint, **options)
+        with pytest.raises(TopicDeletedError, match=f"'{topic}' was deleted") as failed:
+            wait_until(again.plan)
+        assert "did you mean" not in "".join(traceback.format_exception(failed.value))
+
+    def test_topic_deleted_after_plan_fails_or_is_skipped(self, query, kafka):
+        topic, _ = filled_topic(kafka, 1, 3)
+        kafka.create(f"{topic}x")
+        one = query(**group_query_options(topic))
+        one.plan()
+        kafka.delete(topic)
+        with pytest.raises(TopicDeletedError, match=f"'{topic}' was deleted before") as failed:
+            wait_until(lambda: one.read() and False)
+        assert "did you mean" not in "".join(traceback.format_exception(failed.value))
+        skips = query(
+            checkpoint=one.checkpoint, failOnDataLoss="false", **group_query_options(topic)
+        )
+        assert skips.read() == []
 
     @pytest.mark.parametrize("in_group", [True, False])
     def test_recreated_topic_fails_or_restarts(self, query, kafka, in_group):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from partage.spark.failures import failure_reason
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -44,7 +46,7 @@ def _has_ended(query: StreamingQuery) -> bool:
     try:
         return bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type]  # accepts fractions
     except StreamingQueryException as error:
-        raise QueryFailedError(error_message(error)) from error
+        raise QueryFailedError(failure_reason(error)) from error
 
 
 def read_batch_offset(checkpoint: Path, number: int) -> dict[str, Any]:
@@ -66,16 +68,3 @@ def spark_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return PySparkException, Py4JError
-
-
-def error_message(error: Exception) -> str:
-    """Return the cause of a Spark error: the last Python error in its message, if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if _is_partage_error(line)]
-    return raised[-1] if raised else (lines[0] if lines else repr(error))
-
-
-def _is_partage_error(line: str) -> bool:
-    """True if a line ends a traceback with an error of this package, ``partage.x.Name: text``."""
-    name, colon, _ = line.partition(": ")
-    return bool(colon) and name.startswith("partage.") and " " not in name

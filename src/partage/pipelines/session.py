@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from partage.pipelines.queries import spark_errors
+from partage.spark.failures import failure_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,7 @@ _LOCAL: Final = {
 
 
 class SparkUnavailableError(RuntimeError):
-    """PySpark or one of its requirements is not installed, or Spark does not start."""
+    """PySpark or one of its requirements is not installed, or Spark does not run."""
 
 
 @contextmanager
@@ -43,7 +44,8 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
         settings: further configuration of the session.
 
     Raises:
-        SparkUnavailableError: if no session can be started; the message says how to fix it.
+        SparkUnavailableError: if no session can be started, or its JVM has ended; the message says
+            how to fix it.
     """
     missing = [each for each in ("pyspark", "pyarrow") if find_spec(each) is None]
     if missing:
@@ -72,5 +74,23 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
         raise SparkUnavailableError(f"Spark did not start on {master}: {error}") from error
     try:
         yield session
+    except _session_errors() as error:
+        if _is_jvm_alive(session):
+            raise
+        raise SparkUnavailableError(failure_reason(ConnectionError())) from error
     finally:
-        session.stop()
+        # A JVM that has ended cannot be stopped.
+        with suppress(*_session_errors()):
+            session.stop()
+
+
+def _session_errors() -> tuple[type[Exception], ...]:
+    return ConnectionError, *spark_errors()
+
+
+def _is_jvm_alive(session: SparkSession) -> bool:
+    try:
+        session.conf.get("spark.master")
+    except _session_errors():
+        return False
+    return True

@@ -2,8 +2,8 @@
 
 The source registers itself: Spark imports every module named ``pyspark_*``, and so finds
 ``pyspark_partage``. `prepare_java` finds a Java installation for Spark, `install_commit_listener`
-commits offsets at the end of each batch, and `drop_duplicates` removes rows that were written
-twice.
+commits offsets at the end of each batch, `drop_duplicates` removes rows that were written twice,
+and `failure_reason` shortens the error of a failed query.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from partage.model.arguments import invalid_argument
 from partage.spark.bounds import SparkOptionError
+from partage.spark.failures import failure_reason
 from partage.spark.java import Java, JavaNotFoundError, prepare_java
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = [
     "JavaNotFoundError",
     "SparkOptionError",
     "drop_duplicates",
+    "failure_reason",
     "install_commit_listener",
     "prepare_java",
 ]

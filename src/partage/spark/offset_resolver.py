@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from partage.client.cluster import Cluster
-from partage.client.errors import RecordsUnavailableError, UnknownPartitionError
+from partage.client.errors import ClientError, RecordsUnavailableError, UnknownPartitionError
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import RetryPolicy
 from partage.model.topic_partition import TopicPartition
@@ -40,6 +40,10 @@ from partage.spark.options import (
 log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, int]
+
+
+class TopicDeletedError(ClientError):
+    """A topic was deleted or recreated before the query had read all its records."""
 
 
 class OffsetRange(NamedTuple):

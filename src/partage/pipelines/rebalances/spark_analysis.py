@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partage.pipelines.queries import QueryFailedError, error_message, spark_errors
+from partage.pipelines.queries import QueryFailedError, spark_errors
 from partage.pipelines.rebalances.results import TableFormat
 from partage.pipelines.rebalances.tables import GROUP_TABLES_TYPE, SCHEMAS, TABLES, analyse_groups
+from partage.spark.failures import failure_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +54,7 @@ def analyse_on_spark(
             histories = analyse_records(records).persist()
             histories.count()
     except spark_errors() as error:
-        raise QueryFailedError(error_message(error)) from error
+        raise QueryFailedError(failure_reason(error)) from error
     # Each table is one job, and writes one file for each partition (spark.sql.shuffle.partitions).
     return SparkResults(histories.coalesce(spark.sparkContext.defaultParallelism))
 

@@ -12,7 +12,6 @@ import msgspec
 
 from partage.client.cluster import Cluster
 from partage.client.errors import (
-    ClientError,
     RecordsUnavailableError,
     UnknownPartitionError,
     UnknownTopicError,
@@ -20,7 +19,12 @@ from partage.client.errors import (
 from partage.client.offsets import list_offsets
 from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import Earliest, Latest
-from partage.spark.offset_resolver import offset_retries, resolve_partitions, starting_offsets
+from partage.spark.offset_resolver import (
+    TopicDeletedError,
+    offset_retries,
+    resolve_partitions,
+    starting_offsets,
+)
 from partage.spark.options import (
     AssignStrategy,
     ConsumerStrategy,
@@ -35,10 +39,6 @@ from partage.spark.stream.offset import CheckpointError, StreamOffset, TopicSnap
 log = logging.getLogger(__name__)
 
 _DELETED_FOR_S: Final = 5.0
-
-
-class TopicDeletedError(ClientError):
-    """A topic was deleted or recreated before the query had read all its records."""
 
 
 class QueryTopics:
@@ -139,7 +139,7 @@ class QueryTopics:
             except UnknownTopicError as error:
                 if not may_be_deleted(error.topic):
                     raise
-                self._on_deleted(error.topic)
+                await self._on_missing(error.topic)
 
     def _existing(self) -> ConsumerStrategy | None:
         match self._options.strategy:
@@ -163,13 +163,11 @@ class QueryTopics:
         return anew
 
     async def _refresh_snapshots(self, names: Iterable[str]) -> None:
-        wanted = sorted(name for name in names if not self._is_deleted(name))
-        while wanted:
+        while wanted := sorted(name for name in names if not self._is_deleted(name)):
             try:
                 found = await self._cluster.topics(wanted, fresh=True)
             except UnknownTopicError as error:
-                self._on_deleted(error.topic)
-                wanted.remove(error.topic)
+                await self._on_missing(error.topic)
             else:
                 for name, topic in found.items():
                     self.snapshots[name] = TopicSnapshot(
@@ -199,7 +197,7 @@ class QueryTopics:
                     policy=self._policy,
                 )
             except UnknownTopicError as error:
-                self._on_deleted(error.topic)
+                await self._on_missing(error.topic)
             except UnknownPartitionError as error:
                 self._on_deleted(error.partition.topic)
             else:
@@ -216,18 +214,22 @@ class QueryTopics:
         """
         assert self._initial_counts is not None, "call check_start first"
         known = self._initial_counts
-        left = [p for p in partitions if not self._is_deleted(p.topic)]
-        old = [
-            p
-            for p in left
-            if p.partition < known.get(p.topic, 0) and p.topic not in self._recreated
-        ]
-        new = [p for p in left if p not in set(old)]
         bound = self._options.starting or Latest()
-        return {
-            **await starting_offsets(self._cluster, old, bound, self._options),
-            **await starting_offsets(self._cluster, new, Earliest(), self._options),
-        }
+        while True:
+            left = [p for p in partitions if not self._is_deleted(p.topic)]
+            old = [
+                p
+                for p in left
+                if p.partition < known.get(p.topic, 0) and p.topic not in self._recreated
+            ]
+            new = [p for p in left if p not in set(old)]
+            try:
+                return {
+                    **await starting_offsets(self._cluster, old, bound, self._options),
+                    **await starting_offsets(self._cluster, new, Earliest(), self._options),
+                }
+            except UnknownTopicError as error:
+                await self._on_missing(error.topic)
 
     # Data loss.
 
@@ -245,10 +247,23 @@ class QueryTopics:
             )
         self._warn_once(f"{story}. Continuing at the first record of the new topic")
 
+    async def _on_missing(self, name: str) -> None:
+        """Ask again for a topic that a broker did not know: a restarted broker may learn of its
+        topics late.
+        """
+        await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
+        try:
+            await self._cluster.topics([name], fresh=True)
+        except UnknownTopicError:
+            self._on_deleted(name)
+
     def _on_deleted(self, name: str) -> None:
         story = f"topic {name!r} was deleted while the query read it"
         if self._options.fail_on_data_loss:
-            raise TopicDeletedError(f"{story}. Set failOnDataLoss=false to continue without it")
+            # Without the cause, which asks if another topic was meant.
+            raise TopicDeletedError(
+                f"{story}. Set failOnDataLoss=false to continue without it"
+            ) from None
         self._warn_once(f"{story}. Continuing without it")
         self._deleted_until_s[name] = asyncio.get_running_loop().time() + _DELETED_FOR_S
 

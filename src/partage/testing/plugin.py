@@ -50,7 +50,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
     try:
         broker.faults.check_used()
     except UnusedFaultError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise _failure(str(error)) from None
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def partage_broker(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
     try:
         broker = ThreadedBroker(settings)
     except (TypeError, ValueError) as error:
-        pytest.fail(f"the marker {_MARKER} is invalid: {error}", pytrace=False)
+        raise _failure(f"the marker {_MARKER} is invalid: {error}") from None
     broker.start()
     request.node.stash[_BROKER] = broker
     try:
@@ -100,8 +100,12 @@ def _settings_of(marker: pytest.Mark) -> Mapping[str, Any]:
     else:
         settings: Mapping[str, Any] = marker.args[0]
         return settings
-    pytest.fail(
+    raise _failure(
         f"the marker {_MARKER} takes one dictionary of broker settings by Kafka's names, "
-        f"but {problem}; write for example {_MARKER_USAGE}",
-        pytrace=False,
+        f"but {problem}; write for example {_MARKER_USAGE}"
     )
+
+
+def _failure(message: str) -> BaseException:
+    """Return an exception with which pytest reports the message without a traceback."""
+    return pytest.fail.Exception(message, pytrace=False)

@@ -12,8 +12,7 @@ import msgspec
 
 from partage.bridge import API_ADAPTERS
 from partage.bridge.api_adapter import BrokerContext
-from partage.broker.net.connection import Connection
-from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.broker.net.inbound_request import Handler, InboundRequest, RequestConnection
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.replies import HeartbeatReply
 from partage.coordinator.unavailable_replies import error_reply
@@ -70,7 +69,9 @@ class RequestInterceptor:
 
     def __init__(self) -> None:
         self.rules: list[FaultRule] = []
-        self.clients = WeakKeyDictionary[Connection, str]()  # last client id of each connection
+        self.clients = WeakKeyDictionary[
+            RequestConnection, str
+        ]()  # last client id of each connection
         self._withdrawn: list[FaultRule] = []  # required rules that were released too early
 
     def wrap(self, handler: Handler) -> Handler:
@@ -179,7 +180,7 @@ class HeldResponse:
 class _CapturingConnection:
     """A request's connection for its handler; the response is captured instead of sent."""
 
-    def __init__(self, connection: Connection, answered: Callable[[], None]) -> None:
+    def __init__(self, connection: RequestConnection, answered: Callable[[], None]) -> None:
         self.__dict__.update(_connection=connection, on_response_ready=answered)
 
     def __getattr__(self, name: str) -> Any:
@@ -195,7 +196,7 @@ def serve_captured(
     """Serve a request; pass it to ``answered`` instead of sending its response."""
     aside = _CapturingConnection(inbound.connection, lambda: answered(served))
     served = InboundRequest(
-        cast(Connection, aside),
+        cast(RequestConnection, aside),
         inbound.api,
         inbound.version,
         inbound.correlation_id,

@@ -12,6 +12,17 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from broker.raw_client import RawClient
 from partage.store.shard_log import shard_of
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from partage.wire.apis.describe_log_dirs import (
+    DESCRIBE_LOG_DIRS,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from partage.wire.apis.describe_quorum import (
+    DESCRIBE_QUORUM,
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from partage.wire.apis.list_offsets import (
     LATEST,
@@ -91,6 +102,38 @@ def test_partitions_are_spread_over_brokers(cluster: Cluster) -> None:
         shown = admin(broker).list_topics("spread", timeout=PATIENCE_S).topics["spread"]
         leaders = [shown.partitions[index].leader for index in range(6)]
         assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
+
+
+def test_log_dirs_of_all_brokers_have_each_partition_once(cluster: Cluster) -> None:
+    create(admin(cluster[1]), "stored", 6)
+    requested = [DescribableLogDirTopic(topic="stored", partitions=list(range(6)))]
+
+    def stored() -> list[int]:
+        found: list[int] = []
+        for broker in cluster.values():
+            with RawClient(broker.address) as raw:
+                request = DescribeLogDirsRequest(topics=requested)
+                (result,) = raw.request(DESCRIBE_LOG_DIRS, request).results
+                assert result.usable_bytes > 0
+                found += [p.partition_index for topic in result.topics for p in topic.partitions]
+        return sorted(found)
+
+    eventually(lambda: stored() == list(range(6)))
+
+
+def test_quorum_is_controller_observed_by_other_brokers(cluster: Cluster) -> None:
+    partitions = [DescribeQuorumPartition(partition_index=0)]
+    topics = [DescribeQuorumTopic(topic_name="__cluster_metadata", partitions=partitions)]
+    for broker in cluster.values():
+        with RawClient(broker.address) as raw:
+            answer = raw.request(DESCRIBE_QUORUM, DescribeQuorumRequest(topics=topics))
+        (partition,) = answer.topics[0].partitions
+        assert partition.leader_id == 1
+        assert [voter.replica_id for voter in partition.current_voters] == [1]
+        assert {observer.replica_id for observer in partition.observers} == {2, 3}
+        assert {node.node_id: node.listeners[0].port for node in answer.nodes} == {
+            node_id: int(each.address.rpartition(":")[2]) for node_id, each in cluster.items()
+        }
 
 
 @pytest.mark.parametrize("factor", [2, 3])

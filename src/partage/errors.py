@@ -21,7 +21,8 @@ work, and nothing was done.
 
 **Consumers.** `ConsumerError` is the base class: `NotAssignedError`, `NothingAssignedError`,
 `AlreadyAssignedError`, `AlreadySubscribedError`, `NoOffsetForPartitionError`,
-`OffsetOutOfRangeError`, `TopicRecreatedError`, `ReadTimeoutError`, `ConsumerClosedError`.
+`OffsetOutOfRangeError`, `TopicRecreatedError`, `DeserializationError`, `ReadTimeoutError`,
+`ConsumerClosedError`.
 
 **Groups.** `GroupError` is the base class: `CommitFailedError`, `MaxPollExceededError`,
 `AssignmentFailedError`, `MemberFailedError`, `MissingGroupIdError`, `NotSubscribedError`,
@@ -46,6 +47,7 @@ from partage.client.consumer.errors import (
     AlreadySubscribedError,
     ConsumerClosedError,
     ConsumerError,
+    DeserializationError,
     InvalidOptionError,
     NoOffsetForPartitionError,
     NotAssignedError,
@@ -129,6 +131,7 @@ __all__ = [
     "ConsumerClosedError",
     "ConsumerError",
     "CorruptRecordsError",
+    "DeserializationError",
     "DirectoryInUseError",
     "FullTextSearchUnavailableError",
     "GroupError",

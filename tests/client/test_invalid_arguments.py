@@ -27,7 +27,7 @@ from partage.recipes import (
 )
 from partage.recipes import sync as sync_recipes
 from partage.recipes.search import search, searchable_partitions
-from partage.spark import drop_duplicates, install
+from partage.spark import drop_duplicates, install_commit_listener
 from partage.testing import BrokerProcess, ThreadedBroker
 
 SERVERS = "127.0.0.1:1"
@@ -296,7 +296,7 @@ OTHER_CALLS = [
     ),
     (lambda: search("indexes", "fog", topics="flights"), r"expected a list: \['flights'\]"),
     (lambda: searchable_partitions(None), "directory=None: expected a path"),
-    (lambda: install("spark"), "spark='spark': expected a SparkSession"),
+    (lambda: install_commit_listener("spark"), "spark='spark': expected a SparkSession"),
     (lambda: drop_duplicates("frame"), "frame='frame': expected a DataFrame"),
     (lambda: ThreadedBroker(["a"]), "settings=.*: expected a dict"),
     (lambda: ThreadedBroker({"auto.create.topic": "x"}), "auto.create.topic"),

@@ -11,7 +11,7 @@ import pytest
 from mypy import api as mypy
 
 from partage.client.config import MembershipConfig, Option
-from partage.client.consumer.config import AssignmentStrategy, ConsumerConfig
+from partage.client.consumer.config import AssignmentStrategy, ConsumerConfig, DeserializerLike
 from partage.client.consumer.options import (
     ConsumerOptions,
     option_defaults,
@@ -57,6 +57,8 @@ def test_option_type_equals_type_of_field(name):
     kind, _ = get_args(HINTS[name])
     if name == "partition_assignment_strategy":  # `parse_assignors` checks the value
         assert kind == AssignmentStrategy
+    elif name.endswith("_deserializer"):  # a function checks the value
+        assert kind == DeserializerLike | None
     else:
         assert kind == option_type(name)
 

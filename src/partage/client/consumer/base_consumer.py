@@ -17,6 +17,7 @@ from partage.client.consumer.arguments import (
     to_topic_partitions,
 )
 from partage.client.consumer.config import ConsumerConfig
+from partage.client.consumer.deserializers import Deserializers
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.fetch_state_machine import RecordRange
 from partage.client.consumer.group_subscription import GroupSubscription
@@ -40,6 +41,7 @@ class BaseConsumer:
         servers = parse_bootstrap_servers(bootstrap_servers)
         ours, client = parse_options(options)
         self._engine = Engine(servers, ours, client)
+        self._deserializers = Deserializers.of(ours)
         self._cursor: RecordCursor | None = None
         self._seen_version = -1  # The engine version that the record loop checked last.
         self._group: GroupSubscription | None = (
@@ -192,6 +194,12 @@ class BaseConsumer:
             return self._engine.options.max_poll_records
         return check_int("max_records", records_max)
 
+    def _delivered(self, taken: list[RecordRange]) -> Records:
+        """Return collected ranges as records, with deserialized keys and values."""
+        if self._deserializers is None:
+            return to_records(taken)
+        return self._deserializers.apply_to_ranges(self._engine, taken)
+
     def _end_cursor(self) -> None:
         """Close the cursor of a record loop; its undelivered records are delivered again."""
         loan, self._cursor = self._cursor, None
@@ -207,7 +215,7 @@ class BaseConsumer:
         """Return a cursor for a record loop, or None if no records are available."""
         taken = self._engine.collect_one(self._limit(None))
         if taken is not None:
-            self._cursor = RecordCursor(self._engine, taken)
+            self._cursor = RecordCursor(self._engine, taken, self._deserializers)
             self._engine.assignment_source.on_poll_return()
         return self._cursor
 

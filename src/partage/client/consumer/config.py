@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 from partage.assignors import Assignor
 from partage.client.config import MembershipConfig, Option
+from partage.wire.records.columns import HeaderTuples
 
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 #: Assignors, or names of Kafka's assignors, in order of preference.
 AssignmentStrategy: TypeAlias = str | Assignor | Iterable[str | Assignor]
+
+
+class Deserializer(Protocol):
+    """An object that deserializes keys or values, as kafka-python's class of this name."""
+
+    def deserialize(self, topic: str, headers: HeaderTuples, data: Any, /) -> Any:
+        """Return the key or the value for some bytes; None for a record without one."""
+        ...
+
+
+#: A function of the bytes, or an object with a method.
+DeserializerLike: TypeAlias = Callable[[Any], Any] | Deserializer
 
 
 class ReaderConfig(MembershipConfig, total=False):
@@ -124,6 +137,18 @@ class ConsumerConfig(ReaderConfig, total=False):
     auto_commit_interval_ms: Annotated[
         int,
         Option("Interval of periodic commits", kafka="auto.commit.interval.ms", unit="ms"),
+    ]
+    key_deserializer: Annotated[
+        DeserializerLike | None,
+        Option(
+            "A function of the key's bytes, or an object with a method "
+            "`deserialize(topic, headers, data)`. `record.key` is its result",
+            kafka="key.deserializer",
+        ),
+    ]
+    value_deserializer: Annotated[
+        DeserializerLike | None,
+        Option("As `key_deserializer`, for `record.value`", kafka="value.deserializer"),
     ]
     partition_assignment_strategy: Annotated[
         AssignmentStrategy,

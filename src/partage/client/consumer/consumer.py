@@ -79,6 +79,7 @@ class Consumer(AsyncConsumerBase):
 
         Raises:
             InvalidArgumentError: An argument is not an integer of 0 or more.
+            DeserializationError: A deserializer failed on the first record.
             ClientError: An error that concerns an assigned partition, the group or the cluster.
         """
         deadline, limit = Deadline(check_timeout_ms(timeout_ms)), self._limit(max_records)
@@ -91,7 +92,7 @@ class Consumer(AsyncConsumerBase):
             taken = self._engine.collect(limit)
             if taken or deadline.is_expired:
                 self._engine.assignment_source.on_poll_return()
-                return to_records(taken)
+                return self._delivered(taken)
             await wait_for_change(self._engine.next_change(version), deadline)
 
     def __aiter__(self) -> Self:

@@ -202,6 +202,11 @@ class Engine(AssignmentTarget):
             self._positions.put_back(taken, from_offset)
         self._wake_fetcher()
 
+    def deliver_last(self, partition: TopicPartition) -> None:
+        """Deliver the records of the other partitions before those of this one."""
+        with self._lock:
+            self._positions.deliver_last(partition)
+
     @property
     def version(self) -> int:
         """A number that changes whenever there may be something new; read it before checking."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from partage.client.errors import ClientError
 from partage.model.arguments import InvalidArgumentError, shorten
 from partage.model.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from partage.client.consumer.records import Record
 
 
 class ConsumerError(ClientError):
@@ -107,6 +111,31 @@ class ReadTimeoutError(ConsumerError, TimeoutError):
         super().__init__(
             f"the end of {named} was not reached within {timeout_ms:g} ms; the positions are "
             "unchanged: allow more time, or read in smaller steps with poll()"
+        )
+
+
+class DeserializationError(ConsumerError):
+    """Raised by polls and loops if a deserializer raised an exception, which is the cause.
+
+    The position is the offset of the record. To retry it, poll again; to skip it, seek.
+
+    Attributes:
+        partition: The partition of the record.
+        offset: The offset of the record.
+        part: "key" or "value".
+        record: The record with its key and value as bytes.
+    """
+
+    def __init__(self, record: Record, part: str, cause: Exception) -> None:
+        self.partition = TopicPartition(record.topic, record.partition)
+        self.offset = record.offset
+        self.part = part
+        self.record = record
+        reason = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+        super().__init__(
+            f"the {part} of {self.partition} at offset {self.offset} was not deserialized: "
+            f"{reason}. To skip the record, seek({tuple(self.partition)!r}, {self.offset + 1}); to "
+            "retry it, poll again"
         )
 
 

@@ -340,6 +340,12 @@ class FetchStateMachine:
             state.chunks.appendleft(taken.chunk)
             state.buffered_bytes += taken.chunk.size
 
+    def deliver_last(self, partition: TopicPartition) -> None:
+        """Let the next `collect` begin with the other partitions."""
+        state = self._states.pop(partition, None)
+        if state is not None:
+            self._states[partition] = state
+
     def set_error(self, partitions: Iterable[TopicPartition], error: Exception) -> None:
         """Set an error to raise to the user."""
         for partition in partitions:

@@ -54,6 +54,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     partition_assignment_strategy: Any = ("cooperative-sticky",)  # an AssignmentStrategy
+    key_deserializer: Any = None  # a Deserializer
+    value_deserializer: Any = None  # a Deserializer
     auto_offset_reset: str = "latest"
     isolation_level: IsolationLevel = "read_uncommitted"
     check_crcs: bool = True
@@ -131,10 +133,23 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
     options = ConsumerOptions(**ours)
     parse_reset(options.auto_offset_reset)
     parse_assignors(options.partition_assignment_strategy)
+    for name in ("key_deserializer", "value_deserializer"):
+        _check_deserializer(name, getattr(options, name))
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
         least = f"less than session_timeout_ms ({options.session_timeout_ms}), usually a third"
         raise InvalidOptionError("heartbeat_interval_ms", options.heartbeat_interval_ms, least)
     return options, ClientOptions(**clients)
+
+
+def _check_deserializer(name: str, given: Any) -> None:
+    call = getattr(given, "deserialize", given)
+    if call is None:
+        return
+    if not callable(call) or (inspect.isclass(given) and call is not given):
+        takes = "a function of bytes, or an object with a method deserialize(topic, headers, data)"
+        raise InvalidOptionError(name, given, takes)
+    if inspect.iscoroutinefunction(call):
+        raise InvalidOptionError(name, given, "a function that is not a coroutine function")
 
 
 def option_names() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from partage.client.consumer.deserializers import Deserializers
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.fetch_state_machine import RecordRange
 from partage.client.consumer.records import Batch, Record
@@ -17,8 +18,11 @@ class RecordCursor:
     always the offset after the last delivered record.
     """
 
-    def __init__(self, engine: Engine, taken: RecordRange) -> None:
+    def __init__(
+        self, engine: Engine, taken: RecordRange, deserializers: Deserializers | None
+    ) -> None:
         self._engine = engine
+        self._deserializers = deserializers
         self._range = taken
         self._lease = taken.permit
         self._may_deliver = engine.assignment_source.may_deliver
@@ -31,17 +35,33 @@ class RecordCursor:
             raise
 
     def next(self) -> Record | None:
-        """Return the next record; None if the range has ended."""
+        """Return the next record; None if the range has ended.
+
+        Raises:
+            DeserializationError: The next loop delivers the same record again.
+        """
         lease = self._lease
         if lease.is_revoked or lease.is_paused or not self._may_deliver(lease.partition):
             self.close()
             return None
         for record in self._records:
+            if self._deserializers is not None:
+                record = self._deserialized(self._deserializers, record)
             self._position = lease.delivered_offset = record.offset + 1
             return record
         self._position = self._range.to_offset
         self.close()
         return None
+
+    def _deserialized(self, deserializers: Deserializers, record: Record) -> Record:
+        try:
+            return deserializers.apply(record)
+        except BaseException:
+            self.close()
+            self._records = iter(())
+            self._position = self._range.to_offset
+            self._engine.deliver_last(self._lease.partition)
+            raise
 
     def close(self) -> None:
         """Put the undelivered records back."""

@@ -54,6 +54,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         timestamp: Milliseconds since the epoch, -1 if there is none.
         timestamp_type: 0 for CreateTime (set by the producer), 1 for LogAppendTime (by the broker).
+        key: The bytes, None without a key; with a ``key_deserializer`` its result.
+        value: The bytes, None without a value; with a ``value_deserializer`` its result.
     """
 
     topic: str
@@ -61,8 +63,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     offset: int
     timestamp: int
     timestamp_type: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: HeaderTuples
 
 
@@ -194,13 +196,21 @@ class Batch:
 
     Iterate for `Record` objects, or call `to_arrow` for a ``pyarrow.RecordBatch``. It is empty if
     all records were compacted away or belong to aborted transactions. A batch with a valid checksum
-    can still hold invalid records; they raise `CorruptRecordsError` on first access.
+    can still hold invalid records; they raise `CorruptRecordsError` on first access. With
+    deserializers the `Record` objects have their results; Arrow columns always have the bytes.
     """
 
-    __slots__ = ("_stored", "from_offset", "next_offset", "topic_partition")
+    __slots__ = ("_deserialized", "_stored", "from_offset", "next_offset", "topic_partition")
 
-    def __init__(self, stored: FetchedBatches, from_offset: int, next_offset: int) -> None:
+    def __init__(
+        self,
+        stored: FetchedBatches,
+        from_offset: int,
+        next_offset: int,
+        deserialized: list[Record] | None = None,
+    ) -> None:
         self._stored = stored
+        self._deserialized = deserialized
         self.topic_partition = stored.partition
         self.from_offset = from_offset
         self.next_offset = next_offset
@@ -217,6 +227,8 @@ class Batch:
 
     def records(self) -> list[Record]:
         """Return the records, in offset order."""
+        if self._deserialized is not None:
+            return self._deserialized
         return self._stored.records(self.from_offset, self.next_offset)
 
     def __iter__(self) -> Iterator[Record]:

@@ -81,6 +81,7 @@ class Consumer(SyncConsumerBase):
 
         Raises:
             InvalidArgumentError: An argument is not an integer of 0 or more.
+            DeserializationError: A deserializer failed on the first record.
             ClientError: An error that concerns an assigned partition, the group or the cluster.
         """
         deadline, limit = Deadline(check_timeout_ms(timeout_ms)), self._limit(max_records)
@@ -93,7 +94,7 @@ class Consumer(SyncConsumerBase):
             taken = self._engine.collect(limit)
             if taken or deadline.is_expired:
                 self._engine.assignment_source.on_poll_return()
-                return to_records(taken)
+                return self._delivered(taken)
             wait_for_change(self._engine.next_change(version), deadline)
 
     def __iter__(self) -> Self:

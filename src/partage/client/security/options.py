@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from partage.model.arguments import InvalidArgumentError
+
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
@@ -31,7 +33,7 @@ _CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
 _CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
 
 
-class InvalidSecurityOptionError(ValueError):
+class InvalidSecurityOptionError(InvalidArgumentError):
     """A TLS or SASL option is unknown, missing, conflicts with another one, or cannot be used."""
 
 
@@ -55,10 +57,10 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: The client certificate with its chain, and its key (in the same file if None).
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
-    ssl_password: str | None = None
-    sasl_mechanism: str | None = None
     #: Alternative: the client certificate, its chain and its key, as PEM text.
     ssl_certdata: str | None = None
+    ssl_password: str | None = None
+    sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = None
     #: Called for each authentication; see `partage.client.security.tokens`.
@@ -135,18 +137,25 @@ _DEFAULTS: Final = tuple(
 )  # Every field has a default
 
 
-_BOOLEANS: Final = tuple(
-    field.name for field in msgspec.structs.fields(SecurityOptions) if field.type is bool
-)
+_TYPES: Final[Mapping[str, Any]] = {
+    field.name: field.type for field in msgspec.structs.fields(SecurityOptions)
+}
+#: Types of options, with the text that names them in messages.
+_TYPE_NAMES: Final[Mapping[Any, str]] = {
+    bool: "True or False",
+    str | None: "a string or None",
+    ssl.SSLContext | None: "an ssl.SSLContext or None",
+}
 
 
 def _check_types(options: SecurityOptions) -> None:
     """Reject texts whose meaning would differ: "false" is true, and a text contains its parts."""
-    for name in _BOOLEANS:
-        if not isinstance(getattr(options, name), bool):
-            raise InvalidSecurityOptionError(f"{name} must be True or False")
+    for name, kind in _TYPES.items():
+        if kind in _TYPE_NAMES and not isinstance(getattr(options, name), kind):
+            raise InvalidSecurityOptionError(f"{name} must be {_TYPE_NAMES[kind]}")
     allowed: Any = options.sasl_oauthbearer_allowed_urls
-    if isinstance(allowed, str):
+    is_list = isinstance(allowed, tuple | list) and all(isinstance(url, str) for url in allowed)
+    if not is_list:
         raise InvalidSecurityOptionError(
             "sasl_oauthbearer_allowed_urls must be a tuple of URLs, not a string"
         )

@@ -21,8 +21,6 @@ ROOT = "partage"
 #: The number of modules in cycles, by the package that contains the whole cycle.
 ALLOWED = {
     "partage.assignors": 2,
-    "partage.broker.net": 3,
-    "partage.recipes": 2,
 }
 
 

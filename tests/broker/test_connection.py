@@ -185,18 +185,20 @@ def test_client_that_does_not_read_is_not_served(broker, other):
     with RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096) as lazy:
         for _ in range(200):  # requests 2.8 GB
             lazy.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
-        eventually(lambda: server.unsent_bytes)
+        eventually(lambda: server.resources.unsent_bytes)
         assert produce(other, "t", batch(b"others go on")).error_code == 0
-        assert 0 < server.unsent_bytes < 40_000_000
+        assert 0 < server.resources.unsent_bytes < 40_000_000
         first = fetch_results(lazy.receive())
         assert len(content(*first)) > 14_000_000
-    eventually(lambda: server.unsent_bytes == 0)
+    eventually(lambda: server.resources.unsent_bytes == 0)
 
 
 def test_unsent_bytes_reduce_fetch_size(broker, raw):
     """Otherwise many slow readers together would exceed the broker's limit."""
     server, limit = broker.broker.server, 12_000_000
-    server.limits = msgspec.structs.replace(server.limits, responses_bytes_max=limit)
+    server.resources.limits = msgspec.structs.replace(
+        server.resources.limits, responses_bytes_max=limit
+    )
     create(raw, "t")
     for _ in range(16):
         assert not produce(raw, "t", batch(b"x" * 450_000)).error_code
@@ -207,10 +209,10 @@ def test_unsent_bytes_reduce_fetch_size(broker, raw):
             )
             lazy.send(FETCH, fetch_request("t"), LAST_VERSION_BY_NAME)
         # the system's socket buffers hold the rest
-        eventually(lambda: server.unsent_bytes > limit // 3)
-        assert server.unsent_bytes <= limit
+        eventually(lambda: server.resources.unsent_bytes > limit // 3)
+        assert server.resources.unsent_bytes <= limit
         (result,) = fetch(raw, "t")
-        assert len(content(result)) <= limit - server.unsent_bytes
+        assert len(content(result)) <= limit - server.resources.unsent_bytes
         assert len(content(result)) >= 64 * 1024  # every client makes progress
 
 
@@ -239,11 +241,11 @@ def test_failed_large_request_releases_memory(broker, raw, caplog):
         raise RuntimeError("a fault of ours")
 
     server = broker.broker.server
-    server.handlers[PRODUCE.key] = failing
-    free = server.memory_pool.available_bytes
+    server.resources.handlers[PRODUCE.key] = failing
+    free = server.resources.memory_pool.available_bytes
     raw.send(PRODUCE, produce_request("t", batch(bytes(100_000))))
     assert raw.is_closed()
-    assert server.memory_pool.available_bytes == free
+    assert server.resources.memory_pool.available_bytes == free
     caplog.clear()
 
 
@@ -255,7 +257,7 @@ def test_disconnect_during_large_request_releases_memory(broker, raw):
             leaving.send_bytes(frame[:cut])
             leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert offset_range(raw, "t") == (0, 0)
-    assert broker.broker.server.memory_pool.available_bytes == 256 << 20
+    assert broker.broker.server.resources.memory_pool.available_bytes == 256 << 20
 
 
 @pytest.mark.partage_broker({"max.connections": "5"})

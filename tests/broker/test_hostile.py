@@ -117,7 +117,7 @@ def test_claimed_size_allocates_only_received_bytes(broker, raw):
 def test_large_requests_share_a_memory_limit(broker, raw):
     """Requests that do not fit wait for others; small requests are still served."""
     create(raw, "t")
-    pool = broker.broker.server.memory_pool
+    pool = broker.broker.server.resources.memory_pool
     clients = [RawClient(broker.bootstrap_servers) for _ in range(6)]
     # Two frames that are nearly complete take most of the memory; four more cannot even begin.
     for client in clients:
@@ -140,7 +140,7 @@ def test_large_requests_share_a_memory_limit(broker, raw):
 def test_large_requests_do_not_deadlock(broker, raw):
     """All begin at the same time, and no two fit together at their full size."""
     create(raw, "t")
-    pool = broker.broker.server.memory_pool
+    pool = broker.broker.server.resources.memory_pool
     clients = [RawClient(broker.bootstrap_servers, timeout_s=20) for _ in range(12)]
     batches = [batch(bytes([65 + n]) * 450_000) for n in range(4)]
     frames = [c.frame(PRODUCE, produce_request("t", *batches)) for c in clients]
@@ -176,7 +176,7 @@ def test_stalled_large_request_is_closed(broker, raw, sent):
     )
     frame = struct.pack(">i", 2_000_000) + header(PRODUCE.key, PRODUCE.version_max)
     keeper.send_bytes(frame + bytes(4 + sent - len(frame)))
-    eventually(lambda: broker.broker.server.memory_pool.available_bytes == 0)
+    eventually(lambda: broker.broker.server.resources.memory_pool.available_bytes == 0)
     with RawClient(broker.bootstrap_servers) as other:
         assert produce(other, "t", batch(b"x" * 100_000)).base_offset == 0
     assert keeper.is_closed()

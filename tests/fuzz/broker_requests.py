@@ -64,7 +64,7 @@ class BrokerRequests:
         if self._cases % _CASES_A_BROKER == 0:
             self.stop()
             self._broker = self._loop.run_until_complete(_started())
-            self._room = self._broker.server.memory_pool.available_bytes
+            self._room = self._broker.server.resources.memory_pool.available_bytes
         self._cases += 1
         begin = time.process_time()  # CPU time, because the process may be suspended
         outcomes = self._loop.run_until_complete(self._all_exchanged(frames(rng)))
@@ -103,9 +103,9 @@ class BrokerRequests:
             return
         server = self._broker.server
         assert not server.connections, f"{len(server.connections)} connections are still open"
-        assert not server.unsent_bytes
+        assert not server.resources.unsent_bytes
         self._loop.run_until_complete(self._broker.stop())
-        assert server.memory_pool.available_bytes == self._room, (
+        assert server.resources.memory_pool.available_bytes == self._room, (
             "the memory budget of a request was not released"
         )
         self._broker = None

@@ -312,7 +312,7 @@ class Broker:
             ),
             FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, cluster_view),
             API_VERSIONS.key: lambda inbound: cluster.api_versions(
-                inbound, self.server.apis.values()
+                inbound, self.server.resources.apis.values()
             ),
             CREATE_TOPICS.key: self._as_task(
                 lambda i: topics.create_topics(

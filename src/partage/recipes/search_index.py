@@ -11,12 +11,9 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from partage.client.consumer import Record
-from partage.model.arguments import invalid_argument
 from partage.model.topic_partition import TopicPartition
 
 #: An escape in a JSON string: a surrogate pair, another code unit, or a single character.
@@ -125,14 +122,3 @@ class IndexStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all indexes."""
-
-
-def open_index_store(indexes: IndexStore | Path | str) -> IndexStore:
-    """Return the store, or open a SQLite store in a directory; raise `SearchIndexError`."""
-    if isinstance(indexes, IndexStore):
-        return indexes
-    if not isinstance(indexes, str | PathLike):
-        raise invalid_argument("indexes", indexes, "a directory or an IndexStore")
-    from partage.recipes.sqlite_index import SqliteIndexStore  # sqlite3 is optional in Python
-
-    return SqliteIndexStore(indexes)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -32,6 +33,7 @@ from partage.model.arguments import (
     check_int,
     check_text,
     check_texts,
+    invalid_argument,
 )
 from partage.model.topic_partition import TopicPartition
 from partage.recipes.config import IndexerConfig
@@ -40,7 +42,6 @@ from partage.recipes.search_index import (
     Document,
     IndexStore,
     SearchIndex,
-    open_index_store,
     record_text,
     replace_surrogates,
 )
@@ -124,7 +125,7 @@ class RedundantIndexer:
         self._unopened: set[TopicPartition] = set()
         self._progress = IndexerProgress()
         self._is_assigned = self._is_stopping = self._is_closing = False
-        self._indexes = open_index_store(indexes)
+        self._indexes = _open_index_store(indexes)
         try:
             # A weak reference: otherwise an unclosed indexer would never be collected.
             on_generation = WeakMethod(self._on_generation)
@@ -432,3 +433,14 @@ class _Listener(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._indexer.on_assigned(partitions)
+
+
+def _open_index_store(indexes: IndexStore | Path | str) -> IndexStore:
+    """Return the store, or open a SQLite store in a directory; raise `SearchIndexError`."""
+    if isinstance(indexes, IndexStore):
+        return indexes
+    if not isinstance(indexes, str | PathLike):
+        raise invalid_argument("indexes", indexes, "a directory or an IndexStore")
+    from partage.recipes.sqlite_index import SqliteIndexStore  # sqlite3 is optional in Python
+
+    return SqliteIndexStore(indexes)

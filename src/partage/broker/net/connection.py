@@ -11,22 +11,19 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.large_frame import LargeFrame
+from partage.broker.net.shared_resources import SharedResources
 from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.frames import FRAME_LENGTH, parse_request_header, parse_request_prefix
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
-if TYPE_CHECKING:
-    from partage.broker.net.server import Server
-
 log = logging.getLogger(__name__)
 
-SCRATCH_SIZE: Final = 256 * 1024
 # frames of at least this size are received into a separate buffer
 _LARGE_FRAME_BYTES: Final = 64 * 1024
 _OVERLAP_BYTES_MAX: Final = 4 * 1024 * 1024  # limit for large Produce requests of one connection
@@ -36,12 +33,20 @@ _SEND_BATCH_BYTES: Final = 64 * 1024  # bytes of responses to collect before sen
 class Connection(asyncio.BufferedProtocol):
     """Protocol of one client socket."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(
+        self,
+        resources: SharedResources,
+        *,
+        on_opened: Callable[[Connection], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
         self.client_host = ""
         self.last_active_ms = 0
         #: Called when the connection is lost; set by a request that waits for data.
         self.on_lost: Callable[[], None] | None = None
-        self._server = server
+        self._resources = resources
+        self._on_opened = on_opened
+        self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._closing_transport: asyncio.Transport | None = (
             None  # closed, but may still have bytes to send
@@ -66,8 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
-        self.last_active_ms = self._server.clock.now_ms()
-        self._server.add_connection(self)
+        self.last_active_ms = self._resources.clock.now_ms()
+        self._on_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection's resources. As in Kafka, its group requests are not cancelled."""
@@ -80,17 +85,17 @@ class Connection(asyncio.BufferedProtocol):
         self._set_unsent_bytes(0)
         if self.on_lost is not None:
             self.on_lost()
-        self._server.remove_connection(self)
+        self._on_closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes: that of a large frame, or the shared one."""
-        return self._server.scratch if self._large is None else self._large.free_space()
+        return self._resources.scratch if self._large is None else self._large.free_space()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process received bytes."""
-        self._received_ms = self.last_active_ms = self._server.clock.now_ms()
+        self._received_ms = self.last_active_ms = self._resources.clock.now_ms()
         if self._large is None:
-            self._split_frames(self._server.scratch[:nbytes])
+            self._split_frames(self._resources.scratch[:nbytes])
         else:
             self._large.on_received(nbytes)
             if self._large.is_complete:
@@ -111,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def _set_unsent_bytes(self, byte_count: int) -> None:
-        self._server.unsent_bytes += byte_count - self._unsent_bytes
+        self._resources.unsent_bytes += byte_count - self._unsent_bytes
         self._unsent_bytes = byte_count
 
     def _split_frames(self, chunk: memoryview) -> None:
@@ -119,17 +124,17 @@ class Connection(asyncio.BufferedProtocol):
         pos, end = 0, len(data)
         while end - pos >= FRAME_LENGTH.size:
             (size,) = FRAME_LENGTH.unpack_from(data, pos)
-            if not 0 < size <= self._server.limits.request_bytes_max:
+            if not 0 < size <= self._resources.limits.request_bytes_max:
                 self.close_for_error(
                     f"the request size is {size} bytes; accepted are 1 to "
-                    f"{self._server.limits.request_bytes_max} bytes"
+                    f"{self._resources.limits.request_bytes_max} bytes"
                 )
                 return
             start = pos + FRAME_LENGTH.size
             if size > end - start:
                 if size >= _LARGE_FRAME_BYTES:
                     self._large = LargeFrame(
-                        size, data[start:], self._server.memory_pool, self._on_memory_granted
+                        size, data[start:], self._resources.memory_pool, self._on_memory_granted
                     )
                     pos = end
                 break
@@ -139,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_memory_granted(self) -> None:
         """Continue a large request that waited for memory; the client was not idle in that time."""
-        self.last_active_ms = self._server.clock.now_ms()
+        self.last_active_ms = self._resources.clock.now_ms()
         self._process()
 
     def _process(self) -> None:
@@ -158,10 +163,10 @@ class Connection(asyncio.BufferedProtocol):
                     if backlog:
                         gathered += sum(map(len, done.response_buffers))
                     if self._overlapping:
-                        self._server.memory_pool.release(self._overlapping.pop(done, 0))
+                        self._resources.memory_pool.release(self._overlapping.pop(done, 0))
                 if gathered > _SEND_BATCH_BYTES and self._transport is not None:
                     # Send now, so that a client that does not read its responses is noticed.
-                    self._server.send(self._transport, outgoing)
+                    self._resources.send(self._transport, outgoing)
                     outgoing, gathered = [], 0
                 if not backlog or not self._may_start(backlog[0]):
                     break
@@ -171,14 +176,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if outgoing:
-            self._server.send(self._transport, outgoing)
+            self._resources.send(self._transport, outgoing)
         if self._is_closing:
             self.close()
         elif backlog or self._large is not None or not self._is_reading:
             self._update_reading()
 
     def _may_start(self, frame: Buffer) -> bool:
-        if self._is_closing or not self._is_writable or not self._server.handlers:
+        if self._is_closing or not self._is_writable or not self._resources.handlers:
             return False
         if not self._in_flight:
             return True
@@ -187,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             self._in_flight[-1].api.key == key
             and len(frame) >= 2
             and frame[0] << 8 | frame[1] == key
-            and len(self._in_flight) < self._server.limits.requests_in_flight_max
+            and len(self._in_flight) < self._resources.limits.requests_in_flight_max
             and sum(self._overlapping.values()) < _OVERLAP_BYTES_MAX
         )
 
@@ -210,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._backlog:
             frame = self._backlog.popleft()
             if type(frame) is bytearray:
-                self._server.memory_pool.release(len(frame))
+                self._resources.memory_pool.release(len(frame))
 
     def _start_request(self, frame: Buffer) -> None:
         inbound = None
@@ -221,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         if inbound is not None:
             self._in_flight.append(inbound)
             try:
-                self._server.handlers[inbound.api.key](inbound)
+                self._resources.handlers[inbound.api.key](inbound)
             except Exception:  # a bug in the handler: only this client loses its connection
                 log.exception("request handler failed: api=%r", inbound.api)
                 self.close()
@@ -234,14 +239,14 @@ class Connection(asyncio.BufferedProtocol):
         if inbound is not None and inbound.api is PRODUCE and not inbound.is_done:
             self._overlapping[inbound] = size
         else:
-            self._server.memory_pool.release(size)
+            self._resources.memory_pool.release(size)
 
     def _decode(self, frame: Buffer) -> InboundRequest | None:
         key, version, correlation_id = parse_request_prefix(frame)
-        api = self._server.apis.get(key)
+        api = self._resources.apis.get(key)
         if api is None or not api.supports(version):
             if key != API_VERSIONS.key:
-                self._server.unsupported_requests.report(self.client_host, frame)
+                self._resources.unsupported_requests.report(self.client_host, frame)
                 self.close()
                 return None
             # KIP-511: every client can read version 0 of this response, whatever version it
@@ -249,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
             return InboundRequest(
                 self, API_VERSIONS, 0, correlation_id, "", None, self._received_ms
             )
-        limit = self._server.limits.frame_bytes_max(key)
+        limit = self._resources.limits.frame_bytes_max(key)
         if len(frame) > limit:
             raise MalformedError(
                 f"the {api.name} request has {len(frame)} bytes; at most {limit} are accepted"
@@ -291,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def response_bytes_max(self) -> int:
         """Maximum size of the next response."""
-        return self._server.response_bytes_max
+        return self._resources.response_bytes_max
 
     @property
     def has_pending_work(self) -> bool:

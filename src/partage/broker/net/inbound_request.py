@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from partage.bridge import ApiCall
 from partage.wire.api import AnyApi
 from partage.wire.frames import encode_response_frame
 from partage.wire.types import Buffer, Message
 
-if TYPE_CHECKING:
-    from partage.broker.net.connection import Connection
+
+class RequestConnection(Protocol):
+    """The connection of a request, as handlers use it."""
+
+    client_host: str
+    #: Called when the connection is lost; set by a request that waits for data.
+    on_lost: Callable[[], None] | None
+
+    @property
+    def response_bytes_max(self) -> int:
+        """Maximum size of the next response."""
+
+    def on_response_ready(self) -> None:
+        """Continue: a request of this connection has its response."""
+
+    def close_for_error(self, why: str) -> None:
+        """Close the connection because of a client error, and log the reason."""
+
+    def close(self) -> None:
+        """Close the connection; responses that were sent still arrive."""
 
 
 class InboundRequest(ApiCall[Any]):
@@ -24,7 +42,7 @@ class InboundRequest(ApiCall[Any]):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: RequestConnection,
         api: AnyApi,
         version: int,
         correlation_id: int,

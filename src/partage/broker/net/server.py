@@ -5,31 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import resource
 import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from partage.broker.clock import Clock
-from partage.broker.net.connection import SCRATCH_SIZE, Connection
+from partage.broker.net.connection import Connection
 from partage.broker.net.inbound_request import Handler
-from partage.broker.net.memory_pool import MemoryPool
-from partage.broker.net.unsupported_requests import UnsupportedRequestLogger
+from partage.broker.net.shared_resources import SharedResources
 from partage.model.settings import ConnectionLimits
-from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
-from partage.wire.types import Buffer
 
 log = logging.getLogger(__name__)
 
-#: Up to this size it is cheaper to join buffers than to send them separately. With asyncio's own
-#: loop all are joined: in Python 3.12.1 and 3.13.0 its writelines never calls pause_writing.
-_JOIN_MAX: Final = 64 * 1024
 _IDLE_CHECK_INTERVAL_S: Final = 10.0
 _CLOSE_TIMEOUT_S: Final = 1.0  # for clients to receive their last responses at shutdown
 _STALLED_MAX_MS: Final = 30_000
-_SENDABLE_MIN: Final = 64 * 1024
 _BACKLOG: Final = 4096  # connections that the system accepts while the loop is busy
 #: asyncio's own loop accepts as many connections in one turn as the backlog allows, before the
 #: limit can be checked; uvloop accepts one at a time.
@@ -42,21 +34,10 @@ class Server:
     """All connections of a broker."""
 
     def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
-        self.handlers: Mapping[int, Handler] = {}
-        self.apis: dict[int, AnyApi] = {}
-        self.limits = limits
-        self.clock = clock
-        self.scratch = memoryview(bytearray(SCRATCH_SIZE))
-        #: Shared by all requests above 64 KiB; one request of the maximum size always fits.
-        self.memory_pool = MemoryPool(max(limits.requests_bytes_max, limits.request_bytes_max))
-        self.unsupported_requests = UnsupportedRequestLogger(self.apis)
-        #: Bytes that slow clients have not received yet.
-        self.unsent_bytes = 0
+        self.resources = SharedResources(limits, clock)
         self._connections: dict[Connection, None] = {}
         self._connections_max, self._limit_reason = _connections_max(limits)
         self._is_full = False
-        self._is_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
-        self._join_max: float = _JOIN_MAX if self._is_uvloop else math.inf
         self._all_closed = asyncio.Event()
         self._listener: asyncio.Server | None = None
         self._idle_closer: asyncio.Task[None] | None = None
@@ -70,9 +51,9 @@ class Server:
             OSError: the address is in use, or not an address of this machine.
         """
         loop = asyncio.get_running_loop()
-        backlog = _BACKLOG if self._is_uvloop else _ACCEPTS_PER_TURN
+        backlog = _BACKLOG if self.resources.is_uvloop else _ACCEPTS_PER_TURN
         self._listener = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=backlog
+            self._make_connection, host, port, backlog=backlog
         )
         for listening in self._listener.sockets:
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
@@ -83,8 +64,8 @@ class Server:
 
     def serve(self, handlers: Mapping[int, Handler]) -> None:
         """Serve these APIs, also on connections that were opened before."""
-        self.handlers = handlers
-        self.apis.update((key, APIS[key]) for key in sorted(handlers))
+        self.resources.handlers = handlers
+        self.resources.apis.update((key, APIS[key]) for key in sorted(handlers))
         for connection in list(self._connections):
             connection.on_serving()
 
@@ -94,7 +75,8 @@ class Server:
 
     def intercept(self, wrap: Callable[[Handler], Handler]) -> None:
         """Replace every handler by ``wrap(handler)``, to inject faults in tests."""
-        self.handlers = {key: wrap(handler) for key, handler in self.handlers.items()}
+        handlers = self.resources.handlers
+        self.resources.handlers = {key: wrap(handler) for key, handler in handlers.items()}
 
     @property
     def connections(self) -> list[Connection]:
@@ -117,9 +99,12 @@ class Server:
         for connection in list(self._connections):
             connection.abort()
 
-    # Called by connections.
+    def _make_connection(self) -> Connection:
+        return Connection(
+            self.resources, on_opened=self._add_connection, on_closed=self._remove_connection
+        )
 
-    def add_connection(self, connection: Connection) -> None:
+    def _add_connection(self, connection: Connection) -> None:
         """Add a connection, or close it if there are too many."""
         self._connections[connection] = None
         if len(self._connections) <= self._connections_max:
@@ -130,23 +115,11 @@ class Server:
         self._is_full = True
         connection.close()
 
-    def remove_connection(self, connection: Connection) -> None:
+    def _remove_connection(self, connection: Connection) -> None:
         """Remove a connection."""
         self._connections.pop(connection, None)
         if not self._connections:
             self._all_closed.set()
-
-    def send(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
-        """Send buffers in order, without joining large ones."""
-        if sum(map(len, parts)) <= self._join_max:
-            transport.write(b"".join(parts))
-        else:
-            transport.writelines(parts)
-
-    @property
-    def response_bytes_max(self) -> int:
-        """Maximum size of the next response, given the bytes that are still unsent."""
-        return max(_SENDABLE_MIN, self.limits.responses_bytes_max - self.unsent_bytes)
 
     async def _close_idle(self) -> None:
         """Close connections without requests for a long time (``connections.max.idle.ms``).
@@ -154,12 +127,12 @@ class Server:
         A connection whose large request makes no progress, while other requests wait for its
         memory, has less time, even if it waits for something.
         """
-        idle_max_ms = self.limits.idle_max_ms
+        idle_max_ms = self.resources.limits.idle_max_ms
         while True:
             await asyncio.sleep(min(_IDLE_CHECK_INTERVAL_S, idle_max_ms / 2000))
-            now_ms = self.clock.now_ms()
+            now_ms = self.resources.clock.now_ms()
             for connection in list(self._connections):
-                is_stuck = self.memory_pool.has_waiters and connection.has_stalled_request
+                is_stuck = self.resources.memory_pool.has_waiters and connection.has_stalled_request
                 allowed_ms = min(idle_max_ms, _STALLED_MAX_MS) if is_stuck else idle_max_ms
                 idle_ms = now_ms - connection.last_active_ms
                 if idle_ms > allowed_ms and (is_stuck or not connection.has_pending_work):

@@ -14,7 +14,6 @@ import psutil
 
 from fuzz.targets import Faults, frames
 from partage.broker.broker import Broker
-from partage.broker.net.connection import Connection
 from partage.broker.overrides import apply_overrides
 from partage.log.memory_disk import MemoryDisk
 from partage.model.settings import BrokerSettings
@@ -78,7 +77,7 @@ class BrokerRequests:
 
     async def _exchanged(self, content: bytes) -> str:
         assert self._broker is not None
-        connection = Connection(self._broker.server)
+        connection = self._broker.server.make_connection()
         transport = _Transport(connection.connection_lost)
         connection.connection_made(transport)
         while content and transport.is_open and transport.reads:

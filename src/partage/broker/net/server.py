@@ -52,9 +52,7 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         backlog = _BACKLOG if self.resources.is_uvloop else _ACCEPTS_PER_TURN
-        self._listener = await loop.create_server(
-            self._make_connection, host, port, backlog=backlog
-        )
+        self._listener = await loop.create_server(self.make_connection, host, port, backlog=backlog)
         for listening in self._listener.sockets:
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(_BACKLOG)
@@ -99,7 +97,8 @@ class Server:
         for connection in list(self._connections):
             connection.abort()
 
-    def _make_connection(self) -> Connection:
+    def make_connection(self) -> Connection:
+        """Return the protocol for a new socket."""
         return Connection(
             self.resources, on_opened=self._add_connection, on_closed=self._remove_connection
         )

@@ -36,7 +36,7 @@ EVERY_COMMAND = [
 
 
 @pytest.fixture(scope="module")
-def nobody() -> Iterator[str]:
+def closed_address() -> Iterator[str]:
     """An address where nothing listens."""
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))
@@ -44,31 +44,35 @@ def nobody() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def mute() -> Iterator[str]:
+def silent_address() -> Iterator[str]:
     """An address that accepts connections and never sends a response."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("command", EVERY_COMMAND, ids=" ".join)
-def test_refused_connection_gives_error(nobody: str, command: list[str]) -> None:
-    error = PartageCli(nobody).fails(*command, "--timeout-ms", 200)
+def test_refused_connection_gives_error(closed_address: str, command: list[str]) -> None:
+    error = PartageCli(closed_address).fails(*command, "--timeout-ms", 200)
     assert error == (
-        f"no Kafka broker answered at {nobody} within 200 ms (Connection refused); "
+        f"no Kafka broker answered at {closed_address} within 200 ms (Connection refused); "
         "check --bootstrap-server, or start one with: partage broker"
     )
 
 
 @pytest.mark.parametrize("options", [[], ["--group", "g"]])
-def test_consume_refused_connection_gives_error(nobody: str, options: list[str]) -> None:
+def test_consume_refused_connection_gives_error(closed_address: str, options: list[str]) -> None:
     command = ["consume", "-t", "t", *options, "--connect-timeout-ms", "200"]
-    assert PartageCli(nobody).fails(*command).startswith(f"no Kafka broker answered at {nobody} ")
+    assert (
+        PartageCli(closed_address)
+        .fails(*command)
+        .startswith(f"no Kafka broker answered at {closed_address} ")
+    )
 
 
 @pytest.mark.parametrize("command", [["topics", "list"], ["produce", "-t", "t"]])
-def test_silent_server_gives_timeout_error(mute: str, command: list[str]) -> None:
+def test_silent_server_gives_timeout_error(silent_address: str, command: list[str]) -> None:
     started = time.monotonic()
-    assert "within 300 ms" in PartageCli(mute).fails(*command, "--timeout-ms", 300)
+    assert "within 300 ms" in PartageCli(silent_address).fails(*command, "--timeout-ms", 300)
     assert time.monotonic() - started < 3
 
 
@@ -114,14 +118,14 @@ def test_missing_command_prints_help(partage: PartageCli) -> None:
         assert ran.err.startswith("Usage: partage")
 
 
-def test_bootstrap_servers_property_wins(partage: PartageCli, nobody: str) -> None:
-    elsewhere = PartageCli(nobody)
+def test_bootstrap_servers_property_wins(partage: PartageCli, closed_address: str) -> None:
+    elsewhere = PartageCli(closed_address)
     given = f"bootstrap.servers={partage.bootstrap_servers}"
     assert "TOPIC" in elsewhere("topics", "list", "-X", given).out
 
 
-def test_verbose_prints_librdkafka_log(nobody: str) -> None:
-    ran = PartageCli(nobody)("topics", "list", "--timeout-ms", 300, "--verbose", code=1)
+def test_verbose_prints_librdkafka_log(closed_address: str) -> None:
+    ran = PartageCli(closed_address)("topics", "list", "--timeout-ms", 300, "--verbose", code=1)
     assert "FAIL" in ran.err
     assert ran.err.splitlines()[-1].startswith("error: no Kafka broker answered")
 
@@ -176,12 +180,12 @@ def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> Non
             producer.stdin.close()
             assert consumer.wait(60) == 1
             assert producer.wait(60) == 1
-            told = said(consumer)
-            assert told[0] == f"lost connection to {broker.bootstrap_servers}; reconnecting"
-            assert told[-1].startswith("error: no Kafka broker answered")
-            told = said(producer)
-            assert "not delivered: line 2 of stdin: message timed out" in told
-            assert told[-1].startswith("error: ")
+            printed = error_lines(consumer)
+            assert printed[0] == f"lost connection to {broker.bootstrap_servers}; reconnecting"
+            assert printed[-1].startswith("error: no Kafka broker answered")
+            printed = error_lines(producer)
+            assert "not delivered: line 2 of stdin: message timed out" in printed
+            assert printed[-1].startswith("error: ")
 
 
 def produce_line(process: subprocess.Popen[str], line: str) -> None:
@@ -195,6 +199,6 @@ def read_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def said(process: subprocess.Popen[str]) -> list[str]:
+def error_lines(process: subprocess.Popen[str]) -> list[str]:
     assert process.stderr is not None
     return process.stderr.read().splitlines()

@@ -48,20 +48,24 @@ def group(broker: str, topic: str) -> Iterator[Group]:
 def test_explain_gives_reason_per_partition(partage: PartageCli, topic: str, group: Group) -> None:
     group.join("cooperative-sticky", "first")
     group.join("cooperative-sticky", "second")
-    told = partage("groups", "explain", "-g", topic, "--json").json
-    assert (told["assignor"], told["known"], told["repeated"]) == ("cooperative-sticky", True, True)
-    clients = {each["member_id"]: each["client_id"] for each in told["members"]}
-    owned = {each["client_id"]: each["owned"] for each in told["members"]}
+    shown = partage("groups", "explain", "-g", topic, "--json").json
+    assert (shown["assignor"], shown["known"], shown["repeated"]) == (
+        "cooperative-sticky",
+        True,
+        True,
+    )
+    clients = {each["member_id"]: each["client_id"] for each in shown["members"]}
+    owned = {each["client_id"]: each["owned"] for each in shown["members"]}
     (kept,) = owned["first"]
     assert len(kept["partitions"]) == 2  # The other partitions are already revoked.
     assert owned["second"] == []
     stays = {
         each["partition"]: clients[each["member_ids"][0]]
-        for each in told["partitions"]
+        for each in shown["partitions"]
         if each["why"] == "stays with its owner"
     }
     assert stays == dict.fromkeys(kept["partitions"], "first")
-    new = [each for each in told["partitions"] if each["partition"] not in stays]
+    new = [each for each in shown["partitions"] if each["partition"] not in stays]
     assert [clients[each["member_ids"][0]] for each in new] == ["second", "second"]
     assert all(each["why"].startswith("no member owned it") for each in new)
 
@@ -91,10 +95,10 @@ def test_explain_names_leader(partage: PartageCli, topic: str, group: Group) -> 
 
 
 def leader(partage: PartageCli, group: str) -> str | None:
-    told = partage("groups", "explain", "-g", group, "--json").json
-    clients = {each["member_id"]: each["client_id"] for each in told["members"]}
-    assert told["generation"] >= 2
-    return clients.get(told["leader"])
+    shown = partage("groups", "explain", "-g", group, "--json").json
+    clients = {each["member_id"]: each["client_id"] for each in shown["members"]}
+    assert shown["generation"] >= 2
+    return clients.get(shown["leader"])
 
 
 def test_leader_is_found_behind_many_commits(partage: PartageCli, topic: str, group: Group) -> None:
@@ -102,9 +106,9 @@ def test_leader_is_found_behind_many_commits(partage: PartageCli, topic: str, gr
     (only,) = group.members
     for number in range(1_500):
         only.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=number < 1_499)
-    told = partage("groups", "explain", "-g", topic, "--json").json
-    assert told["generation"] == 1
-    assert told["leader"].startswith("only")
+    shown = partage("groups", "explain", "-g", topic, "--json").json
+    assert shown["generation"] == 1
+    assert shown["leader"].startswith("only")
 
 
 def test_leader_without_record_is_unknown(
@@ -112,8 +116,8 @@ def test_leader_without_record_is_unknown(
 ) -> None:
     group.join("range", "only")
     monkeypatch.setattr("partage.console.groups.offsets_topic._TOPIC", topic)
-    told = partage("groups", "explain", "-g", topic, "--json").json
-    assert (told["generation"], told["leader"]) == (None, None)
+    shown = partage("groups", "explain", "-g", topic, "--json").json
+    assert (shown["generation"], shown["leader"]) == (None, None)
     *_, total = partage("groups", "explain", "-g", topic).lines
     assert "leader unknown" in total
 

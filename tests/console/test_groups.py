@@ -150,9 +150,9 @@ def test_members_prints_members(partage: PartageCli, readers: Readers) -> None:
     header, *rows = partage("groups", "members", readers.group).lines
     first, last = ["GROUP", "CONSUMER-ID", "INSTANCE-ID"], ["ASSIGNOR", "#PARTITIONS", "ASSIGNMENT"]
     assert header.split() == [*first, "CLIENT-ID", "HOST", *last]
-    told = {row.split()[3]: row.split()[5:] for row in rows}
-    assert set(told) == {"client-0", "client-1"}
-    assert sorted(told.values()) == [
+    shown = {row.split()[3]: row.split()[5:] for row in rows}
+    assert set(shown) == {"client-0", "client-1"}
+    assert sorted(shown.values()) == [
         ["range", "2", f"{readers.topic}(0-1)"],
         ["range", "2", f"{readers.topic}(2-3)"],
     ]

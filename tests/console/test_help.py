@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -238,13 +239,32 @@ def test_partage_without_cli_packages_names_extra(missing: str) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", line)
 
 
-def test_command_without_its_package_names_extra() -> None:
-    program = "import sys; sys.modules['pyarrow'] = None; from partage.console import main; main()"
+@pytest.mark.parametrize(
+    ("missing", "command", "line"),
+    [
+        (
+            "pyarrow",
+            ["pipeline", "rebalances", "-o", "report"],
+            "error: this command needs pyarrow: pip install 'partage[arrow]'\n",
+        ),
+        (
+            "matplotlib",
+            ["lab", "whatif", "readers", "--picture", "readers.png"],
+            "error: --picture needs matplotlib: pip install 'partage[plot]'\n",
+        ),
+    ],
+)
+def test_command_without_its_package_names_extra(
+    missing: str, command: list[str], line: str
+) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; import partage.console as c; c.main()"
     ran = subprocess.run(
-        [sys.executable, "-c", program, "pipeline", "rebalances", "-o", "report"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", program, *command], capture_output=True, text=True, check=False
     )
-    line = "error: this command needs pyarrow: pip install 'partage[arrow]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", line)
+
+
+def test_pictures_need_no_spark() -> None:
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    assert [re.split(r"[>=]", each)[0] for each in extras["plot"]] == ["partage[cli]", "matplotlib"]

@@ -79,8 +79,8 @@ def test_run_json_matches_text(partage: PartageCli) -> None:
 
 @PATIENT
 def test_run_on_terminal_shows_progress(partage: PartageCli) -> None:
-    asked = ("lab", "run", "--seeds", "12", "--jobs", "1", "--json")
-    with partage.drawing(*asked) as (process, drawn):
+    arguments = ("lab", "run", "--seeds", "12", "--jobs", "1", "--json")
+    with partage.drawing(*arguments) as (process, drawn):
         out, _ = process.communicate()
     assert json.loads(out)["worlds"] == 12
     assert re.search(r"worlds.*\b\d+ of 12\b", drawn.text)
@@ -89,7 +89,7 @@ def test_run_on_terminal_shows_progress(partage: PartageCli) -> None:
 
 @PATIENT
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("run --seeds 1", "worlds"),
         ("trace 3", "running world 3"),
@@ -97,11 +97,11 @@ def test_run_on_terminal_shows_progress(partage: PartageCli) -> None:
     ],
 )
 def test_long_command_on_terminal_shows_activity(
-    partage: PartageCli, command: str, said: str
+    partage: PartageCli, command: str, message: str
 ) -> None:
     with partage.drawing("lab", *command.split()) as (process, drawn):
         process.communicate()
-    assert said in drawn.text
+    assert message in drawn.text
 
 
 @PATIENT
@@ -121,13 +121,13 @@ def test_invalid_arguments_are_rejected(partage: PartageCli) -> None:
     assert "numbers separated by commas" in partage.fails("lab", "trace", 1, "--keep", "x", code=2)
     assert "members" in partage.fails("lab", "trace", 1, "--set", "members=many", code=2)
     assert "seed 1 has 16 steps" in partage.fails("lab", "trace", 1, "--keep", "99", code=2)
-    for asked in (("run", "--seed-from", -5), ("trace", "--", -5), ("shrink", "--", -5)):
-        assert "greater than or equal to 0" in partage.fails("lab", *asked, code=2)
+    for arguments in (("run", "--seed-from", -5), ("trace", "--", -5), ("shrink", "--", -5)):
+        assert "greater than or equal to 0" in partage.fails("lab", *arguments, code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"members": "0"}, "members=0: Expected `int` >= 1"),
         ({"members": "many"}, "members=many: Expected `int`, got `str`"),
@@ -145,8 +145,8 @@ def test_invalid_arguments_are_rejected(partage: PartageCli) -> None:
         ),
     ],
 )
-def test_invalid_world_option_is_rejected(change: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_invalid_world_option_is_rejected(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         draw_scenario(1, None, change)
 
 
@@ -208,9 +208,18 @@ class TestWhatIf:
                 lambda: sorted(map(len, owned())) == [0, 1, 2, 2] and _is_stable(partage, group),
             )
             picture = tmp_path / "lags.png"
-            asked = ("lab", "whatif", "--group", group, "--joining-members", 2, "--sample-s", 0.1)
-            found = partage(*asked, "--rate", 100, "--picture", picture, "--json").json
-            shown = partage(*asked, "--assignor", "sticky", "--event", "crash").out
+            arguments = (
+                "lab",
+                "whatif",
+                "--group",
+                group,
+                "--joining-members",
+                2,
+                "--sample-s",
+                0.1,
+            )
+            found = partage(*arguments, "--rate", 100, "--picture", picture, "--json").json
+            shown = partage(*arguments, "--assignor", "sticky", "--event", "crash").out
             assert sorted(map(len, owned())) == [0, 1, 2, 2], "the group is unchanged"
         assert (found["members"], found["idle_members"]) == (4, 1)
         assert (found["partitions"], found["unowned_partitions"]) == (5, 0)
@@ -255,8 +264,10 @@ class TestWhatIf:
             member.subscribe([topic])
             while len(member.assignment()) < 4:
                 member.poll(50)
-            places = [TopicPartition(topic, index) for index in range(4)]
-            member.commit({place: 3 if place.partition == 1 else 0 for place in places})
+            partitions = [TopicPartition(topic, index) for index in range(4)]
+            member.commit(
+                {partition: 3 if partition.partition == 1 else 0 for partition in partitions}
+            )
             with ClusterClient(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
                 clock = SimpleNamespace(monotonic=lambda: passed_s[0], sleep=sleep)
                 monkeypatch.setattr(live_view, "time", clock)
@@ -274,10 +285,10 @@ class TestWhatIf:
             member.subscribe([topic])
             while len(member.assignment()) < 4:
                 member.poll(50)
-            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "join")
-            asked += ("--joining-members", 1, "--json", "--max-poll-interval-ms", 90_000)
+            arguments = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "join")
+            arguments += ("--joining-members", 1, "--json", "--max-poll-interval-ms", 90_000)
             found = partage(
-                *asked, "--session-timeout-ms", 8_000, "--session-timeout-ms", 30_000
+                *arguments, "--session-timeout-ms", 8_000, "--session-timeout-ms", 30_000
             ).json
         tried = {(each["session_timeout_ms"], each["assignor"]) for each in found["results"]}
         assert {timeout_ms for timeout_ms, _ in tried} == {8_000, 30_000}
@@ -336,11 +347,11 @@ class TestWhatIf:
         assert "nobody" in partage.fails("lab", "whatif", "--group", "nobody")
 
     def test_whatif_unknown_assignor_fails(self, partage: PartageCli) -> None:
-        asked = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
-        assert "unknown assignor 'mine'; assignors are range" in partage.fails(*asked, code=2)
+        arguments = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
+        assert "unknown assignor 'mine'; assignors are range" in partage.fails(*arguments, code=2)
 
     @pytest.mark.parametrize(
-        ("picture", "said"),
+        ("picture", "message"),
         [
             ("", "is a directory: name a file, such as "),
             ("nowhere/lags.png", "nowhere does not exist"),
@@ -349,23 +360,25 @@ class TestWhatIf:
         ],
     )
     def test_whatif_invalid_picture_path_fails_first(
-        self, partage: PartageCli, tmp_path: Path, picture: str, said: str
+        self, partage: PartageCli, tmp_path: Path, picture: str, message: str
     ) -> None:
-        asked = ("lab", "whatif", "--group", "nobody", "--picture", tmp_path / picture)
-        assert said in partage.fails(*asked, code=2)
+        arguments = ("lab", "whatif", "--group", "nobody", "--picture", tmp_path / picture)
+        assert message in partage.fails(*arguments, code=2)
 
     def test_whatif_group_without_members_fails(
         self, partage: PartageCli, topic: str, name: str
     ) -> None:
         partage("produce", "-t", topic, stdin=records(["a"]))
         partage("consume", "-t", topic, "--group", name, "--from-beginning", "-c", 1)
-        said = partage.fails("lab", "whatif", "--group", name)
-        assert said == f"group {name} has no members (Empty): start its consumers, then try again"
+        message = partage.fails("lab", "whatif", "--group", name)
+        assert (
+            message == f"group {name} has no members (Empty): start its consumers, then try again"
+        )
 
     def test_whatif_connect_group_fails(self, partage: PartageCli, name: str) -> None:
         with GenericMember(partage.bootstrap_servers, name, b"", b""):
-            said = partage.fails("lab", "whatif", "--group", name)
-        assert said == f"group {name} is of type connect; whatif supports only consumer groups"
+            message = partage.fails("lab", "whatif", "--group", name)
+        assert message == f"group {name} is of type connect; whatif supports only consumer groups"
 
     def test_whatif_custom_assignor_needs_option(
         self, partage: PartageCli, topic: str, name: str
@@ -381,12 +394,12 @@ class TestWhatIf:
             protocol_type="consumer",
             protocol="of-our-own",
         ):
-            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1)
-            said = partage.fails(*asked)
-            found = partage(*asked, "--assignor", "sticky", "--json").json
+            arguments = ("lab", "whatif", "--group", name, "--sample-s", 0.1)
+            message = partage.fails(*arguments)
+            found = partage(*arguments, "--assignor", "sticky", "--json").json
         assert (
             "uses the assignor 'of-our-own', which is unknown here: choose another with --assignor"
-            in said
+            in message
         )
         assert found["assignor"] == "of-our-own"
         assert found["unowned_partitions"] == 2
@@ -411,9 +424,9 @@ class TestWhatIf:
             protocol_type="consumer",
             protocol="range",
         ):
-            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "crash")
-            found = partage(*asked, "--json").json
-            shown = partage(*asked).out
+            arguments = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "crash")
+            found = partage(*arguments, "--json").json
+            shown = partage(*arguments).out
         assert (found["generation"], found["timeout_source"]) == (None, "kafka")
         assert (found["session_timeout_ms"], found["max_poll_interval_ms"]) == (45_000, 300_000)
         assert "session timeout 45 s, max.poll.interval 300 s, Kafka's defaults" in shown
@@ -431,24 +444,24 @@ class TestWhatIf:
             protocol="range",
         )
         with member:
-            said = partage.fails("lab", "whatif", "--group", name)
+            message = partage.fails("lab", "whatif", "--group", name)
         expected = f"the metadata of member {member.member_id} of group {name} (client worker-1,"
-        assert said.startswith(expected)
-        assert "is not a consumer subscription, so any rebalance would fail" in said
+        assert message.startswith(expected)
+        assert "is not a consumer subscription, so any rebalance would fail" in message
 
     def test_whatif_members_leave_meanwhile_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         there = STABLE
-        said = _looked(monkeypatch, there, replace(there, state="Empty", members=[]))
-        assert said == "group g has no members (Empty): start its consumers, then try again"
+        message = _looked(monkeypatch, there, replace(there, state="Empty", members=[]))
+        assert message == "group g has no members (Empty): start its consumers, then try again"
 
     def test_whatif_rebalance_starts_meanwhile_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        said = _looked(monkeypatch, STABLE, replace(STABLE, state="PreparingRebalance"))
-        assert "group g is rebalancing (PreparingRebalance): try again when it is Stable" in said
+        message = _looked(monkeypatch, STABLE, replace(STABLE, state="PreparingRebalance"))
+        assert "group g is rebalancing (PreparingRebalance): try again when it is Stable" in message
 
     def test_whatif_rebalance_meanwhile_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         moved = replace(STABLE.members[0], partitions=[StateTopicPartitions("t", [0])])
-        said = _looked(monkeypatch, STABLE, replace(STABLE, members=[moved]))
-        assert said == "group g rebalanced during the measurement: try again"
+        message = _looked(monkeypatch, STABLE, replace(STABLE, members=[moved]))
+        assert message == "group g rebalanced during the measurement: try again"
 
 
 STABLE = GroupDescription(

@@ -57,8 +57,8 @@ def test_delete_to_end_empties_topic(partage: PartageCli, filled: str) -> None:
 
 def test_delete_by_file_of_kafka(partage: PartageCli, filled: str, tmp_path: Path) -> None:
     file = tmp_path / "offsets.json"
-    places = [(0, 1), (1, -1)]
-    content = [{"topic": filled, "partition": number, "offset": at} for number, at in places]
+    starts = [(0, 1), (1, -1)]
+    content = [{"topic": filled, "partition": number, "offset": at} for number, at in starts]
     file.write_text(json.dumps({"partitions": content, "version": 1}))
     partage("records", "delete", "--offset-json-file", file)
     assert firsts(partage, filled) == [1, 3, 0, 0]

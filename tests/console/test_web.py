@@ -61,8 +61,8 @@ def test_web_on_all_addresses_warns(partage: PartageCli) -> None:
 def test_web_reports_unusable_address(partage: PartageCli) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        said = partage.fails("web", "--listen", address)
-    assert said.startswith(f"cannot listen on {address}: Address already in use")
+        message = partage.fails("web", "--listen", address)
+    assert message.startswith(f"cannot listen on {address}: Address already in use")
     assert "invalid address" in partage.fails("web", "--listen", "8080", code=2)
     assert partage.fails("web", "--interval-ms", "1", code=2)
 

@@ -7,7 +7,13 @@ import threading
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from partage import OffsetAndMetadata, Record
 from partage.sync import Consumer
@@ -185,6 +191,26 @@ class TestReset:
                 while not (second := broker.faults.members("tower")):
                     consumer.poll(timeout_ms=10)
                 assert first.keys().isdisjoint(second)
+
+    def test_reset_removes_altered_configs(self, partage_broker):
+        admin = AdminClient({"bootstrap.servers": partage_broker.bootstrap_servers})
+        partage_broker.create_topic("flights")
+        for kind, name, config, value in (
+            (ResourceType.BROKER, "1", "log.retention.ms", "1000"),
+            (ResourceType.GROUP, "tower", "consumer.session.timeout.ms", "50000"),
+            (ResourceType.TOPIC, "flights", "retention.ms", "1000"),
+        ):
+            entry = ConfigEntry(config, value, incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(kind, name, incremental_configs=[entry])
+            (altered,) = admin.incremental_alter_configs([resource]).values()
+            altered.result(30)
+        assert partage_broker.broker.dynamic_configs.group_ids() == ["tower"]
+        partage_broker.reset()
+        assert partage_broker.broker.dynamic_configs.group_ids() == []
+        partage_broker.create_topic("flights")
+        asked = ConfigResource(ResourceType.TOPIC, "flights")
+        (described,) = admin.describe_configs([asked]).values()
+        assert described.result(30)["retention.ms"].value == "604800000"
 
     def test_reset_keeps_idempotent_producers_usable(self, partage_broker):
         settings = {"enable.idempotence": True}

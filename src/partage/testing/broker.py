@@ -19,7 +19,7 @@ from partage.testing.broker_loop import BrokerLoop
 from partage.testing.broker_state import (
     read_committed,
     read_records,
-    remove_topics_and_groups,
+    remove_all_state,
 )
 from partage.testing.faults import Faults
 from partage.testing.request_interceptor import UnusedFaultError
@@ -128,10 +128,11 @@ class ThreadedBroker:
         return self._broker_loop.call(lambda: read_committed(self.broker, group_id))
 
     def reset(self) -> None:
-        """Make the broker empty again: remove all topics, groups, offsets and faults.
+        """Make the broker empty again: remove all topics, groups, offsets, altered configs, faults.
 
         The address stays, and clients stay connected. A member that is still open joins its group
         again, so close the clients of a test first. Use this between the tests that share a broker.
+        Only internal topics keep their records: ``__group_events``, if it is enabled.
 
         Raises:
             UnusedFaultError: a required fault has not happened; the broker is empty nevertheless.
@@ -142,7 +143,7 @@ class ThreadedBroker:
         except UnusedFaultError as error:
             unused = error
         self.faults.reset()
-        self.run(remove_topics_and_groups(self.broker))
+        self.run(remove_all_state(self.broker))
         if unused is not None:
             raise unused
 

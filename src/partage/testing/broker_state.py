@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from partage.broker.broker import Broker
+from partage.broker.configs.dynamic_configs import ConfigResource, DynamicConfigs
 from partage.broker.topics.log_manager import LocalTopic
 from partage.broker.topics.partition import Partition
 from partage.client.consumer.fetch_response import FetchRules, parse_result
@@ -14,6 +15,7 @@ from partage.log.disk import Disk
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+from partage.wire.apis.common import ConfigResourceType
 from partage.wire.apis.fetch import FetchPartitionResult
 
 _UNLIMITED_BYTES = 1 << 62
@@ -92,11 +94,22 @@ def read_committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
     }
 
 
-async def remove_topics_and_groups(broker: Broker) -> None:
-    """Delete all topics but internal ones, and all groups with their offsets."""
+async def remove_all_state(broker: Broker) -> None:
+    """Delete all topics but internal ones, all groups with their offsets, and altered configs."""
     await broker.coordinator.wait_loaded()
     for topic in broker.log_manager.topics():
         if not broker.log_manager.is_internal(topic.name):
             await broker.log_manager.delete(topic.name)
     for host in broker.coordinator.hosts:
         host.remove_groups()
+    await _remove_altered_configs(broker.dynamic_configs)
+
+
+async def _remove_altered_configs(configs: DynamicConfigs) -> None:
+    brokers = ("", str(configs.static.node_id))
+    resources = [ConfigResource(ConfigResourceType.BROKER, name) for name in brokers]
+    resources += [ConfigResource(ConfigResourceType.GROUP, name) for name in configs.group_ids()]
+    for resource in resources:
+        if configs.configs_of(resource):
+            refusal = await configs.alter(resource, dict.clear, validate_only=False)
+            assert refusal is None, refusal.message

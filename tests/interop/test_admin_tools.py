@@ -151,6 +151,25 @@ def test_transactions_acls_and_metrics_are_empty(broker: BrokerProcess, topic: s
         tool("features", at, "upgrade", "--feature", "nonsense=1")
 
 
+def test_configs_are_altered_and_listed(broker: BrokerProcess, topic: str) -> None:
+    at = broker.bootstrap
+    group = fresh_name("group")
+
+    def described(*entity: str) -> str:
+        return tool("configs", at, "--describe", "--entity-type", *entity)
+
+    for kind, name, config in (
+        ("topics", topic, "retention.ms=12345"),
+        ("groups", group, "consumer.session.timeout.ms=46000"),
+    ):
+        entity = ("--entity-type", kind, "--entity-name", name)
+        tool("configs", at, "--alter", *entity, "--add-config", config)
+        # Without a name the tool asks for the groups with configs (ListConfigResources).
+        assert re.search(rf"Dynamic configs for \w+ {name} are:\s+{config}", described(kind))
+    assert described("users").strip() == ""
+    assert described("client-metrics").strip() == ""
+
+
 # The same requests to both brokers.
 
 

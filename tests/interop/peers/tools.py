@@ -19,6 +19,7 @@ TOOLS = {
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "configs": "kafka.admin.ConfigCommand",
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",

@@ -196,6 +196,16 @@ def test_group_without_name_is_refused(raw):
     assert replace(raw, "", GROUP) == 42
 
 
+def test_too_many_configs_are_refused(raw):
+    """They are held in memory, and a file with all of them is rewritten at each change."""
+    large = (SET, "errors.deadletterqueue.topic.name", "x" * 32_000)
+    for n in range(130):
+        assert alter_group(raw, large, name=f"g{n}") == 0
+    assert alter_group(raw, large) == ErrorCode.POLICY_VIOLATION
+    assert alter_group(raw, (DELETE, "errors.deadletterqueue.topic.name", None), name="g0") == 0
+    assert alter_group(raw, large) == 0
+
+
 def test_group_config_defaults_are_valid(raw):
     for name, key in GROUP_CONFIG_KEYS.items():
         assert alter_group(raw, (SET, name, key.default), validate_only=True) == 0

@@ -16,6 +16,8 @@ from partage.model.errors import ErrorCode
 from partage.store.zk_schema import ConfigsDoc
 
 _FILE: Final = "configs.json"
+#: The file is rewritten at every change, and held in memory.
+_BYTES_MAX: Final = 4 * 1024 * 1024
 
 #: Returns the new configs of a resource from its current ones, or the reason for a refusal. It may
 #: be called again after a concurrent change.
@@ -56,14 +58,25 @@ class LocalConfigStore:
             self._use(doc)
 
     async def change(self, key: str, decide: ConfigDecision) -> Refusal | None:
-        """Change the configs of one resource; refuse with KAFKA_STORAGE_ERROR if the disk fails."""
+        """Change the configs of one resource.
+
+        Refuses with KAFKA_STORAGE_ERROR if the disk fails, and with POLICY_VIOLATION if the configs
+        have too many bytes.
+        """
         async with self._lock:
             decided = decide(self._doc.resources.get(key, {}))
             if isinstance(decided, Refusal):
                 return decided
             doc = self._doc.with_configs(key, decided)
+            content = msgspec.json.encode(doc)
+            if len(content) > _BYTES_MAX:
+                return Refusal(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the configs of all brokers and groups would have {len(content)} bytes, more "
+                    f"than {_BYTES_MAX}; delete those of unused groups",
+                )
             try:
-                await asyncio.to_thread(replace_file, self._disk, _FILE, msgspec.json.encode(doc))
+                await asyncio.to_thread(replace_file, self._disk, _FILE, content)
             except OSError as error:
                 message = f"the configs cannot be written: {error}"
                 return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, message)

@@ -123,8 +123,8 @@ class DynamicConfigs:
         assert self._store is not None
         refusal = await self._store.change(resource.key, decide)
         if refusal is None:
-            configs = dict(self.configs_of(resource))
-            log.info("altered configs: resource=%s configs=%s", resource.key, configs)
+            configs = str(dict(self.configs_of(resource)))[: 5 * _SHOWN_MAX]
+            log.info("altered configs: resource=%.100s configs=%s", resource.key, configs)
         return refusal
 
     def _check(self, resource: ConfigResource, configs: Mapping[str, str]) -> Refusal | None:

@@ -65,8 +65,8 @@ def _topics(
                 yield _topic(topic.name, topic.partitions)
         return
     requested: dict[str, set[int]] = {}
-    for asked in request.topics:
-        requested.setdefault(asked.topic, set()).update(asked.partitions)
+    for entry in request.topics:
+        requested.setdefault(entry.topic, set()).update(entry.partitions)
     for name, indexes in requested.items():
         local = {
             index: partition

@@ -50,23 +50,24 @@ def elect_leaders(
         invalid = Refusal(
             ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
         )
-    results = []
+    topics = []
     for name, indexes in requested.items():
-        partitions = [
-            LeaderElectionPartition(
-                partition_id=index, error_code=result.code, error_message=result.message
+        partitions = []
+        for index in indexes:
+            result = invalid or _election_result(name, index, log_manager, cluster_view, is_unclean)
+            # As in Kafka, an election of all leaders reports only those that it tried to change.
+            is_omitted = request.topic_partitions is None and (
+                result.code is ErrorCode.ELECTION_NOT_NEEDED
             )
-            for index in indexes
-            for result in [
-                invalid or _election_result(name, index, log_manager, cluster_view, is_unclean)
-            ]
-            # As in Kafka: an election of all leaders reports only those that it tried to change.
-            if request.topic_partitions is not None
-            or result.code is not ErrorCode.ELECTION_NOT_NEEDED
-        ]
-        results.append(LeaderElectionTopic(topic=name, partition_result=partitions))
+            if not is_omitted:
+                partitions.append(
+                    LeaderElectionPartition(
+                        partition_id=index, error_code=result.code, error_message=result.message
+                    )
+                )
+        topics.append(LeaderElectionTopic(topic=name, partition_result=partitions))
     error = ErrorCode.NONE if invalid is None else invalid.code
-    inbound.respond(ElectLeadersResponse(error_code=error, replica_election_results=results))
+    inbound.respond(ElectLeadersResponse(error_code=error, replica_election_results=topics))
 
 
 def _election_result(

@@ -99,7 +99,7 @@ def test_help_examples_work(
     # In this order each example finds its input, as in a first session.
     for command in COMMANDS:
         if command == ["consume"]:
-            partage("produce", "-t", "flights", "-p", 0, stdin="in partition 0\n")
+            partage("produce", "-t", "flights", "-p", 0, stdin="first\nsecond\n")
         if command == ["groups", "explain"]:
             # A static member stays in the group after its end.
             static = ["-X", "group.instance.id=reader-1", "--from-beginning", "--exit"]

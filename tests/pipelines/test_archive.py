@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import psutil
 import pyarrow.dataset as ds
 import pytest
 
@@ -155,6 +156,24 @@ def test_killed_driver_loses_and_duplicates_no_record(kafka, tmp_path):
     assert report["rows"] == produced
     assert rows(root, ["partition", "offset"]) == Counter((n % 4, n // 4) for n in range(produced))
     assert rows(root, ["value"]) == Counter((b"%d" % n,) for n in range(produced))
+
+
+@pytest.mark.slow
+def test_killed_jvm_is_reported(kafka, tmp_path):
+    topic = kafka.topic()
+    kafka.produce(topic, [{"value": b"x"}])
+    root, log = tmp_path / "archive", tmp_path / "log"
+    running = Archiving(kafka.servers, topic, root, log, "--every", "0.1")
+    try:
+        until_archived(root, 1, running)
+        (jvm,) = [p for p in psutil.Process(running.process.pid).children() if "java" in p.name()]
+        jvm.kill()
+        running.process.wait(PATIENCE_S)
+    finally:
+        running.kill()
+    assert running.process.returncode == 1
+    (error,) = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
+    assert error.startswith("error: the JVM of Spark has ended")
 
 
 def until_archived(root, count, *running):

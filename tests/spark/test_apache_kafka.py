@@ -1,5 +1,7 @@
 """Spark reads from and writes to Apache Kafka."""
 
+import time
+
 import pytest
 from pyspark.sql import functions as f
 
@@ -7,6 +9,8 @@ from client.certificate_authority import Authority
 from interop.peers.kafka import ApacheKafka
 
 from .conftest import Kafka
+from .group_state import committed, produce, wait_until
+from .test_stream import Query
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -52,6 +56,39 @@ def test_batch_read_returns_each_record_once(spark, apache, codec):
     assert tuple(told) == (3000, 3000, 3000 * 2999 // 2)
     ends = frame.groupBy("partition").agg(f.max("offset")).collect()
     assert {tuple(row) for row in ends} == {(0, 999), (1, 999), (2, 999)}
+
+
+def test_stream_survives_killed_kafka(spark, tmp_path, request):
+    """Kafka is killed while one query waits and the other reads; it returns after 25 seconds."""
+    with ApacheKafka() as broker:
+        there = Kafka(broker.bootstrap)
+        topic = there.topic(2)
+        produce(there, topic, 2, 10)
+        options = {
+            "kafka.bootstrap.servers": there.servers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "columns": "partition,offset",
+        }
+
+        def start(name, **more):
+            frame = spark.readStream.format("partage").options(**options, **more).load()
+            started = Query(frame, tmp_path / name)
+            request.addfinalizer(started.query.stop)
+            return started
+
+        waits = start("waits", **{"kafka.group.id": topic})
+        reads = start("reads", maxOffsetsPerTrigger="2")
+        assert waits.has(20) == reads.has(20)
+        produce(there, topic, 2, 10)
+        waits.has(40)
+        broker.kill()
+        time.sleep(25)
+        broker.start()
+        produce(there, topic, 2, 10)
+        truth = [(p, o) for p in range(2) for o in range(30)]
+        assert waits.has(60) == reads.has(60) == truth
+        wait_until(lambda: committed(there, topic, topic, 2) == [30, 30])
 
 
 def test_batch_write_stores_each_row_once(spark, apache):

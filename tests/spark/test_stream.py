@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from partage.spark import install_commit_listener
+from partage.spark import failure_reason, install_commit_listener
 from partage.sync import Consumer
 from partage.testing import BrokerProcess, ThreadedBroker
 
@@ -196,6 +196,15 @@ def test_killed_source_repeats_batch_unchanged(stream, kafka, spark):
     wait_until(lambda: committed(kafka, topic, topic, 4) == [35] * 4)
 
 
+def test_killed_source_is_named_in_failure_reason(stream, kafka, spark):
+    topic, truth = filled_topic(kafka)
+    query = stream(subscribe=topic, startingOffsets="earliest")
+    assert query.has(100) == truth
+    (pid,) = sources(spark)
+    os.kill(pid, signal.SIGKILL)
+    assert "has ended without an error" in failure_reason(wait_until(query.query.exception))
+
+
 @pytest.mark.soak
 def test_repeated_source_kills_lose_no_records(stream, kafka, spark):
     """Each kill fails the query; the next query continues with the same checkpoint."""
@@ -331,6 +340,21 @@ def test_available_now_reads_in_batches_and_leaves(stream, kafka):
     wait_until(lambda: member_partitions(kafka, topic) == {})
     produce(kafka, topic, 4)
     assert sorted(stream(trigger=NOW, **options).done().rows) == [(p, 25) for p in range(4)]
+
+
+def test_minimum_size_and_maximum_delay_control_batches(stream, kafka):
+    topic, truth = filled_topic(kafka, 2, 4)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "6"}
+    waits = stream("waits", maxTriggerDelay="1h", **options)
+    hurries = stream("hurries", maxTriggerDelay="1s", **options)
+    assert waits.has(4) == hurries.has(4) == truth  # the first batch does not wait
+    produce(kafka, topic, 2, 2)
+    hurries.has(8)
+    waits.query.processAllAvailable()
+    assert waits.batches == [truth]
+    produce(kafka, topic, 2, 1)
+    waits.has(10)
+    assert waits.batches == [truth, [(p, o) for p in range(2) for o in range(2, 5)]]
 
 
 def test_listener_commits_at_end_of_batch(stream, kafka, spark):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _REOPEN_DELAY_S: Final = 2.0
 _REOPEN_DELAY_MAX_S: Final = 60.0
+_PARTITIONS_PER_TURN: Final = 100  # of the event loop
 _CLEANER_PAUSE_MIN_S: Final = 0.01  # Kafka accepts a backoff of 0
 
 
@@ -93,7 +94,7 @@ class LogMaintenance:
     async def check_retention_once(self) -> None:
         """Apply retention to all partitions; log failures, and try again in the next run."""
         self._uncleanable.clear()
-        for partition in self._partitions():
+        async for partition in self._partitions():
             async with partition.maintenance_lock:
                 await self._attempt(partition, self._apply_retention)
 
@@ -102,15 +103,20 @@ class LogMaintenance:
 
         Log failures, and try these partitions again after the next retention check.
         """
-        for partition in self._partitions():
+        async for partition in self._partitions():
             if partition not in self._uncleanable:
                 async with partition.maintenance_lock:
                     if not await self._attempt(partition, self._compact):
                         self._uncleanable.add(partition)
 
-    def _partitions(self) -> list[Partition]:
+    async def _partitions(self) -> AsyncIterator[Partition]:
+        """Yield all partitions, with pauses for requests: most of them need no work."""
         topics = self._log_manager.topics()
-        return [partition for topic in topics for partition in topic.partitions.values()]
+        partitions = [one for topic in topics for one in topic.partitions.values()]
+        for count, partition in enumerate(partitions, 1):
+            if count % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            yield partition
 
     def _may_continue(self, partition: Partition) -> bool:
         """True if the maintenance of a partition may continue; also called by the compaction's

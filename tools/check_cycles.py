@@ -2,26 +2,19 @@
 
     python tools/check_cycles.py
 
-Imports inside functions and under `TYPE_CHECKING` count too. The script prints each cycle and exits
-with 1 if a package has more or fewer modules in cycles than `ALLOWED` says: the numbers can only
-fall.
+Imports inside functions and under `TYPE_CHECKING` count too. The script prints each cycle, and
+exits with 1 if there is one.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 ROOT = "partage"
-
-#: The number of modules in cycles, by the package that contains the whole cycle.
-ALLOWED = {
-    "partage.assignors": 2,
-}
 
 
 def module_name(path: Path) -> str:
@@ -82,32 +75,13 @@ def strongly_connected(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted(found)
 
 
-def common_package(modules: list[str]) -> str:
-    """Return the longest dotted prefix of all names."""
-    prefix: list[str] = []
-    for parts in zip(*(module.split(".") for module in modules), strict=False):
-        if len(set(parts)) > 1:
-            break
-        prefix.append(parts[0])
-    return ".".join(prefix)
-
-
 def main() -> int:
     """Print the cycles and return the exit code."""
     sys.setrecursionlimit(10_000)
-    counts: Counter[str] = Counter()
-    for component in strongly_connected(import_graph(SOURCE / ROOT)):
-        package = common_package(component)
-        counts[package] += len(component)
-        print(f"{package}: {len(component)} modules import each other: {', '.join(component)}")
-    problems = [
-        f"{package} has {counts[package]} modules in cycles, but ALLOWED in tools/check_cycles.py "
-        f"says {ALLOWED.get(package, 0)}: open the new cycle, or lower the number"
-        for package in sorted(counts.keys() | ALLOWED.keys())
-        if counts[package] != ALLOWED.get(package, 0)
-    ]
-    print(*problems, sep="\n", end="\n" if problems else "")
-    return 1 if problems else 0
+    cycles = strongly_connected(import_graph(SOURCE / ROOT))
+    for modules in cycles:
+        print(f"{len(modules)} modules import each other: {', '.join(modules)}")
+    return 1 if cycles else 0
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@ cooperative, and ``validation``, which checks every assignment. Each assignor ha
 the sticky ones build on ``sticky_balancer``.
 """
 
-from partage.assignors.base import NO_GENERATION, Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
 from partage.assignors.canary import Canary
 from partage.assignors.consistent import ConsistentHashing
 from partage.assignors.cooperation import hold_back
 from partage.assignors.copartitioned import CoPartitioned, CoPartitioningError
 from partage.assignors.explanation import PartitionReason, explain_assignment
+from partage.assignors.group_view import NO_GENERATION, Assignment, Member, Topic
 from partage.assignors.lag import LagBased
 from partage.assignors.protocols import (
     IncompatibleAssignorsError,

@@ -8,8 +8,9 @@ from hashlib import blake2b
 from math import ceil
 from typing import ClassVar
 
-from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
 from partage.assignors.cooperation import hold_back
+from partage.assignors.group_view import Assignment, Member, Topic
 from partage.model.arguments import check_int, check_number
 from partage.model.rebalance_protocol import RebalanceProtocol
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from partage.assignors.claims import OwnershipClaim, PartitionOwners, resolve_ownership
 
 if TYPE_CHECKING:
-    from partage.assignors.base import Assignment, Member
+    from partage.assignors.group_view import Assignment, Member
 
 
 def hold_back(members: Sequence[Member], assignment: Assignment) -> dict[str, dict[str, list[int]]]:

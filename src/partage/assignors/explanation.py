@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from partage.assignors.base import Assignment, Member, Topic
+from partage.assignors.group_view import Assignment, Member, Topic
 
 
 class PartitionReason(msgspec.Struct, frozen=True, kw_only=True):

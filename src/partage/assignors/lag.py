@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import ClassVar
 
-from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Assignment, Member, Topic
 
 
 class LagBased(Assignor):

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from partage.assignors.base import Assignor, Member, Topic
+from partage.assignors.base import Assignor
 from partage.assignors.canary import Canary
 from partage.assignors.consistent import ConsistentHashing
 from partage.assignors.copartitioned import CoPartitioned
 from partage.assignors.docs_text import CUSTOM_ASSIGNOR, HEAD
+from partage.assignors.group_view import Member, Topic
 from partage.assignors.lag import LagBased
 from partage.assignors.rackaware import RackAware
 from partage.assignors.ranges import Range

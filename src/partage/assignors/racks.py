@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from partage.assignors.base import Member, Topic
     from partage.assignors.claims import PartitionOwners
+    from partage.assignors.group_view import Member, Topic
     from partage.assignors.return_pass import PartitionsByTopic
 
 #: A topic and a partition that one member passes to another.

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Assignment, Member, Topic
 from partage.assignors.racks import is_rack_matching_useful
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import msgspec
 
-from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Assignment, Member, Topic
 from partage.model.arguments import check_function, check_int
 from partage.model.rebalance_protocol import RebalanceProtocol
 

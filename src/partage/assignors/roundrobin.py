@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Assignment, Member, Topic
 
 
 class RoundRobin(Assignor):

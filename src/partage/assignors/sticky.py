@@ -13,9 +13,10 @@ from typing import ClassVar
 
 import msgspec
 
-from partage.assignors.base import NO_GENERATION, Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
 from partage.assignors.claims import OwnershipClaim, PartitionOwners, resolve_ownership
 from partage.assignors.cooperation import hold_back_owned
+from partage.assignors.group_view import NO_GENERATION, Assignment, Member, Topic
 from partage.assignors.racks import match_racks
 from partage.assignors.return_pass import PartitionsByTopic
 from partage.assignors.sticky_balancer import balance

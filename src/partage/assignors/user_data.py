@@ -12,8 +12,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from partage.assignors.base import NO_GENERATION
 from partage.assignors.claims import OwnershipClaim
+from partage.assignors.group_view import NO_GENERATION
 from partage.wire import codec
 from partage.wire.consumer_protocol import ConsumerTopicPartitions
 from partage.wire.primitives import MalformedError

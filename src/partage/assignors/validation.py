@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partage.assignors.cooperation import resolve_owners
 
 if TYPE_CHECKING:
-    from partage.assignors.base import Assignment, Member, Topic
+    from partage.assignors.group_view import Assignment, Member, Topic
 
 
 class InvalidAssignmentError(Exception):

@@ -7,8 +7,9 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.assignors.base import Assignor
 from partage.assignors.cooperation import hold_back_owned, resolve_owners
+from partage.assignors.group_view import Assignment, Member, Topic
 from partage.assignors.sticky import by_member_id
 from partage.assignors.sticky_balancer import balance
 from partage.model.arguments import check_number, invalid_argument

@@ -10,30 +10,32 @@ from partage.pipelines.rebalances.group_analysis import GroupAnalysis
 from .event_script import EAGER, FIRST, MOVED, analyse_script, events
 
 
-def had(told: GroupAnalysis) -> list[tuple[int | None, int | None, float, str | None, int | None]]:
+def had(
+    analysis: GroupAnalysis,
+) -> list[tuple[int | None, int | None, float, str | None, int | None]]:
     return [
         (row.broker_id, row.epoch, row.from_at / 1000, row.found, row.found_members)
-        for row in told.coordinators
+        for row in analysis.coordinators
     ]
 
 
 def test_coordinator_change_is_recorded_only() -> None:
-    told, same = analyse_script(MOVED), analyse_script(EAGER)
-    assert had(told) == [
+    analysis, same = analyse_script(MOVED), analyse_script(EAGER)
+    assert had(analysis) == [
         (1, 4, 0.0, None, None),
         (2, 5, 6.0, "Stable", 1),
         (1, 7, 9.0, "Stable", 1),
     ]
-    assert [row.events for row in told.coordinators] == [4, 2, 5]
-    assert told.group.is_complete
-    assert (told.group.loads, told.group.members) == (2, 2)
-    assert (told.rebalances, told.moves) == (same.rebalances, same.moves)
-    assert (told.stalls, told.ownership) == (same.stalls, same.ownership)
+    assert [row.events for row in analysis.coordinators] == [4, 2, 5]
+    assert analysis.group.is_complete
+    assert (analysis.group.loads, analysis.group.members) == (2, 2)
+    assert (analysis.rebalances, analysis.moves) == (same.rebalances, same.moves)
+    assert (analysis.stalls, analysis.ownership) == (same.stalls, same.ownership)
 
 
 def test_member_of_unstored_generation_is_forgotten() -> None:
     """The member rejoins with another member id."""
-    told = analyse_script(
+    analysis = analyse_script(
         f"""
     broker 1 epoch 4{FIRST}
     10.0  joined b
@@ -46,14 +48,14 @@ def test_member_of_unstored_generation_is_forgotten() -> None:
     15.5  assigned 2 a[0,1] c[2,3]
     """
     )
-    assert [(row.member, row.gone_at, row.gone_by) for row in told.members] == [
+    assert [(row.member, row.gone_at, row.gone_by) for row in analysis.members] == [
         ("a", None, None),
         ("b", 13_000, "forgotten"),
         ("c", None, None),
     ]
-    assert [row.outcome for row in told.rebalances] == ["assigned", "abandoned", "assigned"]
-    assert told.group.members == 2
-    assert told.group.is_complete
+    assert [row.outcome for row in analysis.rebalances] == ["assigned", "abandoned", "assigned"]
+    assert analysis.group.members == 2
+    assert analysis.group.is_complete
 
 
 def test_sync_phase_continues_under_other_coordinator() -> None:
@@ -66,23 +68,25 @@ def test_sync_phase_continues_under_other_coordinator() -> None:
     13.0  loaded 2 a[] b[]
     13.5  assigned 2 a[0,1] b[2,3]
     """
-    told = GroupAnalysis("g")
+    analysis = GroupAnalysis("g")
     for one in events(script):
         is_awaiting = one.event == "loaded"
-        told.apply(
+        analysis.apply(
             msgspec.structs.replace(one, reason="CompletingRebalance") if is_awaiting else one
         )
-    second = told.rebalances[-1]
+    second = analysis.rebalances[-1]
     assert (second.outcome, second.took_ms, second.sync_ms) == ("assigned", 3_500, 1_500)
-    assert told.group.is_complete
+    assert analysis.group.is_complete
 
 
 def test_missing_broker_makes_history_incomplete() -> None:
     """The broker is down, so the generations of its epoch are unknown."""
-    told = analyse_script(f"broker 1 epoch 4{FIRST}\nbroker 3 epoch 6\n20.0 loaded 5 a[0,1] b[2,3]")
-    assert not told.group.is_complete
-    assert told.group.members == 2
-    told = analyse_script(
+    analysis = analyse_script(
+        f"broker 1 epoch 4{FIRST}\nbroker 3 epoch 6\n20.0 loaded 5 a[0,1] b[2,3]"
+    )
+    assert not analysis.group.is_complete
+    assert analysis.group.members == 2
+    analysis = analyse_script(
         f"""
     broker 1 epoch 4{FIRST}
     broker 3 epoch 6
@@ -92,17 +96,20 @@ def test_missing_broker_makes_history_incomplete() -> None:
     23.1  assigned 7 b[0-3]
     """
     )
-    assert not told.group.is_complete
-    assert [(row.member, row.gone_by) for row in told.members] == [("a", "forgotten"), ("b", None)]
-    assert told.stalls == told.moves == []
-    assert told.group.members == 1
+    assert not analysis.group.is_complete
+    assert [(row.member, row.gone_by) for row in analysis.members] == [
+        ("a", "forgotten"),
+        ("b", None),
+    ]
+    assert analysis.stalls == analysis.moves == []
+    assert analysis.group.members == 1
 
 
 def test_restart_of_single_broker_is_recorded() -> None:
-    told = analyse_script(f"{FIRST}\n6.0 loaded 1 a[0-3]\n7.0 left a\n7.0 emptied")
-    assert had(told) == [(None, None, 0.0, None, None), (None, None, 6.0, "Stable", 1)]
-    assert [row.events for row in told.coordinators] == [4, 3]
-    assert told.group.is_complete
+    analysis = analyse_script(f"{FIRST}\n6.0 loaded 1 a[0-3]\n7.0 left a\n7.0 emptied")
+    assert had(analysis) == [(None, None, 0.0, None, None), (None, None, 6.0, "Stable", 1)]
+    assert [row.events for row in analysis.coordinators] == [4, 3]
+    assert analysis.group.is_complete
 
 
 #: The clock of the next broker is behind; it loads a group in a rebalance.
@@ -126,16 +133,16 @@ BEHIND = (
 )
 def test_clock_skew_gives_no_negative_durations(script: str, ended_at: int) -> None:
     """The duration between two coordinators is unknown, but never negative."""
-    told = GroupAnalysis("g")
+    analysis = GroupAnalysis("g")
     for one in events(f"broker 1 epoch 4{script}"):
         awaits = {"reason": "CompletingRebalance"} if one.event == "loaded" else {}
-        told.apply(msgspec.structs.replace(one, **awaits))
-    told.finish()
-    row = told.rebalances[1]
+        analysis.apply(msgspec.structs.replace(one, **awaits))
+    analysis.finish()
+    row = analysis.rebalances[1]
     assert row.ended_at == ended_at
     assert row.took_ms == 0
-    for row in told.rebalances:
+    for row in analysis.rebalances:
         assert min(row.took_ms or 0, row.join_ms or 0, row.sync_ms or 0) >= 0
-    for member in told.members:
+    for member in analysis.members:
         assert min(member.waited_ms, member.stalled_ms, member.partitions_stalled_ms) >= 0
-    assert min((still.stalled_ms or 0 for still in told.stalls), default=0) >= 0
+    assert min((still.stalled_ms or 0 for still in analysis.stalls), default=0) >= 0

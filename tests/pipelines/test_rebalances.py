@@ -51,7 +51,7 @@ def records() -> list[tuple[str, bytes]]:
 
 
 @pytest.fixture
-def told() -> LocalResults:
+def local_results() -> LocalResults:
     analysis = TopicAnalysis()
     for group_id, value in records():
         analysis.add(group_id, value)
@@ -66,8 +66,8 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 # Tables.
 
 
-def test_unreadable_record_is_counted_under_its_key(told: LocalResults) -> None:
-    groups = {row["group_id"]: row for row in told.table("groups").to_pylist()}
+def test_unreadable_record_is_counted_under_its_key(local_results: LocalResults) -> None:
+    groups = {row["group_id"]: row for row in local_results.table("groups").to_pylist()}
     assert {name: row["unreadable"] for name, row in groups.items()} == {
         "eager": 1,
         "coop": 0,
@@ -85,12 +85,12 @@ def test_unreadable_record_is_counted_under_its_key(told: LocalResults) -> None:
     assert [row["group_id"] for row in stray["groups"] + astray["groups"]] == ["stray", "astray"]
 
 
-def test_tables_have_timestamps_and_durations(told: LocalResults) -> None:
-    (still, *_) = told.table("stalls", ["eager"]).to_pylist()
+def test_tables_have_timestamps_and_durations(local_results: LocalResults) -> None:
+    (still, *_) = local_results.table("stalls", ["eager"]).to_pylist()
     assert still["from_at"] == datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
     assert (still["stalled_ms"], still["partition"]) == (500, 0)
     for name, schema in SCHEMAS.items():
-        assert told.table(name).schema == schema
+        assert local_results.table(name).schema == schema
         assert schema.names[0] == "group_id"
 
 
@@ -99,8 +99,8 @@ def test_empty_table_has_its_columns() -> None:
         assert make_table(name, []).schema == SCHEMAS[name]
 
 
-def test_records_without_group_are_separate(told: LocalResults) -> None:
-    groups = {row["group_id"]: row for row in told.table("groups").to_pylist()}
+def test_records_without_group_are_separate(local_results: LocalResults) -> None:
+    groups = {row["group_id"]: row for row in local_results.table("groups").to_pylist()}
     assert set(groups) == {"eager", "coop", "stray", "astray", ""}
     assert groups[""]["lost_events"] == 3
     assert groups["eager"]["unreadable"] == 1
@@ -110,13 +110,13 @@ def test_records_without_group_are_separate(told: LocalResults) -> None:
 
 @pytest.mark.parametrize("kind", list(TableFormat))
 def test_tables_are_written_in_each_format(
-    told: LocalResults, kind: TableFormat, tmp_path: Path
+    local_results: LocalResults, kind: TableFormat, tmp_path: Path
 ) -> None:
-    counts = told.write(tmp_path, kind)
+    counts = local_results.write(tmp_path, kind)
     for name in TABLES:
         (file,) = (tmp_path / name).iterdir()
         read = parquet.read_table(file) if kind is TableFormat.PARQUET else csv.read_csv(file)
-        assert read.num_rows == counts[name] == told.table(name).num_rows
+        assert read.num_rows == counts[name] == local_results.table(name).num_rows
         assert read.column_names == SCHEMAS[name].names
     assert counts["stalls"] == 6
 
@@ -135,8 +135,8 @@ def test_output_is_overwritten_only_on_request(tmp_path: Path) -> None:
 # Pictures.
 
 
-def test_pictures_show_longest_stalls_first(told: LocalResults, tmp_path: Path) -> None:
-    paths = draw(told, tmp_path, 1)
+def test_pictures_show_longest_stalls_first(local_results: LocalResults, tmp_path: Path) -> None:
+    paths = draw(local_results, tmp_path, 1)
     assert [path.name for path in paths] == ["all-groups.png", "group-eager.png"]
     for path in paths:
         assert path.read_bytes().startswith(PNG)

@@ -50,12 +50,12 @@ class Kafka:
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20, **config})
         failures: list[object] = []
 
-        def told(error: object, message: object) -> None:
+        def on_delivery(error: object, message: object) -> None:
             if error:
                 failures.append(error)
 
         for record in records:
-            producer.produce(topic, on_delivery=told, **record)
+            producer.produce(topic, on_delivery=on_delivery, **record)
         assert producer.flush(30) == 0
         assert failures == []
 

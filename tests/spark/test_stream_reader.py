@@ -20,7 +20,7 @@ class StubSource(PartitionSource):
         super().__init__()
         self._done = done
         self._owned = {partition: 1}
-        self.told = []
+        self.commits = []
 
     async def start(self):
         pass
@@ -41,7 +41,7 @@ class StubSource(PartitionSource):
 
     async def commit(self, offsets):
         if offsets:
-            self.told.append(dict(offsets))
+            self.commits.append(dict(offsets))
         return True
 
 
@@ -128,8 +128,8 @@ class TestGroups:
         monkeypatch.setattr("partage.spark.stream.stream_source._IDLE_CHECK_INTERVAL_S", 0.01)
         again = query(checkpoint=before.checkpoint, subscribe=topic, startingOffsets="latest")
         again.read()
-        wait_until(lambda: holding.told)
-        assert holding.told[0] == {TopicPartition(topic, 1): 5}
+        wait_until(lambda: holding.commits)
+        assert holding.commits[0] == {TopicPartition(topic, 1): 5}
 
     def test_stopped_query_leaves_the_group(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)

@@ -76,10 +76,10 @@ class Example(NamedTuple):
         return "any order" in self.options
 
     @property
-    def pytest_arguments(self) -> list[str]:
+    def pytest_arguments(self) -> tuple[str, ...]:
         """Additional arguments of pytest."""
         found = [each for each in self.options if each.startswith("pytest ")]
-        return found[0].split()[1:] if found else []
+        return tuple(found[0].split()[1:]) if found else ()
 
     def commands(self) -> list[Command]:
         """Return the commands of a console block, each with the output shown after it.

@@ -27,7 +27,8 @@ ELSEWHERE = re.compile(
 
 #: Examples with brokers that are separate: see spark/test_docs, pipelines/test_docs and
 #: client/test_security_docs. They check the output too.
-RUN_APART = re.compile("spark|security_protocol|pipeline (archive|join)|KAFKA_PASSWORD")
+RUN_APART = re.compile("spark|security_protocol|pipeline (archive|join)")
+PAGES_RUN_APART = {"spark.md", "security.md"}
 
 #: Settings of the broker of an example. These pages show what a user does first, so their
 #: examples must work with the defaults: the first generation of a group takes three seconds.
@@ -46,11 +47,20 @@ WITHOUT_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _TIMEOUT_S = 150.0
 
 
+def is_run_apart(example: Example) -> bool:
+    is_python = example.language == "python"
+    return bool(RUN_APART.search(example.code)) or (is_python and example.page in PAGES_RUN_APART)
+
+
+#: All examples that this file runs.
+EXAMPLES = [example for example in all_examples() if not is_run_apart(example)]
+
+
 def examples(language: str) -> list[pytest.param]:
     return [
         pytest.param(example, id=str(example))
-        for example in all_examples()
-        if example.language == language and not RUN_APART.search(example.code)
+        for example in EXAMPLES
+        if example.language == language and not example.test_count
     ]
 
 
@@ -125,12 +135,6 @@ def run_until_expected(script: Path, example: Example) -> list[str]:
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("example", examples("python"))
 def test_python_example_prints_expected_output(example: Example, script: Path) -> None:
-    if example.test_count:
-        options = ["-q", *WITHOUT_PLUGINS, *example.pytest_arguments]
-        done = run(sys.executable, "-m", "pytest", *options, str(script), cwd=script.parent)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert re.search(r"^\d+ passed in", done.stdout, re.MULTILINE), done.stdout
-        return
     assert example.output is not None, f"{example} declares no output: see page_examples.py"
     if example.is_interrupted:
         lines = run_until_expected(script, example)
@@ -140,6 +144,25 @@ def test_python_example_prints_expected_output(example: Example, script: Path) -
         assert done.returncode == 0, done.stdout + done.stderr
         shown, lines = done.stdout, done.stdout.splitlines()
     assert is_expected(lines, example.output, any_order=example.is_any_order), shown
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    "arguments", sorted({each.pytest_arguments for each in EXAMPLES}), ids=" ".join
+)
+def test_examples_of_tests_pass(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """All in one run of pytest, because starting it takes longer than the examples."""
+    found = [each for each in EXAMPLES if each.test_count and each.pytest_arguments == arguments]
+    for example in found:
+        name = re.sub(r"\W", "_", str(example))
+        (tmp_path / f"test_{name}.py").write_text(example.code)
+    done = run(
+        sys.executable, "-m", "pytest", "-v", *WITHOUT_PLUGINS, *arguments, ".", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcomes = re.findall(r"\b(\d+) (\w+)", done.stdout.splitlines()[-1])
+    assert [outcome for _, outcome in outcomes] == ["passed"], done.stdout
+    assert int(outcomes[0][0]) >= sum(each.test_count for each in found)
 
 
 @pytest.mark.slow
@@ -181,10 +204,8 @@ def is_run_elsewhere(example: Example) -> bool:
 def test_each_example_declares_its_output() -> None:
     silent = [
         str(example)
-        for example in all_examples()
-        if not RUN_APART.search(example.code)
-        and not example.has_output
-        and not is_run_elsewhere(example)
+        for example in EXAMPLES
+        if not example.has_output and not is_run_elsewhere(example)
     ]
     assert silent == []
 
@@ -228,7 +249,7 @@ def test_page_is_parsed() -> None:
     assert (first.output, first.is_any_order, first.is_interrupted) == (["one", "..."], True, True)
     assert (second.output, second.options, second.number) == (["shown ... here"], [], 2)
     assert console.commands() == [("one", ["1"]), ("two", [])]
-    assert (tests.test_count, tests.pytest_arguments) == (2, ["-n", "2"])
+    assert (tests.test_count, tests.pytest_arguments) == (2, ("-n", "2"))
     assert all(each.has_output for each in (first, second, console, tests))
     (undeclared,) = examples_of("```console\n$ one\n```\n", "page.md")
     assert not undeclared.has_output

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from partage.assignors.base import Assignor, Member, Topic
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Member, Topic
 from partage.model.topic_partition import TopicPartition
 
 #: The partitions of each member, by member id.

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from partage.assignors import ConsistentHashing, RoundRobin
-from partage.assignors.base import Assignor, Member
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Member
 from partage.proposals.assignment import Shares
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.multi_assignor.computation import (

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from partage.assignors.base import Assignor, Member
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Member
 from partage.proposals.assignment import Shares, assign_partitions
 from partage.proposals.multi_assignor.messages import (
     GroupMembers,

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from partage.assignors.base import Assignor, Member
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Member
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.assignment import Shares

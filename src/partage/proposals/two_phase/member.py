@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Final
 
-from partage.assignors.base import Assignor, Topic
+from partage.assignors.base import Assignor
+from partage.assignors.group_view import Topic
 from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
 from partage.bridge.member_requests import MemberRequest, to_event, to_request
 from partage.member import events, outcome

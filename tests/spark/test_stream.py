@@ -196,6 +196,7 @@ def test_killed_source_repeats_batch_unchanged(stream, kafka, spark):
     wait_until(lambda: committed(kafka, topic, topic, 4) == [35] * 4)
 
 
+@pytest.mark.slow
 def test_killed_source_is_named_in_failure_reason(stream, kafka, spark):
     topic, truth = filled_topic(kafka)
     query = stream(subscribe=topic, startingOffsets="earliest")
@@ -342,6 +343,7 @@ def test_available_now_reads_in_batches_and_leaves(stream, kafka):
     assert sorted(stream(trigger=NOW, **options).done().rows) == [(p, 25) for p in range(4)]
 
 
+@pytest.mark.slow
 def test_minimum_size_and_maximum_delay_control_batches(stream, kafka):
     topic, truth = filled_topic(kafka, 2, 4)
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "6"}

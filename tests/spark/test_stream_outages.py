@@ -9,9 +9,12 @@ import time
 import pytest
 
 from partage.client.errors import BrokersUnreachableError
+from partage.model.errors import ErrorCode
 from partage.spark.options import parse_options
 from partage.spark.stream.partition_source import CoordinatorUnavailableError
 from partage.testing import BrokerProcess, ThreadedBroker
+from partage.testing.request_interceptor import FaultRule, rewrite_response
+from partage.wire.apis.metadata import METADATA
 
 from .conftest import Kafka
 from .group_state import committed, filled_topic, produce, wait_until
@@ -154,6 +157,7 @@ class TestOutages:
         assert isinstance(query.failure, BrokersUnreachableError)
         assert 0.5 < time.monotonic() - began_s < 10
 
+    @pytest.mark.slow
     def test_available_now_reads_everything_after_lost_session(
         self, broker, there, run, monkeypatch
     ):
@@ -173,6 +177,7 @@ class TestOutages:
         query.stop()
         assert committed(there, topic, topic, PARTITIONS) == [100] * PARTITIONS
 
+    @pytest.mark.slow
     def test_queries_survive_silent_network(self, broker, there, run):
         """Connections stay open, but no bytes arrive: requests and connects time out."""
         topic, truth = filled_topic(there, PARTITIONS, 10)
@@ -190,6 +195,12 @@ class TestOutages:
         wait_until(lambda: inside.has(12) and outside.has(12))
         assert sorted(inside.rows) == sorted(outside.rows) == sorted([*truth, (0, 5), (1, 5)])
         wait_until(lambda: committed(there, topic, topic, PARTITIONS) == [6, 6])
+
+
+def without_topics(inbound, response):
+    for topic in response.topics:
+        topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+    return response
 
 
 class TestCoordinatorOutages:
@@ -219,6 +230,18 @@ class TestCoordinatorOutages:
         broker.faults.kill_coordinator()
         with pytest.raises(CoordinatorUnavailableError, match=r"was unavailable for 0\.5 s"):
             query(there.servers, **group_query_options(topic, **limit)).available_now()
+
+    def test_briefly_unknown_topic_is_not_taken_for_deleted(self, broker, query):
+        """A broker that has just started may learn of its topics late."""
+        there = Kafka(broker.bootstrap_servers)
+        topic, truth = filled_topic(there, PARTITIONS, 10)
+        options = {"subscribe": topic, "startingOffsets": "earliest"}
+        one = query(there.servers, fetchOffset__retryIntervalMs="10", **options)
+        assert one.all() == truth
+        broker.faults._add(FaultRule(METADATA.key, None, rewrite_response(without_topics)))
+        wait_until(lambda: one.plan() is None and not broker.faults.pending)
+        produce(there, topic, PARTITIONS)
+        assert wait_until(one.batch) == [(0, 5), (1, 5)]
 
 
 def test_tasks_wait_as_long_as_lookups():

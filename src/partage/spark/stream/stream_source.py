@@ -17,6 +17,7 @@ from partage.client.cluster import Cluster
 from partage.client.errors import ClientError, RecordsUnavailableError
 from partage.client.offsets import EARLIEST, LATEST
 from partage.model.topic_partition import TopicPartition
+from partage.spark.bounds import SparkOptionError
 from partage.spark.offset_resolver import OffsetRange, lookup_timeout_ms, split_ranges
 from partage.spark.options import ReadOptions
 from partage.spark.stream.offset import (
@@ -273,10 +274,7 @@ class StreamSource:
                         # After a restart of the query, this can run before Spark's first call.
                         start = await self._topics.check_start(self._idle_at)
                         await self._at_boundary(holding, start)
-            except (
-                ClientError,
-                CheckpointError,
-            ) as error:
+            except (ClientError, CheckpointError, SparkOptionError) as error:
                 # A permanent error is raised at the next trigger.
                 log.info("could not serve the group while idle, will retry error=%s", error)
 

@@ -47,25 +47,25 @@ def faults(partage_broker):
 
 
 @pytest.fixture
-def told():
+def listener():
     return RecordingListener()
 
 
 @pytest.fixture
-def consumer(servers, told):
+def consumer(servers, listener):
     options = {"group_id": "g", "client_id": "ours", "auto_offset_reset": "earliest"}
     with Consumer(servers, **options, **QUICK) as consumer:
-        consumer.subscribe(["t"], told)
+        consumer.subscribe(["t"], listener)
         assert read(consumer, 10) == 10
         yield consumer
 
 
 def read(consumer, count, within_s=30.0):
     """Poll until ``count`` records have arrived; return their number."""
-    come, give_up = 0, time.monotonic() + within_s
-    while come < count and time.monotonic() < give_up:
-        come += len(list(consumer.poll(20)))
-    return come
+    received, give_up = 0, time.monotonic() + within_s
+    while received < count and time.monotonic() < give_up:
+        received += len(list(consumer.poll(20)))
+    return received
 
 
 def until(done, *consumers, within_s=30.0):
@@ -83,17 +83,17 @@ def produce(servers, count=1):
     return producer.flush(10)
 
 
-def committed_in_the_end(theirs, within_s=30.0):
+def commit_eventually(confluent_consumer, within_s=30.0):
     """Commit; librdkafka refuses locally until it has found the coordinator again."""
     give_up = time.monotonic() + within_s
     while True:
         try:
-            return theirs.commit(asynchronous=False)
+            return confluent_consumer.commit(asynchronous=False)
         except KafkaException as failed:
             waits = failed.args[0].code() == KafkaError._WAIT_COORD
             if not waits or time.monotonic() > give_up:
                 raise
-        theirs.poll(0.05)
+        confluent_consumer.poll(0.05)
 
 
 def confluent(servers, **settings):
@@ -103,27 +103,27 @@ def confluent(servers, **settings):
 
 
 class TestExpiry:
-    def test_expire_own_consumer_rejoins(self, faults, consumer, told):
+    def test_expire_own_consumer_rejoins(self, faults, consumer, listener):
         (member_id,) = faults.members("g")
         assert faults.expire("g", client_id="ours") == member_id
-        until(lambda: told.calls == ["assigned", "lost", "assigned"], consumer)
+        until(lambda: listener.calls == ["assigned", "lost", "assigned"], consumer)
         assert member_id not in faults.members("g")
 
     def test_expire_confluent_consumer_rejoins(self, faults, servers):
         calls = []
-        theirs = confluent(servers)
-        theirs.subscribe(
+        confluent_consumer = confluent(servers)
+        confluent_consumer.subscribe(
             ["t"],
             on_assign=lambda *_: calls.append("assigned"),
             on_revoke=lambda *_: calls.append("revoked"),
             on_lost=lambda *_: calls.append("lost"),
         )
         while not calls:
-            theirs.poll(0.01)
+            confluent_consumer.poll(0.01)
         faults.expire("c")
         while calls != ["assigned", "lost", "assigned"]:
-            theirs.poll(0.01)
-        theirs.close()
+            confluent_consumer.poll(0.01)
+        confluent_consumer.close()
 
     def test_expire_unknown_member_raises(self, faults, consumer):
         with pytest.raises(LookupError, match="no member with member_id=None, client_id='other'"):
@@ -160,15 +160,15 @@ class TestHolding:
 
 class TestFailing:
     def test_fail_commit(self, faults, servers):
-        theirs = confluent(servers)
+        confluent_consumer = confluent(servers)
         faults.fail("OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", client_id="theirs")
-        theirs.subscribe(["t"])
-        while theirs.poll(0.05) is None:
+        confluent_consumer.subscribe(["t"])
+        while confluent_consumer.poll(0.05) is None:
             pass
         with pytest.raises(KafkaException, match="Topic authorization failed"):
-            theirs.commit(asynchronous=False)
-        assert theirs.commit(asynchronous=False)[0].offset == 1
-        theirs.close()
+            confluent_consumer.commit(asynchronous=False)
+        assert confluent_consumer.commit(asynchronous=False)[0].offset == 1
+        confluent_consumer.close()
 
     def test_fail_produce_has_no_effect_and_is_retried(self, faults, servers):
         faults.fail("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
@@ -227,16 +227,16 @@ class TestFailing:
             faults.fail("OffsetCommit", "ILLEGAL_GENERATION", times=0)
 
 
-def test_disconnect_consumer_reconnects(faults, consumer, servers, told):
+def test_disconnect_consumer_reconnects(faults, consumer, servers, listener):
     assert faults.disconnect(client_id="nobody") == 0
     assert faults.disconnect(client_id="ours") > 0
     assert produce(servers, 3) == 0
     assert read(consumer, 3) == 3
-    assert told.calls == ["assigned"]
+    assert listener.calls == ["assigned"]
 
 
 class TestTheCoordinator:
-    def test_revived_coordinator_has_its_groups(self, faults, consumer, servers, told):
+    def test_revived_coordinator_has_its_groups(self, faults, consumer, servers, listener):
         consumer.commit()
         (member_id,) = faults.members("g")
         with faults.coordinator_down():
@@ -245,19 +245,19 @@ class TestTheCoordinator:
             assert read(consumer, 3) == 3  # it continues to read its partitions
         consumer.commit()
         assert set(faults.members("g")) == {member_id}
-        assert told.calls == ["assigned"]
+        assert listener.calls == ["assigned"]
         assert [each.offset for each in consumer.committed([("t", 0)]).values()] == [13]
 
     def test_confluent_consumer_survives_dead_coordinator(self, faults, servers):
-        theirs = confluent(servers)
-        theirs.subscribe(["t"])
-        while theirs.poll(0.05) is None:
+        confluent_consumer = confluent(servers)
+        confluent_consumer.subscribe(["t"])
+        while confluent_consumer.poll(0.05) is None:
             pass
         with faults.coordinator_down():
-            theirs.poll(0.1)
-            theirs.commit()  # waits for the coordinator
-        assert committed_in_the_end(theirs)[0].offset >= 1
-        theirs.close()
+            confluent_consumer.poll(0.1)
+            confluent_consumer.commit()  # waits for the coordinator
+        assert commit_eventually(confluent_consumer)[0].offset >= 1
+        confluent_consumer.close()
 
     def test_kill_and_revive_twice_raise(self, faults):
         with pytest.raises(RuntimeError, match="is not killed"):

@@ -242,10 +242,12 @@ class Faults:
         """
         if self._coordinator_rules:
             raise RuntimeError("the coordinator is already killed; call revive_coordinator() first")
-        away = respond_with_error(ErrorCode.NOT_COORDINATOR)
-        self._coordinator_rules = [FaultRule(key, None, away, None) for key in API_ADAPTERS]
-        nobody = respond_with_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._coordinator_rules.append(FaultRule(FIND_COORDINATOR.key, None, nobody, None))
+        not_coordinator = respond_with_error(ErrorCode.NOT_COORDINATOR)
+        self._coordinator_rules = [
+            FaultRule(key, None, not_coordinator, None) for key in API_ADAPTERS
+        ]
+        not_available = respond_with_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._coordinator_rules.append(FaultRule(FIND_COORDINATOR.key, None, not_available, None))
 
         def killing() -> None:
             self._interceptor.rules[:0] = self._coordinator_rules
@@ -297,13 +299,15 @@ class Faults:
     @contextmanager
     def stale_metadata(self, *, client_id: str | None = None) -> Iterator[None]:
         """Hide topics and partitions that are created from now on."""
-        then = self._loop.call(
+        partition_counts = self._loop.call(
             lambda: {each.name: each.partition_count for each in self._broker.log_manager.topics()}
         )
         rule = FaultRule(
             METADATA.key,
             client_id,
-            rewrite_response(lambda inbound, response: _restricted_to(inbound, response, then)),
+            rewrite_response(
+                lambda inbound, response: _restricted_to(inbound, response, partition_counts)
+            ),
         )
         rule.remaining = None
         self._add(rule)
@@ -325,13 +329,13 @@ def _without_leaders(response: MetadataResponse, error: ErrorCode) -> MetadataRe
 
 
 def _restricted_to(
-    inbound: InboundRequest, response: MetadataResponse, then: dict[str, int]
+    inbound: InboundRequest, response: MetadataResponse, partition_counts: dict[str, int]
 ) -> MetadataResponse:
-    """Remove topics and partitions that are not in ``then``."""
+    """Remove topics and partitions that are not in ``partition_counts``."""
     if inbound.message.topics is None:
-        response.topics = [each for each in response.topics if each.name in then]
+        response.topics = [each for each in response.topics if each.name in partition_counts]
     for topic in response.topics:
-        known = then.get(topic.name or "", 0)
+        known = partition_counts.get(topic.name or "", 0)
         if not known and not topic.error_code:
             topic.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic.partitions = topic.partitions[:known]

@@ -133,6 +133,10 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                 "history.",
                 _LAB,
             ),
+            "compare": CommandTarget(
+                "Compare the designs of consumer groups: one workload for all, in the simulator.",
+                "partage.console.lab.compare",
+            ),
             "whatif": CommandTarget(
                 "Simulate events on a copy of a live group and compare the effects.",
                 "partage.console.lab.whatif",

@@ -1,0 +1,126 @@
+"""The cells of a comparison: each design with each combination of parameters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+import msgspec
+
+from partage.proposals.comparison.cell import Workload
+from partage.proposals.designs.catalog import DESIGNS, find_design
+
+#: The parameters of a grid: fields of `Workload` that are numbers.
+PARAMETERS: Final[Mapping[str, type]] = {
+    "members": int,
+    "partitions": int,
+    "metadata_kb": float,
+    "joining": int,
+    "session_timeout_ms": int,
+    "heartbeat_interval_ms": int,
+    "metadata_refresh_ms": int,
+    "seed": int,
+}
+
+#: The default grid takes a few minutes on two cores.
+DEFAULT_GRID: Final[Mapping[str, Sequence[float]]] = {
+    "members": (10, 100, 1_000),
+    "metadata_kb": (0, 10),
+}
+
+_MEMBERS_MAX: Final = 20_000
+_PARTITIONS_MAX: Final = 200_000
+#: All metadata of a group, in bytes. A simulated coordinator holds it a few times.
+_METADATA_BYTES_MAX: Final = 1_000_000_000
+
+
+def parse_parameter(text: str) -> tuple[str, tuple[float, ...]]:
+    """Parse one parameter of a grid, such as ``members=10,100``.
+
+    Raises:
+        ValueError: The parameter does not exist, or a value is not a number in its range.
+    """
+    name, separator, values = text.partition("=")
+    kind = PARAMETERS.get(name)
+    if not separator or kind is None:
+        near = get_close_matches(name, PARAMETERS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{text!r} is no parameter of a grid{hint} Use NAME=VALUE,VALUE with one of: "
+            f"{', '.join(PARAMETERS)}"
+        )
+    try:
+        numbers = tuple(kind(each) for each in values.split(","))
+    except ValueError:
+        raise ValueError(
+            f"{text!r}: the values of {name} are not all of type {kind.__name__}"
+        ) from None
+    if any(each < 0 for each in numbers):
+        raise ValueError(f"{text!r}: the values of {name} must not be negative")
+    return name, numbers
+
+
+def expand_grid(
+    designs: Iterable[str], grid: Mapping[str, Sequence[float]], **fixed: Any
+) -> list[Workload]:
+    """Return the cells of a grid.
+
+    Args:
+        designs: Names of designs or variants; the designs of `DESIGNS` if it is empty.
+        grid: The values of each parameter.
+        fixed: Further fields of all cells.
+
+    Raises:
+        ValueError: A design does not exist, or a cell is impossible or too large.
+    """
+    names = list(designs) or list(DESIGNS)
+    cells = []
+    for values in itertools.product(*grid.values()):
+        parameters: dict[str, Any] = dict(zip(grid, values, strict=True))
+        for name in names:
+            find_design(name)
+            cell = Workload(design=name, **parameters, **fixed)
+            validate_cell(cell)
+            cells.append(cell)
+    return cells
+
+
+def validate_cell(cell: Workload) -> None:
+    """Refuse a cell that cannot run.
+
+    Raises:
+        ValueError: The cell is impossible or too large.
+    """
+    if cell.members < 3:
+        raise ValueError(f"members={cell.members}: the phases of a cell need at least 3 members")
+    if not 6_000 <= cell.session_timeout_ms <= 1_800_000:
+        raise ValueError(
+            f"session_timeout_ms={cell.session_timeout_ms} is not between 6000 and 1800000"
+        )
+    if not 0 < cell.heartbeat_interval_ms < cell.session_timeout_ms:
+        raise ValueError(
+            f"heartbeat_interval_ms={cell.heartbeat_interval_ms} must be above 0 and below "
+            f"session_timeout_ms={cell.session_timeout_ms}"
+        )
+    if cell.metadata_refresh_ms < 1_000:
+        raise ValueError(f"metadata_refresh_ms={cell.metadata_refresh_ms} is below 1000")
+    for name, value, limit in (
+        ("members", cell.members, _MEMBERS_MAX),
+        ("partitions", cell.partition_count, _PARTITIONS_MAX),
+        ("bytes of metadata", int(cell.members * cell.metadata_kb * 1000), _METADATA_BYTES_MAX),
+    ):
+        if value > limit:
+            raise ValueError(f"a cell has {value:,} {name}; the limit is {limit:,}")
+
+
+def cell_command(cell: Workload) -> str:
+    """Return the command that runs one cell again."""
+    defaults = msgspec.structs.asdict(Workload(design=cell.design))
+    changed = [
+        f"--grid {name}={value:g}"
+        for name, value in msgspec.structs.asdict(cell).items()
+        if name in PARAMETERS and value != defaults[name]
+    ]
+    return " ".join(["partage lab compare --design", cell.design, *changed])

@@ -1,0 +1,111 @@
+"""Grids, results on disk, claims and the report of a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from partage.proposals.comparison import claims
+from partage.proposals.comparison.cell import Workload, run_cell
+from partage.proposals.comparison.cells import append_result, load_results
+from partage.proposals.comparison.claims import ClaimVerdict
+from partage.proposals.comparison.grid import cell_command, expand_grid, parse_parameter
+from partage.proposals.comparison.report import format_report
+from partage.proposals.designs.catalog import DESIGNS
+
+SMALL = Workload(design="single-assignor", members=3, phases=("join",))
+
+
+class TestGrid:
+    def test_grid_has_each_design_with_each_combination(self) -> None:
+        cells = expand_grid([], {"members": (10, 20), "metadata_kb": (0.0, 1.0)})
+        assert len(cells) == len(set(cells)) == 4 * len(DESIGNS)
+
+    def test_parameter_is_parsed_with_its_type(self) -> None:
+        assert parse_parameter("members=10,100") == ("members", (10, 100))
+        assert parse_parameter("metadata_kb=0.5") == ("metadata_kb", (0.5,))
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("memers=3", "did you mean 'members'"),
+            ("members", "is no parameter of a grid"),
+            ("members=ten", "not all of type int"),
+            ("members=-1", "must not be negative"),
+        ],
+    )
+    def test_wrong_parameter_is_refused(self, text: str, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            parse_parameter(text)
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"members": (2,)}, "at least 3 members"),
+            ({"members": (20_001,)}, "the limit is 20,000"),
+            ({"members": (5_000,), "metadata_kb": (1_000.0,)}, "bytes of metadata"),
+            ({"session_timeout_ms": (5_000,)}, "not between 6000 and 1800000"),
+            ({"heartbeat_interval_ms": (45_000,)}, "below session_timeout_ms=45000"),
+            ({"metadata_refresh_ms": (10,)}, "below 1000"),
+        ],
+    )
+    def test_impossible_cell_is_refused_before_anything_runs(
+        self, parameters: dict[str, tuple[float, ...]], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            expand_grid(["two-phase-eager"], parameters)
+
+    def test_command_repeats_the_cell(self) -> None:
+        cell = Workload(design="multi-assignor", members=7, metadata_kb=0.5)
+        words = cell_command(cell).split()
+        grid = dict(
+            parse_parameter(words[n + 1]) for n, each in enumerate(words) if each == "--grid"
+        )
+        assert expand_grid([words[words.index("--design") + 1]], grid) == [cell]
+
+
+class TestResults:
+    def test_results_are_loaded_without_an_incomplete_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "cells.jsonl"
+        result = run_cell(SMALL)
+        append_result(path, result)
+        path.write_bytes(path.read_bytes() + msgspec.json.encode(result)[:-40])
+        assert load_results(path) == {SMALL: result}
+
+    def test_other_file_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "cells.jsonl"
+        path.write_text("not a result\n")
+        with pytest.raises(ValueError, match="is not a file of results"):
+            load_results(path)
+
+    def test_report_has_each_phase_and_the_findings(self) -> None:
+        report = format_report([run_cell(SMALL)], [])
+        assert "### 3 members, 6 partitions, 0 KB of metadata, seed 1" in report
+        assert "| single-assignor | join |" in report
+        assert "partage lab compare --design single-assignor --grid members=3" in report
+        assert "- single-assignor, rules one reader" in report
+
+
+class TestClaims:
+    def test_subscription_hashes_halve_the_capacity_during_an_upgrade(self) -> None:
+        assert claims.measure_upgrade_with_hashes(lambda: 0).verdict is ClaimVerdict.REPRODUCED
+
+    def test_disagreement_is_endless_unless_metadata_is_from_the_coordinator(self) -> None:
+        assert claims.measure_disagreement(lambda: 0).verdict is ClaimVerdict.REPRODUCED
+
+    def test_growth_exponent_of_squares_is_two(self) -> None:
+        assert claims.growth_exponent((10, 100), (100, 10_000)) == pytest.approx(2)
+
+    def test_report_quotes_a_claim_with_its_verdict(self) -> None:
+        claim = claims.Claim(
+            title="A title",
+            statement="a statement",
+            figures=[("messages", "7")],
+            verdict=ClaimVerdict.REFUTED,
+            explanation="Because.",
+        )
+        report = format_report([], [claim])
+        assert "### A title: refuted" in report
+        assert "| messages | 7 |" in report

@@ -28,6 +28,7 @@ import partage.testing
 for use in (dir, lambda testing: testing.BrokerProcess, lambda testing: testing.ThreadedBroker):
     use(partage.testing)
     print("partage.broker.broker" in sys.modules)
+print("partage.client" in sys.modules)
 """
 
 
@@ -52,5 +53,5 @@ def test_plugin_imports_only_itself_in_runs_without_fixtures(tmp_path: Path) -> 
     ]
 
 
-def test_exports_are_imported_on_first_use(tmp_path: Path) -> None:
-    assert run("-c", SCRIPT, cwd=tmp_path).split() == ["False", "False", "True"]
+def test_broker_is_imported_on_first_use_and_without_client(tmp_path: Path) -> None:
+    assert run("-c", SCRIPT, cwd=tmp_path).split() == ["False", "False", "True", "False"]

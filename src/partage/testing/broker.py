@@ -6,11 +6,10 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from partage.broker.broker import Broker
 from partage.broker.overrides import apply_overrides
-from partage.client.consumer.records import Record
 from partage.log.memory_disk import MemoryDisk
 from partage.log.results import Refusal
 from partage.model.settings import BrokerSettings
@@ -24,6 +23,9 @@ from partage.testing.broker_state import (
 from partage.testing.faults import Faults
 from partage.testing.request_interceptor import UnusedFaultError
 from partage.testing.settings import Settings, to_texts
+
+if TYPE_CHECKING:
+    from partage.client.consumer.records import Record
 
 T = TypeVar("T")
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from typing import TYPE_CHECKING
 
 from partage.broker.broker import Broker
 from partage.broker.configs.dynamic_configs import ConfigResource, DynamicConfigs
 from partage.broker.topics.log_manager import LocalTopic
 from partage.broker.topics.partition import Partition
-from partage.client.consumer.fetch_response import FetchRules, parse_result
-from partage.client.consumer.fetch_state_machine import FetchedData
-from partage.client.consumer.records import Record
 from partage.log.disk import Disk
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -18,14 +16,10 @@ from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.common import ConfigResourceType
 from partage.wire.apis.fetch import FetchPartitionResult
 
+if TYPE_CHECKING:
+    from partage.client.consumer.records import Record
+
 _UNLIMITED_BYTES = 1 << 62
-_RULES = FetchRules(
-    max_wait_ms=0,
-    min_bytes=0,
-    partition_bytes=_UNLIMITED_BYTES,
-    read_committed=False,
-    check_crcs=False,
-)
 
 
 def find_topic(broker: Broker, name: str) -> LocalTopic:
@@ -58,6 +52,17 @@ def read_records(broker: Broker, disk: Disk, name: str) -> list[Record]:
 def _read_partition(
     topic_partition: TopicPartition, partition: Partition, disk: Disk
 ) -> list[Record]:
+    # Imported here: the client takes as long to import as the broker, and many tests use another.
+    from partage.client.consumer.fetch_plan import FetchedData
+    from partage.client.consumer.fetch_response import FetchRules, parse_result
+
+    rules = FetchRules(
+        max_wait_ms=0,
+        min_bytes=0,
+        partition_bytes=_UNLIMITED_BYTES,
+        read_committed=False,
+        check_crcs=False,
+    )
     log = partition.log
     start = log.log_start_offset
     slices = log.locate(start, _UNLIMITED_BYTES)
@@ -69,7 +74,7 @@ def _read_partition(
         high_watermark=log.high_watermark,
         records=[content],
     )
-    result, _ = parse_result(topic_partition, start, fetched, _RULES, retry_at_ms=0)
+    result, _ = parse_result(topic_partition, start, fetched, rules, retry_at_ms=0)
     assert isinstance(result, FetchedData), result
     if result.chunk is None or result.chunk.content is None:
         return []

@@ -15,7 +15,7 @@ from partage.coordinator.replies import (
 )
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
-from partage.wire.apis.common import OPERATIONS_OMITTED
+from partage.wire.apis.common import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from partage.wire.apis.describe_groups import (
     DESCRIBE_GROUPS,
@@ -85,7 +85,7 @@ def test_describe_groups_all_fields(version: int) -> None:
                 member_assignment=b"\x00a",
             )
         ],
-        authorized_operations=OPERATIONS_OMITTED,
+        authorized_operations=GROUP_OPERATIONS if version >= 3 else OPERATIONS_OMITTED,
     )
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.page_examples import examples_of, is_expected
+
 from .brokers import PATIENCE_S
 from .zookeeper_ensemble import Ensemble, free_ports
 
@@ -21,7 +23,6 @@ pytestmark = [
 ]
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_commands_of_cluster_page(zookeeper: Ensemble, tmp_path: Path) -> None:
@@ -29,11 +30,13 @@ def test_commands_of_cluster_page(zookeeper: Ensemble, tmp_path: Path) -> None:
     first, second = free_ports(2)
     text = text.replace("127.0.0.1:9092", f"127.0.0.1:{first}")
     text = text.replace("127.0.0.1:9093", f"127.0.0.1:{second}")
-    commands = re.findall(r"^\$ (.*)$", "".join(BLOCK.findall(text)), re.MULTILINE)
+    first_block, second_block = examples_of(text, PAGE.name)
+    commands = [each.text for each in first_block.commands()]
     starting = [each for each in commands if each.startswith("partage broker")]
-    using = [each for each in commands if not each.startswith(("partage broker", "pip"))]
+    using = [each.text for each in second_block.commands()]
     assert len(starting) == 2
     assert using
+    lines: list[str] = []
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -68,6 +71,9 @@ def test_commands_of_cluster_page(zookeeper: Ensemble, tmp_path: Path) -> None:
                 check=False,
             )
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            lines += done.stdout.splitlines()
+        assert second_block.output is not None
+        assert is_expected(lines, second_block.output), "\n".join(lines)
     finally:
         for process in processes:
             process.terminate()

@@ -211,6 +211,7 @@ class JoinGroupCoordinator(ABC):
         if connection is not None:
             self._parked.pop(connection, None)
         del group.members[member.id]
+        self._count_request(group, member.request, -1)
         outcome.cancel_timer(SessionTimer(group.id, member.id))
 
     def _set_empty(self, outcome: Outcome, group: Group) -> None:
@@ -251,7 +252,10 @@ class JoinGroupCoordinator(ABC):
                 request=request,
             )
             group.members[member.id] = member
+        else:
+            self._count_request(group, member.request, -1)
         member.request = request
+        self._count_request(group, request, +1)
         member.session_timeout_ms = session_timeout_ms
         if group.state is GroupState.EMPTY:
             group.protocol_type = protocol_type
@@ -266,6 +270,9 @@ class JoinGroupCoordinator(ABC):
         self._parked[connection] = (group.id, member.id)
         outcome.cancel_timer(SessionTimer(group.id, member.id))
         self._end_join_phase_if_complete(outcome, group)
+
+    def _count_request(self, group: Group, request: Message, by: int) -> None:  # noqa: B027
+        """Count a request as one of a member (``by`` is +1) or as no longer one (-1)."""
 
     def _start_join_phase(self, outcome: Outcome, group: Group) -> None:
         """Wait for the JoinGroup requests of all members, for the longest session timeout."""

@@ -81,6 +81,7 @@ class Group:
         "member_count",
         "members",
         "parked_count",
+        "protocol_counts",
         "protocol_type",
         "state",
         "synchronizer",
@@ -93,6 +94,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.protocol_type = ""
         self.parked_count = 0
+        self.protocol_counts: dict[str, int] = {}  # protocol -> members that support it
         self.member_count = 0  # members that ever joined
         self.join_count = 0  # requests of the current join phase
         self.is_delayed = False  # an empty group waits for further members

@@ -59,17 +59,28 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
         group = self.groups.get(request.group_id)
         if group is None or group.state is GroupState.EMPTY:
             return ErrorCode.NONE
-        others = [each for each in group.members.values() if each.id != request.member_id]
+        member = group.members.get(request.member_id)
+        known: Any = None if member is None else member.request
+        others = len(group.members) - (member is not None)
         if others and (
             request.protocol_type != group.protocol_type
-            or not common_protocols([request, *(each.request for each in others)])
+            or not any(
+                group.protocol_counts.get(each.name, 0) - _lists(known, each.name) == others
+                for each in request.protocols
+            )
         ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
+    def _count_request(self, group: Group, request: Any, by: int) -> None:
+        for name in {each.name for each in request.protocols}:
+            group.protocol_counts[name] = group.protocol_counts.get(name, 0) + by
+
     def _complete_join(self, outcome: Outcome, group: Group) -> None:
         requests = [member.request for member in group.members.values()]
-        protocol = select_protocol(requests)
+        member_count = len(requests)
+        common = {name for name, count in group.protocol_counts.items() if count == member_count}
+        protocol = select_protocol(requests, common)
         members = [_describe(member, protocol) for member in group.members.values()]
         compressed = b""
         if self._compresses_members:
@@ -94,19 +105,23 @@ def error_response(error: ErrorCode, member_id: str) -> JoinGroupResponse:
     )
 
 
-def common_protocols(requests: list[Any]) -> set[str]:
-    """Return the protocols that all members support."""
-    return set.intersection(*({each.name for each in r.protocols} for r in requests))
+def select_protocol(requests: list[Any], common: set[str]) -> str:
+    """Return the common protocol that most members prefer; the first member decides a tie.
 
-
-def select_protocol(requests: list[Any]) -> str:
-    """Return the common protocol that most members prefer; the first member decides a tie."""
-    common = common_protocols(requests)
+    Args:
+        requests: The requests of all members.
+        common: The protocols that all of them support.
+    """
     votes: dict[str, int] = {}
     for request in requests:
         choice = next(each.name for each in request.protocols if each.name in common)
         votes[choice] = votes.get(choice, 0) + 1
     return max(votes, key=lambda name: votes[name])
+
+
+def _lists(request: Any, protocol: str) -> bool:
+    """Return True if a known request lists a protocol."""
+    return request is not None and any(each.name == protocol for each in request.protocols)
 
 
 def _describe(member: Member, protocol: str) -> JoinGroupMember:

@@ -21,6 +21,7 @@ from partage.store.zk_schema import AppliedDoc
 from partage.wire.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from store.zk_fixture import BrokerStores, made, run
 
+from .name_retries import NameRetries
 from .requests import creatable_topic
 from .test_topic_reconciler import BrokerFixture
 
@@ -130,8 +131,9 @@ def test_create_topic_waits_for_client_timeout() -> None:
     async def scenario() -> None:
         one = await AdminFixture().start()
         await one.bury("x", "y")
+        retries = NameRetries(monkeypatch)
         asking = asyncio.create_task(TopicRequests("x", "y", timeout_ms=60_000).codes(one))
-        await asyncio.sleep(0.3)
+        await retries.wait(3)
         assert not asking.done()
         await one.other_follows()
         assert await asking == {"x": ErrorCode.NONE, "y": ErrorCode.NONE}

@@ -158,7 +158,7 @@ def test_slow_reconciliation_keeps_lease_valid() -> None:
     async def slowly(self: TopicReconciler, *topics: Any, **first: bool) -> None:
         await follow(self, *topics, **first)
         if first["is_first"]:
-            await asyncio.sleep(timeout_ms * 1.5 / 1000)
+            await asyncio.sleep(timeout_ms * 1.5 / 1000)  # leases use the clock of the machine
 
     async def played() -> None:
         place = MembershipFixture(timeout_ms)

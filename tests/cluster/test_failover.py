@@ -201,7 +201,7 @@ def test_zookeeper_suspended_and_resumed(
     server = zookeeper.leader
     server.signal(signal.SIGSTOP)
     try:
-        time.sleep(SESSION_MS / 1000 * 1.2)
+        time.sleep(SESSION_MS / 1000 * 1.2)  # the brokers' leases must end by their clocks
         with RawClient(cluster[1].address, timeout_s=PATIENCE_S) as raw:
             raw.send(OFFSET_COMMIT, commit_request(group.group, "t", {0: 43}, joined))
             assert raw.is_silent(1.0)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.name_retries import NameRetries
 from partage.broker.cluster import cluster_membership
 from partage.broker.cluster.cluster_topic_admin import ClusterTopicAdmin
 from partage.broker.topics.topic_admin import request_deadline_s
@@ -97,8 +98,9 @@ def test_recreate_topic_waits_for_dead_brokers_groups(
         two = await killed_with_a_commit(place)
         changes = ClusterTopicAdmin(place.cluster, place.hosted)
         assert not isinstance(await changes.delete("t"), Refusal)
+        retries = NameRetries(monkeypatch)
         making = asyncio.create_task(changes.create("t", 1, {}, [1]))
-        await asyncio.sleep(0.3)  # it is tried every 100 ms
+        await retries.wait(3)
         assert not making.done()
         place.zoo.expire(two.session)
         assert not isinstance(await making, Refusal)

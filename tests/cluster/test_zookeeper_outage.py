@@ -52,7 +52,7 @@ def test_zookeeper_outage_expires_no_waiting_member(
                     asked_s = time.monotonic()
                     assert raw.request(HEARTBEAT, beat).error_code == 0
                     longest_s = max(longest_s, time.monotonic() - asked_s)
-                    time.sleep(MEMBERS_MS / 4000)
+                    time.sleep(MEMBERS_MS / 4000)  # a member's heartbeat interval
         finally:
             back.cancel()
             server.signal(signal.SIGCONT)

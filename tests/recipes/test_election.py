@@ -41,7 +41,7 @@ class Work:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # stopping takes time
+            await asyncio.sleep(0.01)  # longer than a request, so that an overlap is noticed
             self.at_work = None
 
 

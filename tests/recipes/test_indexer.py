@@ -327,12 +327,12 @@ def test_asyncio_run_ends_on_stop_or_cancel(servers, tmp_path):
             assert indexer.progress.documents == 10 * PARTITIONS
             running = asyncio.create_task(indexer.run())
             await asyncio.to_thread(fill, servers, 10, 20)
-            while indexer.progress.documents < 20 * PARTITIONS:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            documents = 20 * PARTITIONS
+            await asyncio.to_thread(until, lambda: indexer.progress.documents == documents)
             indexer.stop()
             await running
             running = asyncio.create_task(indexer.run())
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)  # it starts its thread
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running

@@ -40,7 +40,7 @@ class Log:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # stopping takes time
+            await asyncio.sleep(0.01)  # longer than a request, so that an overlap is noticed
             self.running.discard(unit)
             self.stopped.append(unit)
 

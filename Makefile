@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
-.PHONY: help setup demo unit test durations again slow check sync site interop bench soak fuzz images lab mutants pin clean
+.PHONY: help setup demo unit test durations again slow check sync site interop bench soak fuzz images lab mutants pin release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
@@ -91,5 +91,8 @@ pin:  ## pin requirements again
 	  --no-emit-index-url --no-header requirements/dev.in -o requirements/dev.txt
 	rm -rf .pin
 
+release: setup  ## build sdist and wheel into dist, REPOSITORY=address of the repository
+	$(BIN)/python tools/build_release.py --no-isolation --repository $(REPOSITORY)
+
 clean:  ## delete everything that was built or installed
-	rm -rf $(VENV) .peers build partage-data demo-output
+	rm -rf $(VENV) .peers build dist partage-data demo-output

@@ -6,3 +6,14 @@
 - `cluster`: several brokers that share one ZooKeeper.
 - `apis`: one handler module for each API, or for a few related APIs.
 """
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    # Locks of data directories, limits of file descriptors and syncs of directories are POSIX.
+    raise ImportError(
+        "the broker needs Linux or macOS: run it in WSL or in a container. Partage's clients and "
+        "command line tools work on Windows"
+    )

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
@@ -53,10 +54,17 @@ class MemberCore(Protocol):
 
 def now_ms() -> int:
     """Return the time for member cores in ms. It is monotonic and includes suspends (on Linux)."""
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+    return _now_ns() // 1_000_000
 
 
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+def _clock() -> Callable[[], int]:
+    """Return the best clock of the platform; Windows has only Python's monotonic one."""
+    if not hasattr(time, "clock_gettime_ns"):
+        return time.monotonic_ns
+    return partial(time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_now_ns: Final = _clock()
 
 
 class Driver:

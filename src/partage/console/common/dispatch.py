@@ -120,6 +120,10 @@ class RootCommands(LazyCommands):
             if package not in EXTRAS:
                 raise
             _end(f"this command needs {package}: {install_hint(package)}", EXIT_FAILED)
+        except ImportError as error:
+            if sys.platform != "win32":
+                raise
+            _end(str(error), EXIT_FAILED)
         sys.exit(exit_code or 0)
 
 

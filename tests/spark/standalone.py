@@ -17,6 +17,8 @@ from .group_state import wait_until
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+#: Options of a JVM that lives for seconds.
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Standalone:
@@ -26,7 +28,7 @@ class Standalone:
         "spark.cores.max": "2",
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": QUICK_START,
     }
 
     def __init__(self, at, workers=2):
@@ -43,9 +45,11 @@ class Standalone:
             self.url = wait_until(
                 lambda: self._said("master", r"Starting Spark master at (spark://\S+)")
             )
-            for name in (f"worker{n + 1}" for n in range(self._workers)):
+            workers = [f"worker{n + 1}" for n in range(self._workers)]
+            for name in workers:
                 work = ["--work-dir", str(self._at / name)]
                 self._run(name, WORKER, "--cores", "1", "--memory", "1g", *work, self.url)
+            for name in workers:
                 wait_until(lambda name=name: self._said(name, "(Successfully registered)"))
         except BaseException:
             self.__exit__()
@@ -76,6 +80,7 @@ class Standalone:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
             "PYSPARK_PYTHON": sys.executable,
         }
         with (self._at / name).with_suffix(".log").open("w") as log:

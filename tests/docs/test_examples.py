@@ -20,15 +20,15 @@ from partage.testing import ThreadedBroker
 #: The address that the examples use; each run puts the address of its broker there.
 ADDRESS = "127.0.0.1:9092"
 #: Commands that other tests run: installation in interop, the main job in CI, the
-#: start of broker and web page in tests of the console.
+#: start of broker and web page and the comparison of designs in tests of the console.
 ELSEWHERE = re.compile(
-    r"^(make|pip install|git clone|partage (broker|web)|source|python -m bench)\b"
+    r"^(make|pip install|git clone|partage (broker|web|lab compare)|source|python -m bench)\b"
 )
 
-#: Examples with brokers that are separate: see spark/test_docs, pipelines/test_docs and
-#: client/test_security_docs. They check the output too.
+#: Examples with brokers that are separate: see spark/test_docs, pipelines/test_docs,
+#: client/test_security_docs and client/test_schema_registry. They check the output too.
 RUN_APART = re.compile("spark|security_protocol|pipeline (archive|join)")
-PAGES_RUN_APART = {"spark.md", "security.md"}
+PAGES_RUN_APART = {"spark.md", "security.md", "schema-registry.md"}
 
 #: Settings of the broker of an example. These pages show what a user does first, so their
 #: examples must work with the defaults: the first generation of a group takes three seconds.

@@ -189,21 +189,21 @@ class Alternating:
 
 
 def test_nondeterministic_strategy_keeps_first_placement(caplog):
-    memory = PlacementMemory()
-    strategy = memory.guard(Connector("mine", 2, Alternating())).strategy
+    memory, alternating = PlacementMemory(), Alternating()
+    strategy = memory.guard(Connector("mine", 2, alternating)).strategy
     tasks, workers = ["mine/0", "mine/1"], ["one", "two"]
     first = strategy(tasks, workers)
     assert first == {"two": tasks}
     assert not caplog.records
     # The guard of the next generation has the same memory.
-    strategy = memory.guard(Connector("mine", 2, Alternating())).strategy
+    strategy = memory.guard(Connector("mine", 2, alternating)).strategy
     assert [strategy(tasks, workers) for _ in range(3)] == [first] * 3
     (logged,) = caplog.messages
     assert "connector 'mine'" in logged
     assert "must depend on its arguments only" in logged
     # Other arguments may give another placement, which is then kept.
-    assert strategy(tasks, ["one", "zoe"]) == {"one": tasks}
-    assert strategy(tasks, ["one", "zoe"]) == {"one": tasks}
+    assert strategy(tasks, ["one", "zoe"]) == {"zoe": tasks}
+    assert strategy(tasks, ["one", "zoe"]) == {"zoe": tasks}
     assert len(caplog.messages) == 1
 
 
@@ -215,6 +215,31 @@ def test_nondeterministic_strategy_moves_no_running_task(caplog):
     for _ in range(5):
         assert not pool.round()
     assert not pool.stopped
+    assert len(caplog.messages) == 1
+
+
+def test_changed_strategy_applies_at_once(caplog):
+    """A function that returns the connectors may return another strategy for the same name."""
+
+    def on_worker(name):
+        return lambda tasks, workers: {name: tasks}
+
+    memory, tasks, workers = PlacementMemory(), ["mine/0"], ["one", "two"]
+    for strategy in (by_number, on_last_worker, on_worker("one"), on_worker("two")):
+        placement = memory.guard(Connector("mine", 1, strategy)).strategy(tasks, workers)
+        assert placement == {name: its for name, its in strategy(tasks, workers).items() if its}
+    assert not caplog.records
+
+
+def test_nondeterministic_strategy_of_new_lambda_is_detected(caplog):
+    memory, calls = PlacementMemory(), iter(range(9))
+
+    def connector():
+        return Connector("mine", 1, lambda tasks, workers: {workers[next(calls) % 2]: tasks})
+
+    tasks, workers = ["mine/0"], ["one", "two"]
+    placements = [memory.guard(connector()).strategy(tasks, workers) for _ in range(3)]
+    assert placements == [{"one": tasks}] * 3
     assert len(caplog.messages) == 1
 
 

@@ -34,7 +34,7 @@ class Connector(msgspec.Struct, frozen=True):
         strategy: The placement of the tasks. With ``balanced`` the workers' numbers of its tasks
             differ by at most one, and few running tasks move. With ``sticky`` a running task moves
             only if its worker is lost. A function places the tasks itself; it must return the same
-            placement for the same arguments.
+            placement for the same arguments, or its first placement is kept.
         config: The configuration; `WorkerPool.config_of` returns it to the work.
 
     Raises:

@@ -36,8 +36,9 @@ def workers_by_task(
 
 
 class _StrategyCall(NamedTuple):
-    """The arguments of a strategy function, and the workers by task that it chose."""
+    """A call of a strategy function: its arguments, and the workers by task that it chose."""
 
+    function: PlaceTasks
     tasks: tuple[str, ...]
     workers: tuple[str, ...]
     placed: Mapping[str, str]
@@ -47,7 +48,8 @@ class PlacementMemory:
     """The last call of each strategy function, to detect a function that is not deterministic.
 
     Such a function would move running tasks in every generation. Instead, its first placement for
-    the same arguments is kept, and an error is logged once.
+    the same arguments is kept, and an error is logged once. Another function for the same connector
+    is a changed strategy, and its placement applies.
     """
 
     def __init__(self) -> None:
@@ -80,9 +82,10 @@ class PlacementMemory:
             placed = workers_by_task(place(list(tasks), list(workers)), tasks, workers)
         except ValueError as error:
             raise ValueError(f"connector {name!r}: {error}") from error
+        call = _StrategyCall(place, tuple(tasks), tuple(workers), placed)
         last = self._last.get(name)
-        if last is None or (last.tasks, last.workers) != (tuple(tasks), tuple(workers)):
-            self._last[name] = _StrategyCall(tuple(tasks), tuple(workers), placed)
+        if last is None or not _has_same_input(call, last):
+            self._last[name] = call
             return placed
         if placed != last.placed and name not in self._reported:
             self._reported.add(name)
@@ -95,3 +98,18 @@ class PlacementMemory:
                 len(workers),
             )
         return last.placed
+
+
+def _has_same_input(one: _StrategyCall, other: _StrategyCall) -> bool:
+    """True if the same function was called with the same arguments."""
+    if (one.tasks, one.workers) != (other.tasks, other.workers):
+        return False
+    return one.function == other.function or _code(one.function) == _code(other.function)
+
+
+def _code(function: PlaceTasks) -> tuple[object, ...]:
+    """Return what identifies a lambda or an inner function that is created again for each call."""
+    code = getattr(function, "__code__", function)
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None) or ()
+    return code, *(id(each.cell_contents) for each in cells), *map(id, defaults)

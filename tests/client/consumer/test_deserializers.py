@@ -40,6 +40,15 @@ def polled(consumer, count):
     return found
 
 
+def poll_into(found, consumer):
+    while True:
+        found += [record.value for record in consumer.poll(PATIENT)]
+
+
+class Interrupt(BaseException):
+    """An exception that interrupts user code, as `KeyboardInterrupt` does."""
+
+
 class Upper:
     """A deserializer with kafka-python's interface."""
 
@@ -174,6 +183,28 @@ def test_error_after_transaction_marker_loses_no_record(servers, consumer_of):
         consumer.poll(PATIENT)
     consumer.seek(T0, 3)
     assert [record.value for record in polled(consumer, 1)] == [3]
+
+
+def test_interrupted_poll_loses_no_record(servers, consumer_of):
+    """A poll that returns nothing puts back everything, so that a last commit skips no record."""
+    fill(servers, b"0", b"1", b"2")
+    fill(servers, b"3", b"4", b"5", partition=1)
+    pending = ["4"]
+
+    def deserialize(value):
+        if value.decode() in pending:
+            pending.remove(value.decode())
+            raise Interrupt
+        return int(value)
+
+    consumer = consumer_of(servers, group_id="g", value_deserializer=deserialize)
+    consumer.subscribe(["t"])
+    found = []
+    with pytest.raises(Interrupt):
+        poll_into(found, consumer)
+    assert consumer.position(("t", 1)) == 0
+    found += [record.value for record in polled(consumer, 6 - len(found))]
+    assert sorted(found) == list(range(6))
 
 
 def test_group_does_not_commit_the_wrong_record(servers, consumer_of):

@@ -54,7 +54,7 @@ class Deserializers:
 
         If a deserializer raises, the records before the wrong one are returned. The rest is put
         back. If the first record is wrong, the next poll begins with the other partitions, which
-        therefore make progress while the user retries.
+        therefore make progress while the user retries. An interrupt puts back all records.
 
         Raises:
             DeserializationError: The first record is wrong; the positions are unchanged.
@@ -68,13 +68,16 @@ class Deserializers:
                 for raw in Batch(one.chunk.content, one.from_offset, one.to_offset):
                     end = raw.offset
                     records.append(self.apply(raw))
-            except BaseException as error:
+            except Exception:
                 _put_back(engine, ranges, index, end)
                 if records:
                     batches.append(Batch(one.chunk.content, one.from_offset, end, records))
-                if batches and isinstance(error, Exception):
+                if batches:
                     return Records(batches)
                 engine.deliver_last(one.permit.partition)
+                raise
+            except BaseException:  # such as KeyboardInterrupt: the user gets no record
+                _put_back(engine, ranges, 0, ranges[0].from_offset)
                 raise
             batches.append(Batch(one.chunk.content, one.from_offset, one.to_offset, records))
         return Records(batches)

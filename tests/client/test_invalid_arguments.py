@@ -441,3 +441,8 @@ def test_valid_arguments_of_other_types_are_accepted():
         assert consumer.assignment() == {TopicPartition("flights", 3)}
         assert type(next(iter(consumer.assignment())).partition) is int
         assert not consumer.poll(numpy.int32(0), max_records=numpy.int64(1))
+
+
+def test_election_priority_of_numpy_is_accepted():
+    numpy = pytest.importorskip("numpy")
+    LeaderElection(SERVERS, "tower", priority=numpy.int64(3))

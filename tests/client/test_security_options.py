@@ -3,6 +3,7 @@
 import pickle
 import ssl
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -156,3 +157,16 @@ def test_consumer_accepts_security_options(kind):
     with pytest.raises(TypeError, match="did you mean 'sasl_mechanism'"):
         kind("127.0.0.1:9092", sasl_mechanisms="PLAIN")
     assert threading.active_count() == before
+
+
+def test_files_as_paths_are_accepted():
+    options = parse_security_options(
+        {
+            "security_protocol": "SSL",
+            "ssl_cafile": Path("authority.pem"),
+            "ssl_certfile": Path("client.crt"),
+            "ssl_keyfile": Path("client.key"),
+        }
+    )
+    files = (options.ssl_cafile, options.ssl_certfile, options.ssl_keyfile)
+    assert files == ("authority.pem", "client.crt", "client.key")

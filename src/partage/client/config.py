@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from os import PathLike
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 
@@ -50,7 +51,7 @@ class SecurityConfig(TypedDict, total=False):
         ),
     ]
     ssl_cafile: Annotated[
-        str | None,
+        str | PathLike[str] | None,
         Option(
             "PEM file with the trusted authorities; the system's if None",
             kafka="ssl.truststore.location",
@@ -62,7 +63,7 @@ class SecurityConfig(TypedDict, total=False):
         Option("The trusted authorities as PEM text", kafka="ssl.truststore.certificates", kip=651),
     ]
     ssl_certfile: Annotated[
-        str | None,
+        str | PathLike[str] | None,
         Option(
             "PEM file with the client's certificate and its chain",
             kafka="ssl.keystore.location",
@@ -70,7 +71,7 @@ class SecurityConfig(TypedDict, total=False):
         ),
     ]
     ssl_keyfile: Annotated[
-        str | None,
+        str | PathLike[str] | None,
         Option(
             "PEM file with the client's private key; `ssl_certfile` if None",
             kafka="ssl.keystore.key",
@@ -162,7 +163,7 @@ class SecurityConfig(TypedDict, total=False):
         ),
     ]
     sasl_oauthbearer_ssl_cafile: Annotated[
-        str | None,
+        str | PathLike[str] | None,
         Option("PEM file with the trusted authorities for the endpoint; the system's if None"),
     ]
 

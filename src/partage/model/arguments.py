@@ -12,6 +12,8 @@ from typing import Any, Final, SupportsIndex, cast
 
 #: The largest value of a field of 32 bits, as most numbers in Kafka's protocol are.
 INT32_MAX: Final = 2**31 - 1
+#: The largest value of a field of 64 bits, such as an offset.
+INT64_MAX: Final = 2**63 - 1
 
 
 class InvalidArgumentError(TypeError, ValueError):

@@ -130,7 +130,7 @@ class LeaderElection:
         if work is not None:
             check_function("work", work, "a Term")
         check_bool("stands", stands)
-        check_int("priority", priority, least=-(2**63), most=2**63 - 1)
+        priority = check_int("priority", priority, least=-(2**63), most=2**63 - 1)
         check_json("identity", identity)
         self._identity = identity
         self._work = work

@@ -76,6 +76,23 @@ def test_invalid_value_raises(option, said):
         Consumer("localhost:9092", **option)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "buffer_bytes_max",
+        "metadata_max_age_ms",
+        "retry_backoff_ms",
+        "retry_backoff_max_ms",
+        "socket_connection_setup_timeout_ms",
+    ],
+)
+def test_long_option_accepts_64_bits(name):
+    """Kafka's users write the largest number for "never"."""
+    parse_options({name: 2**63 - 1})
+    with pytest.raises(InvalidOptionError):
+        parse_options({name: 2**63})
+
+
 def test_invalid_bootstrap_servers_raise():
     with pytest.raises(InvalidAddressError):
         Consumer("localhost:port")

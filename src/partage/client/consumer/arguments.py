@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
 from partage.model.arguments import (
     INT32_MAX,
+    INT64_MAX,
     InvalidArgumentError,
     check_instance,
     check_int,
@@ -23,8 +24,6 @@ from partage.model.topic_partition import TopicPartition
 PartitionLike = TopicPartition | tuple[str, int]
 #: Offsets to commit in the forms that users may pass.
 OffsetsLike = Mapping[PartitionLike, int | OffsetAndMetadata]
-
-_OFFSET_MAX: Final = 2**63 - 1
 
 
 def to_topic_partition(partition: Any) -> TopicPartition:
@@ -84,7 +83,7 @@ def _is_pair(values: list[Any]) -> bool:
 
 def to_offset(name: str, offset: object, least: int = 0) -> int:
     """Return an offset of a record; raise `InvalidArgumentError` if it is not one."""
-    return check_int(name, offset, least=least, most=_OFFSET_MAX)
+    return check_int(name, offset, least=least, most=INT64_MAX)
 
 
 def to_timestamp(name: str, timestamp_ms: object) -> int:
@@ -97,7 +96,7 @@ def to_timestamp(name: str, timestamp_ms: object) -> int:
         )
     if isinstance(timestamp_ms, float):
         raise invalid_argument(name, timestamp_ms, "an integer of ms since the epoch")
-    return check_int(name, timestamp_ms, most=_OFFSET_MAX, unit="ms since the epoch")
+    return check_int(name, timestamp_ms, most=INT64_MAX, unit="ms since the epoch")
 
 
 def to_timestamps(times_ms: Mapping[PartitionLike, int]) -> dict[TopicPartition, int]:

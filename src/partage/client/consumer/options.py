@@ -35,7 +35,7 @@ from partage.client.security.options import (
     SecurityOptions,
     parse_security_options,
 )
-from partage.model.arguments import INT32_MAX, InvalidArgumentError, check_int
+from partage.model.arguments import INT32_MAX, INT64_MAX, InvalidArgumentError, check_int
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +98,16 @@ _LEAST: Final = {
     "unknown_topic_wait_ms": 0,
 }
 
+#: Options whose numbers have 64 bits; in Kafka these are of the type LONG.
+_LONG: Final = frozenset(
+    {
+        "buffer_bytes_max",
+        "metadata_max_age_ms",
+        "retry_backoff_ms",
+        "retry_backoff_max_ms",
+        "socket_connection_setup_timeout_ms",
+    }
+)
 #: Names that a broker rejects if they are empty.
 _NOT_EMPTY: Final = frozenset({"group_id", "group_instance_id"})
 
@@ -206,8 +216,9 @@ def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> A
 
 
 def _checked_int(name: str, value: Any) -> int:
+    most = INT64_MAX if name in _LONG else INT32_MAX
     try:
-        return check_int(name, value, least=_LEAST.get(name, 1), most=INT32_MAX, unit=_unit(name))
+        return check_int(name, value, least=_LEAST.get(name, 1), most=most, unit=_unit(name))
     except InvalidArgumentError as error:
         raise InvalidOptionError(name, value, str(error).partition(": expected ")[2]) from None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from os import PathLike
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -75,6 +76,8 @@ def _type_name(kind: Any) -> str:
         return f"tuple of {_type_name(args[0])}"
     if kind is Any:
         return "object"
+    if origin is PathLike:
+        return "path"
     if origin is not None:
         return "function" if origin is Callable else str(origin.__name__).lower()
     return f"`{kind.__name__}`"

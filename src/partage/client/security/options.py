@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -27,6 +28,9 @@ _SECRETS: Final = frozenset(
         "sasl_password",
         "sasl_oauthbearer_client_credentials_client_secret",
     }
+)
+_FILES: Final = frozenset(
+    {"ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauthbearer_ssl_cafile"}
 )
 _ENDPOINT: Final = "sasl_oauthbearer_token_endpoint_url"
 _CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
@@ -123,7 +127,14 @@ def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
                 f"{given_names[name]} and {given_name} are the same option; give one"
             )
         given_names[name] = given_name
-    return SecurityOptions(**{name: given[given_names[name]] for name in given_names})
+    return SecurityOptions(
+        **{name: _to_text(name, given[given_names[name]]) for name in given_names}
+    )
+
+
+def _to_text(name: str, value: Any) -> Any:
+    """Return the path of a file as a string, and any other value unchanged."""
+    return os.fspath(value) if name in _FILES and isinstance(value, os.PathLike) else value
 
 
 def _given(options: SecurityOptions) -> list[str]:
@@ -156,9 +167,7 @@ def _check_types(options: SecurityOptions) -> None:
     allowed: Any = options.sasl_oauthbearer_allowed_urls
     is_list = isinstance(allowed, tuple | list) and all(isinstance(url, str) for url in allowed)
     if not is_list:
-        raise InvalidSecurityOptionError(
-            "sasl_oauthbearer_allowed_urls must be a tuple of URLs, not a string"
-        )
+        raise InvalidSecurityOptionError("sasl_oauthbearer_allowed_urls must be a tuple of URLs")
 
 
 def _check_protocol(options: SecurityOptions) -> None:

@@ -133,6 +133,20 @@ def test_later_batches_of_producer_wait_for_recompression(broker, raw, paused):
     assert values(*fetch(raw, "t")) == [b"a", b"b", b"c"]
 
 
+def test_refusal_that_starts_next_request_keeps_order(raw):
+    """The large batch delays the others of its connection; its refusal starts them."""
+    create(raw, "t", compression_type="gzip")
+    for value in (bytes(5 << 20), b"b", b"c"):
+        raw.send(PRODUCE, produce_request("t", batch(value)))
+    results = [produce_result(raw.receive()) for _ in range(3)]
+    assert [(r.error_code, r.base_offset) for r in results] == [
+        (ErrorCode.MESSAGE_TOO_LARGE, -1),
+        (0, 0),
+        (0, 1),
+    ]
+    assert values(*fetch(raw, "t")) == [b"b", b"c"]
+
+
 def test_topic_deleted_during_recompression_refuses_batches(broker, raw, paused):
     create(raw, "t", compression_type="gzip")
     raw.send(PRODUCE, produce_request("t", batch(b"a")))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from partage.log import recompression
 from partage.log.catalogue.topic_config import LogConfig
+from partage.log.disk import Buffer
 from partage.log.recompression import needs_recompression, recompress_batches
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -16,6 +18,7 @@ from partage.wire.records.batch import (
     parse_header,
     whole_batches,
 )
+from partage.wire.records.compression import decompress
 from partage.wire.records.decoder import decode_records
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
@@ -112,3 +115,30 @@ def test_wrong_record_count_in_compressed_batch_is_refused() -> None:
     refusal = recompress_batches(bytes(forged), config_of("zstd"), NOW_MS)
     assert isinstance(refusal, Refusal)
     assert refusal.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"),
+    [
+        ("max_message_bytes", ErrorCode.MESSAGE_TOO_LARGE),
+        ("segment_bytes", ErrorCode.RECORD_LIST_TOO_LARGE),
+    ],
+)
+def test_recompression_stops_at_first_batch_beyond_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: str, code: ErrorCode
+) -> None:
+    """Otherwise a request of megabytes, in many batches, decompresses to gigabytes."""
+    decompressed = list[int]()
+
+    def count(codec: int, payload: Buffer, size_max: int) -> bytes:
+        records = decompress(codec, payload, size_max)
+        decompressed.append(len(records))
+        return records
+
+    monkeypatch.setattr(recompression, "decompress", count)
+    payload = batch(bytes(50_000), compression=Compression.ZSTD) * 10
+    config = config_of("uncompressed", **{limit: 20_000})
+    refusal = recompress_batches(payload, config, NOW_MS)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == code
+    assert len(decompressed) == 1

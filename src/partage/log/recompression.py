@@ -13,7 +13,12 @@ from crc32c import crc32c
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.disk import Buffer
 from partage.log.results import Refusal
-from partage.log.validator import ValidatedBatch, validate_batches
+from partage.log.validator import (
+    ValidatedBatch,
+    check_batch_size,
+    check_total_size,
+    validate_batches,
+)
 from partage.model.errors import ErrorCode
 from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import (
@@ -65,16 +70,25 @@ def recompress_batches(payload: Buffer, config: LogConfig, now_ms: int) -> bytes
         now_ms: Time at which the request arrived, ms since the epoch.
 
     Returns:
-        The batches, or a `Refusal` as `validate_batches` returns it, for the batches as received.
+        The batches, or a `Refusal` as `validate_batches` returns it. It stops at the first batch
+        that is too large with the new codec, because a few bytes can decompress to gigabytes.
     """
     batches = validate_batches(payload, config, now_ms, from_client=True)
     if isinstance(batches, Refusal):
         return batches
     codec = _CODECS[config.compression_type]
-    try:
-        return b"".join(_recompress(batch, codec, _level(codec, config)) for batch in batches)
-    except MalformedError as error:
-        return Refusal(ErrorCode.INVALID_RECORD, str(error))
+    recompressed, size = list[Buffer](), 0
+    for batch in batches:
+        try:
+            content = _recompress(batch, codec, _level(codec, config))
+        except MalformedError as error:
+            return Refusal(ErrorCode.INVALID_RECORD, str(error))
+        size += len(content)
+        refusal = check_batch_size(len(content), config) or check_total_size(size, config)
+        if refusal is not None:
+            return refusal
+        recompressed.append(content)
+    return b"".join(recompressed)
 
 
 def _recompress(batch: ValidatedBatch, codec: Compression, level: int | None) -> Buffer:

@@ -62,12 +62,28 @@ def validate_batches(
         record_count += header.record_count
     if not batches:
         return Refusal(ErrorCode.INVALID_RECORD, "the request has no record batch")
-    if at > config.segment_bytes:
-        return Refusal(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{at} bytes exceed the segment size, segment.bytes={config.segment_bytes}",
-        )
-    return batches
+    return check_total_size(at, config) or batches
+
+
+def check_batch_size(size: int, config: LogConfig) -> Refusal | None:
+    """Return MESSAGE_TOO_LARGE if a batch of ``size`` bytes exceeds ``max.message.bytes``."""
+    if size <= config.max_message_bytes:
+        return None
+    return Refusal(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"a record batch of {size} bytes exceeds the limit, "
+        f"max.message.bytes={config.max_message_bytes}",
+    )
+
+
+def check_total_size(size: int, config: LogConfig) -> Refusal | None:
+    """Return RECORD_LIST_TOO_LARGE if batches of ``size`` bytes do not fit into a segment."""
+    if size <= config.segment_bytes:
+        return None
+    return Refusal(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"{size} bytes exceed the segment size, segment.bytes={config.segment_bytes}",
+    )
 
 
 def stamp_batch(
@@ -96,12 +112,8 @@ def stamp_batch(
 def _check(
     header: BatchHeader, content: memoryview, config: LogConfig, now_ms: int, from_client: bool
 ) -> Refusal | None:
-    if from_client and header.size > config.max_message_bytes:
-        return Refusal(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a record batch of {header.size} bytes exceeds the limit, "
-            f"max.message.bytes={config.max_message_bytes}",
-        )
+    if from_client and (refusal := check_batch_size(header.size, config)):
+        return refusal
     try:
         if from_client:
             return _check_client(header, content, config, now_ms)

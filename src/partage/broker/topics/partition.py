@@ -101,7 +101,6 @@ class Partition:
         while waiting:
             one = waiting[0]
             content = await self._with_topic_codec(one)
-            waiting.popleft()
             try:
                 one.appended(
                     content
@@ -110,6 +109,8 @@ class Partition:
                 )
             except Exception:  # a bug; later batches must not wait forever
                 log.exception("append to %s failed", self.name)
+            # Only now: a refusal may start the next request, which must find that this task runs.
+            waiting.popleft()
 
     async def _with_topic_codec(self, one: _ClientAppend) -> Buffer | Refusal:
         config = self.log.config

@@ -331,6 +331,20 @@ def test_reassignment_to_same_broker_only_is_accepted(raw, version):
     assert "broker 9" in answer.responses[0].partitions[1].error_message
 
 
+def test_long_unknown_topic_name_is_not_repeated_for_each_partition(raw):
+    """Otherwise a request of 40 KB gets a response of 60 MB."""
+    name, indexes = "x" * 30_000, range(2_000)
+    moved = [ReassignablePartition(partition_index=index, replicas=None) for index in indexes]
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=name, partitions=moved)]
+    )
+    raw.send(ALTER_PARTITION_REASSIGNMENTS, request)
+    assert len(raw.receive_frame()) < 1_000_000
+    elected = ElectLeadersTopic(topic=name, partitions=list(indexes))
+    raw.send(ELECT_LEADERS, ElectLeadersRequest(topic_partitions=[elected]))
+    assert len(raw.receive_frame()) < 1_000_000
+
+
 def test_reassignment_to_other_live_broker_is_refused(broker, raw):
     create(raw, "t")
     request = RecordedRequest(

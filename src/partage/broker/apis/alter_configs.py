@@ -217,7 +217,12 @@ def _invalid(message: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
+def _without(parts: Sequence[str], others: Sequence[str]) -> list[str]:
+    excluded = set(others)  # clients can send lists with thousands of parts
+    return [part for part in parts if part not in excluded]
+
+
 _LIST_EDITS: dict[int, Callable[[list[str], list[str]], list[str]]] = {
-    APPEND: lambda parts, new: parts + [part for part in new if part not in parts],
-    SUBTRACT: lambda parts, old: [part for part in parts if part not in old],
+    APPEND: lambda parts, new: parts + _without(new, parts),
+    SUBTRACT: _without,
 }

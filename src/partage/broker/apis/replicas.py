@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
+from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.alter_partition_reassignments import (
@@ -75,7 +76,9 @@ def _election_result(
 ) -> Refusal:
     topic = log_manager.topic(name)
     if topic is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+        return Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name[:TOPIC_NAME_MAX]}"
+        )
     if not log_manager.has_partition(name, index):
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
     holder = cluster_view.broker_of(topic.topic, index)
@@ -136,7 +139,8 @@ def _check_reassignment(
     topic = log_manager.topic(name)
     if topic is None:
         return Refusal(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Unable to find a topic named {name[:TOPIC_NAME_MAX]}.",
         )
     if not log_manager.has_partition(name, index):
         return Refusal(

@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 import tarfile
+import threading
 import tomllib
 import zipfile
 from pathlib import Path
@@ -117,7 +118,21 @@ class TestDistributions:
             produce(broker.bootstrap_servers)
             script = tmp_path / "quick_start.py"
             script.write_text(code.replace("127.0.0.1:9092", broker.bootstrap_servers))
-            assert run(python, script, cwd=tmp_path) == "b'EWR' b'hello'\n"
+            assert first_line(python, script) == "b'EWR' b'hello'\n"
+
+
+def first_line(python: Path, script: Path) -> str:
+    """Run a script until it has printed a line, because README's consumer reads forever."""
+    command = [python, "-u", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=script.parent) as process:
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+        try:
+            assert process.stdout is not None
+            return process.stdout.readline()
+        finally:
+            watchdog.cancel()
+            process.kill()
 
 
 def produce(servers: str) -> None:

@@ -123,6 +123,14 @@ def test_untimely_records_are_listed_by_index() -> None:
     assert str(NOW_MS - 1001) in refusal.record_errors[0].message
 
 
+def test_records_of_batch_that_decompresses_to_megabytes_are_not_listed() -> None:
+    """A few KB could decompress to 128 MiB on the event loop."""
+    payload = batch(bytes(9 << 20), at_ms=NOW_MS + 2 * HOUR_MS, compression=Compression.ZSTD)
+    refusal = Host().refused(payload)
+    assert (refusal.code, refusal.record_errors) == (ErrorCode.INVALID_TIMESTAMP, ())
+    assert str(NOW_MS + 2 * HOUR_MS) in refusal.message
+
+
 def test_too_many_invalid_records_are_not_listed() -> None:
     """A small compressed batch must not cause a response of megabytes."""
     host = Host(cleanup_policy="compact")

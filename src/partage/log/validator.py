@@ -27,6 +27,9 @@ from partage.wire.records.validation import CorruptBatchError, validate_batch
 #: The most invalid records that a refusal lists. With more of them it lists none, and the producer
 #: fails all records of the batch.
 RECORD_ERRORS_MAX: Final = 10_000
+#: A batch that decompresses to more bytes is refused without such a list: the event loop must not
+#: decompress for long.
+_LISTED_BYTES_MAX: Final = 8 * 1024 * 1024
 _SHOWN_MAX: Final = 3  # invalid records that the message of a refusal names
 _NO_KEY: Final = "a compacted topic does not accept a record without a key"
 _CRC: Final = struct.Struct(">I")
@@ -169,12 +172,16 @@ def _time_fault(time_ms: int, config: LogConfig, now_ms: int) -> str | None:
 def _with_record_errors(
     refusal: Refusal, content: memoryview, config: LogConfig, now_ms: int
 ) -> Refusal:
-    """Return the refusal with all invalid records of the batch.
+    """Return the refusal with all invalid records of the batch, if it can be decoded quickly.
 
     A time beyond the limits makes the error INVALID_TIMESTAMP, even if other records have no key.
     """
+    try:
+        records = decode_records(content, verify_crc=False, decompressed_max=_LISTED_BYTES_MAX)
+    except MalformedError:
+        return refusal
     errors = list[RecordError]()
-    for index, (_, time_ms, key, _, _) in enumerate(decode_records(content, verify_crc=False)):
+    for index, (_, time_ms, key, _, _) in enumerate(records):
         fault = _NO_KEY if config.compacts and key is None else None
         if fault is None and not config.uses_log_append_time:
             fault = _time_fault(time_ms, config, now_ms)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
+from partage.broker.apis.describe_configs import ConfigDescriber
+from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
 from partage.wire.apis.describe_configs import (
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
@@ -105,6 +110,30 @@ def test_describe_configs_duplicate_resource_once(raw):
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="t")
     request = DescribeConfigsRequest(resources=[resource] * 3000, include_documentation=True)
     assert len(raw.request(DESCRIBE_CONFIGS, request).results) == 1
+
+
+def test_describe_configs_long_list_does_not_block_event_loop():
+    """Groups need not exist, so a request of a few KB can name hundreds."""
+    groups = [
+        DescribeConfigsResource(resource_type=GROUP, resource_name=f"g{n}") for n in range(300)
+    ]
+    responses = []
+    inbound = SimpleNamespace(
+        message=DescribeConfigsRequest(resources=groups), respond=responses.append
+    )
+    dynamic_configs = DynamicConfigs(BrokerSettings(), lambda settings: None)
+    describer = ConfigDescriber(None, dynamic_configs, None, ("localhost", 9092))
+
+    async def count_turns() -> int:
+        describing = asyncio.create_task(describer.handle(inbound))
+        turns = 0
+        while not describing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert asyncio.run(count_turns()) > 10
+    assert len(responses[0].results) == 300
 
 
 @pytest.mark.parametrize("version", [0, 1])

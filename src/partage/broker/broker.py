@@ -332,7 +332,7 @@ class Broker:
             OFFSET_FOR_LEADER_EPOCH.key: lambda inbound: offsets.offset_for_leader_epoch(
                 inbound, log_manager
             ),
-            DESCRIBE_CONFIGS.key: describer.handle,
+            DESCRIBE_CONFIGS.key: self._as_task(describer.handle),
             ALTER_CONFIGS.key: self._as_task(alterer.replace),
             INCREMENTAL_ALTER_CONFIGS.key: self._as_task(alterer.alter_incrementally),
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, cluster_view),

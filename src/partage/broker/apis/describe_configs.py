@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.configs.dynamic_configs import ConfigResource, DynamicConfigs
@@ -39,7 +41,8 @@ from partage.wire.apis.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-_DEFAULT_SETTINGS = BrokerSettings()
+_DEFAULT_SETTINGS: Final = BrokerSettings()
+_RESOURCES_PER_TURN: Final = 20  # of the event loop
 
 
 class ConfigDescriber:
@@ -64,17 +67,18 @@ class ConfigDescriber:
         self._node = node
         self._address = address
 
-    def handle(self, inbound: InboundRequest) -> None:
+    async def handle(self, inbound: InboundRequest) -> None:
         """Respond with the configs of each requested resource."""
         request: DescribeConfigsRequest = inbound.message
         # A resource is described once, even if it is named often: a small request must not produce
         # a huge response.
         resources = {(r.resource_type, r.resource_name): r for r in request.resources}
-        inbound.respond(
-            DescribeConfigsResponse(
-                results=[self._result(each, request) for each in resources.values()]
-            )
-        )
+        results = list[DescribeConfigsResult]()
+        for count, each in enumerate(resources.values(), 1):
+            if count % _RESOURCES_PER_TURN == 0:
+                await asyncio.sleep(0)  # a long list must not block other connections
+            results.append(self._result(each, request))
+        inbound.respond(DescribeConfigsResponse(results=results))
 
     def _result(
         self, requested: DescribeConfigsResource, request: DescribeConfigsRequest

@@ -167,6 +167,13 @@ def test_incompatible_assignors_are_rejected():
         protocols_by_name([])
 
 
+@pytest.mark.parametrize("attributes", [{}, {"name": ""}, {"name": b"mine"}])
+def test_assignor_without_name_is_rejected(attributes):
+    nameless = type("Nameless", (Assignor,), {"assign": Range.assign, **attributes})
+    with pytest.raises(IncompatibleAssignorsError, match=r"Nameless\.name is .*; set it to a name"):
+        protocols_by_name([nameless()])
+
+
 def test_rebalance_protocol_is_highest_common_one():
     assert rebalance_protocol([CooperativeSticky()]) is RebalanceProtocol.COOPERATIVE
     assert rebalance_protocol([Range(), CooperativeSticky()]) is RebalanceProtocol.EAGER

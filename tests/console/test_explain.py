@@ -130,4 +130,12 @@ def test_unexplainable_groups_are_rejected(partage: PartageCli, topic: str) -> N
         assert error == f"cannot explain group {topic}: its protocol type is connect, not consumer"
     partage("consume", "-t", topic, "--group", f"{topic}-e", "--from-beginning", "-e")
     error = partage.fails("groups", "explain", "-g", f"{topic}-e")
-    assert "try again when it is Stable" in error
+    assert error.startswith(f"cannot explain group {topic}-e: it has no members; ")
+
+
+def test_group_with_offsets_only_has_no_assignment(partage: PartageCli, topic: str) -> None:
+    """Offsets that no member committed do not give a group a protocol type."""
+    partage("groups", "reset-offsets", topic, "-t", topic, "--to-earliest", "--execute")
+    assert partage.fails("groups", "explain", topic) == (
+        f"cannot explain group {topic}: it has no members; try again when members have joined"
+    )

@@ -123,6 +123,11 @@ assert second == {"old": {}, "new": {"flights": [0, 1, 2]}}
 check_assignment([old, new], topics, second)
 ```
 
+Give each consumer of the group an object of the class:
+`Consumer(servers, group_id="tower", partition_assignment_strategy=[HotStandby(priority=5)])`.
+[examples/own_assignor.py](../examples/own_assignor.py) is a complete program. A streaming query
+gets the name of the class: `kafka.partition.assignment.strategy=module:Class`.
+
 An assignor is a pure function: no clock, no randomness, no order of sets or dictionaries that may
 differ between machines. So its tests need no broker, as above. Every assignment can be computed
 again for an explanation (`explain` returns the reason for each partition). `Member.sort_key` gives

@@ -49,8 +49,7 @@ EXAMPLES = (
 `Range()`: for each topic, each member gets a range of adjacent partitions. The remainder goes to
 the first members, for each topic separately. Topics with equal partition counts are divided alike.
 If members have racks and not every rack has all replicas, each member gets partitions from its own
-rack
-first (KIP-881). The results equal those of Kafka's RangeAssignor.""",
+rack first (KIP-881). The results equal those of Kafka's RangeAssignor.""",
         topics=_TWO,
         make_assignor=lambda _: Range(),
     ),
@@ -58,8 +57,7 @@ first (KIP-881). The results equal those of Kafka's RangeAssignor.""",
         title="Round-robin",
         text="""\
 `RoundRobin()`: deals all partitions of all topics to the members in turn. The results equal those
-of
-Kafka's RoundRobinAssignor.""",
+of Kafka's RoundRobinAssignor.""",
         topics=_SEVEN,
         make_assignor=lambda _: RoundRobin(),
     ),
@@ -109,8 +107,7 @@ the member's rack, as with one replica.""",
 `CoPartitioned("clicks", "orders")`: partition n of all named topics goes to one member, as a join
 of keyed topics needs it. Other topics are divided evenly. Without names, topics with equal
 partition counts and equal subscribers are co-partitioned. Topics that cannot be co-partitioned
-raise
-`CoPartitioningError`.""",
+raise `CoPartitioningError`.""",
         topics=_TWO,
         make_assignor=lambda _: CoPartitioned("t", "u"),
     ),
@@ -120,8 +117,7 @@ raise
 `Redundant(replicas=2)`: each partition goes to several members, for copies that survive the loss of
 a member. Only replicas of lost members move, and those of one member spread over all others.
 Nothing is held back: a surplus copy for a moment does no harm. With the function `copies`, members
-report which
-copies they have already, for example after a restart, and get those first.""",
+report which copies they have already, for example after a restart, and get those first.""",
         topics=_SEVEN,
         make_assignor=lambda _: Redundant(2),
     ),
@@ -129,8 +125,8 @@ copies they have already, for example after a restart, and get those first.""",
         title="Weighted",
         text="""\
 `Weighted(weight)`: partitions in proportion to the capacity of the members:
-`Weighted(os.cpu_count())`,
-or any number with the same meaning for all members. Sticky and cooperative.""",
+`Weighted(os.cpu_count())`, or any number with the same meaning for all members. Sticky and
+cooperative.""",
         topics=_TEN,
         make_assignor=lambda member_id: Weighted(2 if member_id == "c" else 1),
         setting="Member c has weight 2, the others 1.",
@@ -138,8 +134,10 @@ or any number with the same meaning for all members. Sticky and cooperative.""",
     AssignorExample(
         title="Consistent hashing",
         text="""\
-`ConsistentHashing(points=100, headroom=0.25)`: the assignment depends on names only, not on earlier
-assignments. A member gets at most the headroom above the average. It suits groups that may lose all
+`ConsistentHashing(points=100, headroom=0.25)`: the assignment does not depend on earlier
+assignments, only on the members, the topics and their partition counts. A member gets at most the
+headroom above the average. With `headroom=None` there is no such bound: the owner of a partition
+then depends on the members alone, but the loads are less even. It suits groups that may lose all
 members at once while each keeps a cache on disk. Give members an instance id, which is hashed.""",
         topics=_TEN,
         make_assignor=lambda _: ConsistentHashing(),

@@ -17,11 +17,17 @@ def protocols_by_name(assignors: Sequence[Assignor]) -> dict[str, Assignor]:
     """Return the assignors by protocol name, in order of preference, newest versions first.
 
     Raises:
-        IncompatibleAssignorsError: There is no assignor, or two have the same protocol name.
+        IncompatibleAssignorsError: There is no assignor, one has no name, or two have the same
+            protocol name.
     """
     check_list("assignors", assignors, Assignor, "assignors")
     by_name: dict[str, Assignor] = {}
     for assignor in assignors:
+        name: object = getattr(assignor, "name", None)
+        if not isinstance(name, str) or not name:
+            raise IncompatibleAssignorsError(
+                f"{type(assignor).__name__}.name is {name!r}; set it to a name for the protocol"
+            )
         for version in assignor.versions[:1] if assignor.has_version_probing else assignor.versions:
             speaking = assignor.at_version(version)
             if speaking.protocol_name in by_name:

@@ -140,6 +140,10 @@ def _explained(
     cluster: ClusterClient, state: GroupDescription, raw: RawGroup | None
 ) -> Explanation:
     name = state.group
+    if not state.members:
+        raise CommandError(
+            f"cannot explain group {name}: it has no members; try again when members have joined"
+        )
     if state.protocol_type != CONSUMER:
         raise CommandError(
             f"cannot explain group {name}: its protocol type is {state.protocol_type}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -154,3 +155,24 @@ def test_each_example_is_run() -> None:
     files = [path.name for path in EXAMPLES.glob("*.py") if path.name != "__init__.py"]
     assert [name for name in files if f'"{name}"' not in named] == []
     assert len(files) == 6
+
+
+def test_operator_sees_lag_resets_offsets_and_cleans_up() -> None:
+    overrides = {"group.initial.rebalance.delay.ms": "0"}
+    with ThreadedBroker(overrides) as broker:
+        ran = subprocess.run(
+            [EXAMPLES / "operator.sh", broker.bootstrap_servers],
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        lines = ran.stdout.splitlines()
+        totals = [line for line in lines if line.startswith("group billing:")]
+        assert totals == [
+            "group billing: Empty, 0 members, 2 partitions, total lag 0",
+            "group billing: Empty, 0 members, 3 partitions, total lag 3",
+        ]
+        assert any(line.split()[:2] == ["retention.ms", "3600000"] for line in lines)
+        assert lines[-2:] == ["deleted group billing", "deleted topic orders"]

@@ -10,7 +10,10 @@ import pytest
 
 from partage.client.errors import BrokersUnreachableError
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.spark.offset_resolver import OffsetRange
 from partage.spark.options import parse_options
+from partage.spark.ranges import read_range
 from partage.spark.stream.partition_source import CoordinatorUnavailableError
 from partage.testing import BrokerProcess, ThreadedBroker
 from partage.testing.request_interceptor import FaultRule, rewrite_response
@@ -242,6 +245,20 @@ class TestCoordinatorOutages:
         wait_until(lambda: one.plan() is None and not broker.faults.pending)
         produce(there, topic, PARTITIONS)
         assert wait_until(one.batch) == [(0, 5), (1, 5)]
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    def test_task_reads_briefly_unknown_topic(self, broker, fail_on_data_loss):
+        there = Kafka(broker.bootstrap_servers)
+        topic, _ = filled_topic(there, 1, 10)
+        given = {
+            "kafka.bootstrap.servers": there.servers,
+            "subscribe": topic,
+            "failOnDataLoss": fail_on_data_loss,
+            "fetchOffset.retryIntervalMs": "10",
+        }
+        broker.faults._add(FaultRule(METADATA.key, None, rewrite_response(without_topics)))
+        batches = read_range(OffsetRange(TopicPartition(topic, 0), 0, 10), parse_options(given))
+        assert sum(batch.num_rows for batch in batches) == 10
 
 
 def test_tasks_wait_as_long_as_lookups():

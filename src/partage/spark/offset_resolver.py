@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import logging
@@ -12,7 +13,12 @@ from typing import NamedTuple
 import msgspec
 
 from partage.client.cluster import Cluster
-from partage.client.errors import ClientError, RecordsUnavailableError, UnknownPartitionError
+from partage.client.errors import (
+    ClientError,
+    RecordsUnavailableError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import RetryPolicy
 from partage.model.topic_partition import TopicPartition
@@ -104,6 +110,19 @@ async def end_offsets(cluster: Cluster, options: ReadOptions) -> dict[TopicParti
     """
     partitions = await resolve_partitions(cluster, options.strategy)
     return dict(await _OffsetResolver(cluster, partitions, options).ends())
+
+
+async def is_deleted(cluster: Cluster, topic: str, options: ReadOptions) -> bool:
+    """Ask again for a topic that a broker did not know; return False if it exists.
+
+    A restarted broker may learn of its topics late.
+    """
+    await asyncio.sleep(options.offset_retry_interval_ms / 1000)
+    try:
+        await cluster.topics([topic], fresh=True)
+    except UnknownTopicError:
+        return True
+    return False
 
 
 def lookup_timeout_ms(options: ReadOptions) -> int:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pyspark.sql.datasource import InputPartition
 
 from partage.client.errors import UnknownTopicError
-from partage.client.range_fetch import FetchedRange, decode_fetched, fetch_range
+from partage.client.range_fetch import FetchedRange, FetchOptions, decode_fetched, fetch_range
 from partage.model.topic_partition import TopicPartition
-from partage.spark.client_cache import get_client
-from partage.spark.offset_resolver import OffsetRange, TopicDeletedError
+from partage.spark.client_cache import CachedClient, get_client
+from partage.spark.offset_resolver import OffsetRange, TopicDeletedError, is_deleted
 from partage.spark.options import ReadOptions
 from partage.wire.records.decoder import DECODER
 
@@ -57,10 +57,8 @@ def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch
         progress_timeout_ms=options.poll_timeout_ms,
         may_skip_unavailable=not options.fail_on_data_loss,
     )
-    topic = TopicPartition(*of.partition)
-    rows = ArrowBatchBuilder(topic.topic, topic.partition, kafka_schema(options.columns))
-    answers = fetch_range(connected.cluster, topic, of.from_offset, of.to_offset, fetch)
-    for fetched in _until_deleted(connected.loop.iterate(answers), of, options):
+    rows = ArrowBatchBuilder(*of.partition, kafka_schema(options.columns))
+    for fetched in _fetch_until_deleted(connected, of, options, fetch):
         for columns in decode_fetched(
             fetched, with_headers=rows.needs_headers, verify_crc=fetch.verify_crc
         ):
@@ -69,17 +67,25 @@ def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch
                 yield batch.slice(start, _ROWS_MAX)
 
 
-def _until_deleted(
-    answers: Iterable[FetchedRange], of: OffsetRange, options: ReadOptions
+def _fetch_until_deleted(
+    connected: CachedClient, of: OffsetRange, options: ReadOptions, fetch: FetchOptions
 ) -> Iterator[FetchedRange]:
     """Yield the responses; report a topic that was deleted since its ranges were planned."""
-    try:
-        yield from answers
-    except UnknownTopicError as error:
-        description = f"topic {error.topic!r} was deleted before {of.partition} was read"
-        if options.fail_on_data_loss:
-            # Without the cause, which asks if another topic was meant.
-            raise TopicDeletedError(
-                f"{description}. Set failOnDataLoss=false to continue without it"
-            ) from None
-        log.warning("%s; skipped because failOnDataLoss=false", description)
+    partition, position = TopicPartition(*of.partition), of.from_offset
+    while True:
+        responses = fetch_range(connected.cluster, partition, position, of.to_offset, fetch)
+        try:
+            for fetched in connected.loop.iterate(responses):
+                yield fetched
+                position = fetched.to_offset
+        except UnknownTopicError as error:
+            if not connected.loop.call(is_deleted(connected.cluster, error.topic, options)):
+                continue
+            description = f"topic {error.topic!r} was deleted before {partition} was read"
+            if options.fail_on_data_loss:
+                # Without the cause, which asks if another topic was meant.
+                raise TopicDeletedError(
+                    f"{description}. Set failOnDataLoss=false to continue without it"
+                ) from None
+            log.warning("%s; skipped because failOnDataLoss=false", description)
+        return

@@ -21,6 +21,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import Earliest, Latest
 from partage.spark.offset_resolver import (
     TopicDeletedError,
+    is_deleted,
     offset_retries,
     resolve_partitions,
     starting_offsets,
@@ -248,13 +249,8 @@ class QueryTopics:
         self._warn_once(f"{story}. Continuing at the first record of the new topic")
 
     async def _on_missing(self, name: str) -> None:
-        """Ask again for a topic that a broker did not know: a restarted broker may learn of its
-        topics late.
-        """
-        await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
-        try:
-            await self._cluster.topics([name], fresh=True)
-        except UnknownTopicError:
+        """Report a topic that a broker did not know as deleted, unless it exists after all."""
+        if await is_deleted(self._cluster, name, self._options):
             self._on_deleted(name)
 
     def _on_deleted(self, name: str) -> None:

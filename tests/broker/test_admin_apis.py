@@ -598,6 +598,35 @@ def test_invalid_quota_filter_is_refused(raw, components, error):
     assert (answer.error_code, answer.entries) == (error, None)
 
 
+@pytest.mark.parametrize(
+    ("api", "request_with"),
+    [
+        (
+            UPDATE_FEATURES,
+            lambda name: UpdateFeaturesRequest(
+                feature_updates=[FeatureUpdate(feature=name, max_version_level=1)]
+            ),
+        ),
+        (
+            DESCRIBE_USER_SCRAM_CREDENTIALS,
+            lambda name: DescribeUserScramCredentialsRequest(users=[ScramUserName(name=name)]),
+        ),
+        (
+            DESCRIBE_CLIENT_QUOTAS,
+            lambda name: DescribeClientQuotasRequest(
+                components=[QuotaFilterComponent(entity_type=name, match_type=2, match=None)],
+                strict=False,
+            ),
+        ),
+    ],
+)
+def test_error_about_longest_name_fits_into_response(raw, api, request_with):
+    answer = raw.request(api, request_with("x" * 32_767))
+    for result in getattr(answer, "results", [answer]):
+        assert result.error_code
+        assert "x" * 100 in result.error_message
+
+
 @versions(LIST_TRANSACTIONS)
 def test_no_transaction_is_listed(raw, version):
     request = ListTransactionsRequest(state_filters=["Ongoing", "Nonsense"], producer_id_filters=[])

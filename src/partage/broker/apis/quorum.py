@@ -27,6 +27,7 @@ _METADATA_PARTITION: Final = (_METADATA_TOPIC, 0)
 _LISTENER: Final = "PLAINTEXT"
 #: Partage has no metadata log, so its end offset is the same on all brokers.
 _END_OFFSET: Final = 0
+_SHOWN_MAX: Final = 249  # characters of a client's text that an error message repeats
 
 
 def describe_quorum(inbound: InboundRequest, cluster_view: ClusterView, wall_ms: int) -> None:
@@ -117,7 +118,7 @@ def update_features(inbound: InboundRequest) -> None:
         error = ErrorCode.INVALID_UPDATE_VERSION
         message = (
             "The update failed for all features since the following feature had an error: Invalid "
-            f"update version {first.max_version_level} for feature {first.feature}. Partage has no "
-            "features with versions."
+            f"update version {first.max_version_level} for feature {first.feature[:_SHOWN_MAX]}. "
+            "Partage has no features with versions."
         )
     inbound.respond(UpdateFeaturesResponse(error_code=error, error_message=message))

@@ -32,6 +32,7 @@ from partage.wire.apis.describe_user_scram_credentials import (
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
 _QUOTA_ENTITY_TYPES: Final = ("user", "client-id", "ip")
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
+_SHOWN_MAX: Final = 249  # characters of a client's text that an error message repeats
 
 
 def describe_acls(inbound: InboundRequest) -> None:
@@ -64,13 +65,13 @@ def describe_user_scram_credentials(inbound: InboundRequest) -> None:
     request: DescribeUserScramCredentialsRequest = inbound.message
     results = []
     for user, count in Counter(user.name for user in request.users or ()).items():
-        error = ErrorCode.RESOURCE_NOT_FOUND
-        message = f"Attempt to describe a user credential that does not exist: {user}"
+        error, shown = ErrorCode.RESOURCE_NOT_FOUND, user[:_SHOWN_MAX]
+        message = f"Attempt to describe a user credential that does not exist: {shown}"
         if count > 1:
             error = ErrorCode.DUPLICATE_RESOURCE
             message = (
                 "Cannot describe SCRAM credentials for the same user twice in a single request: "
-                f"{user}"
+                f"{shown}"
             )
         results.append(
             DescribeUserScramCredentialsResult(
@@ -117,7 +118,8 @@ def _check_filters(components: list[QuotaFilterComponent]) -> Refusal | None:
         if why is not None:
             return Refusal(ErrorCode.INVALID_REQUEST, why)
         if kind not in _QUOTA_ENTITY_TYPES:
-            return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+            why = f"Unsupported entity type {kind[:_SHOWN_MAX]}"
+            return Refusal(ErrorCode.UNSUPPORTED_VERSION, why)
         types.add(kind)
     if "ip" in types and len(types) > 1:
         return Refusal(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import DescribeGroup
 from partage.coordinator.replies import DescribeGroupReply
@@ -14,6 +16,8 @@ from partage.wire.apis.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+
+_SHOWN_MAX: Final = 249  # characters of a group id that an error message repeats
 
 
 def to_events(call: ApiCall[DescribeGroupsRequest]) -> list[DescribeGroup]:
@@ -46,7 +50,7 @@ def _group(reply: DescribeGroupReply, operations: int) -> DescribedGroup:
     is_missing = reply.error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
         error_code=reply.error,
-        error_message=f"Group {reply.group_id} not found." if is_missing else None,
+        error_message=f"Group {reply.group_id[:_SHOWN_MAX]} not found." if is_missing else None,
         group_id=reply.group_id,
         group_state=reply.state if is_missing or not reply.error else "",
         protocol_type=reply.protocol_type,

@@ -1,0 +1,48 @@
+"""Requests whose texts have the maximum length: an error that repeats them must fit as well."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from partage.wire.apis import APIS
+from partage.wire.codec.layout import TEXT_MAX, FieldLayout
+from partage.wire.types import ArrayKind, FieldKind, FixedKind, StringKind
+from wire.random_messages import MessageFactory
+
+from .raw_client import RawClient
+
+SASL = (17, 36)
+
+
+class LongestTexts(MessageFactory):
+    """Creates messages with one element in each array, the longest texts, and small numbers."""
+
+    def value(self, field: FieldLayout, version: int, flexible: bool) -> Any:
+        if isinstance(field.kind, ArrayKind):
+            if field.struct is None:
+                assert field.element is not None
+                return [self.scalar(field.element, field.name)]
+            return [self.message(field.struct, version, flexible)]
+        if field.struct is not None:
+            return self.message(field.struct, version, flexible)
+        return self.scalar(field.kind, field.name)
+
+    def scalar(self, kind: FieldKind, name: str) -> Any:
+        if isinstance(kind, StringKind):
+            return "x" * TEXT_MAX
+        return super().scalar(kind, name)
+
+    def number(self, kind: FixedKind, name: str) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("api", [a for k, a in APIS.items() if k not in SASL], ids=repr)
+def test_request_with_longest_texts_gets_response(broker, api):
+    for version in (api.version_min, api.version_max):
+        factory = LongestTexts(Random(1))
+        request = factory.message(api.request, version, api.is_flexible(version))
+        with RawClient(broker.bootstrap_servers) as client:
+            assert client.request(api, request, version) is not None

@@ -46,8 +46,10 @@ def failure_reason(error: BaseException) -> str:
 
 def is_jvm_connection_error(error: BaseException) -> bool:
     """True if Python has no connection to the JVM of Spark."""
-    from py4j.protocol import Py4JNetworkError
-
+    try:
+        from py4j.protocol import Py4JNetworkError
+    except ModuleNotFoundError:  # a client of Spark Connect, which has no JVM
+        return False
     return isinstance(error, ConnectionError | Py4JNetworkError)
 
 

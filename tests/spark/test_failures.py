@@ -1,0 +1,22 @@
+"""Reasons of failed queries, without Spark."""
+
+import sys
+
+from partage.spark import failure_reason
+
+
+def test_failure_reason_without_py4j_is_the_first_line(monkeypatch):
+    """The package ``pyspark-client`` of Spark Connect has no py4j, and no JVM."""
+    monkeypatch.setitem(sys.modules, "py4j.protocol", None)
+    assert failure_reason(ConnectionError("no server\nat port 15002")) == "no server"
+
+
+def test_failure_reason_is_the_last_error_of_this_package():
+    text = (
+        "[STREAM_FAILED] Query terminated with exception: x SQLSTATE: XXKST\n"
+        "  partage.client.errors.UnknownTopicError: there is no topic 'a'\n"
+        "partage.spark.offset_resolver.TopicDeletedError: topic 'a' was deleted\n"
+        "  at java"
+    )
+    expected = "partage.spark.offset_resolver.TopicDeletedError: topic 'a' was deleted"
+    assert failure_reason(RuntimeError(text)) == expected

@@ -23,10 +23,11 @@ PAST = (46, 521, 1391, 1_001_615, 2_004_084)
 #: Seeds that failed because a rule or the simulator was wrong.
 MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)
 
-#: Seeds of both kinds, for worlds with several brokers and producers. 50015141 found the same bug
-#: as 50001121.
+#: Seeds of both kinds, for worlds with several brokers and producers. The rule `commits` misjudged
+#: 1272: it counted a generation whose append had failed. 50015141 found the same bug as 50001121.
 SINCE = (
     378,
+    1272,
     50_000_531,
     50_001_121,
     50_015_141,

@@ -137,10 +137,8 @@ class CommitsChecker:
         last = self._written[key][-1] if self._written[key] else None
         if self._deleting.is_asked(at_ms, key) or self._went_with_its_topic(key, last):
             return
-        groups = self._ledger.groups[record.group_id]
-        before = reversed(groups[: len(groups) - later])
-        # the offset was removed with the group
-        group = next((each for each in before if each is not None), None)
+        # the offset may have been removed with the group
+        group = self._ledger.last_existing(record.group_id, later)
         since_ms = 0
         if group is not None and group.members:
             if group.awaiting_sync or record.topic in _topics(group):

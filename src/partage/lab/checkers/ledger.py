@@ -144,6 +144,7 @@ class Ledger:
         #: Each group's records in append order; None for a removal.
         self.groups: dict[str, list[GroupRecord | None]] = defaultdict(list)
         self.durable_groups: dict[str, GroupRecord | None] = {}
+        self._lost_versions: dict[str, list[GroupRecord]] = defaultdict(list)
         self._logs: dict[int, _ShardLedger] = defaultdict(_ShardLedger)
         self._shards: dict[str, int] = {}  # the shard of each known group
         self._written: list[Callable[[RecordsAppended], None]] = []
@@ -200,6 +201,21 @@ class Ledger:
     def version_count(self, group_id: str) -> int:
         """Return the number of versions of a group, for `versions_since`."""
         return len(self.groups[group_id])
+
+    def last_existing(self, group_id: str, later: int) -> GroupRecord | None:
+        """Return the last version of a group before it was removed, without versions that were
+        appended but lost.
+
+        Args:
+            group_id: The group.
+            later: Number of versions at the end that do not count.
+        """
+        versions = self.groups[group_id]
+        lost = self._lost_versions[group_id]
+        for version in reversed(versions[: len(versions) - later]):
+            if version is not None and not any(version is each for each in lost):
+                return version
+        return None
 
     def _write(self, entry: RecordsAppended) -> None:
         if len(entry.records) != len(entry.pairs):
@@ -259,6 +275,8 @@ class Ledger:
         self._apply_durable(limbo[:kept])
         lost = [record for _, record in limbo[kept:]]
         for record in lost:
+            if isinstance(record, GroupRecord):
+                self._lost_versions[record.group_id].append(record)
             for listener in self._lost:
                 listener(record)
         for group_id in {

@@ -188,6 +188,12 @@ def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> Non
             assert printed[-1].startswith("error: ")
 
 
+def test_missing_certificate_file_is_named(closed_address: str) -> None:
+    tls = ("-X", "security.protocol=ssl", "-X", "ssl.ca.location=/not/there.pem")
+    error = PartageCli(closed_address).fails("topics", "list", *tls, code=2)
+    assert error == "ssl.ca.location=/not/there.pem: no such file or directory; correct the path"
+
+
 def produce_line(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(f"{line}\n")

@@ -113,8 +113,8 @@ def test_group_with_members_is_rejected(partage: PartageCli, group: str, topic: 
 @pytest.mark.parametrize(
     ("options", "says", "code"),
     [
-        (["--all-topics"], "requires one of --to-earliest, --to-latest", 2),
-        (["--all-topics", "--to-earliest", "--to-latest"], "requires one of", 2),
+        (["--all-topics"], "requires exactly one of --to-earliest, --to-latest", 2),
+        (["--all-topics", "--to-earliest", "--to-latest"], "requires exactly one of", 2),
         (["--to-earliest"], "requires --topic or --all-topics", 2),
         (["--all-topics", "-t", "t", "--to-earliest"], "cannot be combined", 2),
         (["-t", "t", "--to-earliest", "--execute", "--dry-run"], "cannot be combined", 2),

@@ -50,7 +50,7 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
     missing = [each for each in ("pyspark", "pyarrow") if find_spec(each) is None]
     if missing:
         raise SparkUnavailableError(
-            f"{' and '.join(missing)} is not installed: pip install 'partage[spark]'"
+            f"not installed: {', '.join(missing)}; pip install 'partage[spark]'"
         )
     from partage.spark import JavaNotFoundError, prepare_java
 

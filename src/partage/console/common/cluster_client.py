@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -119,7 +120,8 @@ class ClusterClient:
         try:
             return kind(settings, logger=self._log)
         except KafkaException as error:
-            raise usage_error(_kafka_error(error).str()) from error
+            reason = _missing_file(self._properties) or _kafka_error(error).str()
+            raise usage_error(reason) from error
         except (TypeError, ValueError) as error:
             raise usage_error(str(error)) from error
 
@@ -241,6 +243,14 @@ def _kafka_error(error: KafkaException) -> KafkaError:
     inner = error.args[0]
     assert isinstance(inner, KafkaError)  # A KafkaException always holds a KafkaError.
     return inner
+
+
+def _missing_file(properties: Mapping[str, str]) -> str | None:
+    """Return an error message if a property names a missing file; librdkafka does not name it."""
+    for name, value in properties.items():
+        if name.endswith(".location") and value != "probe" and not Path(value).exists():
+            return f"{name}={value}: no such file or directory; correct the path"
+    return None
 
 
 def _cause(error: KafkaError) -> str:

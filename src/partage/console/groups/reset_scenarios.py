@@ -54,7 +54,7 @@ def parse_scenario(given: Mapping[str, object], groups: list[str]) -> ResetScena
     """
     chosen = [name for name, value in given.items() if value is not None and value is not False]
     if len(chosen) != 1:
-        raise usage_error(f"reset-offsets requires one of {', '.join(given)}")
+        raise usage_error(f"reset-offsets requires exactly one of {', '.join(given)}")
     match chosen[0], given[chosen[0]]:
         case "--to-earliest", _:
             return ResetScenario(lambda at: at.earliest)

@@ -2,12 +2,13 @@
 
 Each design is a package with two state machines without I/O, a coordinator and a member:
 
+- ``broker_side``: the coordinator assigns partitions, and stops and starts the consumers' fetchers.
 - ``multi_assignor``: the coordinator sends all metadata to all members, and each member computes
   the assignment.
 - ``single_assignor``: the coordinator sends all metadata to one member, which returns the
   assignment in a second JoinGroup request.
 
-``join_group`` has the parts that these two designs share: joining, sessions and offsets.
+``join_group`` has the parts that the last two share: joining, sessions and offsets.
 ``machine`` has the events and outcomes of all designs. ``two_phase`` adapts the accepted design.
 ``simulation`` runs any design on a virtual clock, ``designs`` lists them, and ``comparison``
 measures them with one workload.

@@ -52,6 +52,18 @@ class TimerFired(Event, frozen=True, gc=False, kw_only=True):
     draw: int = 0
 
 
+class Elected(Event, frozen=True, gc=False, kw_only=True):
+    """The coordinator begins its work. ``topics`` has the partition count of each topic."""
+
+    topics: dict[str, int]
+
+
+class TopicsChanged(Event, frozen=True, gc=False, kw_only=True):
+    """The coordinator's watches found other topics or partition counts."""
+
+    topics: dict[str, int]
+
+
 class CoordinatorOutcome(TimerContext[Key], Generic[Key, RecordT]):
     """The effects of one event of a coordinator.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
+from partage.proposals.designs.broker_side import BrokerSide, BrokerSideClosing
 from partage.proposals.designs.multi_assignor import (
     CompressedGroup,
     CompressedMembers,
@@ -24,13 +25,15 @@ DesignFactory = Callable[[CoordinatorSettings, MemberSettings], Design]
 
 #: One entry for each design, in the order in which they were proposed.
 DESIGNS: Final[Mapping[str, DesignFactory]] = {
-    each.name: each for each in (MultiAssignor, SingleAssignor, TwoPhaseEager, TwoPhaseCooperative)
+    each.name: each
+    for each in (BrokerSide, MultiAssignor, SingleAssignor, TwoPhaseEager, TwoPhaseCooperative)
 }
 
 #: Variants of the designs.
 VARIANTS: Final[Mapping[str, DesignFactory]] = {
     each.name: each
     for each in (
+        BrokerSideClosing,
         HashedSubscriptions,
         CompressedMembers,
         CompressedGroup,

@@ -64,6 +64,8 @@ class Design(ABC):
     name: ClassVar[str]
     #: Rules that the design breaks by construction.
     findings: ClassVar[tuple[Finding, ...]] = ()
+    #: True if the coordinator, not the members, watches the topics.
+    watches_topics: ClassVar[bool] = False
 
     @abstractmethod
     def coordinator(self) -> CoordinatorMachine:

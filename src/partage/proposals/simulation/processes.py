@@ -106,6 +106,17 @@ class CoordinatorProcess(Process, Coordinator):
         self.machine = world.design.coordinator()
         for record in records:
             self.machine.apply(record)
+        if world.design.watches_topics:
+            topics = world.metadata(self._rng, is_from_coordinator=True)
+            self._handle(machine.Elected(at_ms=world.clock.now_ms, topics=topics))
+
+    def on_topics_changed(self, topics: dict[str, int]) -> None:
+        """Notify the coordinator of other topics or partition counts."""
+        self.when_awake(
+            lambda: self._handle(
+                machine.TopicsChanged(at_ms=self.world.clock.now_ms, topics=topics)
+            )
+        )
 
     def accept(self, link: Link) -> None:
         self._links[link.number] = link

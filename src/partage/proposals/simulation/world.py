@@ -169,12 +169,16 @@ class World(WorldContext):
     # Topics and metadata
 
     def add_partitions(self, topic: str, count: int) -> None:
-        """Add partitions to a topic. Members notice at their next refresh."""
+        """Add partitions to a topic. Members notice at their next refresh, or a coordinator at
+        once if it watches the topics.
+        """
         self._old_topics = dict(self.topics)
         self._stale_until_ms = self.clock.now_ms + self.options.stale_metadata_ms
         before = self.topics.get(topic, 0)
         self.topics[topic] = before + count
         self._create_partitions(topic, range(before, before + count))
+        if self.design.watches_topics and self.coordinator is not None:
+            self.coordinator.on_topics_changed(dict(self.topics))
 
     def _create_partitions(self, topic: str, numbers: Sequence[int]) -> None:
         self.readers.create([TopicPartition(topic, each) for each in numbers], self.clock.now_ms)

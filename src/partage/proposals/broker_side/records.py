@@ -1,0 +1,72 @@
+"""The durable state of the design: persistent nodes of ZooKeeper, on the document's paths.
+
+The document removes the nodes of the members. A coordinator finds the earlier members of a group in
+the owners of its partitions.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+#: The ephemeral node of the coordinator. Its data is the id of the broker.
+COORDINATOR_PATH: Final = "/consumers/coordinator"
+#: The coordinator watches the children of this node, and each of them.
+TOPICS_PATH: Final = "/brokers/topics"
+
+
+class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The committed offset of a partition."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def path(self) -> str:
+        """The path of the node."""
+        return f"/consumers/{self.group_id}/offsets/{self.topic}/{self.partition}"
+
+
+class OwnerRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The owner of a partition, or None if the node is deleted.
+
+    ``session_timeout_ms`` is that of the consumer. The next coordinator waits so long for it.
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    thread: str | None
+    session_timeout_ms: int = 0
+
+    @property
+    def path(self) -> str:
+        """The path of the node."""
+        return f"/consumers/{self.group_id}/owners/{self.topic}/{self.partition}"
+
+
+Record: TypeAlias = OffsetRecord | OwnerRecord
+
+
+def thread_id(consumer_id: str, number: int) -> str:
+    """Return the id of a consumer's thread."""
+    return f"{consumer_id}-{number}"
+
+
+def consumer_of(thread: str) -> str:
+    """Return the id of the consumer that a thread belongs to."""
+    return thread.rpartition("-")[0]
+
+
+def partition_name(broker_id: int, partition: int) -> str:
+    """Return the partition string of the messages, which has the id of a broker."""
+    return f"{broker_id}-{partition}"
+
+
+def partition_number(name: str) -> int:
+    """Return the number in a partition string; -1 if it is not ``<broker>-<partition>``."""
+    broker, _, number = name.rpartition("-")
+    return int(number) if broker.isdecimal() and number.isdecimal() else -1

@@ -1,0 +1,72 @@
+"""The configuration of section 4 of the document."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from partage.proposals.broker_side.messages import BrokerAddress
+
+
+class RebalanceMethod(StrEnum):
+    """The way in which the coordinator takes partitions from consumers."""
+
+    STOP_FETCHERS = "stop fetchers"  # section 9: StopFetcher and StartFetcher requests
+    CLOSE_CONNECTIONS = "close connections"  # section 2: all consumers register again
+
+
+class PushCoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a broker, which it uses while it is the coordinator.
+
+    Attributes:
+        rebalance_threadpool_size: "Rebalancing threadpool size": the number of rebalance handlers.
+        rebalance_queue_size: Tasks that the queue of a handler holds (section 5, item 5).
+        session_timeout_min_ms: "Minimum viable value for consumer session timeout".
+        ping_retries_max: "Maximum number of timed out heartbeats to consumers". A consumer fails
+            with the next one. With less than 1, a consumer that is cut off may be replaced before
+            it has stopped.
+        offset_commit_interval_ms: "Offset committing (to ZK) interval".
+        rebalance_retries_max: "Maximum rebalance retries".
+        rebalance_backoff_ms: "Rebalance backoff time (in milliseconds)".
+        rebalance_method: The document describes two.
+        brokers: The brokers of the cluster, for StartFetcher and ClusterMetadata.
+        broker_id: The id of this broker.
+        frozen_groups: Groups whose rebalancing is off from the start (KAFKA-364).
+    """
+
+    rebalance_threadpool_size: int = 2
+    rebalance_queue_size: int = 100
+    session_timeout_min_ms: int = 6_000
+    ping_retries_max: int = 3
+    offset_commit_interval_ms: int = 5_000
+    rebalance_retries_max: int = 4
+    rebalance_backoff_ms: int = 2_000
+    rebalance_method: RebalanceMethod = RebalanceMethod.STOP_FETCHERS
+    brokers: tuple[BrokerAddress, ...] = ()
+    broker_id: int = 0
+    frozen_groups: frozenset[str] = frozenset()
+
+
+class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a consumer.
+
+    Attributes:
+        bootstrap_brokers: "Bootstrap broker list": at least one.
+        session_timeout_ms: "Session timeout".
+        group_id: The consumer's group.
+        consumer_id: Its id, unique within the group.
+        topic_count: Its topics and threads; see `topic_count.parse_topic_count`.
+        auto_commit: True if it reports its offsets.
+        auto_offset_reset: "smallest" or "largest": where to read if an offset is out of range.
+        retry_backoff_ms: The wait before the next broker of the list is tried.
+    """
+
+    bootstrap_brokers: tuple[BrokerAddress, ...]
+    group_id: str
+    consumer_id: str
+    topic_count: str
+    session_timeout_ms: int = 45_000
+    auto_commit: bool = True
+    auto_offset_reset: str = "smallest"
+    retry_backoff_ms: int = 100

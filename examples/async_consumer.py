@@ -1,9 +1,10 @@
 """Read a topic on asyncio: partitions are handled concurrently, each in its order.
 
-Start a broker and produce a record, then run this example:
+Start a broker with a topic, produce a record, then run this example:
 
     pip install 'partage[cli]'
-    partage broker --ephemeral
+    partage broker --ephemeral  # in a separate terminal
+    partage topics create --topic flights --partitions 4
     echo EWR:hello | partage produce --topic flights --key-separator :
     python examples/async_consumer.py 127.0.0.1:9092 flights tower
 

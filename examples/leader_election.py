@@ -3,7 +3,7 @@
 Start a broker, then run the example in two terminals:
 
     pip install 'partage[cli]'
-    partage broker --ephemeral
+    partage broker --ephemeral  # in a separate terminal
     python examples/leader_election.py 127.0.0.1:9092 scheduler ada
     python examples/leader_election.py 127.0.0.1:9092 scheduler ben
 

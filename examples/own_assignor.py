@@ -4,7 +4,7 @@ A member may prefer a partition because it has a warm cache for it. Start a brok
 then run two members in two terminals:
 
     pip install 'partage[cli]'
-    partage broker --ephemeral
+    partage broker --ephemeral  # in a separate terminal
     partage topics create --topic flights --partitions 4
     python examples/own_assignor.py 127.0.0.1:9092 flights tower 0 1
     python examples/own_assignor.py 127.0.0.1:9092 flights tower 2 3

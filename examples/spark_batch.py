@@ -3,7 +3,7 @@
 Start a broker and produce some records, then run this example:
 
     pip install 'partage[cli,spark]'
-    partage broker --ephemeral
+    partage broker --ephemeral  # in a separate terminal
     printf 'EWR:one\\nJFK:two\\nEWR:three\\n' | partage produce --topic flights --key-separator :
     python examples/spark_batch.py 127.0.0.1:9092 flights
 

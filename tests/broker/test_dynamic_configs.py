@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
@@ -133,6 +135,18 @@ def test_broker_list_config_is_appended_to_its_default(raw):
     assert config(raw, "cleanup.policy").value == "delete,compact"
     assert alter_broker(raw, (SUBTRACT, "log.cleanup.policy", "delete")) == 0
     assert config(raw, "cleanup.policy").value == "compact"
+
+
+def test_long_list_configs_are_edited_in_linear_time(raw):
+    """Comparing each part with each other part would block the broker for several seconds."""
+    key = "streams.rack.aware.assignment.tags"
+    for start in range(0, 40_000, 5_000):
+        parts = ",".join(f"{n:x}" for n in range(start, start + 5_000))
+        assert alter_group(raw, (APPEND, key, parts)) == 0
+    began = time.monotonic()
+    for operation in (SUBTRACT, APPEND):
+        assert alter_group(raw, (operation, key, ",".join(["z"] * 16_000))) == 0
+    assert time.monotonic() - began < 3
 
 
 def test_replaced_broker_configs_delete_others(raw):

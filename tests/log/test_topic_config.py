@@ -128,3 +128,11 @@ def test_compacted_topic_rolls_segments_before_max_lag() -> None:
     configs = {"max.compaction.lag.ms": "5000", "segment.ms": "9000"}
     assert LogConfig.from_configs(configs).roll_ms == 9000
     assert LogConfig.from_configs({**configs, "cleanup.policy": "compact"}).roll_ms == 5000
+
+
+def test_log_config_is_parsed_once_for_topics_with_same_configs() -> None:
+    """A changed broker config applies to 10,000 topics in one turn of the event loop."""
+    first = LogConfig.from_configs({"retention.ms": "7"}, {"segment.ms": "8", "retention.ms": "9"})
+    assert (first.retention_ms, first.segment_ms) == (7, 8)
+    assert LogConfig.from_configs({"retention.ms": "7", "segment.ms": "8"}) is first
+    assert LogConfig.from_configs({"retention.ms": "9", "segment.ms": "8"}) is not first

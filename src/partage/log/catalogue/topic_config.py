@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -94,20 +95,9 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     ) -> LogConfig:
         """Build it from a topic's configs, with the broker's and then Kafka's defaults.
 
-        All values must have been validated before.
+        All values must have been validated before. Topics with the same configs share the result.
         """
-        values = {
-            name: parse_value(key, configs.get(name, defaults.get(name, key.default)))
-            for name, key in CONFIG_KEYS.items()
-        }
-        policy = values["cleanup.policy"]
-        plain = {name: values[name.replace("_", ".")] for name in _PLAIN}
-        return cls(
-            compacts="compact" in policy,
-            deletes="delete" in policy,
-            uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
-            **plain,
-        )
+        return _parse_log_config(frozenset({**defaults, **configs}.items()))
 
     @property
     def roll_ms(self) -> int:
@@ -118,6 +108,22 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 _DERIVED: Final = {"compacts", "deletes", "uses_log_append_time"}
 _PLAIN: Final = [name for name in LogConfig.__struct_fields__ if name not in _DERIVED]
+
+
+@lru_cache(256)  # most topics have the same configs, and a broker may have 10,000 topics
+def _parse_log_config(configs: frozenset[tuple[str, str]]) -> LogConfig:
+    texts = dict(configs)
+    values = {
+        name: parse_value(key, texts.get(name, key.default)) for name, key in CONFIG_KEYS.items()
+    }
+    policy = values["cleanup.policy"]
+    plain = {name: values[name.replace("_", ".")] for name in _PLAIN}
+    return LogConfig(
+        compacts="compact" in policy,
+        deletes="delete" in policy,
+        uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+        **plain,
+    )
 
 
 def check_configs(

@@ -446,3 +446,11 @@ def test_valid_arguments_of_other_types_are_accepted():
 def test_election_priority_of_numpy_is_accepted():
     numpy = pytest.importorskip("numpy")
     LeaderElection(SERVERS, "tower", priority=numpy.int64(3))
+
+
+def test_pool_delay_of_numpy_becomes_an_integer_for_json():
+    numpy = pytest.importorskip("numpy")
+    pool = WorkerPool(
+        SERVERS, "tower", ["runway"], print, name="a", rebalance_delay_ms=numpy.int64(5)
+    )
+    assert type(pool._delay_ms) is int

@@ -109,11 +109,10 @@ class WorkerPool:
             )
         check_text("name", name)
         check_function("work", work, "the name of a unit")
-        check_int("rebalance_delay_ms", rebalance_delay_ms, unit="ms")
         self._units = units if callable(units) else _constant(units)
         self._work = work
         self._name = name
-        self._delay_ms = rebalance_delay_ms
+        self._delay_ms = check_int("rebalance_delay_ms", rebalance_delay_ms, unit="ms")
         self._running: dict[str, asyncio.Task[object]] = {}
         self._configs: Mapping[str, Mapping[str, str]] = {}
         self._placements = PlacementMemory()  # of the strategy functions, while this worker leads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from partage.client.consumer import RebalanceListener
 from partage.model.errors import ErrorCode
 from partage.sync import Consumer
+from partage.testing import ThreadedBroker
 
 pytestmark = pytest.mark.timeout(90)
 QUICK = {"heartbeat_interval_ms": 20, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
@@ -148,8 +150,13 @@ class TestHolding:
 
     def test_hold_without_request_times_out(self, faults):
         held = faults.hold("JoinGroup", required=False)
-        with pytest.raises(TimeoutError, match="no matching request"):
+        with pytest.raises(TimeoutError, match="no matching request") as caught:
             held.wait(timeout_s=0.01)
+        assert "no running event loop" not in "".join(traceback.format_exception(caught.value))
+
+    def test_hold_may_end_after_the_broker(self):
+        with ThreadedBroker() as broker, broker.faults.hold("JoinGroup", required=False):
+            broker.stop()
 
     def test_hold_released_early_holds_nothing(self, faults, servers):
         faults.hold("ListOffsets", required=False).release()

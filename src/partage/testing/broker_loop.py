@@ -50,15 +50,21 @@ class BrokerLoop:
         Raises:
             RuntimeError: an event loop runs in this thread, and would be blocked.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self.run(start())
-        raise RuntimeError(
-            f"{blocking} would block the running event loop, and the clients that run on it; "
-            f"use: await {awaitable}"
-        )
+        if _is_loop_running():
+            raise RuntimeError(
+                f"{blocking} would block the running event loop, and the clients that run on it; "
+                f"use: await {awaitable}"
+            )
+        return self.run(start())
 
     async def wait_async(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine that waits for a client; the caller's event loop is not blocked."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -150,7 +150,10 @@ class HeldResponse:
 
     def release(self) -> None:
         """Send the response. If the request has not arrived yet, its response will not be held."""
-        self._loop.call(self._release)
+        if self._loop.is_closed:  # the broker has stopped, so no client waits
+            self._withdraw()
+        else:
+            self._loop.call(self._release)
 
     def _release(self) -> None:
         self._is_released = True

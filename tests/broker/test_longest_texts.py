@@ -8,6 +8,13 @@ from typing import Any
 import pytest
 
 from partage.wire.apis import APIS
+from partage.wire.apis.alter_partition_reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from partage.wire.apis.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, ElectLeadersTopic
 from partage.wire.codec.layout import TEXT_MAX, FieldLayout
 from partage.wire.types import ArrayKind, FieldKind, FixedKind, StringKind
 from wire.random_messages import MessageFactory
@@ -46,3 +53,17 @@ def test_request_with_longest_texts_gets_response(broker, api):
         request = factory.message(api.request, version, api.is_flexible(version))
         with RawClient(broker.bootstrap_servers) as client:
             assert client.request(api, request, version) is not None
+
+
+def test_long_unknown_topic_name_is_not_repeated_for_each_partition(raw):
+    """Otherwise a request of 40 KB gets a response of 60 MB."""
+    name, indexes = "x" * 30_000, range(2_000)
+    moved = [ReassignablePartition(partition_index=index, replicas=None) for index in indexes]
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=name, partitions=moved)]
+    )
+    raw.send(ALTER_PARTITION_REASSIGNMENTS, request)
+    assert len(raw.receive_frame()) < 1_000_000
+    elected = ElectLeadersTopic(topic=name, partitions=list(indexes))
+    raw.send(ELECT_LEADERS, ElectLeadersRequest(topic_partitions=[elected]))
+    assert len(raw.receive_frame()) < 1_000_000

@@ -17,6 +17,7 @@ import pytest
 import partage
 import partage.sync
 from partage import OffsetAndMetadata, RebalanceListener, TopicPartition, assignors
+from partage.client.consumer.arguments import to_offsets
 from partage.recipes import (
     Connector,
     LeaderElection,
@@ -168,7 +169,7 @@ CONSUMER_CALLS = [
     (lambda c: c.commit({T0: "5"}), "offset='5': expected an integer"),
     (lambda c: c.commit({T0: -5}), "offset=-5: expected an integer"),
     (lambda c: c.commit({"flights": 5}), "'flights' is not a partition"),
-    (lambda c: c.commit({T0: OffsetAndMetadata(1, None)}), "metadata=None: expected a string"),
+    (lambda c: c.commit({T0: OffsetAndMetadata(1, b"a")}), "metadata=b'a': expected a string"),
     (lambda c: c.commit({T0: OffsetAndMetadata(None)}), "offset=None: expected an integer"),
     (lambda c: c.to_arrow(columns=["val"]), "no column 'val': did you mean 'value'"),
     (lambda c: c.to_arrow(columns="value"), r"columns='value': expected a list: \['value'\]"),
@@ -454,3 +455,9 @@ def test_pool_delay_of_numpy_becomes_an_integer_for_json():
         SERVERS, "tower", ["runway"], print, name="a", rebalance_delay_ms=numpy.int64(5)
     )
     assert type(pool._delay_ms) is int
+
+
+def test_commit_without_metadata_is_accepted():
+    """kafka-python's users write ``OffsetAndMetadata(offset, None)``, and Java accepts it too."""
+    offsets = to_offsets({("flights", 0): OffsetAndMetadata(5, None)})
+    assert offsets == {T0: OffsetAndMetadata(5, "")}

@@ -122,10 +122,15 @@ def to_offsets(offsets: OffsetsLike) -> Offsets:
 def _to_offset_and_metadata(given: int | OffsetAndMetadata) -> OffsetAndMetadata:
     if not isinstance(given, OffsetAndMetadata):
         return OffsetAndMetadata(to_offset("offset", given))
-    to_offset("offset", given.offset)
-    check_instance("metadata", given.metadata, str)
-    check_int("leader_epoch", given.leader_epoch, least=-1, most=INT32_MAX)
-    return given
+    metadata: str | None = given.metadata
+    if metadata is None:  # Java's client also stores an empty string.
+        metadata = ""
+    check_instance("metadata", metadata, str)
+    return OffsetAndMetadata(
+        to_offset("offset", given.offset),
+        metadata,
+        check_int("leader_epoch", given.leader_epoch, least=-1, most=INT32_MAX),
+    )
 
 
 def check_topics(

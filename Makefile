@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
-.PHONY: help setup demo unit test durations again slow check sync site interop bench soak fuzz images lab mutants pin release clean
+.PHONY: help setup demo unit test durations again slow check sync site interop bench soak fuzz images lab compare mutants pin release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
@@ -81,6 +81,11 @@ images: setup  ## recover IMAGES simulated disks after power failures
 
 lab: setup  ## simulate SEEDS worlds, from seed SEED on
 	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))
+
+compare: setup  ## compare the designs of groups; write docs/comparison.md
+	$(BIN)/partage lab compare --grid members=10,100,300 --grid metadata_kb=0,10 --claims \
+	  --output build/comparison
+	cp build/comparison/report.md docs/comparison.md
 
 mutants: setup  ## plant bugs and count those that the simulator finds
 	cd tests && ../$(BIN)/python -m lab.mutation $(if $(SEEDS),--seeds $(SEEDS))

@@ -379,6 +379,7 @@ class PushConsumer:
         }
         self._learn_brokers(request.brokers_info)
         self._stop_reading(outcome)
+        self._have_fetchers_failed = False
         self.owned = frozenset(offsets)
         self._partition_names = {
             TopicPartition(part.topic, partition_number(part.partition)): part.partition

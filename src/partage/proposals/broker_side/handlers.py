@@ -59,6 +59,10 @@ class RebalanceHandlers:
             handler.put(group_id)
         return handler
 
+    def has_task(self, group_id: str) -> bool:
+        """True if a queue has a task of the group."""
+        return group_id in self._queued
+
     def next(self, handler: RebalanceHandler) -> str | None:
         """Take the next task of a handler that is free."""
         group_id = handler.next()

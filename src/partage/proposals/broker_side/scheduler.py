@@ -23,6 +23,10 @@ class PingScheduler:
         """Schedule no further ping for a consumer."""
         self._scheduled.pop(connection, None)
 
+    def has(self, connection: Connection) -> bool:
+        """True if the next ping of a consumer is scheduled."""
+        return connection in self._scheduled
+
     @property
     def next_ms(self) -> int | None:
         """The time of the next ping."""

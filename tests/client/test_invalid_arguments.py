@@ -461,3 +461,12 @@ def test_commit_without_metadata_is_accepted():
     """kafka-python's users write ``OffsetAndMetadata(offset, None)``, and Java accepts it too."""
     offsets = to_offsets({("flights", 0): OffsetAndMetadata(5, None)})
     assert offsets == {T0: OffsetAndMetadata(5, "")}
+
+
+def test_assignor_numbers_of_numpy_are_accepted():
+    numpy = pytest.importorskip("numpy")
+    assert assignors.Weighted(numpy.int64(2)).weight == 2.0
+    assert assignors.Canary("v1", share=numpy.float32(0.5)).share == 0.5
+    assert assignors.ConsistentHashing(headroom=numpy.float32(0.5)).headroom == 0.5
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        assignors.Canary("v1", share=numpy.float32(1.5))

@@ -8,6 +8,7 @@ import operator
 import os
 import reprlib
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any, Final, SupportsIndex, cast
 
 #: The largest value of a field of 32 bits, as most numbers in Kafka's protocol are.
@@ -82,13 +83,14 @@ def check_optional_timeout_ms(value: object, name: str = "timeout_ms") -> int | 
 def check_number(
     name: str, value: object, *, least: float = 0.0, most: float | None = None
 ) -> float:
-    """Return a finite number; raise if it is not in the range."""
+    """Return a finite number, also one of another library; raise if it is not in the range."""
     limit = f"{least:g} or more" if most is None else f"from {least:g} to {most:g}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise invalid_argument(name, value, f"a number, {limit}")
-    if not least <= value <= (float("inf") if most is None else most) or value == float("inf"):
+    number = value if isinstance(value, int | float) else float(value)
+    if not least <= number <= (float("inf") if most is None else most) or number == float("inf"):
         raise invalid_argument(name, value, f"a number, {limit}")
-    return value
+    return number
 
 
 def check_bool(name: str, value: object) -> bool:

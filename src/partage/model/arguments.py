@@ -9,7 +9,7 @@ import os
 import reprlib
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any, Final, SupportsIndex, cast
+from typing import Any, Final, SupportsFloat, SupportsIndex, cast
 
 #: The largest value of a field of 32 bits, as most numbers in Kafka's protocol are.
 INT32_MAX: Final = 2**31 - 1
@@ -87,7 +87,7 @@ def check_number(
     limit = f"{least:g} or more" if most is None else f"from {least:g} to {most:g}"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise invalid_argument(name, value, f"a number, {limit}")
-    number = value if isinstance(value, int | float) else float(value)
+    number = float(cast(SupportsFloat, value))
     if not least <= number <= (float("inf") if most is None else most) or number == float("inf"):
         raise invalid_argument(name, value, f"a number, {limit}")
     return number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from partage.proposals import machine
@@ -318,6 +319,12 @@ class TestPings:
         harness.fire(first)
         harness.send(1, PingResponse(consumer_id="c1"))  # the answer to the expired ping
         assert harness.coordinator.consumers[Connection(1)].failed_pings == 0
+
+    def test_next_ping_does_not_wait_for_the_response(self) -> None:
+        """A consumer that shuts down cannot tell from the next ping that its offsets arrived."""
+        harness = settled(1)
+        harness.fire(PingTimer())
+        assert harness.fire(PingTimer()) == [(1, PingRequest(consumer_id="c1", num_retries=0))]
 
     def test_stopped_coordinator_does_not_repeat_missed_pings(self) -> None:
         harness = settled(1)
@@ -645,3 +652,19 @@ def test_invariants_hold_in_worlds_with_faults(design: type[BrokerSide]) -> None
             lambda: Checked(CoordinatorSettings(), MemberSettings(group_id="g")), seed
         )
         assert trial.run().rule is None, seed
+
+
+def test_failure_at_the_first_late_ping_leads_to_two_readers() -> None:
+    """Without retries, a consumer fails a third of its session before it stops by itself."""
+
+    class WithoutRetries(BrokerSide):
+        def coordinator(self) -> PushCoordinator:
+            settings = msgspec.structs.replace(self._coordinator_settings, ping_retries_max=0)
+            return PushCoordinator(settings)
+
+    trial = FaultTrial(
+        lambda: WithoutRetries(CoordinatorSettings(), MemberSettings(group_id="g")), 54
+    )
+    verdict = trial.run()
+    assert verdict.rule == "one reader"
+    assert "coordinator crash" not in verdict.faults

@@ -57,6 +57,14 @@ class TestGrid:
         with pytest.raises(ValueError, match=message):
             expand_grid(["two-phase-eager"], parameters)
 
+    def test_more_partitions_than_a_message_carries_are_refused(self) -> None:
+        grid = {"members": (10,), "partitions": (200_000,)}
+        assert expand_grid(["broker-side", "multi-assignor"], grid)
+        few = {"members": (3,), "partitions": (40_000,)}
+        assert expand_grid(["multi-assignor"], few)
+        with pytest.raises(ValueError, match=r"up to 44,000 partitions; .* room for 32,767"):
+            expand_grid(["broker-side"], few)
+
     def test_command_repeats_the_cell(self) -> None:
         cell = Workload(design="multi-assignor", members=7, metadata_kb=0.5)
         words = cell_command(cell).split()

@@ -113,6 +113,14 @@ def validate_cell(cell: Workload) -> None:
     ):
         if value > limit:
             raise ValueError(f"a cell has {value:,} {name}; the limit is {limit:,}")
+    share_max: int | None = getattr(find_design(cell.design), "partitions_per_member_max", None)
+    # Two members may be away, and a phase adds a tenth of the partitions.
+    most = cell.partition_count * 1.1 / max(1, cell.members - 2)
+    if share_max is not None and most > share_max:
+        raise ValueError(
+            f"a member of {cell.design} would own up to {most:,.0f} partitions; its messages "
+            f"have room for {share_max:,}. Use fewer partitions or more members"
+        )
 
 
 def cell_command(cell: Workload) -> str:

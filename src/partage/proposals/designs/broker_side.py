@@ -48,6 +48,7 @@ class BrokerSide(Design):
             ),
         ),
     )
+    partitions_per_member_max: ClassVar[int | None] = 0x7FFF  # the int16 ``num_partitions``
     watches_topics: ClassVar[bool] = True
     method: ClassVar[RebalanceMethod] = RebalanceMethod.STOP_FETCHERS
 

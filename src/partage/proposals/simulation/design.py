@@ -64,6 +64,8 @@ class Design(ABC):
     name: ClassVar[str]
     #: Rules that the design breaks by construction.
     findings: ClassVar[tuple[Finding, ...]] = ()
+    #: The most partitions of one member that the messages can carry; None without a limit.
+    partitions_per_member_max: ClassVar[int | None] = None
     #: True if the coordinator, not the members, watches the topics.
     watches_topics: ClassVar[bool] = False
 

@@ -20,9 +20,10 @@ from rich.live import Live
 from rich.table import Table
 
 from fuzz.broker_requests import BrokerRequests
+from fuzz.push_frames import PushFrames
 from fuzz.targets import Batches, Frames, Messages, Stored, Target
 
-NAMES = ("messages", "batches", "stored", "requests", "frames")
+NAMES = ("messages", "batches", "stored", "push", "requests", "frames")
 _SHOWN_EVERY_S = 0.5
 
 
@@ -32,7 +33,8 @@ def opened(name: str, stack: ExitStack) -> Target:
         return stack.enter_context(Frames.running())
     if name == "requests":
         return stack.enter_context(BrokerRequests.running())
-    return {"messages": Messages, "batches": Batches, "stored": Stored}[name]()
+    targets = {"messages": Messages, "batches": Batches, "stored": Stored, "push": PushFrames}
+    return targets[name]()
 
 
 def dice(seed: int, name: str, number: int) -> Random:

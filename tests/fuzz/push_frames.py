@@ -32,7 +32,6 @@ from partage.proposals.machine import Connection
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Message
 
-
 _PARTITIONS = 3
 _QUIET = Connection(1)
 _NOISY = Connection(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -231,9 +232,18 @@ class TestStartUp:
         harness.metadata(brokers_info=[BROKERS[1]])
         assert harness.consumer.brokers == (BROKERS[1], BROKERS[0])
 
-    def test_consumer_without_brokers_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="bootstrap_brokers is empty"):
-            Harness(bootstrap_brokers=())
+    @pytest.mark.parametrize(
+        ("settings", "error"),
+        [
+            ({"bootstrap_brokers": ()}, "bootstrap_brokers is empty"),
+            ({"auto_offset_reset": "middle"}, "'middle' is not one of largest, smallest"),
+            ({"topic_count": "t"}, "topic_count 't' is invalid"),
+            ({"topic_count": "*0*t"}, "0 threads are not between 1 and 1000"),
+        ],
+    )
+    def test_invalid_settings_are_refused(self, settings: dict[str, Any], error: str) -> None:
+        with pytest.raises(ValueError, match=re.escape(error)):
+            Harness(**settings)
 
     def test_late_answer_of_a_broker_is_ignored(self) -> None:
         harness = Harness().registered()

@@ -39,6 +39,7 @@ from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
 from partage.proposals.broker_side.records import OffsetRecord, OwnerRecord, Record
 from partage.proposals.broker_side.registry import PHASE_DESCRIPTIONS, RebalancePhase
 from partage.proposals.broker_side.settings import PushCoordinatorSettings, RebalanceMethod
+from partage.proposals.comparison.cell import Workload, run_cell
 from partage.proposals.designs.broker_side import BrokerSide, BrokerSideClosing
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.machine import Connection
@@ -217,6 +218,13 @@ class TestRegistration:
         assert sends == [(2, RegisterConsumerResponse(error_code=error))]
         assert harness.closed == []  # the consumer closes the connection
         assert harness.phase is RebalancePhase.IDLE
+
+    @pytest.mark.parametrize(
+        "name", ["rebalance_threadpool_size", "ping_retries_max", "offset_commit_interval_ms"]
+    )
+    def test_invalid_settings_are_refused(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"{name}=-1 is below"):
+            PushCoordinatorSettings(**{name: -1})
 
     def test_second_registration_on_a_connection_is_refused(self) -> None:
         harness = settled(1)
@@ -668,3 +676,8 @@ def test_failure_at_the_first_late_ping_leads_to_two_readers() -> None:
     verdict = trial.run()
     assert verdict.rule == "one reader"
     assert "coordinator crash" not in verdict.faults
+
+
+def test_consumer_that_shuts_down_loses_no_offsets() -> None:
+    result = run_cell(Workload(design="broker-side", members=5, phases=("leave",)))
+    assert result.phase("leave").duplicate_records == 0

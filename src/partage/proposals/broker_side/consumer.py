@@ -112,8 +112,6 @@ class PushConsumer:
     """
 
     def __init__(self, settings: PushConsumerSettings) -> None:
-        if not settings.bootstrap_brokers:
-            raise ValueError("bootstrap_brokers is empty: give at least one broker")
         self.settings = settings
         self.state = ConsumerState.INITIAL
         self.owned: frozenset[TopicPartition] = frozenset()

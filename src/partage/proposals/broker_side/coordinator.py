@@ -34,7 +34,7 @@ from partage.proposals.broker_side.rebalance import Rebalancer
 from partage.proposals.broker_side.records import Record, partition_number
 from partage.proposals.broker_side.registry import Group, RegisteredConsumer
 from partage.proposals.broker_side.scheduler import PingScheduler
-from partage.proposals.broker_side.settings import PushCoordinatorSettings
+from partage.proposals.broker_side.settings import OFFSET_RESETS, PushCoordinatorSettings
 from partage.proposals.broker_side.topic_count import parse_topic_count
 from partage.proposals.machine import (
     Connection,
@@ -46,8 +46,6 @@ from partage.proposals.machine import (
     TopicsChanged,
 )
 from partage.wire.types import Message
-
-_RESETS = frozenset({"smallest", "largest"})
 
 
 class PushCoordinator(Rebalancer):
@@ -230,7 +228,7 @@ class PushCoordinator(Rebalancer):
             return PushError.DUPLICATE_CONSUMER_ID
         if request.session_timeout_ms < self.settings.session_timeout_min_ms:
             return PushError.INVALID_SESSION_TIMEOUT
-        if request.auto_offset_rest not in _RESETS:
+        if request.auto_offset_rest not in OFFSET_RESETS:
             return PushError.INVALID_REGISTRATION
         try:
             topic_count = parse_topic_count(request.topic_count)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from partage.proposals.broker_side.messages import BrokerAddress
+from partage.proposals.broker_side.topic_count import parse_topic_count
+
+#: Where to read if an offset is out of range.
+OFFSET_RESETS: Final = frozenset({"smallest", "largest"})
 
 
 class RebalanceMethod(StrEnum):
@@ -47,6 +52,14 @@ class PushCoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int = 0
     frozen_groups: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        for name in ("rebalance_threadpool_size", "rebalance_queue_size"):
+            _check_minimum(self, name, 1)
+        for name in ("ping_retries_max", "rebalance_retries_max", "rebalance_backoff_ms"):
+            _check_minimum(self, name, 0)
+        for name in ("session_timeout_min_ms", "offset_commit_interval_ms"):
+            _check_minimum(self, name, 1)
+
 
 class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a consumer.
@@ -70,3 +83,19 @@ class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_commit: bool = True
     auto_offset_reset: str = "smallest"
     retry_backoff_ms: int = 100
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap_brokers:
+            raise ValueError("bootstrap_brokers is empty: give at least one broker")
+        if self.auto_offset_reset not in OFFSET_RESETS:
+            raise ValueError(
+                f"auto_offset_reset={self.auto_offset_reset!r} is not one of "
+                f"{', '.join(sorted(OFFSET_RESETS))}"
+            )
+        parse_topic_count(self.topic_count)
+
+
+def _check_minimum(settings: PushCoordinatorSettings, name: str, minimum: int) -> None:
+    value = getattr(settings, name)
+    if value < minimum:
+        raise ValueError(f"{name}={value} is below {minimum}")

@@ -127,7 +127,7 @@ def test_create_topics_share_the_client_timeout() -> None:
     run(scenario())
 
 
-def test_create_topic_waits_for_client_timeout() -> None:
+def test_create_topic_waits_for_client_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         one = await AdminFixture().start()
         await one.bury("x", "y")

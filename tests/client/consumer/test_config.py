@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -21,7 +22,11 @@ from partage.client.consumer.options import (
 )
 from partage.client.consumer.page import fill_tables, options_table
 from partage.client.options import ClientOptions, RetryPolicy
-from partage.client.security.options import SECURITY_OPTION_NAMES, SecurityOptions
+from partage.client.security.options import (
+    FILE_OPTION_NAMES,
+    SECURITY_OPTION_NAMES,
+    SecurityOptions,
+)
 from partage.member.settings import MemberSettings
 from partage.spark.group_options import GroupOptions
 
@@ -59,6 +64,8 @@ def test_option_type_equals_type_of_field(name):
         assert kind == AssignmentStrategy
     elif name.endswith("_deserializer"):  # a function checks the value
         assert kind == DeserializerLike | None
+    elif name in FILE_OPTION_NAMES:  # a path is converted to text
+        assert kind == str | os.PathLike[str] | None
     else:
         assert kind == option_type(name)
 

@@ -29,7 +29,8 @@ _SECRETS: Final = frozenset(
         "sasl_oauthbearer_client_credentials_client_secret",
     }
 )
-_FILES: Final = frozenset(
+#: The options that are paths of files.
+FILE_OPTION_NAMES: Final = frozenset(
     {"ssl_cafile", "ssl_certfile", "ssl_keyfile", "sasl_oauthbearer_ssl_cafile"}
 )
 _ENDPOINT: Final = "sasl_oauthbearer_token_endpoint_url"
@@ -134,7 +135,9 @@ def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
 
 def _to_text(name: str, value: Any) -> Any:
     """Return the path of a file as a string, and any other value unchanged."""
-    return os.fspath(value) if name in _FILES and isinstance(value, os.PathLike) else value
+    return (
+        os.fspath(value) if name in FILE_OPTION_NAMES and isinstance(value, os.PathLike) else value
+    )
 
 
 def _given(options: SecurityOptions) -> list[str]:

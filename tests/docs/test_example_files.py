@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from partage.testing import ThreadedBroker
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

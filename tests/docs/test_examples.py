@@ -132,6 +132,7 @@ def run_until_expected(script: Path, example: Example) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("example", examples("python"))
 def test_python_example_prints_expected_output(example: Example, script: Path) -> None:
@@ -146,6 +147,7 @@ def test_python_example_prints_expected_output(example: Example, script: Path) -
     assert is_expected(lines, example.output, any_order=example.is_any_order), shown
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     "arguments", sorted({each.pytest_arguments for each in EXAMPLES}), ids=" ".join

@@ -73,6 +73,7 @@ def usable(installed: set[str]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("installed", [set(), *EXTRAS.values()], ids=["base", *EXTRAS])
 def test_extra_imports_its_modules(installed: set[str]) -> None:
     modules = usable(installed)

@@ -79,7 +79,7 @@ class Process:
         if wake_ms != self._wake_ms:
             return
         self._wake_ms = None
-        for key in list(self._timers.pop_due(self.world.clock.now_ms)):
+        for key in self._timers.pop_due(self.world.clock.now_ms):
             self._fire(key)
         self._set_timers([])
 

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
 from random import Random, SystemRandom
@@ -20,10 +21,11 @@ from rich.live import Live
 from rich.table import Table
 
 from fuzz.broker_requests import BrokerRequests
+from fuzz.join_group_frames import JoinGroupFrames
 from fuzz.push_frames import PushFrames
 from fuzz.targets import Batches, Frames, Messages, Stored, Target
 
-NAMES = ("messages", "batches", "stored", "push", "requests", "frames")
+NAMES = ("messages", "batches", "stored", "push", "join-group", "requests", "frames")
 _SHOWN_EVERY_S = 0.5
 
 
@@ -33,7 +35,13 @@ def opened(name: str, stack: ExitStack) -> Target:
         return stack.enter_context(Frames.running())
     if name == "requests":
         return stack.enter_context(BrokerRequests.running())
-    targets = {"messages": Messages, "batches": Batches, "stored": Stored, "push": PushFrames}
+    targets: dict[str, Callable[[], Target]] = {
+        "messages": Messages,
+        "batches": Batches,
+        "stored": Stored,
+        "push": PushFrames,
+        "join-group": JoinGroupFrames,
+    }
     return targets[name]()
 
 

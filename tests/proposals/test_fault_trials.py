@@ -43,7 +43,7 @@ def test_same_seed_gives_the_same_history(name: str) -> None:
     [
         ("broker-side", 195, "one reader", "coordinator crash"),
         ("multi-assignor", 10, "one reader", "coordinator crash"),
-        ("multi-assignor", 72, "one reader", "cut"),
+        ("multi-assignor", 138, "one reader", "cut"),
         ("single-assignor", 28, "commits", "coordinator crash"),
         ("two-phase-cooperative", 10, "one reader", "cut"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from typing import Any
 
@@ -12,7 +13,7 @@ from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.join_group.group import GroupState, JoinTimer, SessionTimer
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.member import MemberState, Timer
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.multi_assignor.computation import Compression, active_subscription
@@ -31,13 +32,15 @@ from partage.proposals.multi_assignor.metadata import (
     hash_subscription,
     hash_topics,
 )
-from partage.wire.apis.heartbeat import HeartbeatRequest
+from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.leave_group import LeaveGroupRequest
 from partage.wire.apis.offset_commit import (
     OffsetCommitPartition,
     OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetCommitTopic,
 )
+from partage.wire.apis.offset_fetch import OffsetFetchResponse
 from partage.wire.types import Message
 
 NO_DELAY = CoordinatorSettings(initial_rebalance_delay_ms=0)
@@ -299,6 +302,57 @@ class TestMember:
         member = member_with(checks_metadata=False)
         receive(member, response_with(subscription(), subscription(t=3)))
         assert member.owned == {TopicPartition("t", 0)}
+
+    @pytest.mark.parametrize(
+        ("options", "metadata"),
+        [
+            ({}, b"\0\1"),
+            ({}, encode_metadata(SubscriptionMetadata(topics=[], metadata_hash=b""))[:-1]),
+            (
+                {},
+                encode_metadata(
+                    SubscriptionMetadata(topics=[], topic_pattern="(", metadata_hash=b"")
+                ),
+            ),
+            ({"compression": Compression.MEMBER}, b"not compressed"),
+            ({"hashes_subscription": True}, b"\xff"),
+        ],
+    )
+    def test_malformed_metadata_of_another_member_is_an_error(
+        self, options: dict[str, Any], metadata: bytes
+    ) -> None:
+        member = member_with(**options)
+        own = hashed("t") if options.get("hashes_subscription") else subscription()
+        if "compression" in options:
+            own = zlib.compress(own)
+        actions = receive(member, response_with(own, metadata))
+        (error,) = [each for each in actions if isinstance(each, machine.ReportError)]
+        assert error.reason.startswith("the metadata of a member is malformed")
+        assert (member.state, member.owned) == (MemberState.STOPPED, frozenset())
+
+    def test_frequent_commits_do_not_postpone_heartbeats(self) -> None:
+        member = member_with()
+        receive(member, response_with(subscription()))
+        receive(member, OffsetFetchResponse(topics=[]))
+        commit = machine.PositionsTaken(at_ms=0, positions={TopicPartition("t", 0): 1})
+        member.handle(commit)
+        assert member.handle(machine.TimerFired(at_ms=0, key=Timer.HEARTBEAT)).actions == []
+        (send,) = receive(member, OffsetCommitResponse(topics=[]))
+        assert isinstance(send, machine.Send)
+        assert isinstance(send.message, HeartbeatRequest)
+        receive(member, HeartbeatResponse(error_code=0))
+        member.handle(commit)
+        outcome = member.handle(
+            machine.ResponseReceived(at_ms=0, message=OffsetCommitResponse(topics=[]))
+        )
+        assert Timer.HEARTBEAT not in dict(outcome.timers)
+
+    def test_unknown_error_code_is_not_a_fault_of_the_member(self) -> None:
+        member = member_with()
+        response = response_with()
+        response.error_code = 999
+        actions = receive(member, response)
+        assert actions == [machine.Disconnect()]
 
     def test_pattern_covers_all_topics_of_the_cluster(self) -> None:
         member = member_with(pattern="t.*")

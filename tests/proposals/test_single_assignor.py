@@ -34,11 +34,13 @@ from partage.proposals.single_assignor.member import (
 )
 from partage.proposals.single_assignor.messages import (
     JOIN_GROUP,
+    DefaultMetadata,
     Join,
     JoinGroupRequest,
     SyncedMember,
     Synchronized,
 )
+from partage.wire import codec
 from partage.wire.types import Message
 
 
@@ -279,3 +281,25 @@ class TestMember:
             actions = member.handle(machine.ResponseReceived(at_ms=0, message=response)).actions
             assert machine.ReportError(reason="INCONSISTENT_GROUP_PROTOCOL") in actions
             assert member.state is MemberState.STOPPED
+
+    @pytest.mark.parametrize(
+        "metadata",
+        [
+            b"\0",
+            b"".join(
+                codec.encoder(DefaultMetadata, 0, False)(
+                    DefaultMetadata(version="default", topics=[], topic_pattern="(")
+                )
+            ),
+        ],
+    )
+    def test_malformed_metadata_of_another_member_fails_the_assignment(
+        self, metadata: bytes
+    ) -> None:
+        chosen, _, _ = run_pair()
+        chosen._to_assign[1].member_metadata = metadata
+        (send,) = chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4})).actions
+        assert isinstance(send, machine.Send)
+        assert isinstance(send.message, JoinGroupRequest)
+        assert send.message.synchronized is not None
+        assert send.message.synchronized.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
+from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.settings import MemberSettings
@@ -121,6 +122,7 @@ class JoinGroupMember(ABC):
         self._sent_ms = 0  # of the last request
         self._session_end_ms = 0
         self._is_connected = False
+        self._is_heartbeat_due = False  # it waits for the response to another request
         self._must_rejoin = False
         self._is_leaving = False
 
@@ -138,7 +140,7 @@ class JoinGroupMember(ABC):
         outcome = Outcome(event.at_ms)
         if self.state is MemberState.STOPPED:
             return outcome
-        if self.owned and event.at_ms >= self._session_end_ms:
+        if self.is_session_over(event.at_ms):
             # The process was stopped. This event may be older than what other members did since.
             self._end_session(outcome)
             if isinstance(event, ResponseReceived | TimerFired):
@@ -173,6 +175,10 @@ class JoinGroupMember(ABC):
             case _:
                 raise AssertionError(f"unexpected event {event}")
         return outcome
+
+    def is_session_over(self, at_ms: int) -> bool:
+        """True if the coordinator may have assigned the member's partitions to other members."""
+        return bool(self.owned) and at_ms >= self._session_end_ms
 
     # Connection
 
@@ -329,10 +335,10 @@ class JoinGroupMember(ABC):
     def _on_response(self, outcome: Outcome, message: Message) -> None:
         match message:
             case HeartbeatResponse(error_code=code):
-                self._on_session_response(outcome, ErrorCode(code))
+                self._on_session_response(outcome, to_error_code(code))
             case OffsetCommitResponse(topics=topics):
                 codes = [each.error_code for topic in topics for each in topic.partitions]
-                self._on_commit_response(outcome, ErrorCode(next(filter(None, codes), 0)))
+                self._on_commit_response(outcome, to_error_code(next(filter(None, codes), 0)))
             case OffsetFetchResponse(topics=topics):
                 offsets = {
                     TopicPartition(topic.name, each.partition_index): each.committed_offset
@@ -356,8 +362,10 @@ class JoinGroupMember(ABC):
                 self.member_id = ""
             elif not error and self.state is MemberState.STABLE:
                 self._extend_session(outcome)
-                outcome.arm_timer(Timer.HEARTBEAT, self.settings.heartbeat_interval_ms)
             self._on_committed(outcome)
+            # Only the response to a heartbeat tells of a rebalance: commits do not postpone it.
+            if self._is_heartbeat_due and self.state is MemberState.STABLE and not self._in_flight:
+                self._heartbeat(outcome)
 
     def _on_session_response(self, outcome: Outcome, error: ErrorCode) -> None:
         match error:
@@ -385,12 +393,16 @@ class JoinGroupMember(ABC):
     def _fail_request(self, outcome: Outcome, error: ErrorCode) -> None:
         """Handle an error of the coordinator: report it, or connect again."""
         if error in _FATAL:
-            self._lose(outcome)
-            outcome.act(ReportError(reason=error.name))
-            self._stop(outcome)
+            self._fail(outcome, error.name)
         else:
             outcome.act(Disconnect())
             self._on_disconnected(outcome)
+
+    def _fail(self, outcome: Outcome, reason: str) -> None:
+        """Report an error that joining again does not resolve, and stop."""
+        self._lose(outcome)
+        outcome.act(ReportError(reason=reason))
+        self._stop(outcome)
 
     def _after_request(self, outcome: Outcome) -> None:
         """Schedule the next heartbeat after a response, and continue."""
@@ -423,6 +435,7 @@ class JoinGroupMember(ABC):
     def _on_timer(self, outcome: Outcome, timer: Timer) -> None:
         match timer:
             case Timer.HEARTBEAT:
+                self._is_heartbeat_due = True
                 if self.state is MemberState.STABLE and self._in_flight is None:
                     self._heartbeat(outcome)
             case Timer.COMMIT:
@@ -443,6 +456,7 @@ class JoinGroupMember(ABC):
             self._connect(outcome)
 
     def _heartbeat(self, outcome: Outcome) -> None:
+        self._is_heartbeat_due = False
         self._send(
             outcome,
             HeartbeatRequest(

@@ -7,6 +7,7 @@ topics it would compute another assignment than they do. It then fetches metadat
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from partage.assignors.base import Assignor
 from partage.assignors.group_view import Member
+from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.member import JoinGroupMember as MemberBase
 from partage.proposals.join_group.member import Outcome
@@ -35,6 +37,7 @@ from partage.proposals.multi_assignor.metadata import (
     hash_subscription,
     hash_topics,
 )
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Message
 
 
@@ -131,7 +134,7 @@ class MultiAssignorMember(MemberBase):
 
     def _on_join_response(self, outcome: Outcome, response: Any) -> None:
         assert isinstance(response, JoinGroupResponse), f"unexpected response {response}"
-        error = ErrorCode(response.error_code)
+        error = to_error_code(response.error_code)
         if error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
             self._proceed(outcome)
@@ -140,10 +143,14 @@ class MultiAssignorMember(MemberBase):
             self._fail_request(outcome, error)
             return
         self.member_id, self.generation = response.member_id, response.generation_id
-        if self.options.hashes_subscription:
-            self._start_in_sub_group(outcome, response)
-        else:
-            self._start_in_group(outcome, response)
+        try:
+            if self.options.hashes_subscription:
+                self._start_in_sub_group(outcome, response)
+            else:
+                self._start_in_group(outcome, response)
+        except (MalformedError, re.error, zlib.error) as fault:
+            # Without its metadata, this member cannot know what the sender assigns to itself.
+            self._fail(outcome, f"the metadata of a member is malformed: {fault}")
 
     def _start_in_group(self, outcome: Outcome, response: JoinGroupResponse) -> None:
         group = self._computation.subscriptions(

@@ -14,12 +14,13 @@ import msgspec
 
 from partage.assignors.base import Assignor
 from partage.assignors.group_view import Member
+from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.assignment import Shares
 from partage.proposals.join_group.member import JoinGroupMember, MemberState, Outcome
 from partage.proposals.join_group.settings import MemberSettings
-from partage.proposals.machine import Action, Event, FetchMetadata, MetadataFetched, ReportError
+from partage.proposals.machine import Action, Event, FetchMetadata, MetadataFetched
 from partage.proposals.single_assignor.messages import (
     AssignedTopic,
     DefaultMetadata,
@@ -128,7 +129,7 @@ class SingleAssignorMember(JoinGroupMember):
 
     def _on_join_response(self, outcome: Outcome, response: Any) -> None:
         assert isinstance(response, JoinGroupResponse), f"unexpected response {response}"
-        error = ErrorCode(response.error_code)
+        error = to_error_code(response.error_code)
         match error:
             case ErrorCode.NONE:
                 self.member_id = response.member_id
@@ -168,7 +169,7 @@ class SingleAssignorMember(JoinGroupMember):
             return
         try:
             described = tuple(self._describe(each) for each in members)
-        except MalformedError:
+        except (MalformedError, re.error):
             self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
             return
         outcome.act(
@@ -211,8 +212,7 @@ class SingleAssignorMember(JoinGroupMember):
         try:
             decoded: Any = _decode(DefaultState, state) if state else DefaultState(assignment=[])
         except MalformedError as error:
-            outcome.act(ReportError(reason=f"the assignment is malformed: {error}"))
-            self._stop(outcome)
+            self._fail(outcome, f"the assignment is malformed: {error}")
             return
         self._start(
             outcome,

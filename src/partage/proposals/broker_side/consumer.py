@@ -142,16 +142,21 @@ class PushConsumer:
         outcome = Outcome(event.at_ms)
         if self.state is ConsumerState.CLOSED:
             return outcome
-        gap_ms, self._last_event_ms = event.at_ms - self._last_event_ms, event.at_ms
-        if self.state in _SERVED and (
-            gap_ms > self._third_ms or event.at_ms >= self._silence_end_ms
-        ):
+        is_session_over = self.is_session_over(event.at_ms)
+        self._last_event_ms = event.at_ms
+        if is_session_over:
             # The process was stopped, or the coordinator is silent. The event may be out of date.
             self._reconnect(outcome)
             if not isinstance(event, LeaveRequested | SubscriptionChanged):
                 return outcome
         self._handle(outcome, event)
         return outcome
+
+    def is_session_over(self, at_ms: int) -> bool:
+        """True if the process was stopped for too long, or the coordinator was silent."""
+        return self.state in _SERVED and (
+            at_ms - self._last_event_ms > self._third_ms or at_ms >= self._silence_end_ms
+        )
 
     def _handle(self, outcome: Outcome, event: Event) -> None:
         match event:

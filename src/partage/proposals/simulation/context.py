@@ -10,6 +10,7 @@ from typing import Any
 from partage.lab.environment.clock import Clock
 from partage.proposals.simulation.design import Design
 from partage.proposals.simulation.network import Network
+from partage.proposals.simulation.observer import WorldObserver
 from partage.proposals.simulation.readers import Readers
 from partage.proposals.simulation.traffic import Traffic
 from partage.wire.types import Message
@@ -35,6 +36,7 @@ class WorldContext(ABC):
     traffic: Traffic
     cpu_clock_ns: Callable[[], int]
     disk_delay_ms: int
+    observer: WorldObserver
     coordinator: Coordinator | None
 
     @abstractmethod

@@ -15,6 +15,7 @@ from partage.proposals.machine import Connection
 from partage.proposals.simulation.context import Coordinator, WorldContext
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.network import Link
+from partage.proposals.simulation.observer import COORDINATOR
 from partage.runtime.timers import TimerQueue
 from partage.wire.types import Message
 
@@ -125,10 +126,12 @@ class CoordinatorProcess(Process, Coordinator):
     def _receive(self, link: Link, message: Message | None) -> None:
         now_ms = self.world.clock.now_ms
         if message is None:
+            self.world.observer.on_close(link.member, COORDINATOR)
             self._links.pop(link.number, None)
             self._handle(machine.ConnectionLost(at_ms=now_ms, connection=link.number))
         else:
             self.world.count_message(message)
+            self.world.observer.on_message(link.member, COORDINATOR, message)
             self._handle(
                 machine.MessageReceived(
                     at_ms=now_ms,
@@ -173,10 +176,12 @@ class CoordinatorProcess(Process, Coordinator):
             link = self._links.get(connection)
             if link is not None:
                 self.world.count_message(message)
+                self.world.observer.on_message(COORDINATOR, link.member, message)
                 link.send_down(message)
         for connection in outcome.closes:
             link = self._links.pop(connection, None)
             if link is not None:
+                self.world.observer.on_close(COORDINATOR, link.member)
                 link.send_down(None)
 
     def crash(self) -> None:
@@ -219,6 +224,7 @@ class MemberProcess(Process):
             self._set_timers(outcome.timers)
             for action in outcome.actions:
                 self._perform(action)
+            self.world.observer.on_actions(self.name, outcome.actions, self._reading)
 
     def _later(self, delay_ms: int, event: machine.Event) -> None:
         self.world.clock.call_later(delay_ms, lambda: self.when_awake(lambda: self.handle(event)))

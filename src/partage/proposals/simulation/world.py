@@ -14,6 +14,7 @@ from partage.proposals import machine
 from partage.proposals.simulation.context import WorldContext
 from partage.proposals.simulation.design import Design, MemberTemplate
 from partage.proposals.simulation.network import Network
+from partage.proposals.simulation.observer import WorldObserver
 from partage.proposals.simulation.processes import CoordinatorProcess, MemberProcess
 from partage.proposals.simulation.readers import Readers, RuleBroken
 from partage.proposals.simulation.traffic import Traffic
@@ -55,6 +56,7 @@ class World(WorldContext):
         seed: The seed of all random draws.
         cpu_clock_ns: The clock that measures the coordinator's CPU time. The default measures none,
             so that the result depends on the seed only.
+        observer: Follows the messages of the world.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class World(WorldContext):
         options: WorldOptions,
         seed: int,
         cpu_clock_ns: Callable[[], int] = lambda: 0,
+        observer: WorldObserver | None = None,
     ) -> None:
+        self.observer: WorldObserver = WorldObserver() if observer is None else observer
         self.design = design
         self.options = options
         self.seed = seed
@@ -210,6 +214,7 @@ class World(WorldContext):
 
     def on_records(self, records: Sequence[Any]) -> None:
         """Note the offsets among records that the coordinator stores."""
+        self.observer.on_records(records)
         for record in records:
             offset = getattr(record, "offset", None)
             if offset is not None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+import pytest
+import uvloop
 
 from partage.broker.clock import Clock
 from partage.broker.net.server import Server
@@ -32,6 +38,33 @@ def test_connection_burst_does_not_exhaust_descriptors() -> None:
             await server.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_server_close_while_accepting_closes_the_connection(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    """asyncio needs three turns from the accepted socket to `connection_made`."""
+
+    async def close_after_turns() -> None:
+        server = Server(ConnectionLimits(), Clock())
+        address = await server.listen("127.0.0.1", 0)
+        with socket.create_connection(address) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+            assert server.connections == []
+            gc.collect()  # an unclosed transport warns when it is collected
+            client.setblocking(False)
+            with suppress(ConnectionResetError):  # the broker had not accepted it
+                assert client.recv(1) == b""
+
+    with warnings.catch_warnings(record=True) as caught, asyncio.Runner(loop_factory=new_loop) as r:
+        warnings.simplefilter("always")
+        r.run(close_after_turns())
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 def descriptors() -> int:

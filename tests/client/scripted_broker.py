@@ -84,9 +84,14 @@ class ScriptedBroker:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._server.close()
-        for _ in range(5):  # An accepted connection takes some iterations to reach `_serve`.
+        loop = asyncio.get_running_loop()
+        for listening in self._server.sockets:
+            loop.remove_reader(listening.fileno())
+        # An accepted connection takes some turns to reach `_serve`. asyncio never closes a socket
+        # that it accepted just before the listener closed (CPython issue 109564).
+        for _ in range(5):
             await asyncio.sleep(0)
+        self._server.close()
         for writer in self._writers:
             writer.close()
         results = await asyncio.gather(*self._serving, return_exceptions=True)

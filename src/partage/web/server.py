@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import Callable
 from ipaddress import ip_address
 from types import FrameType
+from typing import Final
 
 import uvicorn
 
 from partage.web.guard import AsgiApplication
+
+_ACCEPTING_TURNS: Final = 3  # turns of the event loop from an accepted socket to its protocol
 
 
 class BindError(Exception):
@@ -63,6 +68,17 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        for listening in sockets or []:
+            with contextlib.suppress(NotImplementedError):  # Windows
+                loop.remove_reader(listening)
+        # Let the accepted connections reach uvicorn, which closes those it knows. asyncio never
+        # closes a socket that it accepted just before the listener closed (CPython issue 109564).
+        for _ in range(_ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
 
 
 def serve(

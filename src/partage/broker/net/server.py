@@ -26,6 +26,8 @@ _BACKLOG: Final = 4096  # connections that the system accepts while the loop is 
 #: asyncio's own loop accepts as many connections in one turn as the backlog allows, before the
 #: limit can be checked; uvloop accepts one at a time.
 _ACCEPTS_PER_TURN: Final = 8
+#: Turns of the event loop from an accepted socket to `Connection.connection_made`.
+_ACCEPTING_TURNS: Final = 3
 # for files and for the system, or half of the limit if that is less
 _RESERVED_DESCRIPTORS: Final = 640
 
@@ -39,6 +41,7 @@ class Server:
         self._connections_max, self._limit_reason = _connections_max(limits)
         self._is_full = False
         self._all_closed = asyncio.Event()
+        self._all_closed.set()
         self._listener: asyncio.Server | None = None
         self._idle_closer: asyncio.Task[None] | None = None
 
@@ -83,19 +86,17 @@ class Server:
 
     async def close(self) -> None:
         """Stop accepting connections, and close all of them."""
-        self._all_closed.clear()
         if self._idle_closer is not None:
             self._idle_closer.cancel()
         if self._listener is not None:
-            self._listener.close()
+            await _close_listener(self._listener)
         for connection in list(self._connections):
             connection.close()
-        if self._connections:
-            waiting = asyncio.wait_for(self._all_closed.wait(), _CLOSE_TIMEOUT_S)
-            with contextlib.suppress(TimeoutError):
-                await waiting
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_closed.wait(), _CLOSE_TIMEOUT_S)
         for connection in list(self._connections):
             connection.abort()
+        await self._all_closed.wait()
 
     def make_connection(self) -> Connection:
         """Return the protocol for a new socket."""
@@ -106,6 +107,7 @@ class Server:
     def _add_connection(self, connection: Connection) -> None:
         """Add a connection, or close it if there are too many."""
         self._connections[connection] = None
+        self._all_closed.clear()
         if len(self._connections) <= self._connections_max:
             self._is_full = False
             return
@@ -137,6 +139,22 @@ class Server:
                 if idle_ms > allowed_ms and (is_stuck or not connection.has_pending_work):
                     log.info("closed the connection of %s: idle", connection.client_host)
                     connection.abort()
+
+
+async def _close_listener(listener: asyncio.Server) -> None:
+    """Close a listener after the connections that it has accepted are made.
+
+    If the listener is closed between the accept and the creation of the transport, asyncio never
+    closes the socket (CPython issue 109564).
+    """
+    loop = listener.get_loop()
+    for listening in listener.sockets:
+        loop.remove_reader(listening.fileno())  # stops asyncio's accepts; uvloop ignores it
+    for _ in range(_ACCEPTING_TURNS):
+        await asyncio.sleep(0)
+    listener.close()
+    for _ in range(_ACCEPTING_TURNS):  # for sockets that uvloop accepted in the meantime
+        await asyncio.sleep(0)
 
 
 def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:

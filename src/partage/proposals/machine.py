@@ -7,7 +7,7 @@ delivers the messages of a connection in order, and each response after those of
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, NewType, TypeVar
+from typing import Any, Generic, NewType, Protocol, TypeVar
 
 import msgspec
 
@@ -216,3 +216,31 @@ class MemberOutcome(TimerContext[Key]):
     def send(self, message: Message) -> None:
         """Send a message to the coordinator."""
         self.actions.append(Send(message=message))
+
+
+# The state machines
+
+
+class CoordinatorMachine(Protocol):
+    """The state machine of a coordinator."""
+
+    def handle(self, event: Event) -> CoordinatorOutcome[Any, Any]:
+        """Handle an event and return its effects."""
+
+    def apply(self, record: Any) -> None:
+        """Apply a stored record while loading."""
+
+
+class MemberMachine(Protocol):
+    """The state machine of a member."""
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions of the current assignment."""
+
+    def handle(self, event: Event) -> MemberOutcome[Any]:
+        """Handle an event and return its effects."""
+
+    @property
+    def is_stable(self) -> bool:
+        """True if the member has its assignment and nothing to do."""

@@ -4,38 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import msgspec
 
-from partage.model.topic_partition import TopicPartition
-from partage.proposals.machine import Action, CoordinatorOutcome, Event, MemberOutcome
+from partage.proposals.machine import Action, CoordinatorMachine, Event, MemberMachine
 from partage.wire.types import Message
-
-
-class CoordinatorMachine(Protocol):
-    """The state machine of a coordinator."""
-
-    def handle(self, event: Event) -> CoordinatorOutcome[Any, Any]:
-        """Handle an event and return its effects."""
-
-    def apply(self, record: Any) -> None:
-        """Apply a stored record while loading."""
-
-
-class MemberMachine(Protocol):
-    """The state machine of a member."""
-
-    @property
-    def owned(self) -> frozenset[TopicPartition]:
-        """The partitions of the current assignment."""
-
-    def handle(self, event: Event) -> MemberOutcome[Any]:
-        """Handle an event and return its effects."""
-
-    @property
-    def is_stable(self) -> bool:
-        """True if the member has its assignment and nothing to do."""
 
 
 class MemberTemplate(msgspec.Struct, frozen=True, kw_only=True):

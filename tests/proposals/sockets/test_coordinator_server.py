@@ -1,0 +1,273 @@
+"""The shell of coordinators: durability, order, bounds and faults of peers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from partage.proposals import machine
+from partage.proposals.sockets import frame_connection
+from partage.proposals.sockets.coordinator_server import ServerLimits
+from proposals.sockets.toy_design import Stage, Words, WordsCodec, on_stage
+
+
+def test_response_waits_until_its_record_is_durable() -> None:
+    async def play(stage: Stage) -> None:
+        first, second = await stage.client(), await stage.client()
+        stage.store.gate.clear()
+        first.send("store", "a")
+        await stage.eventually(lambda: stage.store.writes)
+        second.send("echo", "after")
+        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 2)
+        responses = [asyncio.create_task(each.receive()) for each in (first, second)]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in responses)
+        assert stage.store.records == []
+        stage.store.gate.set()
+        assert await asyncio.gather(*responses) == [["store", "a"], ["echo", "after"]]
+        assert stage.store.records == ["a"]
+
+    on_stage(play)
+
+
+def test_records_during_a_write_share_the_next_one() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        stage.store.gate.clear()
+        for number in range(5):
+            client.send("store", str(number))
+        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 5)
+        stage.store.gate.set()
+        assert [await client.receive() for _ in range(5)] == [["store", str(n)] for n in range(5)]
+        assert stage.store.records == ["0", "1", "2", "3", "4"]
+        assert stage.store.writes <= 2
+
+    on_stage(play)
+
+
+def test_failed_store_is_fatal_and_sends_nothing() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        stage.store.error = OSError("disk full")
+        client.send("store", "a")
+        client.send("echo")
+        await stage.eventually(lambda: stage.errors)
+        await stage.server.close()
+        assert await client.receive() is None
+        assert [str(error) for error in stage.errors] == ["disk full"]
+
+    on_stage(play)
+
+
+def test_failed_machine_is_fatal() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.send("fail")
+        client.send("echo")
+        await stage.eventually(lambda: stage.errors)
+        assert stage.machine.count(machine.MessageReceived) == 1
+
+    on_stage(play)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        (1001).to_bytes(4, "big"),
+        b"\x00\x00\x00\x02no",
+    ],
+    ids=["negative size", "size above the maximum", "undecodable"],
+)
+def test_damaged_frame_closes_only_its_connection(data: bytes) -> None:
+    async def play(stage: Stage) -> None:
+        good, bad = await stage.client(), await stage.client()
+        assert await good.ask("echo", "1") == ["echo", "1"]
+        bad.writer.write(data)
+        assert await bad.receive() is None
+        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+        assert await good.ask("echo", "2") == ["echo", "2"]
+        assert stage.server.connection_count == 1
+
+    on_stage(play)
+
+
+def test_damaged_request_with_an_error_response_keeps_its_connection() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.send_raw(b"!")
+        assert await client.receive() == ["damaged"]
+        assert await client.ask("echo") == ["echo"]
+
+    on_stage(play)
+
+
+def test_frames_arrive_in_pieces_and_together() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.writer.transport.set_write_buffer_limits(0)
+        frame = WordsCodec().encode(Words(words=["echo", "x"]))
+        for byte in frame:
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+            await asyncio.sleep(0)
+        client.writer.write(frame + frame)
+        assert [await client.receive() for _ in range(3)] == 3 * [["echo", "x"]]
+
+    on_stage(play)
+
+
+def test_connection_is_closed_after_its_last_message() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        assert await client.ask("close", "now") == ["close", "now"]
+        assert await client.receive() is None
+        assert stage.machine.count(machine.ConnectionLost) == 0  # the machine knows
+
+    on_stage(play)
+
+
+def test_requests_before_the_end_of_a_connection_are_handled() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        client.send("store", "last")
+        client.writer.close()
+        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost))
+        await stage.server.flush()
+        assert stage.store.records == ["last"]
+
+    on_stage(play)
+
+
+def test_blocked_store_stops_reading_until_it_continues() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        stage.store.gate.clear()
+        for number in range(100):
+            client.send("store", str(number))
+        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 11)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert stage.machine.count(machine.MessageReceived) == 11
+        late = await stage.client()
+        late.send("echo")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert stage.machine.count(machine.MessageReceived) == 11
+        stage.store.gate.set()
+        for number in range(100):
+            assert await client.receive() == ["store", str(number)]
+        assert await late.receive() == ["echo"]
+
+    on_stage(play, ServerLimits(outcomes_max=10))
+
+
+def test_coordinator_that_may_not_act_sends_nothing_and_fires_no_timer() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        assert await client.ask("echo", "1") == ["echo", "1"]
+        stage.may_act = False
+        client.send("timer", "1")
+        client.send("echo", "2")
+        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 3)
+        await asyncio.sleep(0.05)
+        assert stage.machine.count(machine.TimerFired) == 0
+        response = asyncio.create_task(client.receive())
+        await asyncio.sleep(0)
+        assert not response.done()
+        stage.may_act = True
+        stage.server.resume()
+        assert await response == ["echo", "2"]
+        assert await client.receive() == ["fired"]
+
+    on_stage(play)
+
+
+def test_discarded_effects_are_not_sent_and_all_connections_are_closed() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        stage.store.gate.clear()
+        client.send("store", "a")
+        await stage.eventually(lambda: stage.store.writes)
+        stage.server.discard_effects()
+        stage.store.gate.set()
+        assert await client.receive() is None
+        assert stage.store.records == []
+        assert stage.machine.count(machine.ConnectionLost) == 0
+        later = await stage.client()
+        assert await later.ask("store", "b") == ["store", "b"]
+
+    on_stage(play)
+
+
+def test_timer_fires() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        assert await client.ask("timer", "1") == ["fired"]
+
+    on_stage(play)
+
+
+def test_connections_above_the_maximum_are_closed() -> None:
+    async def play(stage: Stage) -> None:
+        first = await stage.client()
+        assert await first.ask("echo") == ["echo"]
+        second = await stage.client()
+        assert await second.receive() is None
+        first.writer.close()
+        await stage.eventually(lambda: stage.server.connection_count == 0)
+        third = await stage.client()
+        assert await third.ask("echo") == ["echo"]
+
+    on_stage(play, ServerLimits(connections_max=1))
+
+
+def test_idle_connection_is_closed() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        assert await client.receive() is None
+        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+
+    on_stage(play, ServerLimits(idle_max_s=0.05))
+
+
+def test_peer_that_does_not_read_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_connection, "WRITE_BYTES_MAX", 100_000)
+
+    async def play(stage: Stage) -> None:
+        good, slow = await stage.client(), await stage.client()
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        slow.send("repeat", "20000")
+        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+        assert await good.ask("echo") == ["echo"]
+
+    on_stage(play)
+
+
+def test_message_that_does_not_fit_its_frame_closes_the_connection() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        assert await client.ask("huge") is None
+        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+
+    on_stage(play)
+
+
+def test_close_stores_what_was_received() -> None:
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        stage.store.gate.clear()
+        client.send("store", "a")
+        client.send("store", "b")
+        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 2)
+        closing = asyncio.create_task(stage.server.close())
+        await asyncio.sleep(0)
+        stage.store.gate.set()
+        await closing
+        assert stage.store.records == ["a", "b"]
+        assert await client.receive() == ["store", "a"]
+        assert await client.receive() == ["store", "b"]
+        assert await client.receive() is None
+
+    on_stage(play)

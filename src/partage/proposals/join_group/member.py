@@ -143,8 +143,8 @@ class JoinGroupMember(ABC):
         if self.is_session_over(event.at_ms):
             # The process was stopped. This event may be older than what other members did since.
             self._end_session(outcome)
-            if isinstance(event, ResponseReceived | TimerFired):
-                return outcome
+            if isinstance(event, ResponseReceived | TimerFired | Connected | Disconnected):
+                return outcome  # it belongs to the connection that is closed now
         match event:
             case Started():
                 self._connect(outcome)

@@ -115,6 +115,33 @@ def test_recompression_does_not_block_other_requests(broker, raw, paused):
     assert produce_result(raw.receive()).base_offset == 0
 
 
+def test_validation_of_compressed_records_does_not_block_other_requests(broker, raw, paused):
+    """A few kilobytes can decompress to 128 MiB."""
+    create(raw, "compacted", cleanup_policy="compact")
+    create(raw, "limited", message_timestamp_after_max_ms="1000")
+    zipped = encode_batch([SimpleRecord(b"k", b"v", (), 2**50)], compression=Compression.ZSTD)
+    raw.send(PRODUCE, produce_request("compacted", batch(b"a", compression=Compression.ZSTD)))
+    with RawClient(broker.bootstrap_servers) as other, RawClient(broker.bootstrap_servers) as late:
+        late.send(PRODUCE, produce_request("limited", zipped))
+        assert metadata(other, "compacted").topics[0].error_code == 0
+        assert raw.is_silent()
+        assert late.is_silent()
+        paused.set()
+        assert produce_result(raw.receive()).base_offset == 0
+        refused = produce_result(late.receive())
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [0]
+
+
+def test_compressed_batch_of_compacted_topic_needs_keys(raw):
+    create(raw, "t", cleanup_policy="compact")
+    records = [SimpleRecord(b"k", b"v"), SimpleRecord(None, b"v")]
+    refused = produce(raw, "t", encode_batch(records, compression=Compression.GZIP))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [1]
+    assert produce(raw, "t", batch(b"a", compression=Compression.GZIP)).base_offset == 0
+
+
 def test_later_batches_of_producer_wait_for_recompression(broker, raw, paused):
     """A batch that has the codec already must not pass one that is being recompressed."""
     create(raw, "t", compression_type="gzip")

@@ -110,7 +110,13 @@ class PartitionLog:
     # Appending
 
     def append(
-        self, payload: Buffer, *, at_ms: int, leader_epoch: int = 0, from_client: bool = True
+        self,
+        payload: Buffer,
+        *,
+        at_ms: int,
+        leader_epoch: int = 0,
+        from_client: bool = True,
+        are_records_checked: bool = False,
     ) -> AppendResult | Refusal:
         """Validate and append the batches of one partition in a Produce request.
 
@@ -121,6 +127,7 @@ class PartitionLog:
             leader_epoch: Epoch to stamp into the batches.
             from_client: False for the broker's own batches. Those may be control batches, and are
                 checked neither for sequence numbers nor for ``max.message.bytes``.
+            are_records_checked: True if `validate_batches` has already validated the payload.
 
         Returns:
             The offsets and the writes, or a `Refusal` with CORRUPT_MESSAGE, INVALID_RECORD,
@@ -128,7 +135,13 @@ class PartitionLog:
             OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH. A duplicate batch (KIP-98) gets
             its first offsets and no writes.
         """
-        batches = validate_batches(payload, self.config, at_ms, from_client=from_client)
+        batches = validate_batches(
+            payload,
+            self.config,
+            at_ms,
+            from_client=from_client,
+            are_records_checked=are_records_checked,
+        )
         if isinstance(batches, Refusal):
             return batches
         verdict = (

@@ -58,11 +58,11 @@ def needs_recompression(payload: Buffer, config: LogConfig) -> bool:
         return False
 
 
-def recompress_batches(payload: Buffer, config: LogConfig, now_ms: int) -> bytes | Refusal:
-    """Return a partition's batches in a Produce request with the codec of the topic.
+def recompress_batches(payload: Buffer, config: LogConfig, now_ms: int) -> Buffer | Refusal:
+    """Validate a partition's batches in a Produce request; return them with the topic's codec.
 
-    Decompression and compression take up to a tenth of a second for a batch of 1 MB, so call this
-    in a thread.
+    Decompression and compression take up to a tenth of a second for an ordinary batch of 1 MB, so
+    call this in a thread.
 
     Args:
         payload: One or more batches as received.
@@ -76,7 +76,9 @@ def recompress_batches(payload: Buffer, config: LogConfig, now_ms: int) -> bytes
     batches = validate_batches(payload, config, now_ms, from_client=True)
     if isinstance(batches, Refusal):
         return batches
-    codec = _CODECS[config.compression_type]
+    codec = _CODECS.get(config.compression_type)
+    if codec is None:
+        return payload
     recompressed, size = list[Buffer](), 0
     for batch in batches:
         try:

@@ -20,15 +20,16 @@ from partage.wire.records.batch import (
     BatchHeader,
     checksum,
     parse_header,
+    whole_batches,
 )
-from partage.wire.records.decoder import decode_pairs, decode_records
+from partage.wire.records.columns import OFFSET_MAX
+from partage.wire.records.decoder import decode_columns, decode_records
 from partage.wire.records.validation import CorruptBatchError, validate_batch
 
 #: The most invalid records that a refusal lists. With more of them it lists none, and the producer
 #: fails all records of the batch.
 RECORD_ERRORS_MAX: Final = 10_000
-#: A batch that decompresses to more bytes is refused without such a list: the event loop must not
-#: decompress for long.
+#: A batch that decompresses to more bytes is refused without such a list.
 _LISTED_BYTES_MAX: Final = 8 * 1024 * 1024
 _SHOWN_MAX: Final = 3  # invalid records that the message of a refusal names
 _NO_KEY: Final = "a compacted topic does not accept a record without a key"
@@ -45,10 +46,34 @@ class ValidatedBatch(msgspec.Struct, frozen=True):
     content: memoryview
 
 
+def needs_decompression(payload: Buffer, config: LogConfig, now_ms: int) -> bool:
+    """True if `validate_batches` decompresses a batch, to find its keys or its invalid records.
+
+    Damaged bytes are never decompressed.
+    """
+    try:
+        return any(
+            header.compression
+            and (config.compacts or _check_times(header, config, now_ms) is not None)
+            for _, header in whole_batches(payload)
+        )
+    except MalformedError:
+        return False
+
+
 def validate_batches(
-    payload: Buffer, config: LogConfig, now_ms: int, *, from_client: bool
+    payload: Buffer,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    from_client: bool,
+    are_records_checked: bool = False,
 ) -> list[ValidatedBatch] | Refusal:
-    """Validate a partition's batches in a Produce request; return them or the first fault."""
+    """Validate a partition's batches in a Produce request; return them or the first fault.
+
+    If `needs_decompression`, this can take a second for a few KB, so call it in a thread. With
+    ``are_records_checked`` it does not decompress: an earlier call has checked the records.
+    """
     view, batches, at, record_count = memoryview(payload), list[ValidatedBatch](), 0, 0
     while at < len(view):
         try:
@@ -58,7 +83,7 @@ def validate_batches(
         if header.size > len(view) - at:
             return Refusal(ErrorCode.CORRUPT_MESSAGE, f"the record batch at byte {at} is cut off")
         content = view[at : at + header.size]
-        if refusal := _check(header, content, config, now_ms, from_client):
+        if refusal := _check(header, content, config, now_ms, from_client, are_records_checked):
             return _shifted(refusal, record_count)
         batches.append(ValidatedBatch(header, content))
         at += header.size
@@ -113,13 +138,18 @@ def stamp_batch(
 
 
 def _check(
-    header: BatchHeader, content: memoryview, config: LogConfig, now_ms: int, from_client: bool
+    header: BatchHeader,
+    content: memoryview,
+    config: LogConfig,
+    now_ms: int,
+    from_client: bool,
+    are_records_checked: bool,
 ) -> Refusal | None:
     if from_client and (refusal := check_batch_size(header.size, config)):
         return refusal
     try:
         if from_client:
-            return _check_client(header, content, config, now_ms)
+            return _check_client(header, content, config, now_ms, are_records_checked)
         if header.crc != checksum(content, 0, header.size):
             raise CorruptBatchError("the record batch does not match its checksum")
     except CorruptBatchError as error:
@@ -130,7 +160,11 @@ def _check(
 
 
 def _check_client(
-    header: BatchHeader, content: memoryview, config: LogConfig, now_ms: int
+    header: BatchHeader,
+    content: memoryview,
+    config: LogConfig,
+    now_ms: int,
+    are_records_checked: bool,
 ) -> Refusal | None:
     validate_batch(content, 0, header)
     if header.is_transactional:
@@ -143,6 +177,8 @@ def _check_client(
                 "a producer must not send a batch with timestamp type LogAppendTime",
             )
         refusal = _check_times(header, config, now_ms)
+    if are_records_checked:
+        return refusal
     if refusal is None and config.compacts and not _has_keys(content):
         refusal = Refusal(ErrorCode.INVALID_RECORD, _NO_KEY)
     if refusal is None or header.record_count > RECORD_ERRORS_MAX:
@@ -151,7 +187,11 @@ def _check_client(
 
 
 def _has_keys(content: memoryview) -> bool:
-    return all(key is not None for key, _ in decode_pairs(content, verify_crc=False))
+    # Columns, because an object for each record could need gigabytes.
+    columns = decode_columns(
+        content, from_offset=0, to_offset=OFFSET_MAX, with_headers=False, verify_crc=False
+    )
+    return not columns.key.null_count
 
 
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> Refusal | None:

@@ -14,6 +14,7 @@ from partage.broker.topics.recompressor import Recompressor
 from partage.log.partition import PartitionLog
 from partage.log.recompression import needs_recompression, recompress_batches
 from partage.log.results import AppendResult, Refusal
+from partage.log.validator import needs_decompression
 from partage.model.errors import ErrorCode
 from partage.wire.types import Buffer
 
@@ -33,7 +34,7 @@ class PartitionListener(Protocol):
 
 
 class _ClientAppend(NamedTuple):
-    """Batches of a producer that wait until earlier ones are recompressed."""
+    """Batches of a producer that wait until earlier ones are validated or recompressed."""
 
     payload: Buffer
     at_ms: int
@@ -79,8 +80,9 @@ class Partition:
     ) -> None:
         """Append batches of a producer, in order of arrival.
 
-        If ``compression.type`` requires another codec, a thread recompresses them first. Later
-        batches wait for them, because the sequence numbers of a producer must be in order.
+        A thread decompresses them first, if ``compression.type`` requires another codec or the
+        validation must see the records. Later batches wait for them, because the sequence numbers
+        of a producer must be in order.
 
         Args:
             payload: one or more record batches.
@@ -89,42 +91,59 @@ class Partition:
             at_ms: the time of the append.
         """
         waiting = self._client_appends
-        if not waiting and not needs_recompression(payload, self.log.config):
+        one = _ClientAppend(payload, at_ms, appended, done)
+        if not waiting and not self._needs_thread(one):
             appended(self.append(payload, done, at_ms=at_ms))
             return
-        waiting.append(_ClientAppend(payload, at_ms, appended, done))
+        waiting.append(one)
         if len(waiting) == 1:
             self._recompressor.spawn(self._append_waiting())
+
+    def _needs_thread(self, one: _ClientAppend) -> bool:
+        config = self.log.config
+        return self.failure is None and (
+            needs_recompression(one.payload, config)
+            or needs_decompression(one.payload, config, one.at_ms)
+        )
 
     async def _append_waiting(self) -> None:
         waiting = self._client_appends
         while waiting:
             one = waiting[0]
-            content = await self._with_topic_codec(one)
+            is_prepared = self._needs_thread(one)
+            content = await self._prepare(one) if is_prepared else one.payload
             try:
                 one.appended(
                     content
                     if isinstance(content, Refusal)
-                    else self.append(content, one.done, at_ms=one.at_ms)
+                    else self.append(
+                        content, one.done, at_ms=one.at_ms, are_records_checked=is_prepared
+                    )
                 )
             except Exception:  # a bug; later batches must not wait forever
                 log.exception("append to %s failed", self.name)
             # Only now: a refusal may start the next request, which must find that this task runs.
             waiting.popleft()
 
-    async def _with_topic_codec(self, one: _ClientAppend) -> Buffer | Refusal:
-        config = self.log.config
-        if self.failure is not None or not needs_recompression(one.payload, config):
-            return one.payload
+    async def _prepare(self, one: _ClientAppend) -> Buffer | Refusal:
+        """Validate batches in a thread, and recompress them if the topic requires it."""
         try:
-            work = partial(recompress_batches, one.payload, config, one.at_ms)
+            work = partial(recompress_batches, one.payload, self.log.config, one.at_ms)
             return await self._recompressor.run(work)
         except Exception:  # a bug, or no memory
-            log.exception("recompression of a batch for %s failed", self.name)
-            return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be recompressed")
+            log.exception("validation or recompression of a batch for %s failed", self.name)
+            return Refusal(
+                ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be validated or recompressed"
+            )
 
     def append(
-        self, payload: Buffer, done: AppendCallback, *, at_ms: int, from_client: bool = True
+        self,
+        payload: Buffer,
+        done: AppendCallback,
+        *,
+        at_ms: int,
+        from_client: bool = True,
+        are_records_checked: bool = False,
     ) -> AppendOutcome:
         """Append batches.
 
@@ -134,10 +153,13 @@ class Partition:
                 after a refusal, which changes nothing.
             at_ms: the time of the append.
             from_client: False for records of the broker itself.
+            are_records_checked: True if `validate_batches` has already validated the payload.
         """
         if self.failure is not None:
             return Refusal(self.error, f"{self.name} is offline: {self.failure}")
-        appended = self.log.append(payload, at_ms=at_ms, from_client=from_client)
+        appended = self.log.append(
+            payload, at_ms=at_ms, from_client=from_client, are_records_checked=are_records_checked
+        )
         if isinstance(appended, Refusal):
             return appended
         end_offset = self.log.end_offset

@@ -1,4 +1,4 @@
-"""Threads that recompress produced batches, shared by all partitions of a broker."""
+"""Threads that decompress produced batches, shared by all partitions of a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THREADS: Final = 2
 
 
 class Recompressor:
-    """Runs recompressions. Threads start when they are needed."""
+    """Runs validations and recompressions. Threads start when they are needed."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, "partage-compress")

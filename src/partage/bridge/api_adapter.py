@@ -47,15 +47,19 @@ class ApiAdapter(Generic[Req, Res]):
         self._to_response = answer
         self._encoded: dict[tuple[int, int], list[Buffer]] | None = {} if is_error_only else None
 
+    def build_response(self, call: ApiCall[Req]) -> Res:
+        """Return the response."""
+        return self._to_response(call, call.replies)
+
     def encode_response(self, call: ApiCall[Req]) -> list[Buffer]:
         """Return the bytes of the response, in the client's version."""
         version = call.version
         if self._encoded is None:
-            return self.api.encode_response(version, self._to_response(call, call.replies))
+            return self.api.encode_response(version, self.build_response(call))
         key = version, call.replies[0].error
         encoded = self._encoded.get(key)
         if encoded is None:
-            encoded = self.api.encode_response(version, self._to_response(call, call.replies))
+            encoded = self.api.encode_response(version, self.build_response(call))
             self._encoded[key] = encoded
         return encoded
 
@@ -137,6 +141,14 @@ class ApiCall(Generic[Req]):
             f"{self.adapter.api} has no reply yet for some of its events"
         )
         return self.adapter.encode_response(self)
+
+    def build_response(self) -> Message:
+        """Return the response once no reply is missing. It may have fields of other versions."""
+        assert not self.missing_replies, (
+            f"{self.adapter.api} has no reply yet for some of its events"
+        )
+        response: Message = self.adapter.build_response(self)
+        return response
 
 
 def deliver(ticket: Ticket, reply: Reply) -> ApiCall[Any] | None:

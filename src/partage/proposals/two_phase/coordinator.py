@@ -80,7 +80,7 @@ class TwoPhaseCoordinator:
         for event in asked:
             self._add(outcome, self.shard.handle(event))
         if not asked:
-            _respond(outcome, call)
+            self._respond(outcome, call)
 
     def _add(self, outcome: Outcome, shard_outcome: ShardOutcome) -> None:
         outcome.records += shard_outcome.records
@@ -88,10 +88,7 @@ class TwoPhaseCoordinator:
         for ticket, reply in shard_outcome.replies:
             call: Any = deliver(ticket, reply)
             if call is not None:
-                _respond(outcome, call)
+                self._respond(outcome, call)
 
-
-def _respond(outcome: Outcome, call: _Call) -> None:
-    api, version = API_BY_REQUEST[type(call.message)]
-    encoded = b"".join(call.encode_response())
-    outcome.send(call.connection, api.decode_response(version, encoded))
+    def _respond(self, outcome: Outcome, call: Any) -> None:
+        outcome.send(call.connection, call.build_response())

@@ -90,15 +90,17 @@ class JoinGroupCoordinator(ABC):
 
     def handle(self, event: Event) -> Outcome:
         """Handle an event and return its effects."""
+        # Not `Outcome(...)`: a call of a generic alias is slow.
+        outcome: Outcome
         match event:
             case MessageReceived():
-                outcome = Outcome(event.at_ms, event.draw)
+                outcome = CoordinatorOutcome(event.at_ms, event.draw)
                 self._handle_message(outcome, event.connection, event.message)
             case TimerFired():
-                outcome = Outcome(event.at_ms, event.draw)
+                outcome = CoordinatorOutcome(event.at_ms, event.draw)
                 self._handle_timer(outcome, event.key)
             case ConnectionLost():
-                outcome = Outcome(event.at_ms)
+                outcome = CoordinatorOutcome(event.at_ms)
                 self._handle_connection_lost(event.connection)
             case _:
                 raise AssertionError(f"unexpected event {event}")
@@ -278,7 +280,6 @@ class JoinGroupCoordinator(ABC):
         """Wait for the JoinGroup requests of all members, for the longest session timeout."""
         group.state = GroupState.JOINING
         group.synchronizer = None
-        group.join_count = 0
         outcome.cancel_timer(SynchronizeTimer(group.id))
         timeout_ms = max(member.session_timeout_ms for member in group.members.values())
         outcome.arm_timer(JoinTimer(group.id), timeout_ms)

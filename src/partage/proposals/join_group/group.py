@@ -31,8 +31,8 @@ STATE_DESCRIPTIONS: dict[GroupState, str] = {
 class Member(msgspec.Struct, kw_only=True):
     """A member. ``join`` is its parked JoinGroup request, and ``connection`` where it came from.
 
-    ``number`` counts members in the order of their first join, ``join_order`` the joins of the
-    current phase.
+    ``number`` counts members in the order of their first join, ``join_order`` all parked requests of
+    the group. A request that was parked in an earlier join phase keeps its place.
     """
 
     id: str
@@ -96,7 +96,7 @@ class Group:
         self.parked_count = 0
         self.protocol_counts: dict[str, int] = {}  # protocol -> members that support it
         self.member_count = 0  # members that ever joined
-        self.join_count = 0  # requests of the current join phase
+        self.join_count = 0  # JoinGroup requests that were parked
         self.is_delayed = False  # an empty group waits for further members
         self.synchronizer: str | None = None
 

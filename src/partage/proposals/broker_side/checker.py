@@ -1,0 +1,553 @@
+"""Checkers of the design: they follow the events and outcomes of one machine.
+
+They keep a model of what was sent and received, and compare each outcome with it. In contrast to
+`invariants` they do not read the state of the machine, so a wrong state cannot mislead them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Any
+
+import msgspec
+
+from partage.model.topic_partition import TopicPartition
+from partage.proposals import machine
+from partage.proposals.broker_side import events
+from partage.proposals.broker_side.consumer import ConsumerTimer
+from partage.proposals.broker_side.messages import (
+    ClusterMetadataRequest,
+    ClusterMetadataResponse,
+    PartitionOffset,
+    PingRequest,
+    PingResponse,
+    PushError,
+    RegisterConsumerRequest,
+    RegisterConsumerResponse,
+    StartFetcherRequest,
+    StartFetcherResponse,
+    StopFetcherRequest,
+    StopFetcherResponse,
+)
+from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
+from partage.proposals.broker_side.records import (
+    OffsetRecord,
+    OwnerRecord,
+    consumer_of,
+    partition_number,
+)
+from partage.proposals.broker_side.settings import (
+    PushConsumerSettings,
+    PushCoordinatorSettings,
+    RebalanceMethod,
+)
+from partage.proposals.broker_side.topic_count import TopicCount, parse_topic_count
+from partage.proposals.machine import Connection
+from partage.wire.types import Message
+
+_KIND_OF_REQUEST: dict[type[Message], RequestKind] = {
+    PingRequest: RequestKind.PING,
+    StopFetcherRequest: RequestKind.STOP_FETCHER,
+    StartFetcherRequest: RequestKind.START_FETCHER,
+}
+_KIND_OF_RESPONSE: dict[type[Message], RequestKind] = {
+    PingResponse: RequestKind.PING,
+    StopFetcherResponse: RequestKind.STOP_FETCHER,
+    StartFetcherResponse: RequestKind.START_FETCHER,
+}
+
+
+class KnownConsumer(msgspec.Struct, kw_only=True):
+    """A registered consumer as the checker knows it.
+
+    Attributes:
+        id: Its id.
+        group_id: Its group.
+        count: Its topics and threads.
+        session_timeout_ms: Its session timeout.
+        next_ping_ms: When its next ping is due.
+        failed_pings: Pings in a row whose watchers expired.
+        waiting: Its requests without a response, by kind; True if the watcher has expired.
+        owned: The partitions of its last StartFetcher request.
+    """
+
+    id: str
+    group_id: str
+    count: TopicCount
+    session_timeout_ms: int
+    next_ping_ms: int
+    failed_pings: int = 0
+    waiting: dict[RequestKind, deque[bool]] = {}
+    owned: frozenset[TopicPartition] = frozenset()
+
+
+class KnownGroup(msgspec.Struct, kw_only=True):
+    """A group as the checker knows it.
+
+    Attributes:
+        offsets: The offsets that consumers reported for partitions that they own, or loaded ones.
+        stored: The offsets in ZooKeeper.
+        owners: The threads in ZooKeeper.
+        awaited: Earlier consumers that have not registered again.
+        is_frozen: True if rebalancing is off.
+        attempt: The consumers and topics when the current attempt began; None if there is none.
+    """
+
+    offsets: dict[TopicPartition, int] = {}
+    stored: dict[TopicPartition, int] = {}
+    owners: dict[TopicPartition, str] = {}
+    awaited: set[str] = set()
+    is_frozen: bool = False
+    attempt: tuple[frozenset[Connection], dict[str, int]] | None = None
+
+
+class PushCoordinatorChecker:
+    """Follows a coordinator.
+
+    It checks these rules:
+
+    1. A registration gets the error of the document, or none if it is valid.
+    2. Each consumer gets a ping every third of its session timeout. The ping counts those that
+       failed before it.
+    3. Each request has a watcher for two thirds of the session timeout, until its response.
+    4. A consumer is closed exactly if more pings in a row failed than the maximum of retries, if it
+       answers a request that it did not get, or if the coordinator rebalances by closing.
+    5. Fetchers start only when all consumers of the group have stopped them. Each partition of the
+       group's topics is started exactly once, in shares of threads that differ by one at most.
+    6. Fetchers start from the last reported offsets, and these are stored before.
+    7. The owners are recorded when all fetchers have started, and as they were assigned.
+    8. Offsets are stored only as reported by owners, and all of them at the committer's interval.
+    9. A group does not rebalance while it is frozen or awaits earlier consumers.
+
+    Args:
+        settings: The settings of the coordinator.
+    """
+
+    def __init__(self, settings: PushCoordinatorSettings) -> None:
+        self._settings = settings
+        self._reset()
+
+    def _reset(self) -> None:
+        self._is_elected = False
+        self._topics: dict[str, int] = {}
+        self._consumers: dict[Connection, KnownConsumer] = {}
+        self._groups: dict[str, KnownGroup] = {}
+        self._reasons: set[Connection] = set()  # connections that the current event may close
+
+    def _group(self, group_id: str) -> KnownGroup:
+        group = self._groups.get(group_id)
+        if group is None:
+            frozen = group_id in self._settings.frozen_groups
+            group = self._groups[group_id] = KnownGroup(is_frozen=frozen)
+        return group
+
+    def load(self, record: Any) -> None:
+        """Note a record that the coordinator has loaded."""
+        self._store(record)
+
+    def _store(self, record: Any) -> None:
+        group = self._group(record.group_id)
+        partition = TopicPartition(record.topic, record.partition)
+        match record:
+            case OffsetRecord(offset=offset):
+                group.offsets[partition] = group.stored[partition] = offset
+            case OwnerRecord(thread=None):
+                del group.owners[partition]
+            case OwnerRecord(thread=str() as thread):
+                group.owners[partition] = thread
+
+    def _of_group(self, group_id: str) -> dict[Connection, KnownConsumer]:
+        return {
+            connection: each
+            for connection, each in self._consumers.items()
+            if each.group_id == group_id
+        }
+
+    def check(self, event: machine.Event, outcome: machine.CoordinatorOutcome[Any, Any]) -> None:
+        """Check the outcome of an event.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        assert isinstance(outcome, events.Outcome), f"unexpected {outcome}"
+        self._reasons = set()
+        match event:
+            case machine.MessageReceived(connection=connection, message=message):
+                self._on_message(event.at_ms, connection, message, outcome)
+            case machine.ConnectionLost(connection=connection):
+                self._remove(connection)
+            case machine.TimerFired(key=WatcherTimer() as watcher):
+                self._on_expired(watcher, outcome)
+            case machine.TimerFired(key=events.RegistrationTimer(group_id=group_id)):
+                self._group(group_id).awaited.clear()
+            case machine.Elected(topics=topics):
+                self._is_elected, self._topics = True, dict(topics)
+                for group in self._groups.values():
+                    group.awaited = {consumer_of(thread) for thread in group.owners.values()}
+            case machine.TopicsChanged(topics=topics):
+                self._topics = dict(topics)
+            case events.RebalancingSwitched(group_id=group_id, is_enabled=is_enabled):
+                self._group(group_id).is_frozen = not is_enabled
+        self._check_records(outcome)
+        for connection in outcome.closes:
+            self._on_close(event, connection)
+        armed = Counter(
+            (key.kind, key.connection, deadline_ms)
+            for key, deadline_ms in outcome.timers
+            if isinstance(key, WatcherTimer) and deadline_ms is not None
+        )
+        starts: dict[str, dict[Connection, StartFetcherRequest]] = {}
+        stops: dict[str, set[Connection]] = {}
+        for connection, message in outcome.sends:
+            self._on_send(event, connection, message, armed)
+            consumer = self._consumers.get(connection)
+            if consumer is not None and isinstance(message, StopFetcherRequest):
+                stops.setdefault(consumer.group_id, set()).add(connection)
+            elif consumer is not None and isinstance(message, StartFetcherRequest):
+                starts.setdefault(consumer.group_id, {})[connection] = message
+        assert not +armed, f"watchers without a request: {armed}"
+        for group_id, stopped in stops.items():
+            self._begin_attempt(group_id, stopped)
+        for group_id, requests in starts.items():
+            self._check_assignment(group_id, requests)
+        if isinstance(event, machine.TimerFired):
+            self._check_timer(event)
+        if isinstance(event, events.Resigned):
+            assert not self._consumers, f"{self._consumers} stay connected"
+            self._reset()
+
+    # Messages
+
+    def _on_message(
+        self, at_ms: int, connection: Connection, message: Message, outcome: events.Outcome
+    ) -> None:
+        answers = [sent for to, sent in outcome.sends if to == connection]
+        consumer = self._consumers.get(connection)
+        kind = _KIND_OF_RESPONSE.get(type(message))
+        match message:
+            case RegisterConsumerRequest():
+                expected = self._registration_error(connection, message)
+                errors = [
+                    each.error_code
+                    for each in answers
+                    if isinstance(each, RegisterConsumerResponse)
+                ]
+                assert errors == [expected], f"a registration gets {errors}, not {expected}"
+                if not expected:
+                    self._add(at_ms, connection, message)
+            case ClusterMetadataRequest():
+                assert len(answers) == 1, "ClusterMetadata gets no response"
+                assert isinstance(answers[0], ClusterMetadataResponse), f"{answers[0]}"
+                assert (answers[0].error_code == PushError.NONE) == self._is_elected
+            case _ if consumer is None or kind is None or not consumer.waiting.get(kind):
+                self._reasons.add(connection)
+                assert connection in outcome.closes, f"{message} was not expected"
+                self._remove(connection)
+            case _:
+                consumer.waiting[kind].popleft()
+                if kind is RequestKind.PING:
+                    consumer.failed_pings = 0
+                refused = self._report(consumer, getattr(message, "offset_info", None))
+                group_id = consumer.group_id
+                if kind is RequestKind.START_FETCHER and not any(
+                    each.waiting.get(kind) for each in self._of_group(group_id).values()
+                ):
+                    self._group(group_id).attempt = None
+                assert outcome.refused_offsets == refused, f"{outcome.refused_offsets}: {refused}"
+
+    def _registration_error(
+        self, connection: Connection, request: RegisterConsumerRequest
+    ) -> PushError:
+        if not self._is_elected:
+            return PushError.COORDINATOR_NOT_AVAILABLE
+        if not request.group_id or not request.consumer_id or connection in self._consumers:
+            return PushError.INVALID_REGISTRATION
+        if request.consumer_id in {each.id for each in self._of_group(request.group_id).values()}:
+            return PushError.DUPLICATE_CONSUMER_ID
+        if request.session_timeout_ms < self._settings.session_timeout_min_ms:
+            return PushError.INVALID_SESSION_TIMEOUT
+        try:
+            parse_topic_count(request.topic_count)
+        except ValueError:
+            return PushError.INVALID_REGISTRATION
+        is_known = request.auto_offset_rest in ("smallest", "largest")
+        return PushError.NONE if is_known else PushError.INVALID_REGISTRATION
+
+    def _add(self, at_ms: int, connection: Connection, request: RegisterConsumerRequest) -> None:
+        self._consumers[connection] = KnownConsumer(
+            id=request.consumer_id,
+            group_id=request.group_id,
+            count=parse_topic_count(request.topic_count),
+            session_timeout_ms=request.session_timeout_ms,
+            next_ping_ms=at_ms + request.session_timeout_ms // 3,
+        )
+        self._group(request.group_id).awaited.discard(request.consumer_id)
+
+    def _report(
+        self, consumer: KnownConsumer, offsets: list[PartitionOffset] | None
+    ) -> list[tuple[str, str, str]]:
+        """Note reported offsets; return those of partitions that the consumer does not own."""
+        group = self._group(consumer.group_id)
+        refused = []
+        for each in offsets or ():
+            partition = TopicPartition(each.topic, partition_number(each.partition))
+            if partition in consumer.owned and each.offset >= 0:
+                group.offsets[partition] = each.offset
+            else:
+                refused.append((consumer.id, each.topic, each.partition))
+        return refused
+
+    # The end of consumers
+
+    def _remove(self, connection: Connection) -> None:
+        self._consumers.pop(connection, None)
+
+    def _on_expired(self, watcher: WatcherTimer, outcome: events.Outcome) -> None:
+        consumer = self._consumers.get(watcher.connection)
+        assert consumer is not None, f"{watcher} expires for no consumer"
+        waiting = consumer.waiting.get(watcher.kind)
+        assert waiting, f"{watcher} expires after the response"
+        assert False in waiting, f"{watcher} expires twice"
+        waiting[waiting.index(False)] = True
+        if watcher.kind is RequestKind.PING:
+            consumer.failed_pings += 1
+            has_failed = consumer.failed_pings > self._settings.ping_retries_max
+            is_closed = watcher.connection in outcome.closes
+            assert has_failed == is_closed, f"{consumer.failed_pings} pings of {consumer.id} failed"
+            if has_failed:
+                self._reasons.add(watcher.connection)
+
+    def _on_close(self, event: machine.Event, connection: Connection) -> None:
+        consumer = self._consumers.get(connection)
+        is_closing = self._settings.rebalance_method is RebalanceMethod.CLOSE_CONNECTIONS
+        is_expected = (
+            connection in self._reasons or is_closing or isinstance(event, events.Resigned)
+        )
+        assert is_expected, f"connection {connection} was closed at {event}"
+        if consumer is not None and connection not in self._reasons and is_closing:
+            self._group(consumer.group_id).awaited.add(consumer.id)
+        self._remove(connection)
+
+    # Requests
+
+    def _on_send(
+        self,
+        event: machine.Event,
+        connection: Connection,
+        message: Message,
+        armed: Counter[tuple[RequestKind, Connection, int]],
+    ) -> None:
+        kind = _KIND_OF_REQUEST.get(type(message))
+        if kind is None:
+            return
+        consumer = self._consumers.get(connection)
+        assert consumer is not None, f"{message} is sent to no consumer"
+        watcher = (kind, connection, event.at_ms + consumer.session_timeout_ms * 2 // 3)
+        assert armed[watcher], f"{message} has no watcher of two thirds of the session"
+        armed[watcher] -= 1
+        match message:
+            case PingRequest(num_retries=retries):
+                third_ms = consumer.session_timeout_ms // 3
+                assert event.at_ms >= consumer.next_ping_ms, f"{consumer.id} gets an early ping"
+                assert retries == consumer.failed_pings, f"retry {retries} of {consumer.id}"
+                missed = (event.at_ms - consumer.next_ping_ms) // third_ms
+                consumer.next_ping_ms += third_ms * (missed + 1)
+                if missed:  # the coordinator was stopped
+                    consumer.next_ping_ms = min(consumer.next_ping_ms, event.at_ms + 1)
+        assert getattr(message, "consumer_id", "") == consumer.id, f"{message} to {consumer.id}"
+        consumer.waiting.setdefault(kind, deque()).append(False)
+
+    def _begin_attempt(self, group_id: str, stopped: set[Connection]) -> None:
+        group = self._group(group_id)
+        assert not group.awaited, f"{group_id} awaits {group.awaited}"
+        assert group.attempt is not None or not group.is_frozen, f"{group_id} is frozen"
+        consumers = self._of_group(group_id)
+        assert stopped == consumers.keys(), f"{stopped} stop, of {consumers.keys()}"
+        group.attempt = (frozenset(stopped), dict(self._topics))
+
+    def _check_assignment(
+        self, group_id: str, requests: dict[Connection, StartFetcherRequest]
+    ) -> None:
+        """Check the StartFetcher requests of one group, which are sent together."""
+        group = self._group(group_id)
+        everyone = self._of_group(group_id)
+        participants, topics = group.attempt or (frozenset(everyone), self._topics)
+        consumers = {each: everyone[each] for each in participants}
+        assert requests.keys() == consumers.keys(), f"{requests.keys()} start, of {consumers}"
+        shares: dict[str, Counter[str]] = {}
+        given: Counter[TopicPartition] = Counter()
+        for connection, request in requests.items():
+            consumer = consumers[connection]
+            waiting = consumer.waiting.get(RequestKind.STOP_FETCHER)
+            assert not waiting, f"{consumer.id} starts before it has stopped"
+            owned = set()
+            for thread in request.ownership_info:
+                assert consumer_of(thread.consumer_thread_id) == consumer.id, f"{thread}"
+                for part in thread.assigned_parts:
+                    partition = TopicPartition(part.topic, partition_number(part.partition))
+                    shares.setdefault(part.topic, Counter())[thread.consumer_thread_id] += 1
+                    given[partition] += 1
+                    owned.add(partition)
+                    offset = group.offsets.get(partition, -1)
+                    assert part.offset == offset, f"{partition} starts at {part.offset}: {offset}"
+                    assert group.stored.get(partition, -1) == offset, f"{offset} is not stored"
+            consumer.owned = frozenset(owned)
+        wanted = Counter(
+            TopicPartition(topic, number)
+            for topic, count in topics.items()
+            if any(each.count.threads_of(topic) for each in consumers.values())
+            for number in range(count)
+        )
+        assert given == wanted, f"{given} are started, not {wanted}"
+        for topic, counts in shares.items():
+            threads = sum(each.count.threads_of(topic) for each in consumers.values())
+            sizes = [*counts.values(), *[0] * (threads - len(counts))]
+            assert max(sizes) - min(sizes) <= 1, f"the shares of {topic} are {counts}"
+
+    # Records
+
+    def _check_records(self, outcome: events.Outcome) -> None:
+        for record in outcome.records:
+            partition = TopicPartition(record.topic, record.partition)
+            if isinstance(record, OffsetRecord):
+                known = self._group(record.group_id).offsets.get(partition)
+                assert record.offset == known, f"{record.offset} is stored, not {known}"
+            elif record.thread is not None:
+                self._check_owner(record, partition)
+            self._store(record)
+
+    def _check_owner(self, record: OwnerRecord, partition: TopicPartition) -> None:
+        consumers = self._of_group(record.group_id).values()
+        for each in consumers:
+            waiting = each.waiting.get(RequestKind.START_FETCHER)
+            assert not waiting, f"{partition} gets an owner before {each.id} has started"
+        owner = next((c for c in consumers if c.id == consumer_of(record.thread or "")), None)
+        assert owner is not None, f"{record.thread} of no consumer owns {partition}"
+        assert partition in owner.owned, f"{record.thread} was not assigned {partition}"
+        assert record.session_timeout_ms == owner.session_timeout_ms, f"{record}"
+
+    def _check_timer(self, event: machine.TimerFired) -> None:
+        match event.key:
+            case events.CommitTimer():
+                for group_id, group in self._groups.items():
+                    lost = group.offsets.items() - group.stored.items()
+                    assert not lost, f"the committer of {group_id} leaves {lost} out"
+            case events.PingTimer():
+                late = [c.id for c in self._consumers.values() if c.next_ping_ms < event.at_ms]
+                assert not late, f"{late} get no ping"
+
+
+class PushConsumerChecker:
+    """Follows a consumer.
+
+    It checks these rules:
+
+    1. Each request of the coordinator gets its response, in order, until the connection is closed.
+    2. The response to StopFetcher is sent when the consumer no longer reads, and that to
+       StartFetcher after it has begun, with the offsets of the request.
+    3. A response has the positions of the partitions, or none if the consumer does not commit.
+    4. The consumer does not read after the session timeout without a request, and not after a stall
+       of a third of it.
+    5. A consumer that shuts down does not begin to read.
+    6. A silence counts from the last request.
+
+    Args:
+        settings: The settings of the consumer.
+    """
+
+    def __init__(self, settings: PushConsumerSettings) -> None:
+        self._settings = settings
+        self._last_ms = 0
+        self._heard_ms = 0
+        self._is_closing = False
+        self._owed: deque[type[Message]] = deque()
+        self._positions: dict[TopicPartition, int] | None = None
+        self._assigned: dict[TopicPartition, int] = {}
+        self._reading: set[TopicPartition] = set()
+
+    def check(self, event: machine.Event, outcome: machine.MemberOutcome[Any]) -> None:
+        """Check the outcome of an event.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        timeout_ms = self._settings.session_timeout_ms
+        was_reading = bool(self._reading)
+        is_stalled = event.at_ms - self._last_ms > timeout_ms // 3
+        self._last_ms = event.at_ms
+        self._positions = None
+        match event:
+            case machine.ResponseReceived(message=message):
+                if not (was_reading and (is_stalled or event.at_ms - self._heard_ms >= timeout_ms)):
+                    self._heard_ms = event.at_ms
+                self._on_request(message)
+            case machine.PositionsTaken(positions=positions):
+                self._positions = positions
+            case machine.LeaveRequested():
+                self._is_closing = True
+            case machine.Disconnected():
+                self._owed.clear()
+        for action in outcome.actions:
+            self._on_action(action)
+        if self._reading:
+            assert not (was_reading and is_stalled), "the consumer reads after a stall"
+            assert event.at_ms < self._heard_ms + timeout_ms, (
+                f"the consumer reads, and heard nothing since {self._heard_ms}"
+            )
+        for key, deadline_ms in outcome.timers:
+            if key is ConsumerTimer.STALL and deadline_ms is not None:
+                assert deadline_ms - event.at_ms < timeout_ms // 3, "a stall is noticed too late"
+
+    def _on_request(self, message: Message) -> None:
+        match message:
+            case PingRequest():
+                self._owed.append(PingResponse)
+            case StopFetcherRequest():
+                self._owed.append(StopFetcherResponse)
+            case StartFetcherRequest():
+                self._owed.append(StartFetcherResponse)
+                self._assigned = {
+                    TopicPartition(part.topic, partition_number(part.partition)): part.offset
+                    for thread in message.ownership_info
+                    for part in thread.assigned_parts
+                }
+
+    def _on_action(self, action: machine.Action) -> None:
+        match action:
+            case machine.Disconnect():
+                self._owed.clear()
+            case machine.Send(message=RegisterConsumerRequest()):
+                self._owed.clear()
+            case machine.Send(message=message):
+                assert self._owed, f"{message} answers no request"
+                expected = self._owed.popleft()
+                assert type(message) is expected, f"{message} is sent instead of {expected}"
+                self._check_response(message)
+            case machine.StartReading(offsets=offsets):
+                assert not self._is_closing, "a consumer that shuts down begins to read"
+                assert offsets.items() <= self._assigned.items(), f"{offsets}: {self._assigned}"
+                self._reading = set(self._assigned)
+            case events.ResetPositions(to=to):
+                assert to == self._settings.auto_offset_reset, f"resets to {to}"
+            case machine.StopReading():
+                assert self._reading, "the consumer stops without reading"
+                self._reading.clear()
+
+    def _check_response(self, message: Message) -> None:
+        match message:
+            case PingResponse(offset_info=offsets) | StopFetcherResponse(offset_info=offsets):
+                if not self._settings.auto_commit:
+                    assert offsets is None, f"{offsets} are reported without auto commit"
+                else:
+                    assert offsets is not None, "no offsets are reported"
+                    sent = {
+                        TopicPartition(each.topic, partition_number(each.partition)): each.offset
+                        for each in offsets
+                    }
+                    assert sent == self._positions, f"{sent} are reported, not {self._positions}"
+                if isinstance(message, StopFetcherResponse):
+                    assert not self._reading, "the consumer reads after it has stopped"
+            case StartFetcherResponse():
+                assert self._is_closing or self._reading == set(self._assigned), (
+                    f"the consumer reads {self._reading}, not {set(self._assigned)}"
+                )

@@ -1,0 +1,217 @@
+"""A design whose machines are checked after each event."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from partage.coordinator import invariants as shard_invariants
+from partage.member import invariants as member_invariants
+from partage.model.topic_partition import TopicPartition
+from partage.proposals.broker_side import invariants as broker_side
+from partage.proposals.broker_side.checker import PushConsumerChecker, PushCoordinatorChecker
+from partage.proposals.broker_side.consumer import PushConsumer
+from partage.proposals.broker_side.coordinator import PushCoordinator
+from partage.proposals.join_group.checker import (
+    JoinGroupCoordinatorChecker,
+    JoinGroupMemberChecker,
+)
+from partage.proposals.machine import (
+    Action,
+    CoordinatorMachine,
+    CoordinatorOutcome,
+    Event,
+    MemberMachine,
+    MemberOutcome,
+    TimerFired,
+)
+from partage.proposals.multi_assignor import invariants as multi_assignor
+from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
+from partage.proposals.multi_assignor.member import MultiAssignorMember
+from partage.proposals.simulation.design import Design, MemberTemplate
+from partage.proposals.single_assignor import invariants as single_assignor
+from partage.proposals.single_assignor.coordinator import (
+    SingleAssignorCoordinator,
+    TimeoutReaction,
+)
+from partage.proposals.single_assignor.member import SingleAssignorMember
+from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
+from partage.proposals.two_phase.member import TwoPhaseMember
+from partage.wire.types import Message
+
+
+class _Timers:
+    """The armed timers of a machine."""
+
+    def __init__(self) -> None:
+        self.armed: dict[Any, int] = {}
+
+    def follow(self, event: Event, timers: Iterable[tuple[Hashable, int | None]]) -> None:
+        """Apply the effects of an event."""
+        if isinstance(event, TimerFired):
+            self.armed.pop(event.key, None)
+        for key, deadline_ms in timers:
+            if deadline_ms is None:
+                self.armed.pop(key, None)
+            else:
+                self.armed[key] = deadline_ms
+
+
+class CheckedCoordinator:
+    """A coordinator that is checked after each event.
+
+    Args:
+        machine: The coordinator.
+    """
+
+    def __init__(self, machine: CoordinatorMachine) -> None:
+        self.machine = machine
+        self._timers = _Timers()
+        self._checker = _coordinator_checker(machine)
+
+    @property
+    def armed(self) -> dict[Any, int]:
+        """The deadlines of the armed timers."""
+        return self._timers.armed
+
+    def apply(self, record: Any) -> None:
+        """Apply a stored record while loading."""
+        self.machine.apply(record)
+        if self._checker is not None:
+            self._checker.load(record)
+
+    def handle(self, event: Event) -> CoordinatorOutcome[Any, Any]:
+        """Handle an event, check its effects and return them.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        outcome = self.machine.handle(event)
+        self._timers.follow(event, outcome.timers)
+        armed = self._timers.armed
+        match self.machine:
+            case PushCoordinator() as push:
+                broker_side.check(push)
+                broker_side.check_timers(push, armed)
+            case MultiAssignorCoordinator() as multi:
+                multi_assignor.check_coordinator(multi, armed)
+            case SingleAssignorCoordinator() as single:
+                single_assignor.check_coordinator(single, armed)
+            case TwoPhaseCoordinator() as product:
+                shard_invariants.check(product.shard, armed)
+        if self._checker is not None:
+            self._checker.check(event, outcome)
+        return outcome
+
+
+def _coordinator_checker(
+    machine: CoordinatorMachine,
+) -> PushCoordinatorChecker | JoinGroupCoordinatorChecker | None:
+    match machine:
+        case PushCoordinator():
+            return PushCoordinatorChecker(machine.settings)
+        case MultiAssignorCoordinator():
+            return JoinGroupCoordinatorChecker(
+                machine.settings, multi_assignor.MultiAssignorDialect()
+            )
+        case SingleAssignorCoordinator():
+            return JoinGroupCoordinatorChecker(
+                machine.settings,
+                single_assignor.SingleAssignorDialect(),
+                is_synchronized=True,
+                removes_late_synchronizer=(machine._reaction is TimeoutReaction.NEXT_SYNCHRONIZER),
+            )
+    return None
+
+
+class CheckedMember:
+    """A member that is checked after each event.
+
+    Args:
+        machine: The member.
+    """
+
+    def __init__(self, machine: MemberMachine) -> None:
+        self.machine = machine
+        self._timers = _Timers()
+        self._checker = _member_checker(machine)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.machine, name)
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions of the current assignment."""
+        return self.machine.owned
+
+    @property
+    def is_stable(self) -> bool:
+        """True if the member has its assignment and nothing to do."""
+        return self.machine.is_stable
+
+    @property
+    def armed(self) -> dict[Any, int]:
+        """The deadlines of the armed timers."""
+        return self._timers.armed
+
+    def handle(self, event: Event) -> MemberOutcome[Any]:
+        """Handle an event, check its effects and return them.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        outcome = self.machine.handle(event)
+        self._timers.follow(event, outcome.timers)
+        armed = self._timers.armed
+        match self.machine:
+            case PushConsumer() as consumer:
+                broker_side.check_consumer(consumer, armed)
+            case MultiAssignorMember() as multi:
+                multi_assignor.check_member(multi, armed)
+            case SingleAssignorMember() as single:
+                single_assignor.check_member(single, armed)
+            case TwoPhaseMember() as product:
+                member_invariants.check_ownership(product._core, armed)
+        if self._checker is not None:
+            self._checker.check(event, outcome)
+        return outcome
+
+
+def _member_checker(
+    machine: MemberMachine,
+) -> PushConsumerChecker | JoinGroupMemberChecker | None:
+    match machine:
+        case PushConsumer():
+            return PushConsumerChecker(machine.settings)
+        case MultiAssignorMember():
+            return JoinGroupMemberChecker(machine.settings, multi_assignor.MultiAssignorDialect())
+        case SingleAssignorMember():
+            return JoinGroupMemberChecker(machine.settings, single_assignor.SingleAssignorDialect())
+    return None
+
+
+class CheckedDesign(Design):
+    """A design whose machines are checked after each event.
+
+    Args:
+        design: The design.
+    """
+
+    def __init__(self, design: Design) -> None:
+        self.design = design
+        self.name = design.name  # type: ignore[misc]
+        self.findings = design.findings  # type: ignore[misc]
+        self.partitions_per_member_max = design.partitions_per_member_max  # type: ignore[misc]
+        self.watches_topics = design.watches_topics  # type: ignore[misc]
+
+    def coordinator(self) -> CheckedCoordinator:
+        return CheckedCoordinator(self.design.coordinator())
+
+    def member(self, template: MemberTemplate) -> CheckedMember:
+        return CheckedMember(self.design.member(template))
+
+    def message_size(self, message: Message) -> int:
+        return self.design.message_size(message)
+
+    def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
+        return self.design.perform(action)

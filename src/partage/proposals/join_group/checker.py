@@ -1,0 +1,595 @@
+"""Checkers of the designs with JoinGroup: they follow the events and outcomes of one machine.
+
+They keep a model of what was sent and received, and compare each outcome with it. In contrast to
+`invariants` they do not read the state of the machine, so a wrong state cannot mislead them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.proposals import machine
+from partage.proposals.join_group.group import JoinTimer, SessionTimer, SynchronizeTimer
+from partage.proposals.join_group.member import Timer
+from partage.proposals.join_group.records import GenerationRecord, OffsetRecord
+from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.machine import Connection
+from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from partage.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from partage.wire.types import Message
+
+_ANSWERED_AT_ONCE = (
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+_DISRUPTIVE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+
+
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a JoinGroup request that all designs have.
+
+    ``member_id`` is empty for a new member, and ``synchronize_timeout_ms`` is 0 if the request has
+    none. ``metadata`` has the metadata for each protocol.
+    """
+
+    group_id: str
+    member_id: str
+    session_timeout_ms: int
+    synchronize_timeout_ms: int = 0
+    metadata: dict[str, bytes] = {}
+
+
+class JoinResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a JoinGroup response that all designs have.
+
+    ``members`` has the metadata of each member if the response tells it, else None. ``state`` is
+    the member's assignment, and ``ids`` are the members beside it, in a design that sends these.
+    """
+
+    error: int
+    generation: int
+    member_id: str
+    protocol: str = ""
+    members: dict[str, bytes] | None = None
+    state: bytes | None = None
+    ids: tuple[str, ...] | None = None
+
+
+class Assignments(msgspec.Struct, frozen=True, kw_only=True):
+    """The request in which the synchronizer sends the states of all members, or an error."""
+
+    group_id: str
+    member_id: str
+    generation: int
+    error: int
+    states: dict[str, bytes]
+
+
+class Dialect:
+    """Reads the JoinGroup messages of one design."""
+
+    def request(self, message: Message) -> JoinRequest | Assignments | None:
+        """Return the content of a JoinGroup request; None if it is invalid."""
+        raise NotImplementedError
+
+    def response(self, message: Message) -> JoinResponse:
+        """Return the content of a JoinGroup response."""
+        raise NotImplementedError
+
+
+class KnownMember(msgspec.Struct, kw_only=True):
+    """A member as the checker knows it.
+
+    Attributes:
+        join: Its last JoinGroup request.
+        connection: Where that request came from while it has no response.
+        session_end_ms: The end of its session, without the time in which a request is parked.
+    """
+
+    join: JoinRequest
+    connection: Connection | None = None
+    session_end_ms: int | None = None
+
+
+class KnownGroup(msgspec.Struct, kw_only=True):
+    """A group as the checker knows it.
+
+    ``is_settled`` is True from the last response of a generation until the next rebalance.
+    """
+
+    generation: int = 0
+    members: dict[str, KnownMember] = {}
+    is_settled: bool = False
+    synchronizer: str | None = None
+    offsets: dict[tuple[str, int], int] = {}
+
+
+class JoinGroupCoordinatorChecker:
+    """Follows a coordinator.
+
+    It checks these rules:
+
+    1. Each request gets one response, of its kind, on its connection. A later JoinGroup of the same
+       member replaces a parked one, which gets no response.
+    2. A generation is one higher than the last, and starts only when every member has joined or the
+       time of the join phase is over.
+    3. A response has the current generation, and the metadata of exactly the members of it, as they
+       sent it.
+    4. A Heartbeat or OffsetCommit is accepted exactly from a member of the current generation. The
+       response to a Heartbeat tells of a rebalance exactly while there is one.
+    5. Offsets are stored exactly as accepted commits have them, and fetched as stored.
+    6. A session ends exactly one session timeout after the last request or response.
+    7. The states that the synchronizer sent reach their members. No other member assigns.
+
+    Args:
+        settings: The settings of the coordinator.
+        dialect: The messages of its design.
+        is_synchronized: True if one member assigns for all.
+        removes_late_synchronizer: True if another member is asked after a late one.
+    """
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        dialect: Dialect,
+        *,
+        is_synchronized: bool = False,
+        removes_late_synchronizer: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._dialect = dialect
+        self._is_synchronized = is_synchronized
+        self._removes_late_synchronizer = removes_late_synchronizer
+        self._groups: dict[str, KnownGroup] = {}
+        self._owed: dict[Connection, Message] = {}
+        self._states: dict[str, bytes] = {}  # of the assignment that is being answered
+        self._has_left = False  # the current event is the LeaveGroup of a member
+        self._served: set[Hashable] = set()  # sessions that the current event starts again
+
+    def load(self, record: Any) -> None:
+        """Note a record that the coordinator has loaded."""
+        self._on_record(record, is_loaded=True)
+
+    def _group(self, group_id: str) -> KnownGroup:
+        return self._groups.setdefault(group_id, KnownGroup())
+
+    def check(self, event: machine.Event, outcome: machine.CoordinatorOutcome[Any, Any]) -> None:
+        """Check the outcome of an event.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        match event:
+            case machine.MessageReceived(connection=connection, message=request):
+                assert connection not in self._owed, "two requests of a connection at a time"
+                self._owed[connection] = request
+                self._on_request(event, outcome)
+            case machine.ConnectionLost(connection=connection):
+                self._owed.pop(connection, None)
+                for group in self._groups.values():
+                    for member in group.members.values():
+                        if member.connection == connection:
+                            member.connection = None
+            case machine.TimerFired(key=key):
+                self._on_timer(event.at_ms, key)
+        self._check_records(event, outcome)
+        for connection, message in outcome.sends:
+            self._on_send(event, connection, message)
+        for key, deadline_ms in outcome.timers:
+            if deadline_ms is not None:
+                self._check_deadline(event.at_ms, key, deadline_ms)
+        armed = {key for key, deadline_ms in outcome.timers if deadline_ms is not None}
+        assert self._served <= armed, f"the sessions of {self._served - armed} do not start again"
+        self._served.clear()
+        self._states = {}
+
+    # Requests
+
+    def _on_request(
+        self, event: machine.MessageReceived, outcome: machine.CoordinatorOutcome[Any, Any]
+    ) -> None:
+        answers = [message for to, message in outcome.sends if to == event.connection]
+        request = event.message
+        if isinstance(request, _ANSWERED_AT_ONCE):
+            assert len(answers) == 1, f"{len(answers)} responses to {request}"
+            if isinstance(request, LeaveGroupRequest):
+                self._on_leave(request)
+            return
+        assert len(answers) <= 1, f"{len(answers)} responses to {request}"
+        read = self._dialect.request(request)
+        match read:
+            case JoinRequest():
+                self._on_join(event, read, answers)
+            case Assignments():
+                self._on_assignments(event.connection, read, answers, outcome)
+            case None:
+                assert answers, "an invalid request gets no response"
+
+    def _on_join(
+        self, event: machine.MessageReceived, join: JoinRequest, answers: list[Message]
+    ) -> None:
+        settings = self._settings
+        group = self._group(join.group_id)
+        is_valid = (
+            bool(join.group_id)
+            and settings.session_timeout_min_ms
+            <= join.session_timeout_ms
+            <= settings.session_timeout_max_ms
+            and (not join.member_id or join.member_id in group.members)
+        )
+        is_refused = bool(answers) and bool(self._dialect.response(answers[0]).error)
+        assert is_valid or is_refused, f"an invalid request was accepted: {join}"
+        if is_refused:
+            return
+        group.is_settled = False
+        group.synchronizer = None
+        name = join.member_id or f"member-{event.draw:016x}"
+        before = group.members.get(name)
+        if before is not None and before.connection not in (None, event.connection):
+            self._owed.pop(before.connection, None)  # replaced
+        group.members[name] = KnownMember(join=join, connection=event.connection)
+
+    def _on_leave(self, request: LeaveGroupRequest) -> None:
+        group = self._group(request.group_id)
+        left = group.members.pop(request.member_id, None)
+        self._has_left = left is not None
+        if left is not None:
+            if left.connection is not None:
+                self._owed.pop(left.connection, None)
+            self._disturb(group)
+
+    def _on_assignments(
+        self,
+        connection: Connection,
+        read: Assignments,
+        answers: list[Message],
+        outcome: machine.CoordinatorOutcome[Any, Any],
+    ) -> None:
+        assert answers, "an assignment gets no response"
+        response = self._dialect.response(answers[0])
+        group = self._group(read.group_id)
+        if group.synchronizer != read.member_id or read.generation != group.generation:
+            assert response.error, f"{read.member_id} assigns without being asked"
+            return
+        assert response.error == read.error, f"error {response.error} for {read.error}"
+        member = group.members[read.member_id]
+        member.connection, member.session_end_ms = connection, None
+        group.synchronizer = None
+        self._states = read.states
+        if read.error:
+            waiting = {each.connection for each in group.members.values()} - {None}
+            sent = {to: self._dialect.response(message).error for to, message in outcome.sends}
+            assert sent == dict.fromkeys(waiting, read.error), f"{waiting} get {sent}"
+            group.members.clear()
+
+    # Timers
+
+    def _on_timer(self, at_ms: int, key: Hashable) -> None:
+        match key:
+            case SessionTimer(group_id=group_id, member_id=member_id):
+                group = self._group(group_id)
+                member = group.members.pop(member_id, None)
+                if member is not None:
+                    end_ms = member.session_end_ms if member.connection is None else None
+                    assert end_ms is not None, f"the session of {member_id} ends while it is parked"
+                    assert at_ms >= end_ms, f"the session of {member_id} ends before {end_ms}"
+                    self._disturb(group)
+            case SynchronizeTimer(group_id=group_id):
+                group = self._group(group_id)
+                assert group.synchronizer is not None, "no member was to assign"
+                if self._removes_late_synchronizer:
+                    del group.members[group.synchronizer]
+                group.synchronizer = None
+
+    def _disturb(self, group: KnownGroup) -> None:
+        """A member was lost: the generation is over."""
+        group.is_settled = False
+        group.synchronizer = None
+
+    def _check_deadline(self, at_ms: int, key: Hashable, deadline_ms: int) -> None:
+        match key:
+            case SessionTimer(group_id=group_id, member_id=member_id):
+                member = self._group(group_id).members.get(member_id)
+                if member is not None:
+                    timeout_ms = member.join.session_timeout_ms
+                    assert deadline_ms == at_ms + timeout_ms, (
+                        f"the session of {member_id} ends at {deadline_ms}"
+                    )
+                    member.session_end_ms = deadline_ms
+            case JoinTimer(group_id=group_id):
+                members = self._group(group_id).members.values()
+                longest_ms = max((m.join.session_timeout_ms for m in members), default=0)
+                allowed = (longest_ms, self._settings.initial_rebalance_delay_ms)
+                assert deadline_ms - at_ms in allowed, f"a join phase ends at {deadline_ms}"
+            case SynchronizeTimer(group_id=group_id):
+                group = self._group(group_id)
+                chosen = group.members[group.synchronizer or ""].join.synchronize_timeout_ms
+                timeout_ms = chosen or self._settings.synchronize_timeout_ms
+                assert deadline_ms == at_ms + timeout_ms, f"synchronization ends at {deadline_ms}"
+
+    # Records
+
+    def _check_records(
+        self, event: machine.Event, outcome: machine.CoordinatorOutcome[Any, Any]
+    ) -> None:
+        accepted: dict[tuple[str, int], int] = {}
+        commit = getattr(event, "message", None)
+        if isinstance(commit, OffsetCommitRequest):
+            group = self._group(commit.group_id)
+            is_member = commit.member_id in group.members
+            generation = commit.generation_id_or_member_epoch
+            if is_member and generation == group.generation:
+                accepted = {
+                    (topic.name, each.partition_index): each.committed_offset
+                    for topic in commit.topics
+                    for each in topic.partitions
+                }
+        written = {
+            (each.topic, each.partition): each.offset
+            for each in outcome.records
+            if isinstance(each, OffsetRecord)
+        }
+        assert written == accepted, f"{written} are stored, {accepted} were committed"
+        for record in outcome.records:
+            self._on_record(record, is_loaded=False, event=event)
+
+    def _on_record(
+        self, record: Any, *, is_loaded: bool, event: machine.Event | None = None
+    ) -> None:
+        match record:
+            case GenerationRecord(group_id=group_id, generation=generation):
+                group = self._group(group_id)
+                if not is_loaded:
+                    self._begin_generation(group, group_id, generation, event)
+                group.generation = generation
+            case OffsetRecord():
+                self._group(record.group_id).offsets[record.topic, record.partition] = record.offset
+
+    def _begin_generation(
+        self, group: KnownGroup, group_id: str, generation: int, event: machine.Event | None
+    ) -> None:
+        assert generation == group.generation + 1, f"{generation} follows {group.generation}"
+        is_over = isinstance(event, machine.TimerFired) and event.key == JoinTimer(group_id)
+        absent = [each for each, member in group.members.items() if member.connection is None]
+        assert is_over or not absent, f"a generation begins without {absent}"
+        for each in absent:
+            del group.members[each]
+        group.is_settled = False
+
+    # Responses
+
+    def _on_send(self, event: machine.Event, connection: Connection, message: Message) -> None:
+        request = self._owed.pop(connection, None)
+        assert request is not None, f"{message} answers no request"
+        match request, message:
+            case HeartbeatRequest(), HeartbeatResponse(error_code=error):
+                self._check_heartbeat(request, error)
+            case LeaveGroupRequest(), LeaveGroupResponse(error_code=error):
+                assert bool(error) is not self._has_left, f"LeaveGroup gets {error}"
+            case OffsetCommitRequest(), OffsetCommitResponse(topics=topics):
+                expected = self._member_error(
+                    request.group_id, request.member_id, request.generation_id_or_member_epoch
+                )
+                errors = {each.error_code for topic in topics for each in topic.partitions}
+                assert errors <= {expected}, f"OffsetCommit gets {errors}, not {expected}"
+                if not expected:
+                    self._serve(request.group_id, request.member_id)
+                sent = [len(topic.partitions) for topic in request.topics]
+                assert [len(topic.partitions) for topic in topics] == sent, "partitions are missing"
+            case OffsetFetchRequest(), OffsetFetchResponse(topics=topics):
+                offsets = self._group(request.group_id).offsets
+                asked = [(t.name, p) for t in request.topics or () for p in t.partition_indexes]
+                given = [
+                    (t.name, p.partition_index, p.committed_offset)
+                    for t in topics
+                    for p in t.partitions
+                ]
+                assert given == [(*each, offsets.get(each, -1)) for each in asked], given
+            case (HeartbeatRequest() | LeaveGroupRequest() | OffsetCommitRequest(), _):
+                raise AssertionError(f"{message} answers {request}")
+            case _:
+                self._check_join_response(event, connection, request, message)
+
+    def _member_error(self, group_id: str, member_id: str, generation: int) -> ErrorCode:
+        group = self._group(group_id)
+        if member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE
+
+    def _serve(self, group_id: str, member_id: str) -> None:
+        self._served.add(SessionTimer(group_id, member_id))
+
+    def _check_heartbeat(self, request: HeartbeatRequest, error: int) -> None:
+        expected = self._member_error(request.group_id, request.member_id, request.generation_id)
+        if not expected:
+            self._serve(request.group_id, request.member_id)
+            if not self._group(request.group_id).is_settled:
+                expected = ErrorCode.REBALANCE_IN_PROGRESS
+        assert error == expected, f"a Heartbeat of {request.member_id} gets {error}: {expected}"
+
+    def _check_join_response(
+        self, event: machine.Event, connection: Connection, request: Message, message: Message
+    ) -> None:
+        read = self._dialect.request(request)
+        if read is None:
+            return
+        response = self._dialect.response(message)
+        group = self._group(read.group_id)
+        member = group.members.get(response.member_id)
+        if response.error:
+            if member is not None and member.connection == connection:
+                member.connection = None
+                self._serve(read.group_id, response.member_id)
+            return
+        assert response.generation == group.generation, (
+            f"{response.member_id} joins {response.generation}, not {group.generation}"
+        )
+        assert member is not None, f"{response.member_id} is no member"
+        assert member.connection == connection, f"{response.member_id} sent no request here"
+        member.connection = None
+        self._serve(read.group_id, response.member_id)
+        is_question = self._is_synchronized and response.members is not None
+        if is_question:
+            if isinstance(event, machine.TimerFired):  # members without a request are removed
+                for name, each in list(group.members.items()):
+                    if each is not member and each.connection is None:
+                        del group.members[name]
+            group.synchronizer = response.member_id
+        if response.members is not None:
+            sent = {
+                name: each.join.metadata[response.protocol] for name, each in group.members.items()
+            }
+            assert response.members == sent, "the response has other metadata than was sent"
+        if response.state is not None:
+            expected = self._states.get(response.member_id, b"")
+            assert response.state == expected, f"{response.member_id} gets another state"
+        if response.ids is not None:
+            assert set(response.ids) == set(group.members), f"{response.ids} are not all members"
+        group.is_settled = not is_question and all(
+            each.connection is None for each in group.members.values()
+        )
+
+
+class JoinGroupMemberChecker:
+    """Follows a member.
+
+    It checks these rules:
+
+    1. A member sends over an open connection, and one request at a time.
+    2. It reads a partition only after it got its assignment, and from the offset of the response.
+    3. It does not read after its session may have ended: one session timeout after it sent the last
+       request that was accepted.
+    4. It does not read when it joins, and has committed what it read in this generation, unless it
+       lost the generation.
+    5. It sends a Heartbeat with its member id and generation, at the latest one interval after the
+       last response.
+
+    Args:
+        settings: The settings of the member.
+    """
+
+    def __init__(self, settings: MemberSettings, dialect: Dialect) -> None:
+        self._settings = settings
+        self._dialect = dialect
+        self._is_connected = False
+        self._request: Message | None = None
+        self._sent_ms = 0
+        self._session_end_ms = 0
+        self._member_id = ""
+        self._generation = -1
+        self._offsets: dict[TopicPartition, int] = {}  # of the last OffsetFetch
+        self._reading: set[TopicPartition] = set()
+        self._is_lost = False  # the coordinator does not accept commits of the generation
+        self._must_commit = False  # partitions were read and are not committed
+
+    def check(self, event: machine.Event, outcome: machine.MemberOutcome[Any]) -> None:
+        """Check the outcome of an event.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        match event:
+            case machine.Connected():
+                self._is_connected = True
+            case machine.Disconnected():
+                self._is_connected, self._request = False, None
+            case machine.ResponseReceived(message=message):
+                self._on_response(event.at_ms, message)
+        for action in outcome.actions:
+            self._on_action(event.at_ms, action)
+        if self._reading:
+            assert event.at_ms < self._session_end_ms, (
+                f"the member reads, and its session ended at {self._session_end_ms}"
+            )
+        for key, deadline_ms in outcome.timers:
+            if key is Timer.HEARTBEAT and deadline_ms is not None:
+                next_ms = event.at_ms + self._settings.heartbeat_interval_ms
+                assert deadline_ms == next_ms, f"the next Heartbeat is due at {deadline_ms}"
+
+    def _on_response(self, at_ms: int, message: Message) -> None:
+        request, self._request = self._request, None
+        error = 0
+        match message:
+            case HeartbeatResponse(error_code=error):
+                if not error:
+                    self._session_end_ms = self._sent_ms + self._settings.session_timeout_ms
+            case OffsetCommitResponse(topics=topics):
+                errors = [each.error_code for topic in topics for each in topic.partitions]
+                error = next(filter(None, errors), 0)
+                if not error:
+                    self._session_end_ms = self._sent_ms + self._settings.session_timeout_ms
+            case OffsetFetchResponse(topics=topics):
+                self._offsets = {
+                    TopicPartition(topic.name, each.partition_index): each.committed_offset
+                    for topic in topics
+                    for each in topic.partitions
+                }
+            case LeaveGroupResponse():
+                pass
+            case _ if request is not None:
+                response = self._dialect.response(message)
+                error = response.error
+                if not error:
+                    self._session_end_ms = at_ms + self._settings.session_timeout_ms
+                    self._member_id = response.member_id
+                    self._generation = response.generation
+                    self._is_lost = False
+        if error in _DISRUPTIVE:
+            self._is_lost = True
+        if error == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+
+    def _on_action(self, at_ms: int, action: machine.Action) -> None:
+        match action:
+            case machine.Connect() | machine.Disconnect():
+                self._is_connected, self._request = False, None
+                if at_ms >= self._session_end_ms:
+                    self._must_commit = False
+            case machine.Send(message=message):
+                assert self._is_connected, f"{message} is sent without a connection"
+                assert self._request is None, f"{message} is sent while {self._request} waits"
+                self._request, self._sent_ms = message, at_ms
+                self._check_request(message)
+            case machine.StartReading(offsets=offsets):
+                assert offsets == self._offsets, f"reads from {offsets}, not {self._offsets}"
+                self._reading = set(offsets)
+            case machine.StopReading():
+                assert self._reading, "the member stops without reading"
+                self._must_commit = not self._is_lost
+                self._reading.clear()
+            case machine.CommitDue():
+                self._must_commit = False
+
+    def _check_request(self, message: Message) -> None:
+        match message:
+            case HeartbeatRequest(generation_id=generation, member_id=member_id):
+                self._check_identity(generation, member_id)
+            case OffsetCommitRequest(generation_id_or_member_epoch=generation, member_id=member_id):
+                self._check_identity(generation, member_id)
+            case OffsetFetchRequest():
+                pass
+            case LeaveGroupRequest(member_id=member_id):
+                assert not self._reading, "the member reads when it leaves"
+                assert not self._must_commit, "the member leaves before it commits"
+                assert member_id == self._member_id, f"leaves as {member_id!r}"
+            case _:
+                assert not self._reading, f"the member reads when it sends {message}"
+                assert not self._must_commit, f"{message} is sent before the positions"
+                read = self._dialect.request(message)
+                if isinstance(read, JoinRequest):
+                    assert read.member_id == self._member_id, f"joins as {read.member_id!r}"
+
+    def _check_identity(self, generation: int, member_id: str) -> None:
+        sent, known = (member_id, generation), (self._member_id, self._generation)
+        assert sent == known, f"a request of {sent}, the member is {known}"

@@ -1,0 +1,90 @@
+"""Invariants of the design with a single assignor, beside those of `join_group.invariants`.
+
+1. A group waits for an assignment only in this design, and a stable group has a synchronizer or
+   none of its members was asked since it was loaded.
+2. A member that assigns waits for metadata, for its assignor, or for the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from partage.proposals.join_group import invariants
+from partage.proposals.join_group.checker import (
+    Assignments,
+    Dialect,
+    JoinRequest,
+    JoinResponse,
+)
+from partage.proposals.join_group.group import GroupState
+from partage.proposals.join_group.member import MemberState
+from partage.proposals.single_assignor.coordinator import SingleAssignorCoordinator
+from partage.proposals.single_assignor.member import SingleAssignorMember
+from partage.proposals.single_assignor.messages import JoinGroupRequest, JoinGroupResponse
+from partage.wire.types import Message
+
+
+def check_coordinator(
+    coordinator: SingleAssignorCoordinator, armed: Mapping[Hashable, int]
+) -> None:
+    """Raise `AssertionError` with details if an invariant does not hold."""
+    invariants.check_coordinator(coordinator, armed)
+    for group in coordinator.groups.values():
+        if group.state is GroupState.STABLE:
+            assert group.synchronizer in group.members, "no member has assigned"
+
+
+def check_member(member: SingleAssignorMember, armed: Mapping[Hashable, int]) -> None:
+    """Raise `AssertionError` with details if an invariant does not hold."""
+    invariants.check_member(member, armed)
+    if member.state is MemberState.SYNCHRONIZING:
+        assert member.generation >= 0, "a member assigns without a generation"
+
+
+class SingleAssignorDialect(Dialect):
+    """Reads the JoinGroup messages of the design."""
+
+    def request(self, message: Message) -> JoinRequest | Assignments | None:
+        """Return the content of a JoinGroup request; None if it has no phase or two."""
+        assert isinstance(message, JoinGroupRequest), f"unexpected {message}"
+        join, synchronized = message.join, message.synchronized
+        if (join is None) == (synchronized is None):
+            return None
+        if join is not None:
+            return JoinRequest(
+                group_id=message.group_id,
+                member_id=join.member_id,
+                session_timeout_ms=join.session_timeout,
+                synchronize_timeout_ms=join.synchronize_timeout,
+                metadata={"": bytes(join.member_metadata)},
+            )
+        assert synchronized is not None
+        return Assignments(
+            group_id=message.group_id,
+            member_id=synchronized.member_id,
+            generation=synchronized.generation_id,
+            error=synchronized.error_code,
+            states={
+                each.member_id: bytes(each.synced_member_state) for each in synchronized.members
+            },
+        )
+
+    def response(self, message: Message) -> JoinResponse:
+        """Return the content of a JoinGroup response."""
+        assert isinstance(message, JoinGroupResponse), f"unexpected {message}"
+        members = state = ids = None
+        if message.synchronize is not None:
+            members = {
+                each.member_id: bytes(each.member_metadata) for each in message.synchronize.members
+            }
+        if message.joined is not None:
+            state = bytes(message.joined.synced_member_state)
+            ids = tuple(message.joined.group_members)
+        return JoinResponse(
+            error=message.error_code,
+            generation=message.group_generation_id,
+            member_id=message.member_id,
+            members=members,
+            state=state,
+            ids=ids,
+        )

@@ -102,6 +102,7 @@ def test_max_connections_change_keeps_open_connections(broker, raw):
         ((SET, "message.max.bytes", "x"), 42),
         ((SET, "message.max.bytes", "-5"), 42),
         ((SET, "max.connections", "x"), 42),
+        ((SET, "max.connections", "0"), 42),
         ((SET, "message.max.bytes", None), 42),
         ((APPEND, "log.retention.ms", "1"), 40),
         ((APPEND, "no.such", "1"), 40),

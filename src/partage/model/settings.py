@@ -127,6 +127,7 @@ RANGES: dict[str, tuple[int, int]] = {
     "offsets.retention.check.interval.ms": (1, 2**53),
     "socket.request.max.bytes": (1024, INT32_MAX),
     "queued.max.request.bytes": (1, 2**53),
+    "max.connections": (1, INT32_MAX),  # in Kafka 0, which locks all clients out
     "connections.max.idle.ms": (1, 2**53),
     "zookeeper.session.timeout.ms": (500, INT32_MAX),
 }

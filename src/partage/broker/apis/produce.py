@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.partition import Partition
@@ -17,8 +19,12 @@ from partage.wire.apis.produce import (
     ProduceResponse,
     ProduceTopicResult,
 )
+from partage.wire.primitives import MalformedError
+from partage.wire.records.batch import Compression, whole_batches
+from partage.wire.types import Buffer
 
-_ACKS = (-1, 0, 1)
+_ACKS: Final = (-1, 0, 1)
+_ZSTD_VERSION_MIN: Final = 7  # KIP-110
 
 
 class ProduceHandler:
@@ -61,6 +67,15 @@ class ProduceHandler:
             self._fail(
                 result,
                 Refusal(ErrorCode.INVALID_RECORD, "the request has no records for the partition"),
+            )
+            return result
+        if self._inbound.version < _ZSTD_VERSION_MIN and _uses_zstd(wanted.records[0]):
+            self._fail(
+                result,
+                Refusal(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                    f"Produce v{self._inbound.version} does not allow zstd",
+                ),
             )
             return result
 
@@ -139,3 +154,11 @@ class ProduceHandler:
             # As in Kafka: without responses, closing the connection is the only way to report an
             # error.
             self._inbound.connection.close_for_error("a Produce request with acks=0 failed")
+
+
+def _uses_zstd(payload: Buffer) -> bool:
+    """True if a batch is compressed with zstd. The validation refuses damaged bytes."""
+    try:
+        return any(header.compression == Compression.ZSTD for _, header in whole_batches(payload))
+    except MalformedError:
+        return False

@@ -30,7 +30,7 @@ COST_GRID: Final[Mapping[str, Sequence[float]]] = {
 ERROR_MAX: Final = 0.5
 
 _MEMBER_COUNTS_MIN: Final = 4
-_HELD_OUT_SHARE: Final = 4  # one of so many cells, besides the largest ones
+_HELD_OUT_SHARE: Final = 4  # one of four cells, besides the largest ones
 #: Relative errors below this are rounding; the fit does not add terms to reduce them.
 _ROUNDING: Final = 1e-5
 #: Columns whose angle has a smaller squared sine cannot be told apart.
@@ -71,17 +71,17 @@ _LINEAR: Final = ("1", "members", "owners", "partitions")
 #: The members of a generation are one list for all responses, whose encoding is not measured. So
 #: no CPU time is quadratic; if an implementation is, the error on the largest cells shows it.
 _CPU: Final = (*_LINEAR, "members·log2(members)")
-#: Without metadata and lists of members; the numbers of partitions are decimal text.
-_BYTES_OF_PUSH: Final = (*_LINEAR, "partitions·log10(partitions)")
-#: The terms of the bytes. Only members with partitions ("owners") fetch and commit offsets.
+#: The terms of the bytes, by the beginning of the design's name; variants have those of their
+#: design. Only members with partitions ("owners") fetch and commit offsets.
 _BYTES: Final[Mapping[str, tuple[str, ...]]] = {
-    "broker-side": _BYTES_OF_PUSH,
-    "broker-side-closing": _BYTES_OF_PUSH,
-    "two-phase-eager": (*_LINEAR, "members·KB"),  # to the coordinator, and to the leader
-    "two-phase-cooperative": (*_LINEAR, "members·KB"),
-    "single-assignor": (*_LINEAR, "members²", "members·KB"),  # `Joined` lists all members
+    # Without metadata and lists of members; the numbers of partitions are decimal text.
+    "broker-side": (*_LINEAR, "partitions·log10(partitions)"),
+    # Metadata goes to the coordinator and to the leader.
+    "two-phase": (*_LINEAR, "members·KB"),
+    # `Joined` has the ids of all members.
+    "single-assignor": (*_LINEAR, "members²", "members·KB"),
 }
-#: Every member gets the metadata of all members.
+#: Every member gets the metadata of all members. Designs without own terms have these.
 _BYTES_FOR_ALL: Final = (*_LINEAR, "members²", "members·KB", "members²·KB")
 
 #: The modelled phases, and what the report calls them.
@@ -96,7 +96,8 @@ def terms_of(design: str, quantity: Quantity) -> tuple[str, ...]:
     """Return the terms that the structure of a design allows for a figure."""
     match quantity:
         case Quantity.BYTES:
-            return _BYTES.get(design, _BYTES_FOR_ALL)
+            known = (terms for name, terms in _BYTES.items() if design.startswith(name))
+            return next(known, _BYTES_FOR_ALL)
         case Quantity.MESSAGES:
             return _LINEAR
         case Quantity.CPU_MS:

@@ -52,7 +52,8 @@ class TwoPhaseCoordinator:
 
     def handle(self, event: Event) -> Outcome:
         """Handle an event and return its effects."""
-        outcome = Outcome(event.at_ms)
+        # Not `Outcome(...)`: a call of a generic alias is slow.
+        outcome: Outcome = CoordinatorOutcome(event.at_ms)
         if not self._is_resumed:
             self._is_resumed = True
             self._add(outcome, self.shard.resume(event.at_ms))

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.events import (
     BackoffTimer,
+    BrokersChanged,
     CommitTimer,
     Outcome,
     PingTimer,
@@ -31,7 +32,7 @@ from partage.proposals.broker_side.messages import (
 )
 from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
 from partage.proposals.broker_side.rebalance import Rebalancer
-from partage.proposals.broker_side.records import Record, partition_number
+from partage.proposals.broker_side.records import Record, is_group_id, partition_number
 from partage.proposals.broker_side.registry import Group, RegisteredConsumer
 from partage.proposals.broker_side.scheduler import PingScheduler
 from partage.proposals.broker_side.settings import OFFSET_RESETS, PushCoordinatorSettings
@@ -59,6 +60,7 @@ class PushCoordinator(Rebalancer):
 
     def __init__(self, settings: PushCoordinatorSettings) -> None:
         super().__init__(settings)
+        self.coordinator_id: int | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -94,6 +96,8 @@ class PushCoordinator(Rebalancer):
                 self._on_elected(outcome, event.topics)
             case TopicsChanged():
                 self._on_topics_changed(outcome, event.topics)
+            case BrokersChanged():
+                self.brokers, self.coordinator_id = event.brokers, event.coordinator_id
             case RebalancingSwitched():
                 self._on_switched(outcome, event)
             case Resigned():
@@ -208,11 +212,11 @@ class PushCoordinator(Rebalancer):
     # Consumers
 
     def _cluster_metadata(self) -> ClusterMetadataResponse:
-        error = PushError.NONE if self.is_elected else PushError.COORDINATOR_NOT_AVAILABLE
+        known = self.settings.broker_id if self.is_elected else self.coordinator_id
         return ClusterMetadataResponse(
-            error_code=error,
-            coordinator_id=self.settings.broker_id if self.is_elected else -1,
-            brokers_info=list(self.settings.brokers),
+            error_code=PushError.COORDINATOR_NOT_AVAILABLE if known is None else PushError.NONE,
+            coordinator_id=-1 if known is None else known,
+            brokers_info=list(self.brokers),
         )
 
     def _register(
@@ -221,10 +225,14 @@ class PushCoordinator(Rebalancer):
         """Register a consumer, or return an error. The consumer closes its connection then."""
         if not self.is_elected:
             return PushError.COORDINATOR_NOT_AVAILABLE
-        if not request.group_id or not request.consumer_id or connection in self.consumers:
+        if (
+            not is_group_id(request.group_id)
+            or not request.consumer_id
+            or connection in self.consumers
+        ):
             return PushError.INVALID_REGISTRATION
-        group = self._group(request.group_id)
-        if request.consumer_id in group.consumers:
+        known = self.groups.get(request.group_id)
+        if known is not None and request.consumer_id in known.consumers:
             return PushError.DUPLICATE_CONSUMER_ID
         if request.session_timeout_ms < self.settings.session_timeout_min_ms:
             return PushError.INVALID_SESSION_TIMEOUT
@@ -234,6 +242,7 @@ class PushCoordinator(Rebalancer):
             topic_count = parse_topic_count(request.topic_count)
         except ValueError:
             return PushError.INVALID_REGISTRATION
+        group = self._group(request.group_id)
         consumer = RegisteredConsumer(
             id=request.consumer_id,
             group_id=group.id,

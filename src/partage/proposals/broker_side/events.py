@@ -20,6 +20,16 @@ class Resigned(Event, frozen=True, gc=False, kw_only=True):
     """The ZooKeeper session of the coordinator expired, so it is no longer the coordinator."""
 
 
+class BrokersChanged(Event, frozen=True, gc=False, kw_only=True):
+    """ZooKeeper has other brokers, or another coordinator. ``coordinator_id`` is None without one.
+
+    Brokers that are not the coordinator get it, too: any broker answers ClusterMetadata.
+    """
+
+    brokers: tuple[BrokerAddress, ...]
+    coordinator_id: int | None
+
+
 class RebalancingSwitched(Event, frozen=True, gc=False, kw_only=True):
     """An operator turns the rebalancing of a group on or off (KAFKA-364)."""
 

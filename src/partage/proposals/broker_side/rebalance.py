@@ -44,6 +44,7 @@ class Rebalancer(ABC):
 
     def __init__(self, settings: PushCoordinatorSettings) -> None:
         self.settings = settings
+        self.brokers = settings.brokers
 
     def _reset(self) -> None:
         settings = self.settings
@@ -212,7 +213,7 @@ class Rebalancer(ABC):
                     )
                     for thread, partitions in by_thread.items()
                 ],
-                brokers_info=list(self.settings.brokers),
+                brokers_info=list(self.brokers),
             )
             self._send(outcome, RequestKind.START_FETCHER, consumer, request)
 

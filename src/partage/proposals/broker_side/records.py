@@ -6,6 +6,7 @@ the owners of its partitions.
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeAlias
 
 import msgspec
@@ -14,6 +15,10 @@ import msgspec
 COORDINATOR_PATH: Final = "/consumers/coordinator"
 #: The coordinator watches the children of this node, and each of them.
 TOPICS_PATH: Final = "/brokers/topics"
+
+#: A group id is a part of paths, and must not be the name of the coordinator's node.
+_GROUP_ID: Final = re.compile(r"(?!(?:\.\.?|coordinator)\Z)[A-Za-z0-9._-]{1,249}")
+_PARTITION: Final = re.compile(r"[0-9]{1,10}-([0-9]{1,10})")
 
 
 class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -68,5 +73,10 @@ def partition_name(broker_id: int, partition: int) -> str:
 
 def partition_number(name: str) -> int:
     """Return the number in a partition string; -1 if it is not ``<broker>-<partition>``."""
-    broker, _, number = name.rpartition("-")
-    return int(number) if broker.isdecimal() and number.isdecimal() else -1
+    matched = _PARTITION.fullmatch(name)
+    return int(matched[1]) if matched else -1
+
+
+def is_group_id(text: str) -> bool:
+    """True if a group of this id can have nodes in ZooKeeper."""
+    return _GROUP_ID.fullmatch(text) is not None

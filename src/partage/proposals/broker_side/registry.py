@@ -138,14 +138,18 @@ def assign_threads(
     """
     members = list(consumers)
     plan = {}
+    sorted_threads: dict[tuple[int, ...], list[str]] = {}  # most topics have the same threads
     for topic, count in sorted(topics.items()):
-        threads = sorted(
-            thread_id(each.id, number)
-            for each in members
-            for number in range(each.topic_count.threads_of(topic))
-        )
-        if not threads:
+        counts = tuple(each.topic_count.threads_of(topic) for each in members)
+        if not any(counts):
             continue
+        threads = sorted_threads.get(counts)
+        if threads is None:
+            threads = sorted_threads[counts] = sorted(
+                thread_id(each.id, number)
+                for each, threads_of_member in zip(members, counts, strict=True)
+                for number in range(threads_of_member)
+            )
         share, rest = divmod(count, len(threads))
         partition = 0
         for index, thread in enumerate(threads):

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from partage.proposals.broker_side.messages import BrokerAddress
+from partage.proposals.broker_side.records import is_group_id
 from partage.proposals.broker_side.topic_count import parse_topic_count
 
 #: Where to read if an offset is out of range.
@@ -35,7 +36,7 @@ class PushCoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
         rebalance_retries_max: "Maximum rebalance retries".
         rebalance_backoff_ms: "Rebalance backoff time (in milliseconds)".
         rebalance_method: The document describes two.
-        brokers: The brokers of the cluster, for StartFetcher and ClusterMetadata.
+        brokers: The brokers of the cluster, until the first `BrokersChanged`.
         broker_id: The id of this broker.
         frozen_groups: Groups whose rebalancing is off from the start (KAFKA-364).
     """
@@ -87,6 +88,15 @@ class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.bootstrap_brokers:
             raise ValueError("bootstrap_brokers is empty: give at least one broker")
+        if not is_group_id(self.group_id):
+            raise ValueError(
+                f"group_id={self.group_id!r} is invalid: use at most 249 letters, digits, '.', "
+                "'_' and '-'; 'coordinator' is reserved"
+            )
+        if not self.consumer_id:
+            raise ValueError("consumer_id is empty")
+        _check_minimum(self, "session_timeout_ms", 1)
+        _check_minimum(self, "retry_backoff_ms", 0)
         if self.auto_offset_reset not in OFFSET_RESETS:
             raise ValueError(
                 f"auto_offset_reset={self.auto_offset_reset!r} is not one of "
@@ -95,7 +105,9 @@ class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         parse_topic_count(self.topic_count)
 
 
-def _check_minimum(settings: PushCoordinatorSettings, name: str, minimum: int) -> None:
+def _check_minimum(
+    settings: PushCoordinatorSettings | PushConsumerSettings, name: str, minimum: int
+) -> None:
     value = getattr(settings, name)
     if value < minimum:
         raise ValueError(f"{name}={value} is below {minimum}")

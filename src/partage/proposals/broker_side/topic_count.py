@@ -1,7 +1,8 @@
 """The topics and threads of a consumer, in the format of Kafka 0.7.
 
 A JSON object has the threads of each topic: ``{"clicks": 2}``. ``*2*pattern`` reads all topics
-whose whole name matches the pattern with two threads each, ``!2!pattern`` all others.
+whose whole name matches the pattern with two threads each, ``!2!pattern`` all others. The patterns
+are those of `TopicPattern`, so that no consumer can stall the coordinator with one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Final
 
 import msgspec
 
+from partage.proposals.topic_pattern import TopicPattern
+
 THREADS_MAX: Final = 1_000
-_WILDCARD: Final = re.compile(r"([*!])(\d{1,4})\1(.+)", re.DOTALL)
+_WILDCARD: Final = re.compile(r"([*!])([0-9]{1,4})\1(.+)", re.DOTALL)
 _STATIC: Final = msgspec.json.Decoder(dict[str, int])
 
 
@@ -21,7 +24,7 @@ class TopicCount(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed topic count: either threads by topic, or a pattern."""
 
     threads: dict[str, int] = {}
-    pattern: re.Pattern[str] | None = None
+    pattern: TopicPattern | None = None
     is_excluding: bool = False
     pattern_threads: int = 0
 
@@ -34,7 +37,7 @@ class TopicCount(msgspec.Struct, frozen=True, kw_only=True):
         """Return the number of threads for a topic; 0 if the consumer does not read it."""
         if self.pattern is None:
             return self.threads.get(topic, 0)
-        is_match = self.pattern.fullmatch(topic) is not None
+        is_match = self.pattern.matches(topic)
         return self.pattern_threads if is_match is not self.is_excluding else 0
 
 
@@ -55,11 +58,9 @@ def parse_topic_count(text: str) -> TopicCount:
         return TopicCount(threads=threads)
     sign, count, pattern = wildcard.groups()
     _check_threads([int(count)])
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"pattern {pattern!r} in topic_count is invalid: {error}") from error
-    return TopicCount(pattern=compiled, is_excluding=sign == "!", pattern_threads=int(count))
+    return TopicCount(
+        pattern=TopicPattern(pattern), is_excluding=sign == "!", pattern_threads=int(count)
+    )
 
 
 def _check_threads(counts: Iterable[int]) -> None:
@@ -71,3 +72,8 @@ def _check_threads(counts: Iterable[int]) -> None:
 def static_topic_count(topics: Iterable[str], threads: int = 1) -> str:
     """Return the topic count for these topics, with the same number of threads for each."""
     return msgspec.json.encode(dict.fromkeys(sorted(topics), threads)).decode()
+
+
+def pattern_topic_count(pattern: str, threads: int = 1) -> str:
+    """Return the topic count for all topics whose whole name matches a pattern."""
+    return f"*{threads}*{pattern}"

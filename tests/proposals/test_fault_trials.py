@@ -45,7 +45,12 @@ def test_same_seed_gives_the_same_history(name: str) -> None:
         ("multi-assignor", 10, "one reader", "coordinator crash"),
         ("multi-assignor", 138, "one reader", "cut"),
         ("single-assignor", 28, "commits", "coordinator crash"),
+        ("two-phase-eager", 1254, "one reader", "cut"),
         ("two-phase-cooperative", 10, "one reader", "cut"),
+        ("two-phase-resync", 28, "one reader", "new partition"),
+        ("two-phase-resync", 28, "commits", "new partition"),
+        ("two-phase-resync", 1220, "one reader", "new partition"),  # without another fault
+        ("two-phase-largest-count", 43, "one reader", "pause"),
     ],
 )
 def test_listed_finding_occurs(name: str, seed: int, rule: str, fault: str) -> None:

@@ -16,7 +16,12 @@ from partage.proposals.designs.multi_assignor import (
     UncheckedConsistentHashing,
 )
 from partage.proposals.designs.single_assignor import SingleAssignor
-from partage.proposals.designs.two_phase import TwoPhaseCooperative, TwoPhaseEager
+from partage.proposals.designs.two_phase import (
+    TwoPhaseCooperative,
+    TwoPhaseEager,
+    TwoPhaseLargestCount,
+    TwoPhaseResync,
+)
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.simulation.design import Design
 
@@ -39,6 +44,8 @@ VARIANTS: Final[Mapping[str, DesignFactory]] = {
         CompressedGroup,
         CoordinatorMetadata,
         UncheckedConsistentHashing,
+        TwoPhaseResync,
+        TwoPhaseLargestCount,
     )
 }
 

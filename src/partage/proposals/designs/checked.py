@@ -12,10 +12,12 @@ from partage.proposals.broker_side import invariants as broker_side
 from partage.proposals.broker_side.checker import PushConsumerChecker, PushCoordinatorChecker
 from partage.proposals.broker_side.consumer import PushConsumer
 from partage.proposals.broker_side.coordinator import PushCoordinator
+from partage.proposals.broker_side.events import CommitTimer, PingTimer
 from partage.proposals.join_group.checker import (
     JoinGroupCoordinatorChecker,
     JoinGroupMemberChecker,
 )
+from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.machine import (
     Action,
     CoordinatorMachine,
@@ -102,6 +104,21 @@ class CheckedCoordinator:
         if self._checker is not None:
             self._checker.check(event, outcome)
         return outcome
+
+    def check_empty(self) -> None:
+        """Raise `AssertionError` if there are members, or timers other than the committer's."""
+        armed = set(self._timers.armed)
+        match self.machine:
+            case PushCoordinator() as push:
+                assert not push.consumers, f"consumers are left: {push.consumers}"
+                assert armed <= {CommitTimer(), PingTimer()}, f"timers are armed: {armed}"
+                for each in push.groups.values():
+                    assert not each.owners, f"owners are left: {each.owners}"
+                    assert not each.uncommitted, f"offsets are not committed: {each.uncommitted}"
+            case JoinGroupCoordinator() as join_group:
+                for group in join_group.groups.values():
+                    assert not group.members, f"members are left: {group.members}"
+                assert not armed, f"timers are armed: {armed}"
 
 
 def _coordinator_checker(
@@ -209,6 +226,10 @@ class CheckedDesign(Design):
 
     def member(self, template: MemberTemplate) -> CheckedMember:
         return CheckedMember(self.design.member(template))
+
+    def check_empty(self, coordinator: CoordinatorMachine) -> None:
+        assert isinstance(coordinator, CheckedCoordinator), f"unexpected {coordinator}"
+        coordinator.check_empty()
 
     def message_size(self, message: Message) -> int:
         return self.design.message_size(message)

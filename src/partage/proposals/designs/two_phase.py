@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -17,11 +17,27 @@ from partage.proposals.simulation.message_sizes import MessageSizes
 from partage.proposals.two_phase.apis import APIS
 from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
 from partage.proposals.two_phase.member import TwoPhaseMember, member_settings
+from partage.proposals.two_phase.reported_counts import CountReportingAssignor, ReportingMember
+from partage.proposals.two_phase.resync import ResyncCoordinator, ResyncMember
 from partage.wire.types import Message
+
+_LATE_SYNC_RESPONSE: Final = Finding(
+    rules=("one reader",),
+    faults=("cut", "pause"),
+    reason=(
+        "The response to SyncGroup has the assignment. If it arrives after the coordinator has "
+        "ended the session, the member starts to read partitions that another member reads, until "
+        "its first heartbeat fails."
+    ),
+)
 
 
 class _TwoPhase(Design):
     """JoinGroup and SyncGroup, as Kafka built them."""
+
+    findings: ClassVar[tuple[Finding, ...]] = (_LATE_SYNC_RESPONSE,)
+    coordinator_class: ClassVar[type[TwoPhaseCoordinator]] = TwoPhaseCoordinator
+    member_class: ClassVar[type[TwoPhaseMember]] = TwoPhaseMember
 
     def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:
         self._group_settings = msgspec.structs.replace(
@@ -32,7 +48,7 @@ class _TwoPhase(Design):
         self._sizes = MessageSizes(APIS)
 
     def coordinator(self) -> TwoPhaseCoordinator:
-        return TwoPhaseCoordinator(self._group_settings)
+        return self.coordinator_class(self._group_settings)
 
     @abstractmethod
     def _assignor(self, metadata: bytes) -> Assignor:
@@ -40,7 +56,7 @@ class _TwoPhase(Design):
 
     def member(self, template: MemberTemplate) -> TwoPhaseMember:
         settings = self._member_settings
-        return TwoPhaseMember(
+        return self.member_class(
             member_settings(
                 settings.group_id, settings.session_timeout_ms, settings.heartbeat_interval_ms
             ),
@@ -78,6 +94,36 @@ class TwoPhaseEager(_TwoPhase):
         return _RoundRobinWithUserData(metadata) if metadata else RoundRobin()
 
 
+class TwoPhaseResync(TwoPhaseEager):
+    """After a change of topic metadata, the leader assigns again without a new join."""
+
+    name: ClassVar[str] = "two-phase-resync"
+    findings: ClassVar[tuple[Finding, ...]] = (
+        Finding(
+            rules=("one reader", "commits"),
+            faults=("new partition",),
+            reason=(
+                "A resync has no join phase in which all members stop. A partition that moves is "
+                "read by two members until the earlier one sends its next heartbeat. The "
+                "generation stays the same, so the coordinator accepts commits of both."
+            ),
+        ),
+        _LATE_SYNC_RESPONSE,
+    )
+    coordinator_class: ClassVar[type[TwoPhaseCoordinator]] = ResyncCoordinator
+    member_class: ClassVar[type[TwoPhaseMember]] = ResyncMember
+
+
+class TwoPhaseLargestCount(TwoPhaseEager):
+    """Each member reports its partition counts, and the leader uses the largest."""
+
+    name: ClassVar[str] = "two-phase-largest-count"
+    member_class: ClassVar[type[TwoPhaseMember]] = ReportingMember
+
+    def _assignor(self, metadata: bytes) -> Assignor:
+        return CountReportingAssignor(metadata)
+
+
 class TwoPhaseCooperative(_TwoPhase):
     """Only the partitions that move are given up (KIP-429)."""
 
@@ -92,6 +138,7 @@ class TwoPhaseCooperative(_TwoPhase):
                 "member does not know it."
             ),
         ),
+        _LATE_SYNC_RESPONSE,
     )
 
     def _assignor(self, metadata: bytes) -> Assignor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
-from typing import Any, Final
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar, Final
 
 from partage.assignors.base import Assignor
 from partage.assignors.group_view import Topic
@@ -49,6 +49,9 @@ class TwoPhaseMember:
         commit_interval_ms: How often the member commits its positions.
     """
 
+    #: The state machine of the member and its partitions.
+    core_class: ClassVar[type[Ownership]] = Ownership
+
     def __init__(
         self,
         settings: MemberSettings,
@@ -57,7 +60,7 @@ class TwoPhaseMember:
         commit_interval_ms: int,
     ) -> None:
         self._protocol = ConsumerProtocol([assignor])
-        self._core = Ownership(settings, self._protocol.rebalance_protocol)
+        self._core = self.core_class(settings, self._protocol.rebalance_protocol)
         self._topics = topics
         self._commit_interval_ms = commit_interval_ms
         self._serial = 0  # of the coordinator lookup in progress
@@ -111,8 +114,7 @@ class TwoPhaseMember:
             case machine.MetadataFetched(topics=topics):
                 self._on_metadata(result, topics)
             case machine.MetadataChanged(topics=topics):
-                if self._leader_topics and topics != self._leader_topics:
-                    self._run(result, events.MetadataChanged(at_ms=at_ms, reason="topics changed"))
+                self._on_metadata_refreshed(result, topics)
             case machine.PositionsTaken(positions=positions):
                 self._commit(result, positions)
             case machine.LeaveRequested():
@@ -125,7 +127,9 @@ class TwoPhaseMember:
 
     def _run(self, result: Outcome, event: events.Event) -> None:
         """Run the state machine, and perform its actions."""
-        done = self._core.handle(event)
+        self._perform_all(result, self._core.handle(event))
+
+    def _perform_all(self, result: Outcome, done: outcome.Outcome) -> None:
         result.timers += done.timers
         self._known &= self._core.owned
         stopped = self._reading - self._core.deliverable
@@ -339,21 +343,31 @@ class TwoPhaseMember:
 
     # Assignment and timers
 
+    def _on_metadata_refreshed(self, result: Outcome, counts: dict[str, int]) -> None:
+        """Rejoin if this member is the leader and assigned with other partition counts."""
+        if self._leader_topics and counts != self._leader_topics:
+            self._run(result, events.MetadataChanged(at_ms=result.at_ms, reason="topics changed"))
+
     def _on_metadata(self, result: Outcome, counts: dict[str, int]) -> None:
         action, self._compute = self._compute, None
         if action is None:
             return
         self._leader_topics = counts
-        topics = {name: Topic(name=name, partition_count=count) for name, count in counts.items()}
-        members = self._protocol.decode_members(action.protocol, action.members)
+        assignments = self._assign(action, counts)
         self._run(
             result,
             events.AssignmentComputed(
-                at_ms=result.at_ms,
-                serial=action.serial,
-                assignments=self._protocol.assign(members, topics),
+                at_ms=result.at_ms, serial=action.serial, assignments=assignments
             ),
         )
+
+    def _assign(
+        self, action: outcome.ComputeAssignment, counts: Mapping[str, int]
+    ) -> dict[str, bytes]:
+        """Return the encoded assignment of each member, with the leader's partition counts."""
+        topics = {name: Topic(name=name, partition_count=count) for name, count in counts.items()}
+        members = self._protocol.decode_members(action.protocol, action.members)
+        return self._protocol.assign(members, topics)
 
     def _on_timer(self, result: Outcome, key: Hashable) -> None:
         if key == _REQUEST_TIMER:

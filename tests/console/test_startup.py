@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 
@@ -69,11 +70,13 @@ def test_listing_commands_imports_none(arguments: list[str], environment: dict[s
     assert len(modules) < MODULES_MAX
 
 
-def leaves() -> list[tuple[str, CommandTarget]]:
+def leaves(
+    entries: Mapping[str, CommandTarget | CommandFamily] = COMMANDS,
+) -> list[tuple[str, CommandTarget]]:
     found = []
-    for name, entry in COMMANDS.items():
+    for name, entry in entries.items():
         if isinstance(entry, CommandFamily):
-            found += [(f"{name} {each}", target) for each, target in entry.commands.items()]
+            found += [(f"{name} {each}", target) for each, target in leaves(entry.commands)]
         else:
             found.append((name, entry))
     return found

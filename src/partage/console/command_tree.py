@@ -13,6 +13,7 @@ _TOPICS: Final = "partage.console.topics.commands"
 _GROUPS: Final = "partage.console.groups"
 _LAB: Final = "partage.console.lab.commands"
 _PIPELINES: Final = "partage.console.pipelines"
+_PROPOSALS: Final = "partage.console.proposal"
 
 COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
     "broker": CommandTarget(
@@ -140,6 +141,38 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
             "whatif": CommandTarget(
                 "Simulate events on a copy of a live group and compare the effects.",
                 "partage.console.lab.whatif",
+            ),
+        },
+    ),
+    "proposal": CommandFamily(
+        "Run earlier designs of consumer groups, each with its own coordinator and members.",
+        {
+            "multi-assignor": CommandFamily(
+                "The design in which every member assigns.",
+                {
+                    "coordinator": CommandTarget(
+                        "Run a coordinator that sends the metadata of all members to all members.",
+                        f"{_PROPOSALS}.multi_assignor",
+                    ),
+                    "member": CommandTarget(
+                        "Run a member that assigns its own part, and print its records.",
+                        f"{_PROPOSALS}.multi_assignor",
+                    ),
+                },
+            ),
+            "single-assignor": CommandFamily(
+                "The design in which one member assigns, within the join.",
+                {
+                    "coordinator": CommandTarget(
+                        "Run a coordinator that sends the metadata of all members to one member, "
+                        "which assigns.",
+                        f"{_PROPOSALS}.single_assignor",
+                    ),
+                    "member": CommandTarget(
+                        "Run a member that assigns if it is chosen, and print its records.",
+                        f"{_PROPOSALS}.single_assignor",
+                    ),
+                },
             ),
         },
     ),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import typer
 
 from partage.console.command_tree import COMMANDS
-from partage.console.common.dispatch import CommandFamily, LazyCommands
+from partage.console.common.dispatch import CommandFamily, CommandTarget, LazyCommands
 from partage.console.common.options import CONNECTION_PARAMETERS
 from partage.statemachine.pages import table
 
@@ -28,15 +28,20 @@ def reference() -> str:
     root = LazyCommands()
     root.entries = COMMANDS
     parts = ["## Options for connecting\n", _connection_table(root)]
-    for name, entry in COMMANDS.items():
-        command = root.get_command(None, name)
-        if isinstance(entry, CommandFamily):
-            parts.append(f"## partage {name}\n\n{entry.summary}\n")
-            for each in entry.commands:
-                parts += _command(f"partage {name} {each}", command.get_command(None, each), 3)
-        else:
-            parts += _command(f"partage {name}", command, 2)
+    parts += _commands("partage", COMMANDS, root, 2)
     return "\n".join(parts)
+
+
+def _commands(
+    path: str, entries: Mapping[str, CommandTarget | CommandFamily], group: Any, level: int
+) -> Iterator[str]:
+    for name, entry in entries.items():
+        command = group.get_command(None, name)
+        if isinstance(entry, CommandFamily):
+            yield f"{'#' * level} {path} {name}\n\n{entry.summary}\n"
+            yield from _commands(f"{path} {name}", entry.commands, command, level + 1)
+        else:
+            yield from _command(f"{path} {name}", command, level)
 
 
 def _connection_table(root: LazyCommands) -> str:

@@ -18,6 +18,7 @@ from partage.console.common.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 #: The extra that installs a package, for packages that only some commands need.
 EXTRAS: Final = {
     "kazoo": "zookeeper",
+    "markdown_it": "plot",
     "matplotlib": "plot",
     "pyarrow": "arrow",
     "pyspark": "spark",
@@ -35,10 +36,10 @@ class CommandTarget(NamedTuple):
 
 
 class CommandFamily(NamedTuple):
-    """Commands with a common first word, such as ``topics``."""
+    """Commands with common first words, such as ``topics``."""
 
     summary: str
-    commands: Mapping[str, CommandTarget]
+    commands: Mapping[str, CommandTarget | CommandFamily]
 
 
 class LazyCommands(TyperGroup):
@@ -143,9 +144,10 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
-def install_hint(package: str) -> str:
-    """Return the command that installs an optional package."""
-    return f"pip install 'partage[{EXTRAS[package]}]'"
+def install_hint(*packages: str) -> str:
+    """Return the command that installs optional packages."""
+    extras = sorted({EXTRAS[each] for each in packages})
+    return f"pip install 'partage[{','.join(extras)}]'"
 
 
 def _one_line(error: TyperException) -> str:

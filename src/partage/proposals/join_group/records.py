@@ -7,14 +7,14 @@ from typing import TypeAlias
 import msgspec
 
 
-class GenerationRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class GenerationRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="generation"):
     """A generation started. The next coordinator continues to count from here."""
 
     group_id: str
     generation: int
 
 
-class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="offset"):
     """A committed offset."""
 
     group_id: str

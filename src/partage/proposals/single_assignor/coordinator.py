@@ -25,16 +25,16 @@ class SynchronizerChoice(StrEnum):
     """The four ways to choose the synchronizer that the document discusses."""
 
     RANDOM = "random"
-    LAST_TO_JOIN = "last to join"  # it is the least likely to have failed since
+    LAST_TO_JOIN = "last-to-join"  # it is the least likely to have failed since
     NEWEST = "newest"  # the member that joined the group last; it is likely to be upgraded
-    HIGHEST_VERSION = "highest version"  # of the metadata
+    HIGHEST_VERSION = "highest-version"  # of the metadata
 
 
 class TimeoutReaction(StrEnum):
     """The reactions to a synchronizer that is too late. The document prefers the first."""
 
-    FAIL_GENERATION = "fail the generation"  # all members get an error and join again
-    NEXT_SYNCHRONIZER = "next synchronizer"  # the failed one is removed
+    FAIL_GENERATION = "fail-generation"  # all members get an error and join again
+    NEXT_SYNCHRONIZER = "next-synchronizer"  # the failed one is removed
 
 
 class SingleAssignorCoordinator(JoinGroupCoordinator):

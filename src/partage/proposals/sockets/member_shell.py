@@ -173,7 +173,7 @@ class MemberShell(ABC):
         self.coordinator = ClientConnection(
             new_codec,
             on_connected=lambda: self.handle(Connected(at_ms=0)),
-            on_message=lambda message: self.handle(ResponseReceived(at_ms=0, message=message)),
+            on_message=self.on_message,
             on_lost=self._on_coordinator_lost,
         )
         self._loop = asyncio.get_running_loop()
@@ -204,6 +204,10 @@ class MemberShell(ABC):
     async def fetch_metadata(self, *, is_from_coordinator: bool) -> dict[str, int]:
         """Return the partition count of each topic. It tries again until it succeeds."""
         raise AssertionError(f"{type(self.machine).__name__} fetches no metadata")
+
+    def on_message(self, message: Message) -> None:
+        """Hand a message of the coordinator to the machine."""
+        self.handle(ResponseReceived(at_ms=0, message=message))
 
     def perform(self, action: Action) -> None:
         """Perform an action that only this design has."""
@@ -312,10 +316,11 @@ class MemberShell(ABC):
             self._wake = None
         wake_ms = self._timers.wake_at_ms()
         if wake_ms is not None and not self._is_stopped:
-            self._wake = self._loop.call_later(max(0, wake_ms - boot_ms()) / 1000, self._on_wake)
+            delay_s = max(0, wake_ms - boot_ms()) / 1000
+            self._wake = self._loop.call_later(delay_s, self.fire_due_timers)
 
-    def _on_wake(self) -> None:
-        self._wake = None
+    def fire_due_timers(self) -> None:
+        """Fire the timers that are due, such as the end of the session in a suspended process."""
         for key in self._timers.pop_due(boot_ms()):
             self.handle(TimerFired(at_ms=0, key=key))
         self._schedule()

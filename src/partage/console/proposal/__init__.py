@@ -1,0 +1,1 @@
+"""``partage proposal``: run an earlier design of consumer groups over sockets."""

@@ -1,0 +1,1 @@
+"""The designs with JoinGroup over sockets, with the records of real topics."""

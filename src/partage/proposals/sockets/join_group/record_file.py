@@ -1,0 +1,109 @@
+"""The file with the records of a coordinator: one JSON object in each line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from partage.broker.topics.data_directory import DirectoryLock
+from partage.broker.topics.real_disk import RealDisk
+from partage.log.errors import DamagedFileError
+from partage.log.io import read_file, replace_file
+from partage.proposals.join_group.records import OffsetRecord, Record
+
+#: The name of the file in the data directory.
+RECORD_FILE: Final = "records.jsonl"
+#: The file is rewritten when this many of its lines, and most of them, are outdated.
+_OUTDATED_MAX: Final = 10_000
+
+
+class RecordFile:
+    """The records of a coordinator in a data directory, which it locks.
+
+    A last line that is incomplete is dropped: its records were not acknowledged.
+
+    Args:
+        directory: The data directory. It is created if it does not exist.
+
+    Raises:
+        DirectoryLockedError: Another process uses the directory.
+        DamagedFileError: A line is not a record.
+        OSError: The directory cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._lock = DirectoryLock(directory)
+        try:
+            self._disk = RealDisk(directory)
+            self._latest: dict[Hashable, Record] = {}
+            for record in _decode(read_file(self._disk, RECORD_FILE) or b""):
+                self._latest[_key(record)] = record
+            self._rewrite()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def records(self) -> list[Record]:
+        """The latest record of each group and of each partition."""
+        return list(self._latest.values())
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Return when all records are durable.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        await asyncio.to_thread(self._append, records)
+
+    def close(self) -> None:
+        """Close the file and release the directory."""
+        self._disk.close()
+        self._lock.release()
+
+    def _append(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._latest[_key(record)] = record
+        self._line_count += len(records)
+        if self._line_count > 2 * len(self._latest) + _OUTDATED_MAX:
+            self._rewrite()
+            return
+        content = _encode(records)
+        self._disk.write(RECORD_FILE, self._size, [content])
+        self._disk.sync(RECORD_FILE)
+        self._size += len(content)
+
+    def _rewrite(self) -> None:
+        """Replace the file by one with the latest records only."""
+        content = _encode(self.records)
+        replace_file(self._disk, RECORD_FILE, content)
+        self._size, self._line_count = len(content), len(self._latest)
+
+
+def _key(record: Record) -> Hashable:
+    if isinstance(record, OffsetRecord):
+        return record.group_id, record.topic, record.partition
+    return record.group_id
+
+
+def _encode(records: Sequence[Record]) -> bytes:
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+
+
+def _decode(content: bytes) -> list[Record]:
+    records: list[Record] = []
+    for number, line in enumerate(content.splitlines(keepends=True), 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            records.append(msgspec.json.decode(line, type=Record))
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise DamagedFileError(
+                f"line {number} of {RECORD_FILE} is not a record: {error}; remove the line, or "
+                "restore the file from a copy"
+            ) from None
+    return records

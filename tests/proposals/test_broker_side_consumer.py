@@ -397,6 +397,13 @@ class TestShutdown:
         harness.receive(STOP)
         assert harness.receive(start(0)) == [StartFetcherResponse(consumer_id="c")]
 
+    def test_shutdown_reports_no_offsets_of_partitions_that_it_never_read(self) -> None:
+        harness = Harness().fetching()
+        harness.event(machine.LeaveRequested)
+        harness.receive(STOP)
+        harness.receive(start(0))
+        assert harness.receive(PING) == [PingResponse(consumer_id="c", offset_info=[])]
+
     def test_shutdown_without_a_registration_ends_at_once(self) -> None:
         for harness in (Harness(), Harness().connected()):
             harness.event(machine.LeaveRequested)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
+from partage.proposals.designs.checked import CheckedDesign
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.simulation.design import Design
-from partage.proposals.simulation.trial import FAULTS, FaultTrial
+from partage.proposals.simulation.trial import FAULTS, RULES, FaultTrial
 
 SETTINGS = (CoordinatorSettings(), MemberSettings(group_id="g"))
 ALL = [*DESIGNS, *VARIANTS]
@@ -17,8 +16,11 @@ ALL = [*DESIGNS, *VARIANTS]
 
 def new_trial(name: str, seed: int) -> FaultTrial:
     """Return a trial. Members with hashed subscriptions must agree on one subscription."""
-    design = partial(find_design(name), *SETTINGS)
-    return FaultTrial(design, seed, has_mixed_subscriptions="hashes" not in name)
+    return FaultTrial(
+        lambda: CheckedDesign(find_design(name)(*SETTINGS)),
+        seed,
+        has_mixed_subscriptions="hashes" not in name,
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -64,7 +66,7 @@ def test_listed_finding_occurs(name: str, seed: int, rule: str, fault: str) -> N
 def test_findings_name_existing_rules_and_faults(name: str) -> None:
     design: Design = find_design(name)(*SETTINGS)
     for finding in design.findings:
-        assert set(finding.rules) <= {"one reader", "commits"}
+        assert set(finding.rules) <= set(RULES)
         assert set(finding.faults) <= set(FAULTS)
 
 

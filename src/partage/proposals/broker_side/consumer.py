@@ -383,7 +383,8 @@ class PushConsumer:
         self._learn_brokers(request.brokers_info)
         self._stop_reading(outcome)
         self._have_fetchers_failed = False
-        self.owned = frozenset(offsets)
+        # A consumer that shuts down does not read them, so it has no offsets to report.
+        self.owned = frozenset() if self._is_closing else frozenset(offsets)
         self._partition_names = {
             TopicPartition(part.topic, partition_number(part.partition)): part.partition
             for part in parts

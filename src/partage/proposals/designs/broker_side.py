@@ -97,3 +97,14 @@ class BrokerSideClosing(BrokerSide):
 
     name: ClassVar[str] = "broker-side-closing"
     method: ClassVar[RebalanceMethod] = RebalanceMethod.CLOSE_CONNECTIONS
+    findings: ClassVar[tuple[Finding, ...]] = (
+        *BrokerSide.findings,
+        Finding(
+            rules=("duplicates", "shutdown"),
+            faults=(),
+            reason=(
+                "The coordinator closes connections without waiting for the offsets that consumers "
+                "have read since their last ping."
+            ),
+        ),
+    )

@@ -31,8 +31,8 @@ STATE_DESCRIPTIONS: dict[GroupState, str] = {
 class Member(msgspec.Struct, kw_only=True):
     """A member. ``join`` is its parked JoinGroup request, and ``connection`` where it came from.
 
-    ``number`` counts members in the order of their first join, ``join_order`` all parked requests of
-    the group. A request that was parked in an earlier join phase keeps its place.
+    ``number`` counts members in the order of their first join, ``join_order`` all parked requests
+    of the group. A request that was parked in an earlier join phase keeps its place.
     """
 
     id: str

@@ -23,7 +23,8 @@ class MemberTemplate(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A guarantee that a design cannot give under some faults, and the reason.
 
-    ``rules`` and ``faults`` have the names of `Readers` and of `FAULTS`.
+    ``rules`` and ``faults`` have the names of `RULES` and `FAULTS` in `trial`. Without ``faults``,
+    the design breaks the rules in any world.
     """
 
     rules: tuple[str, ...]
@@ -54,6 +55,12 @@ class Design(ABC):
     @abstractmethod
     def message_size(self, message: Message) -> int:
         """Return the bytes of a message on the wire, with its frame and header."""
+
+    def check_empty(self, coordinator: CoordinatorMachine) -> None:  # noqa: B027
+        """Raise `AssertionError` if a coordinator whose members have left still works for them.
+
+        Only a `CheckedDesign` checks it.
+        """
 
     def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
         """Perform an action that only this design has.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
 import msgspec
 
 from partage.proposals.simulation.design import Design, MemberTemplate
+from partage.proposals.simulation.processes import MemberProcess
 from partage.proposals.simulation.world import World, WorldOptions
 
 _TOPICS: Final = {"t": 7, "u": 3}
@@ -16,36 +17,98 @@ _SUBSCRIPTIONS: Final = (frozenset({"t"}), frozenset({"t", "u"}), frozenset({"u"
 _STEPS_MAX: Final = 12
 _GAP_MAX_MS: Final = 20_000
 _HEAL_MS: Final = 300_000
+_SHUTDOWN_MS: Final = 120_000
+
+#: The rules of `Readers` and of `FaultTrial`.
+RULES: Final = ("one reader", "commits", "convergence", "duplicates", "shutdown", "invariant")
+
+#: What may happen in a world, by name.
+FAULTS: Final = (
+    "join",
+    "leave",
+    "crash",
+    "pause",
+    "cut",
+    "coordinator crash",
+    "new partition",
+)
+#: A group handles these without reading a record twice.
+_HARMLESS: Final = frozenset({"join", "leave", "new partition"})
+
+
+class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a plan.
+
+    Attributes:
+        at_ms: When it happens, counted from the start of the world.
+        kind: One of `FAULTS`.
+        member: The member that it concerns, or the one that joins.
+        topics: The topics of a member that joins, or the topic that gets a partition.
+        for_ms: How long a pause or a cut lasts.
+        is_silent: True if a crash closes no connection.
+    """
+
+    at_ms: int
+    kind: str
+    member: str = ""
+    topics: tuple[str, ...] = ()
+    for_ms: int = 0
+    is_silent: bool = False
+
+    def __str__(self) -> str:
+        words = [f"{self.at_ms / 1000:.3f}", self.kind, self.member, " ".join(self.topics)]
+        if self.for_ms:
+            words.append(f"for {self.for_ms / 1000:g} s")
+        if self.is_silent:
+            words.append("silently")
+        return " ".join(filter(None, words))
 
 
 class FaultVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one world; ``rule`` is None if no rule was broken.
 
-    ``faults`` are the steps that were taken, in order.
+    ``faults`` are the kinds of the faults that were taken, in order. ``steps`` also has the first
+    members.
     """
 
     seed: int
     rule: str | None
     description: str
     faults: tuple[str, ...]
+    steps: tuple[TrialStep, ...] = ()
 
 
 class FaultTrial:
     """A world under faults that are drawn from a seed.
 
+    The rules are "one reader" and "commits" of `Readers`, and these:
+
+    - "convergence": after all faults, the group becomes stable and stays so.
+    - "duplicates": members that join, leave or get new partitions cause no record to be read twice.
+    - "shutdown": when all members leave, everything that was read is committed, and the coordinator
+      has no members and no timers for them.
+    - "invariant": the checks of the machines, for a `CheckedDesign`.
+
     Args:
         design: Creates the design.
         seed: The seed.
         has_mixed_subscriptions: True if members subscribe to different topics.
+        steps: Steps to take instead of those that the seed gives.
     """
 
     def __init__(
-        self, design: Callable[[], Design], seed: int, *, has_mixed_subscriptions: bool = True
+        self,
+        design: Callable[[], Design],
+        seed: int,
+        *,
+        has_mixed_subscriptions: bool = True,
+        steps: Sequence[TrialStep] | None = None,
     ) -> None:
         self._rng = Random(f"trial {seed}")
         self._seed = seed
         self._has_mixed_subscriptions = has_mixed_subscriptions
-        self._started = 0
+        self._given = steps
+        self._taken: list[TrialStep] = []
         options = WorldOptions(
             topics=dict(_TOPICS),
             delay_max_ms=self._rng.choice((2, 50, 400)),
@@ -54,106 +117,167 @@ class FaultTrial:
             stale_metadata_ms=self._rng.choice((0, 20_000)),
         )
         self.world = World(design(), options, seed)
+        self._begin_ms = self.world.clock.now_ms
+        self._first = 0  # steps that are not counted as faults
 
     def run(self) -> FaultVerdict:
         """Run the world, heal all faults, and check the rules."""
-        world, rng = self.world, self._rng
-        taken: list[str] = []
         rule, description = None, ""
         try:
-            for _ in range(rng.randint(1, 4)):
-                self.join()
-            for _ in range(rng.randint(1, _STEPS_MAX)):
-                world.run(rng.randrange(_GAP_MAX_MS))
-                name = rng.choice(list(FAULTS))
-                if FAULTS[name](self):
-                    taken.append(name)
-            self._heal()
-            if not world.run_until_stable(_HEAL_MS):
-                rule = "convergence"
-                description = f"partitions without a reader: {world.readers.unread}"
+            if self._given is None:
+                self._take_random_steps()
+            else:
+                self._take_given_steps(self._given)
+            rule, description = self._end()
         except AssertionError as error:
             rule, description = "invariant", str(error)
+        faults = tuple(step.kind for step in self._taken[self._first :])
         known = {
             each
-            for finding in world.design.findings
-            if not set(finding.faults).isdisjoint(taken)
+            for finding in self.world.design.findings
+            if not finding.faults or not set(finding.faults).isdisjoint(faults)
             for each in finding.rules
         }
-        for broken in world.broken_rules:
+        if rule in known:
+            rule, description = None, ""
+        for broken in self.world.broken_rules:
             if broken.rule not in known:
                 rule, description = broken.rule, broken.description
                 break
         return FaultVerdict(
-            seed=self._seed, rule=rule, description=description, faults=tuple(taken)
+            seed=self._seed,
+            rule=rule,
+            description=description,
+            faults=faults,
+            steps=tuple(self._taken),
         )
 
-    def _heal(self) -> None:
-        """End all faults, and start a member that subscribes to every topic."""
-        self.world.network.heal()
-        self._start(_SUBSCRIPTIONS[1])
+    # Steps
 
-    def _start(self, topics: frozenset[str]) -> None:
-        self._started += 1
-        self.world.start_member(MemberTemplate(name=f"m{self._started}", topics=topics))
+    def _take_random_steps(self) -> None:
+        rng = self._rng
+        for _ in range(rng.randint(1, 4)):
+            self._take(self._draw("join"))
+        self._first = len(self._taken)
+        for _ in range(rng.randint(1, _STEPS_MAX)):
+            self.world.run(rng.randrange(_GAP_MAX_MS))
+            step = self._draw(rng.choice(FAULTS))
+            if step is not None:
+                self._take(step)
 
-    # Faults: each returns False if it is not possible now
+    def _take_given_steps(self, steps: Sequence[TrialStep]) -> None:
+        for step in steps:
+            self.world.run(self._begin_ms + step.at_ms - self.world.clock.now_ms)
+            self._take(step)
 
-    def join(self) -> bool:
-        """Start a member."""
-        subscriptions = _SUBSCRIPTIONS if self._has_mixed_subscriptions else _SUBSCRIPTIONS[1:2]
-        self._start(self._rng.choice(subscriptions))
-        return True
-
-    def leave(self) -> bool:
-        """Close a member."""
+    def _draw(self, kind: str) -> TrialStep | None:
+        """Draw the details of a step; None if it is not possible now."""
+        rng, at_ms = self._rng, self.world.clock.now_ms - self._begin_ms
+        if kind == "join":
+            choices = _SUBSCRIPTIONS if self._has_mixed_subscriptions else _SUBSCRIPTIONS[1:2]
+            topics = tuple(sorted(rng.choice(choices)))
+            name = f"m{sum(step.kind == 'join' for step in self._taken) + 1}"
+            return TrialStep(at_ms=at_ms, kind=kind, member=name, topics=topics)
+        if kind == "coordinator crash":
+            has_coordinator = self.world.coordinator is not None
+            return TrialStep(at_ms=at_ms, kind=kind) if has_coordinator else None
+        if kind == "new partition":
+            return TrialStep(at_ms=at_ms, kind=kind, topics=(rng.choice(list(_TOPICS)),))
         live = self.world.live_members
-        if live:
-            self.world.stop_member(self._rng.choice(live))
-        return bool(live)
+        if not live:
+            return None
+        name = rng.choice(live).name
+        for_ms = rng.choice((1_000, 20_000, 100_000)) if kind in ("pause", "cut") else 0
+        is_silent = kind == "crash" and rng.random() < 0.5
+        return TrialStep(at_ms=at_ms, kind=kind, member=name, for_ms=for_ms, is_silent=is_silent)
 
-    def crash(self) -> bool:
-        """Kill a member, with or without its machine."""
-        live = self.world.live_members
-        if live:
-            self._rng.choice(live).crash(silently=self._rng.random() < 0.5)
-        return bool(live)
+    def _take(self, step: TrialStep | None) -> None:
+        """Take a step. A step about a member that does not live has no effect."""
+        assert step is not None, "a member can always join"
+        self._taken.append(step)
+        world = self.world
+        found = [each for each in world.live_members if each.name == step.member]
+        match step.kind:
+            case "join":
+                self._start(step.member, frozenset(step.topics))
+            case "coordinator crash":
+                world.crash_coordinator()
+            case "new partition":
+                world.add_partitions(step.topics[0], 1)
+            case _:
+                for member in found:
+                    self._disturb(member, step)
 
-    def pause(self) -> bool:
-        """Stop a member for a time."""
-        live = self.world.live_members
-        if live:
-            self._rng.choice(live).pause(self._rng.choice((1_000, 20_000, 100_000)))
-        return bool(live)
+    def _disturb(self, member: MemberProcess, step: TrialStep) -> None:
+        match step.kind:
+            case "leave":
+                self.world.stop_member(member)
+            case "crash":
+                member.crash(silently=step.is_silent)
+            case "pause":
+                member.pause(step.for_ms)
+            case "cut":
+                self.world.network.cut(member.name, step.for_ms)
 
-    def cut(self) -> bool:
-        """Cut a member off from the coordinator for a time."""
-        live = self.world.live_members
-        if live:
-            name = self._rng.choice(live).name
-            self.world.network.cut(name, self._rng.choice((1_000, 20_000, 100_000)))
-        return bool(live)
+    def _start(self, name: str, topics: frozenset[str]) -> None:
+        self.world.start_member(MemberTemplate(name=name, topics=topics))
 
-    def crash_coordinator(self) -> bool:
-        """Kill the coordinator."""
-        if self.world.coordinator is None:
-            return False
-        self.world.crash_coordinator()
-        return True
+    # The end
 
-    def add_partitions(self) -> bool:
-        """Add a partition to a topic."""
-        self.world.add_partitions(self._rng.choice(list(_TOPICS)), 1)
-        return True
+    def _end(self) -> tuple[str | None, str]:
+        """End all faults, start a member that subscribes to every topic, and check the rules."""
+        world = self.world
+        world.network.heal()
+        self._start("last", _SUBSCRIPTIONS[1])
+        if not world.run_until_settled(_HEAL_MS):
+            unread = ", ".join(map(str, world.readers.unread))
+            return "convergence", f"the group is not stable; partitions without a reader: {unread}"
+        kinds = {step.kind for step in self._taken}
+        duplicates = world.readers.stats.duplicates
+        if kinds <= _HARMLESS and duplicates:
+            return "duplicates", f"{duplicates} records were read twice"
+        for member in world.live_members:
+            world.stop_member(member)
+        world.run(_SHUTDOWN_MS)
+        for member in world.live_members:
+            if member.is_reading or not member.machine.is_stable:
+                return "shutdown", f"{member.name} did not leave"
+        for partition, history in world.readers.partitions.items():
+            if history.committed != history.read_up_to:
+                return "shutdown", (
+                    f"{partition} was read up to {history.read_up_to}, "
+                    f"and {history.committed} is committed"
+                )
+        if world.coordinator is not None:
+            world.design.check_empty(world.coordinator.machine)
+        return None, ""
 
 
-#: The faults, by name.
-FAULTS: Final[dict[str, Callable[[FaultTrial], bool]]] = {
-    "join": FaultTrial.join,
-    "leave": FaultTrial.leave,
-    "crash": FaultTrial.crash,
-    "pause": FaultTrial.pause,
-    "cut": FaultTrial.cut,
-    "coordinator crash": FaultTrial.crash_coordinator,
-    "new partition": FaultTrial.add_partitions,
-}
+class NothingToShrinkError(ValueError):
+    """Raised when a world breaks no rule."""
+
+
+def shrink_trial(trial: Callable[[Sequence[TrialStep] | None], FaultTrial]) -> FaultVerdict:
+    """Return the verdict of the world with the fewest steps that breaks the same rule.
+
+    It drops single steps until no step can be dropped.
+
+    Args:
+        trial: Creates the world, with given steps or those of its seed.
+
+    Raises:
+        NothingToShrinkError: The world breaks no rule.
+    """
+    smallest = trial(None).run()
+    rule = smallest.rule
+    if rule is None:
+        raise NothingToShrinkError(f"seed {smallest.seed} breaks no rule")
+    at = 0
+    while at < len(smallest.steps):
+        fewer = smallest.steps[:at] + smallest.steps[at + 1 :]
+        verdict = trial(fewer).run()
+        if verdict.rule == rule:
+            smallest = verdict
+        else:
+            at += 1
+    return smallest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partage.proposals.comparison.cell import PHASES, CellResult, Workload, run_cell
+from partage.proposals.comparison.cell import PHASES, CellResult, CellRun, Workload, run_cell
 from partage.proposals.designs.catalog import DESIGNS
 
 
@@ -18,6 +18,45 @@ def test_every_phase_ends_stable(design: str) -> None:
     assert [each.phase for each in result.phases] == ["form", *PHASES]
     assert all(each.is_stable for each in result.phases), result
     assert result.broken_rules == []
+
+
+@pytest.mark.parametrize("design", list(DESIGNS))
+def test_mixed_subscriptions_and_more_churn_end_stable(design: str) -> None:
+    workload = Workload(
+        design=design,
+        members=12,
+        topics=3,
+        subscribed_topics=2,
+        kills=2,
+        paused=2,
+        churn=3,
+        phases=("crash", "pause", "churn", "new partitions"),
+    )
+    result = run_cell(workload)
+    assert all(each.is_stable for each in result.phases), result
+
+
+def test_topics_share_the_partitions_and_members_take_topics_in_turn() -> None:
+    workload = Workload(design="multi-assignor", members=4, topics=3, subscribed_topics=2)
+    assert list(workload.partitions_by_topic.values()) == [3, 3, 2]
+    names = list(workload.partitions_by_topic)
+    assert workload.subscription(2) == {names[2], names[0]}
+
+
+def test_slow_member_delays_a_rebalance() -> None:
+    def join(phase: str) -> float:
+        workload = Workload(design="two-phase-eager", members=5, slow_ms=2_000, phases=(phase,))
+        return run_cell(workload).phases[-1].unread_partition_s
+
+    assert join("slow") > join("join") + 2
+
+
+def test_churn_replaces_members_one_after_the_other() -> None:
+    run = CellRun(Workload(design="two-phase-eager", members=5, churn=4, phases=("churn",)), int)
+    result = run.run()
+    assert len(run.world.members) == 9
+    assert sum(each.is_reading for each in run.world.live_members) == 5
+    assert result.phases[-1].moved_partitions > 0
 
 
 def test_stored_members_survive_the_coordinator_and_others_rejoin() -> None:

@@ -49,6 +49,12 @@ class TestGrid:
             ({"session_timeout_ms": (5_000,)}, "not between 6000 and 1800000"),
             ({"heartbeat_interval_ms": (45_000,)}, "below session_timeout_ms=45000"),
             ({"metadata_refresh_ms": (10,)}, "below 1000"),
+            ({"kills": (9,)}, "kills=9 is too large for this cell; the limit is 8"),
+            ({"slow_ms": (20_000,)}, "slow_ms=20000 is too large"),
+            ({"topics": (0,)}, "topics=0 is not between 1 and the 20 partitions"),
+            ({"topics": (21,)}, "topics=21 is not between 1 and the 20 partitions"),
+            ({"topics": (4,), "subscribed_topics": (5,)}, "subscribed_topics=5 is above"),
+            ({"topics": (4,), "subscribed_topics": (1,)}, "2 subscribers, of which 6 may be away"),
         ],
     )
     def test_impossible_cell_is_refused_before_anything_runs(
@@ -56,6 +62,12 @@ class TestGrid:
     ) -> None:
         with pytest.raises(ValueError, match=message):
             expand_grid(["two-phase-eager"], parameters)
+
+    def test_subscriptions_must_be_equal_if_members_send_hashes(self) -> None:
+        grid = {"members": (40,), "topics": (4,), "subscribed_topics": (2,)}
+        assert expand_grid(["multi-assignor"], grid)
+        with pytest.raises(ValueError, match="need the same topics"):
+            expand_grid(["multi-assignor-hashes"], grid)
 
     def test_more_partitions_than_a_message_carries_are_refused(self) -> None:
         grid = {"members": (10,), "partitions": (200_000,)}

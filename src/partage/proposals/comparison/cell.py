@@ -14,9 +14,9 @@ from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.processes import MemberProcess
 from partage.proposals.simulation.world import World, WorldOptions
 
-#: The topic of all members.
-_TOPIC: Final = "events"
 _STEADY_MS: Final = 30_000
+_CHURN_GAP_MS: Final = 2_000
+_SLOW_MS: Final = 60_000
 _GROUP_ID: Final = "compared"
 
 
@@ -26,9 +26,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         design: The name of a design or variant.
         members: Members of the group.
-        partitions: Partitions of the topic; 0 for two for each member.
+        partitions: Partitions of all topics together; 0 for two for each member.
+        topics: Topics of the group.
+        subscribed_topics: Topics of each member, in turn; 0 for all topics.
         metadata_kb: User data in the metadata of each member, in KB.
         joining: Members that join together in the phase "join".
+        kills: Members that are killed together in the phase "crash".
+        paused: Members that are stopped together in the phase "pause".
+        churn: Members that are replaced in the phase "churn", one every 2 s.
+        slow_ms: Delay of each message of the slow member in the phase "slow".
         session_timeout_ms: The members' session timeout.
         heartbeat_interval_ms: The members' heartbeat interval.
         metadata_refresh_ms: How often members refresh their metadata.
@@ -39,8 +45,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     design: str
     members: int = 10
     partitions: int = 0
+    topics: int = 1
+    subscribed_topics: int = 0
     metadata_kb: float = 0.0
     joining: int = 1
+    kills: int = 1
+    paused: int = 1
+    churn: int = 3
+    slow_ms: int = 1_000
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     metadata_refresh_ms: int = 30_000
@@ -51,6 +63,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         "leave",
         "crash",
         "pause",
+        "churn",
+        "slow",
         "coordinator loss",
         "new partitions",
     )
@@ -59,6 +73,22 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def partition_count(self) -> int:
         """The number of partitions."""
         return self.partitions or 2 * self.members
+
+    @property
+    def partitions_by_topic(self) -> dict[str, int]:
+        """The number of partitions of each topic."""
+        each, more = divmod(self.partition_count, self.topics)
+        return {f"events-{n:04}": each + (n < more) for n in range(self.topics)}
+
+    def subscription(self, number: int) -> frozenset[str]:
+        """Return the topics of a member.
+
+        Args:
+            number: How many members were started before it.
+        """
+        names = list(self.partitions_by_topic)
+        count = self.subscribed_topics or len(names)
+        return frozenset(names[(number + n) % len(names)] for n in range(count))
 
 
 class PhaseResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +154,7 @@ class CellRun:
             ),
         )
         options = WorldOptions(
-            topics={_TOPIC: workload.partition_count},
+            topics=workload.partitions_by_topic,
             metadata_refresh_ms=workload.metadata_refresh_ms,
         )
         self.world = World(design, options, workload.seed, cpu_clock_ns)
@@ -135,7 +165,7 @@ class CellRun:
         for _ in range(count):
             template = MemberTemplate(
                 name=f"member-{self._started:05}",
-                topics=frozenset({_TOPIC}),
+                topics=self.workload.subscription(self._started),
                 metadata_bytes=int(self.workload.metadata_kb * 1000),
             )
             self._started += 1
@@ -198,26 +228,43 @@ class CellRun:
 
     def leave(self) -> None:
         """Close the first member that reads."""
-        self.world.stop_member(self._reader())
+        self.world.stop_member(self._readers()[0])
 
     def crash(self) -> None:
-        """Kill the first member that reads, together with its machine."""
-        self._reader().crash(silently=True)
+        """Kill the first members that read, together with their machines."""
+        for each in self._readers()[: self.workload.kills]:
+            each.crash(silently=True)
 
     def pause(self) -> None:
-        """Stop the first member that reads for longer than its session, then continue it."""
-        self._reader().pause(2 * self.workload.session_timeout_ms)
+        """Stop the first members that read for longer than their session, then continue them."""
+        for each in self._readers()[: self.workload.paused]:
+            each.pause(2 * self.workload.session_timeout_ms)
+
+    def churn(self) -> None:
+        """Replace members, each before the group has finished with the one before."""
+        leaving = self._readers()[: self.workload.churn]
+        for each in leaving:
+            self.start_members(1)
+            self.world.stop_member(each)
+            self.world.run(_CHURN_GAP_MS)
+
+    def slow_down(self) -> None:
+        """Start a member while the messages of another one take long."""
+        slow = self._readers()[0]
+        self.world.network.slow_down(slow.name, self.workload.slow_ms, _SLOW_MS)
+        self.start_members(1)
 
     def lose_coordinator(self) -> None:
         """Kill the coordinator."""
         self.world.crash_coordinator()
 
     def add_partitions(self) -> None:
-        """Add a tenth of the partitions to the topic, at least one."""
-        self.world.add_partitions(_TOPIC, max(1, self.workload.partition_count // 10))
+        """Add a tenth of all partitions to the first topic, at least one."""
+        topic = next(iter(self.world.topics))
+        self.world.add_partitions(topic, max(1, self.workload.partition_count // 10))
 
-    def _reader(self) -> MemberProcess:
-        return next(each for each in self.world.live_members if each.is_reading)
+    def _readers(self) -> list[MemberProcess]:
+        return [each for each in self.world.live_members if each.is_reading]
 
 
 #: The disturbances of a workload, by the name of the phase.
@@ -227,6 +274,8 @@ PHASES: Final[dict[str, Callable[[CellRun], None]]] = {
     "leave": CellRun.leave,
     "crash": CellRun.crash,
     "pause": CellRun.pause,
+    "churn": CellRun.churn,
+    "slow": CellRun.slow_down,
     "coordinator loss": CellRun.lose_coordinator,
     "new partitions": CellRun.add_partitions,
 }

@@ -16,8 +16,14 @@ from partage.proposals.designs.catalog import DESIGNS, find_design
 PARAMETERS: Final[Mapping[str, type]] = {
     "members": int,
     "partitions": int,
+    "topics": int,
+    "subscribed_topics": int,
     "metadata_kb": float,
     "joining": int,
+    "kills": int,
+    "paused": int,
+    "churn": int,
+    "slow_ms": int,
     "session_timeout_ms": int,
     "heartbeat_interval_ms": int,
     "metadata_refresh_ms": int,
@@ -95,6 +101,8 @@ def validate_cell(cell: Workload) -> None:
     """
     if cell.members < 3:
         raise ValueError(f"members={cell.members}: the phases of a cell need at least 3 members")
+    _validate_disturbances(cell)
+    _validate_subscriptions(cell)
     if not 6_000 <= cell.session_timeout_ms <= 1_800_000:
         raise ValueError(
             f"session_timeout_ms={cell.session_timeout_ms} is not between 6000 and 1800000"
@@ -120,6 +128,39 @@ def validate_cell(cell: Workload) -> None:
         raise ValueError(
             f"a member of {cell.design} would own up to {most:,.0f} partitions; its messages "
             f"have room for {share_max:,}. Use fewer partitions or more members"
+        )
+
+
+def _validate_disturbances(cell: Workload) -> None:
+    for name, limit in (
+        ("kills", cell.members - 2),
+        ("paused", cell.members),
+        ("churn", cell.members),
+        ("slow_ms", cell.session_timeout_ms // 4),
+    ):
+        value = getattr(cell, name)
+        if value > limit:
+            raise ValueError(f"{name}={value} is too large for this cell; the limit is {limit}")
+
+
+def _validate_subscriptions(cell: Workload) -> None:
+    """Refuse a cell in which a topic may have no subscriber while members are away."""
+    if not 1 <= cell.topics <= cell.partition_count:
+        raise ValueError(
+            f"topics={cell.topics} is not between 1 and the {cell.partition_count} partitions"
+        )
+    if cell.subscribed_topics in (0, cell.topics):
+        return
+    if cell.subscribed_topics > cell.topics:
+        raise ValueError(f"subscribed_topics={cell.subscribed_topics} is above {cell.topics=}")
+    if getattr(find_design(cell.design), "hashes_subscription", False):
+        raise ValueError(f"the members of {cell.design} need the same topics; subscribe to all")
+    subscribers = cell.members * cell.subscribed_topics // cell.topics
+    away = 1 + cell.kills + cell.paused + cell.churn
+    if subscribers <= away:
+        raise ValueError(
+            f"a topic has {subscribers} subscribers, of which {away} may be away at once. Use more "
+            "members or subscribed_topics, or fewer topics"
         )
 
 

@@ -64,6 +64,7 @@ class Network:
         self._rng = rng
         self._count = 0
         self._cut_until_ms: dict[str, int] = {}
+        self._slow: dict[str, tuple[int, int]] = {}  # member -> end and delay of its messages
 
     def open(self, member: str) -> Link:
         """Return a new connection of a member."""
@@ -78,15 +79,22 @@ class Network:
         """Delay all messages of a member for a time."""
         self._cut_until_ms[member] = self.clock.now_ms + for_ms
 
+    def slow_down(self, member: str, delay_ms: int, for_ms: int) -> None:
+        """Add a delay to each message of a member, in both directions, for a time."""
+        self._slow[member] = self.clock.now_ms + for_ms, delay_ms
+
     def is_cut(self, member: str) -> bool:
         """Return True if messages of the member wait for the end of a cut."""
         return self._cut_until_ms.get(member, 0) > self.clock.now_ms
 
     def heal(self) -> None:
-        """End all cuts. Messages that wait already keep their arrival times."""
+        """End all cuts and delays. Messages that wait already keep their arrival times."""
         self._cut_until_ms.clear()
+        self._slow.clear()
 
     def arrival_ms(self, member: str, after_ms: int) -> int:
         """Return when a message of a member arrives, not before ``after_ms``."""
         sent_ms = max(self.clock.now_ms, self._cut_until_ms.get(member, 0))
-        return max(after_ms, sent_ms + self.delay_ms())
+        end_ms, slow_ms = self._slow.get(member, (0, 0))
+        extra_ms = slow_ms if self.clock.now_ms < end_ms else 0
+        return max(after_ms, sent_ms + self.delay_ms() + extra_ms)

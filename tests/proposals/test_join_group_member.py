@@ -1,4 +1,4 @@
-"""The member of the designs with JoinGroup: events of a connection that it has given up."""
+"""The member of the designs with JoinGroup: events that cross."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from partage.proposals.multi_assignor.messages import (
     JoinGroupRequest,
     JoinGroupResponse,
 )
+from partage.wire.apis.heartbeat import HeartbeatResponse
+from partage.wire.apis.leave_group import LeaveGroupRequest
+from partage.wire.apis.offset_commit import OffsetCommitResponse
 from partage.wire.types import Message
 
 SETTINGS = MemberSettings(group_id="g")
@@ -62,3 +65,25 @@ def test_result_of_a_connect_before_the_session_end_is_ignored(event: type[machi
     assert (Timer.RETRY, SETTINGS.session_timeout_ms + 100) not in outcome.timers
     assert member.state is MemberState.CONNECTING
     assert not member.owned
+
+
+def test_member_that_is_closed_while_it_commits_leaves_without_joining() -> None:
+    member = member_with_partitions()
+    member.handle(machine.Connected(at_ms=200))
+    member.handle(machine.ResponseReceived(at_ms=200, message=HeartbeatResponse(error_code=0)))
+    member.handle(machine.MetadataChanged(at_ms=300, topics={"t": 2}))
+    positions = {TopicPartition("t", 0): 7}
+    member.handle(machine.PositionsTaken(at_ms=300, positions=positions))
+    assert member.state is MemberState.COMMITTING
+    member.handle(machine.LeaveRequested(at_ms=301))
+    response = OffsetCommitResponse(topics=[])
+    outcome = member.handle(machine.ResponseReceived(at_ms=302, message=response))
+    assert isinstance(sent(outcome), LeaveGroupRequest)
+    assert member.state is MemberState.LEAVING
+
+
+def test_member_that_is_closed_after_its_session_stops_without_leaving() -> None:
+    member = member_with_partitions()
+    outcome = member.handle(machine.LeaveRequested(at_ms=SETTINGS.session_timeout_ms))
+    assert not any(isinstance(each, machine.Send) for each in outcome.actions)
+    assert member.state is MemberState.STOPPED

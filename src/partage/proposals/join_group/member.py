@@ -251,6 +251,9 @@ class JoinGroupMember(ABC):
 
     def _on_committed(self, outcome: Outcome) -> None:
         match self.state:
+            case MemberState.COMMITTING if self._is_leaving:
+                self.state = MemberState.LEAVING
+                self._send_leave(outcome)
             case MemberState.COMMITTING:
                 self.owned = frozenset()
                 self._join(outcome)

@@ -1,0 +1,39 @@
+"""The state tables of the design with many assignors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.state_tables import (
+    JOIN_ERROR_TRANSITIONS,
+    MEMBER_TRANSITIONS,
+    group_transitions,
+)
+from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
+from partage.proposals.state_table import StateTransition, without_states
+
+#: The states that only the design with a single assignor has.
+_OTHER_DESIGN: Final = frozenset({MemberState.SYNCHRONIZING})
+
+#: The transitions of a group.
+MULTI_GROUP_TRANSITIONS: Final = group_transitions(MultiAssignorCoordinator.next_state)
+
+#: The transitions of a member.
+MULTI_MEMBER_TRANSITIONS: Final = (
+    *without_states((*MEMBER_TRANSITIONS, *JOIN_ERROR_TRANSITIONS), _OTHER_DESIGN),
+    StateTransition(
+        (MemberState.JOINING,),
+        "JoinGroup response",
+        MemberState.STABLE,
+        ("OffsetFetch",),
+        "all members have the same view of the topics; it computes its share",
+    ),
+    StateTransition(
+        (MemberState.JOINING,),
+        "JoinGroup response",
+        MemberState.FETCHING_METADATA,
+        ("fetches metadata",),
+        "a member has another view of the topics",
+    ),
+)

@@ -1,0 +1,184 @@
+"""The state tables of the designs, compared in both directions with worlds under faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from partage.proposals.broker_side.events import (
+    OffsetsOutOfRange,
+    RebalancingSwitched,
+    ResetPositions,
+)
+from partage.proposals.broker_side.registry import RebalancePhase
+from partage.proposals.broker_side.state_tables import (
+    CONSUMER_TRANSITIONS,
+    REBALANCE_TRANSITIONS,
+)
+from partage.proposals.designs.broker_side import BrokerSide
+from partage.proposals.designs.multi_assignor import MultiAssignor
+from partage.proposals.designs.single_assignor import SingleAssignor
+from partage.proposals.join_group.group import GroupState
+from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.machine import Action, Event
+from partage.proposals.multi_assignor.state_tables import (
+    MULTI_GROUP_TRANSITIONS,
+    MULTI_MEMBER_TRANSITIONS,
+)
+from partage.proposals.simulation.design import Design
+from partage.proposals.simulation.world import World
+from partage.proposals.single_assignor.member import AssignorFailed
+from partage.proposals.single_assignor.state_tables import (
+    SINGLE_GROUP_TRANSITIONS,
+    SINGLE_MEMBER_TRANSITIONS,
+)
+from partage.proposals.state_table import SESSION_OVER, StateTransition, expand
+from proposals.state_observer import (
+    Disturbance,
+    Transitions,
+    deliver,
+    observe_transitions,
+)
+
+GROUP = "g"
+#: Every twentieth world refuses the session timeout of its members.
+SEEDS = range(200)
+#: An effect that a transition may lack in all worlds: the member may have stopped before.
+OPTIONAL = {"stops reading"}
+
+
+def member_settings(seed: int) -> MemberSettings:
+    return MemberSettings(group_id=GROUP, session_timeout_ms=10_000 if seed % 2 else 45_000)
+
+
+def coordinator_settings(seed: int) -> CoordinatorSettings:
+    return CoordinatorSettings(session_timeout_min_ms=50_000 if seed % 20 == 19 else 6_000)
+
+
+class PushDesign(BrokerSide):
+    """The first design with few retries, and consumers whose offsets may be out of range."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(coordinator_settings(seed), member_settings(seed))
+        self._coordinator_settings = msgspec.structs.replace(
+            self._coordinator_settings, rebalance_retries_max=seed % 3
+        )
+
+    def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
+        return [] if isinstance(action, ResetPositions) else super().perform(action)
+
+
+class SlowSingleAssignor(SingleAssignor):
+    """A design whose assignors are slow or fail."""
+
+    def __init__(self, seed: int) -> None:
+        assign_ms = (0, 50, 12_000)[seed % 3]
+        super().__init__(coordinator_settings(seed), member_settings(seed), assign_ms=assign_ms)
+        self._random = Random(f"assignor {seed}")
+
+    def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
+        if self._random.random() < 0.1:
+            return [(1, AssignorFailed(at_ms=0))]
+        return super().perform(action)
+
+
+def exceed_range(world: World, random: Random) -> None:
+    """Stop the fetchers of a consumer: an offset is out of range."""
+    readers = [each for each in world.live_members if each.machine.owned]
+    if readers:
+        process = random.choice(readers)
+        partition = min(process.machine.owned)
+        deliver(process, OffsetsOutOfRange(at_ms=0, partitions=frozenset({partition})))
+
+
+def switch_rebalancing(world: World, random: Random) -> None:
+    """Switch the rebalancing of the group on or off."""
+    coordinator = world.coordinator
+    if coordinator is not None:
+        coordinator._handle(
+            RebalancingSwitched(
+                at_ms=world.clock.now_ms, group_id=GROUP, is_enabled=random.random() < 0.7
+            )
+        )
+
+
+def rebalance_phase(coordinator: Any) -> str:
+    group = coordinator.groups.get(GROUP)
+    return RebalancePhase.IDLE if group is None else group.phase
+
+
+def group_state(coordinator: Any) -> str:
+    group = coordinator.groups.get(GROUP)
+    return GroupState.EMPTY if group is None else group.state
+
+
+DESIGNS: dict[
+    str,
+    tuple[
+        Callable[[int], Design],
+        Callable[[Any], str],
+        Sequence[Disturbance],
+        Sequence[StateTransition],
+        Sequence[StateTransition],
+    ],
+] = {
+    "broker-side": (
+        PushDesign,
+        rebalance_phase,
+        (exceed_range, switch_rebalancing),
+        REBALANCE_TRANSITIONS,
+        CONSUMER_TRANSITIONS,
+    ),
+    "multi-assignor": (
+        lambda seed: MultiAssignor(coordinator_settings(seed), member_settings(seed)),
+        group_state,
+        (),
+        MULTI_GROUP_TRANSITIONS,
+        MULTI_MEMBER_TRANSITIONS,
+    ),
+    "single-assignor": (
+        SlowSingleAssignor,
+        group_state,
+        (),
+        SINGLE_GROUP_TRANSITIONS,
+        SINGLE_MEMBER_TRANSITIONS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_state_tables_have_exactly_the_transitions_that_occur(name: str) -> None:
+    design, state, disturbances, coordinator_rows, member_rows = DESIGNS[name]
+    coordinators, members = observe_transitions(map(design, SEEDS), SEEDS, state, disturbances)
+    compare(coordinator_rows, coordinators)
+    compare(member_rows, members)
+
+
+def compare(rows: Sequence[StateTransition], seen: Transitions) -> None:
+    """Raise `AssertionError` if a transition is missing in a table, or a row never occurs."""
+    listed = expand(rows)
+    missing = {key: sorted(effects) for key, effects in seen.items() if key not in listed}
+    assert not missing
+    wrong = {
+        key: sorted(effects - listed[key])
+        for key, effects in seen.items()
+        if not effects <= listed[key]
+    }
+    assert not wrong, f"the answers lack {wrong}"
+    for row in rows:
+        if row.event == SESSION_OVER and row.next_state == MemberState.STOPPED:
+            continue  # see test_member_that_is_closed_after_its_session_stops_without_leaving
+        assert any(key in seen for key in row.keys), f"this never occurs: {row}"
+        effects = frozenset[str]().union(*(seen.get(key, ()) for key in row.keys))
+        assert effects >= set(row.answer) - OPTIONAL, f"not all of these effects occur: {row}"
+
+
+def test_table_with_the_same_transition_twice_is_refused() -> None:
+    row = StateTransition((GroupState.EMPTY,), "JoinGroup", None)
+    with pytest.raises(ValueError, match="two rows have the transition"):
+        expand((row, row))

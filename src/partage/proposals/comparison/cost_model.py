@@ -301,10 +301,18 @@ def fit_cost_models(results: Iterable[CellResult]) -> CostModels:
         ValueError: A design lacks cells.
     """
     by_design: dict[str, list[CellResult]] = {}
+    left_out = 0
     for result in results:
         if all(each.is_stable for each in result.phases if each.phase in PHASES):
             by_design.setdefault(result.workload.design, []).append(result)
-    check_cost_grid(cell.workload for cells in by_design.values() for cell in cells)
+        else:
+            left_out += 1
+    try:
+        check_cost_grid(cell.workload for cells in by_design.values() for cell in cells)
+    except ValueError as error:
+        if not left_out:
+            raise
+        raise ValueError(f"{left_out} cells did not become stable, and {error}") from None
     models = []
     held_out = 0
     for design, cells in by_design.items():

@@ -69,8 +69,10 @@ def format_cost_models(models: CostModels) -> str:
         "Each member has two partitions. ± is the worst error on unseen cells; “?” marks an error "
         f"above {ERROR_MAX:.0%}. Beyond the measured range the error may be larger. "
         "The costs of several groups are added, and CPU is that of the state machine on "
-        "this machine. A group has one coordinator, and the first design has one for a whole "
-        "cluster: with it, each coordinator here stands for a cluster.",
+        "this machine.",
+        "A group has one coordinator. The first design elects one for the whole cluster, although "
+        "its introduction spreads the groups over all brokers. With it, each coordinator here "
+        "stands for a cluster.",
         *(_scenario(models, each) for each in SCENARIOS),
     )
 

@@ -131,7 +131,9 @@ class TestValidation:
 
     def test_cells_that_did_not_become_stable_are_left_out(self) -> None:
         cells = [result(size, size.members, is_stable=size.members < 300) for size in SIZES]
-        with pytest.raises(ValueError, match="^4 cells did not become stable, .* has 10, 30, 100 m"):
+        with pytest.raises(
+            ValueError, match="^4 cells did not become stable, .* has 10, 30, 100 m"
+        ):
             fit_cost_models(cells)
 
 
@@ -144,6 +146,7 @@ class TestGrid:
         [
             ({"members": (10, 100)}, r"10, 100 members; .* --grid members=10,30,100,300"),
             ({"metadata_kb": (10.0,)}, r"all members have 10 KB .* --grid metadata_kb=0,10"),
+            ({"joining": (1, 5)}, "several values of joining, .* Use one value"),
             ({"partitions": (0,)}, r"grow with the members.* --grid partitions=0,1000"),
         ],
     )

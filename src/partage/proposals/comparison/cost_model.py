@@ -35,6 +35,8 @@ _HELD_OUT_SHARE: Final = 4  # one of four cells, besides the largest ones
 _ROUNDING: Final = 1e-5
 #: Columns whose angle has a smaller squared sine cannot be told apart.
 _COLLINEAR: Final = 1e-9
+#: The parameters in which the cells of a design may differ.
+_VARIABLES: Final = frozenset({"members", "partitions", "metadata_kb", "seed", "phases"})
 _STEADY_S: Final = 45.0  # the phase "steady" and the time in which a world settles
 
 
@@ -269,6 +271,13 @@ def _missing(cells: Sequence[Workload]) -> str:
     ratios = {each.partition_count / each.members for each in cells}
     if any(not {"steady", "join"} <= set(each.phases) for each in cells):
         return 'its cells need the phases "steady" and "join"'
+    for name in Workload.__struct_fields__:
+        values = {getattr(each, name) for each in cells}
+        if name not in _VARIABLES and len(values) > 1:
+            return (
+                f"its cells have several values of {name}, which is no variable of the model. "
+                "Use one value"
+            )
     if len(members) < _MEMBER_COUNTS_MIN:
         return (
             f"it has {_join(members)} members; the model needs {_MEMBER_COUNTS_MIN} sizes, of "

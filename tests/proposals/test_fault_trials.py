@@ -5,22 +5,13 @@ from __future__ import annotations
 import pytest
 
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
-from partage.proposals.designs.checked import CheckedDesign
+from partage.proposals.designs.worlds import new_trial
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.simulation.design import Design
-from partage.proposals.simulation.trial import FAULTS, RULES, FaultTrial
+from partage.proposals.simulation.trial import FAULTS, RULES
 
 SETTINGS = (CoordinatorSettings(), MemberSettings(group_id="g"))
 ALL = [*DESIGNS, *VARIANTS]
-
-
-def new_trial(name: str, seed: int) -> FaultTrial:
-    """Return a trial. Members with hashed subscriptions must agree on one subscription."""
-    return FaultTrial(
-        lambda: CheckedDesign(find_design(name)(*SETTINGS)),
-        seed,
-        has_mixed_subscriptions="hashes" not in name,
-    )
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -138,6 +138,11 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                 "Compare the designs of consumer groups: one workload for all, in the simulator.",
                 "partage.console.lab.compare",
             ),
+            "designs": CommandTarget(
+                "Run simulated worlds of the designs of consumer groups, and check them against "
+                "the rules.",
+                "partage.console.lab.designs",
+            ),
             "whatif": CommandTarget(
                 "Simulate events on a copy of a live group and compare the effects.",
                 "partage.console.lab.whatif",
@@ -147,6 +152,20 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
     "proposal": CommandFamily(
         "Run earlier designs of consumer groups, each with its own coordinator and members.",
         {
+            "broker-side": CommandFamily(
+                "The first design: the coordinator assigns, and pushes partitions to consumers.",
+                {
+                    "broker": CommandTarget(
+                        "Run a broker that can be elected as the coordinator, until Ctrl-C or "
+                        "SIGTERM.",
+                        f"{_PROPOSALS}.broker_side",
+                    ),
+                    "consumer": CommandTarget(
+                        "Run a consumer, and print its records, one per line.",
+                        f"{_PROPOSALS}.broker_side",
+                    ),
+                },
+            ),
             "multi-assignor": CommandFamily(
                 "The design in which every member assigns.",
                 {

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
+
+from partage.console.app import app
+from partage.console.lab import compare
 
 from .cli import PartageCli
 
@@ -36,12 +45,54 @@ def test_json_has_every_cell_and_phase(partage: PartageCli) -> None:
     assert found["claims"] == []
 
 
+def test_output_has_page_report_pictures_and_table(partage: PartageCli, tmp_path: Path) -> None:
+    ran = partage(*SMALL, "--output", tmp_path, "--json")
+    names = {each.name for each in tmp_path.iterdir()}
+    assert names == {"report.html", "report.md", "cells.parquet", "cells.jsonl", "pictures"}
+    linked = re.findall(r"!\[.+\]\((.+)\)", (tmp_path / "report.md").read_text())
+    assert len(linked) == 8
+    assert all((tmp_path / each).read_text().startswith("<svg") for each in linked)
+    table = pq.read_table(tmp_path / "cells.parquet").to_pylist()
+    phases = [phase for cell in ran.json["cells"] for phase in cell["phases"]]
+    assert [(row["phase"], row["bytes"]) for row in table] == [
+        (each["phase"], each["bytes"]) for each in phases
+    ]
+    assert "report.html" in ran.err
+
+
+def test_printed_command_reproduces_the_figures(partage: PartageCli, tmp_path: Path) -> None:
+    grid = ("--grid", "members=4", "--grid", "metadata_kb=0.5", "--grid", "seed=3")
+    designs = ("--design", "multi-assignor", "--design", "broker-side")
+    ran = partage("lab", "compare", *designs, *grid, "--output", tmp_path, "--json", "--jobs", 1)
+    report = (tmp_path / "report.md").read_text()
+    commands = re.findall(r"^partage (lab compare .+)$", report, re.MULTILINE)
+    assert len(commands) == 2
+    again = [partage(*each.split(), "--json").json["cells"][0] for each in commands]
+    assert [_figures(each) for each in again] == [_figures(each) for each in ran.json["cells"]]
+
+
+def _figures(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return a result without the measured CPU times."""
+    for phase in cell["phases"]:
+        del phase["coordinator_cpu_ms"]
+    return cell
+
+
+def test_progress_counts_the_cells(partage: PartageCli) -> None:
+    with partage.drawing(*map(str, SMALL), "--json") as (process, drawn):
+        process.communicate()
+    assert "comparing designs" in drawn.text
+    assert "single-assignor, 3 members" in drawn.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--design", "two-phase"), "no design 'two-phase'"),
         (("--grid", "members=2"), "at least 3 members"),
         (("--grid", "metadata_kb=1000", "--grid", "members=5000"), "bytes of metadata"),
+        (("--grid", "members=10", "--grid", "members=20"), "members is given twice"),
+        (("--master", "local[1]"), "add --spark"),
     ],
 )
 def test_impossible_comparison_is_refused(
@@ -49,3 +100,33 @@ def test_impossible_comparison_is_refused(
 ) -> None:
     refused = partage("lab", "compare", *arguments, code=2)
     assert message in refused.err
+
+
+def test_missing_package_is_named_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("matplotlib", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    ran = CliRunner().invoke(app, [*map(str, SMALL), "--output", str(tmp_path / "new")])
+    assert ran.exit_code != 0
+    assert "needs matplotlib, pyarrow: pip install 'partage[arrow,plot]'" in ran.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_cells_beyond_the_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compare, "available_memory_bytes", lambda: 2_000_000_000)
+    arguments = ["--grid", "members=10000", "--grid", "metadata_kb=100", "--output", str(tmp_path)]
+    ran = CliRunner().invoke(app, ["lab", "compare", *arguments])
+    assert "needs about 7.6 GB, but 2.0 GB of memory are available" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_comparison_prints_an_estimate(partage: PartageCli, tmp_path: Path) -> None:
+    result = partage(*SMALL, "--json").json["cells"][0]
+    design = result["workload"]["design"]
+    result["workload"]["members"] = 1000  # as if an earlier run had finished this cell
+    (tmp_path / "cells.jsonl").write_text(json.dumps(result) + "\n")
+    grid = ("--design", design, "--grid", "members=1000")
+    assert "about" not in partage("lab", "compare", *grid, "--output", tmp_path).err

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 REQUIREMENT = re.compile(r"([A-Za-z0-9_-]+)(?:\[([a-z]+)\])?")
 #: Name of the import if it differs from the name of the package.
-IMPORT_NAMES = {"confluent-kafka": "confluent_kafka"}
+IMPORT_NAMES = {"confluent-kafka": "confluent_kafka", "markdown-it-py": "markdown_it"}
 
 #: The extra that a module needs, by the beginning of the module's name. All other modules need only
 #: the base install.
@@ -32,6 +32,9 @@ NEEDS = {
     "partage.console.pipelines.rebalances": "arrow",
     "partage.lab.spark_swarm": "spark",
     "partage.pipelines.rebalances.": "arrow",
+    "partage.proposals.comparison.page": "plot",
+    "partage.proposals.comparison.result_table": "arrow",
+    "partage.proposals.comparison.spark_cells": "arrow",
     "partage.spark.": "spark",
     "partage.web.app": "web",
     "partage.web.server": "web",
@@ -86,5 +89,5 @@ def test_extra_imports_its_modules(installed: set[str]) -> None:
 
 
 def test_each_extra_but_lazy_ones_is_needed_by_a_module() -> None:
-    """The packages of ``sasl``, ``pkcs12`` and ``plot`` are imported when they are used."""
-    assert {*NEEDS.values()} == EXTRAS.keys() - {"sasl", "pkcs12", "plot"}
+    """The packages of ``sasl`` and ``pkcs12`` are imported when they are used."""
+    assert {*NEEDS.values()} == EXTRAS.keys() - {"sasl", "pkcs12"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar
 
@@ -24,13 +24,15 @@ def section(title: str, *blocks: str) -> str:
     return join_blocks(f"## {title}", *blocks)
 
 
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Return a table.
+def table(
+    head: tuple[str, ...], rows: Iterable[tuple[str, ...]], numbers: Container[str] = ()
+) -> str:
+    """Return a table. The columns of ``numbers``, by their heads, are aligned to the right.
 
     Raises:
         ValueError: A row has more or fewer cells than the head.
     """
-    lines = [head, ("---",) * len(head), *rows]
+    lines = [head, tuple("---:" if each in numbers else "---" for each in head), *rows]
     for line in lines:
         if len(line) != len(head):
             raise ValueError(f"row {line} has {len(line)} cells; the head {head} has {len(head)}")

@@ -4,39 +4,62 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 import typer
 
-from partage.console.common.dispatch import command_app
+from partage.console.common.dispatch import command_app, install_hint
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption
 from partage.console.common.output import (
     ProgressBar,
+    count,
     ignore_closed_output,
     json_help,
     note,
     print_json,
 )
+from partage.console.common.signals import SigtermAsInterrupt
 from partage.proposals.comparison.cell import CellResult, Workload
 from partage.proposals.comparison.cells import append_result, load_results, run_cells
 from partage.proposals.comparison.claims import CLAIMS, Claim
+from partage.proposals.comparison.cost_model import (
+    COST_GRID,
+    CostModels,
+    check_cost_grid,
+    fit_cost_models,
+)
+from partage.proposals.comparison.cost_report import format_cost_models
 from partage.proposals.comparison.grid import DEFAULT_GRID, expand_grid, parse_parameter
+from partage.proposals.comparison.machine_limits import (
+    available_memory_bytes,
+    check_memory,
+    estimate_duration_s,
+)
+from partage.proposals.comparison.output import missing_packages, write_report
 from partage.proposals.comparison.report import format_report
 
 app = command_app()
 
 _RESULTS: Final = "cells.jsonl"
-_REPORT: Final = "report.md"
+#: Shorter runs get no estimate.
+_ESTIMATE_MIN_S: Final = 20
 
 
 class ComparisonReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of ``partage lab compare --json``. ``claims`` is empty without --claims."""
+    """Output of ``partage lab compare --json``.
+
+    ``claims`` is empty without --claims, and ``cost_models`` is null without --cost-model.
+    """
 
     cells: list[CellResult]
     claims: list[Claim]
+    cost_models: CostModels | None
 
 
 @app.command(epilog=json_help(ComparisonReport))
@@ -52,61 +75,168 @@ def compare(
     claims: Annotated[
         bool, typer.Option("--claims", help="Measure the claims of the documents too.")
     ] = False,
+    cost_model: Annotated[
+        bool,
+        typer.Option("--cost-model", help="Fit and extrapolate a cost model of each design too."),
+    ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="DIR", help="Write report.md and cells.jsonl here."),
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Write report.html, report.md, cells.parquet and cells.jsonl here.",
+        ),
     ] = None,
     jobs: Annotated[
         int,
         typer.Option("--jobs", min=1, help="Number of processes.", show_default="number of CPUs"),
     ] = os.cpu_count() or 1,
+    spark: Annotated[bool, typer.Option("--spark", help="Run the cells on Spark.")] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark master.", show_default="local, with --jobs cores"
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare the designs of consumer groups: one workload for all, in the simulator.
 
     A grid has each design with each combination of values. With --output, an interrupted run
-    continues where it stopped.
+    continues where it stopped. --cost-model needs a grid with several values of members, partitions
+    and metadata_kb; without --grid it has such a grid.
 
     \b
     Examples:
       partage lab compare --grid members=10
       partage lab compare --grid members=10,100 --grid metadata_kb=1,100 --output comparison
+      partage lab compare --spark --master spark://host:7077 --output comparison
     """
+    if master is not None and not spark:
+        raise usage_error("--master applies to Spark: add --spark")
+    master = master or f"local[{jobs}]"
+    is_remote = spark and not master.startswith("local")
     try:
-        parameters = dict(map(parse_parameter, grid)) if grid else DEFAULT_GRID
-        cells = expand_grid(design or (), parameters)
+        default = COST_GRID if cost_model else DEFAULT_GRID
+        cells = expand_grid(design or (), _parse_grid(grid) if grid else default)
+        if cost_model:
+            check_cost_grid(cells)
+        memory_bytes = available_memory_bytes()
+        if memory_bytes is not None and not is_remote:
+            check_memory(cells, jobs, memory_bytes)
     except ValueError as error:
         raise usage_error(str(error)) from None
-    results = _run(cells, output, jobs)
+    if output is not None:
+        _check_packages()
+    results = _run(cells, output, jobs, master if spark else None)
+    models = _fit_cost_models(results) if cost_model else None
+    sections = [] if models is None else [format_cost_models(models)]
     measured = _measure_claims() if claims else []
     with ignore_closed_output():
         if json:
-            print_json(ComparisonReport(cells=results, claims=measured))
+            print_json(ComparisonReport(cells=results, claims=measured, cost_models=models))
         elif output is None:
-            print(format_report(results, measured), end="")
+            print(format_report(results, measured, sections=sections), end="")
     if output is not None:
-        (output / _REPORT).write_text(format_report(results, measured))
-        note(f"wrote {output / _REPORT}")
+        with _file_errors(output):
+            for path in write_report(output, results, measured, sections):
+                note(f"wrote {path}")
 
 
-def _run(cells: list[Workload], output: Path | None, jobs: int) -> list[CellResult]:
+def _parse_grid(texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    grid: dict[str, tuple[float, ...]] = {}
+    for text in texts:
+        name, values = parse_parameter(text)
+        if name in grid:
+            raise ValueError(f"{name} is given twice: list its values once, such as {name}=10,100")
+        grid[name] = tuple(dict.fromkeys(values))
+    return grid
+
+
+def _check_packages() -> None:
+    missing = missing_packages()
+    if missing:
+        raise CommandError(f"--output needs {', '.join(missing)}: {install_hint(*missing)}")
+
+
+@contextmanager
+def _file_errors(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cannot use {output}: {error}") from None
+
+
+def _run(
+    cells: Sequence[Workload], output: Path | None, jobs: int, master: str | None
+) -> list[CellResult]:
     """Run the cells that have no result yet; return all results in the order of the grid."""
     results: dict[Workload, CellResult] = {}
     if output is not None:
-        try:
+        with _file_errors(output):
             output.mkdir(parents=True, exist_ok=True)
             results = load_results(output / _RESULTS)
-        except (OSError, ValueError) as error:
-            raise CommandError(f"cannot use {output}: {error}") from None
     missing = [cell for cell in cells if cell not in results]
-    with ProgressBar("comparing designs", len(missing)) as progress:
-        for done, result in enumerate(run_cells(missing, jobs), 1):
-            results[result.workload] = result
-            if output is not None:
-                append_result(output / _RESULTS, result)
-            cell = result.workload
-            progress.update(f"{cell.design}, {cell.members} members", done, len(missing))
+    seconds = estimate_duration_s(missing, jobs)
+    if seconds >= _ESTIMATE_MIN_S:
+        text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+        processes = count(jobs, "process", "processes")
+        note(f"{count(len(missing), 'cell')}: about {text} with {processes}")
+    done = 0
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(SigtermAsInterrupt())
+            found = stack.enter_context(_results_of(missing, jobs, master))
+            stack.enter_context(closing(found))
+            progress = stack.enter_context(ProgressBar("comparing designs", len(missing)))
+            for done, result in enumerate(found, 1):
+                results[result.workload] = result
+                if output is not None:
+                    with _file_errors(output):
+                        append_result(output / _RESULTS, result)
+                cell = result.workload
+                progress.update(f"{cell.design}, {cell.members} members", done, len(missing))
+    except KeyboardInterrupt:
+        hint = "" if output is None else ". Run the command again to continue"
+        raise CommandError(f"stopped after {done} of {len(missing)} cells{hint}", 130) from None
+    except BrokenProcessPool:
+        raise CommandError(
+            "a worker process was killed (out of memory?): run again with --jobs 1, or with "
+            "smaller cells"
+        ) from None
     return [results[cell] for cell in cells]
+
+
+@contextmanager
+def _results_of(
+    cells: Sequence[Workload], jobs: int, master: str | None
+) -> Iterator[Generator[CellResult]]:
+    """Yield the results of cells as they are finished: on Spark, or in processes without a
+    ``master``.
+    """
+    if master is None or not cells:
+        yield run_cells(cells, jobs)
+        return
+    from partage.pipelines.queries import spark_errors
+    from partage.pipelines.session import SparkUnavailableError, spark_session
+    from partage.proposals.comparison.spark_cells import run_cells_on_spark
+    from partage.spark import failure_reason
+
+    try:
+        with spark_session("partage lab compare", master, {}) as session:
+            try:
+                yield run_cells_on_spark(session, cells)
+            except spark_errors() as error:
+                raise CommandError(f"Spark failed: {failure_reason(error)}") from None
+    except SparkUnavailableError as error:
+        raise CommandError(str(error)) from None
+
+
+def _fit_cost_models(results: Sequence[CellResult]) -> CostModels:
+    try:
+        return fit_cost_models(results)
+    except ValueError as error:  # some cells did not become stable
+        raise CommandError(str(error)) from None
 
 
 def _measure_claims() -> list[Claim]:

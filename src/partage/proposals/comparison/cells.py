@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import as_completed
 from pathlib import Path
 
@@ -12,21 +12,31 @@ import msgspec
 
 from partage.lab.worker_pool import ProcessPool
 from partage.proposals.comparison.cell import CellResult, Workload, run_cell
+from partage.proposals.comparison.machine_limits import estimate_cpu_s
 
 
-def run_cells(cells: Iterable[Workload], jobs: int) -> Iterator[CellResult]:
+def run_cells(cells: Iterable[Workload], jobs: int) -> Generator[CellResult]:
     """Run cells in worker processes; yield each result when it is finished.
 
     The CPU time of a coordinator is that of its process.
+
+    Raises:
+        concurrent.futures.process.BrokenProcessPool: A worker process was killed.
     """
-    waiting = sorted(cells, key=lambda cell: -cell.members)  # the longest first
+    waiting = longest_first(cells)
     with ProcessPool(max(1, min(jobs, len(waiting))), gc.freeze) as pool:
-        futures = [pool.submit(_run_measured, cell) for cell in waiting]
+        futures = [pool.submit(run_measured, cell) for cell in waiting]
         for future in as_completed(futures):
             yield future.result()
 
 
-def _run_measured(cell: Workload) -> CellResult:
+def longest_first(cells: Iterable[Workload]) -> list[Workload]:
+    """Return the cells in an order that keeps all processors busy until the end."""
+    return sorted(cells, key=lambda cell: -estimate_cpu_s(cell))
+
+
+def run_measured(cell: Workload) -> CellResult:
+    """Run a cell. The CPU time of its coordinator is that of this process."""
     return run_cell(cell, time.process_time_ns)
 
 

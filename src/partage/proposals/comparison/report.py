@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
-from partage.proposals.comparison.cell import CellResult, PhaseResult
+from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
 from partage.proposals.comparison.claims import Claim
-from partage.proposals.comparison.grid import cell_command
+from partage.proposals.comparison.grid import PARAMETERS, cell_command
+from partage.proposals.comparison.plots import Plot
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.statemachine.pages import join_blocks, section, table
 
-_HEAD = (
+_ABOUT_PLOTS: Final = (
+    "Each line is a design. A panel has one phase of the workload. A point is missing if the group "
+    "did not become stable. Axes are logarithmic where the figures differ much."
+)
+_TITLE_PARAMETERS: Final = frozenset({"members", "partitions", "metadata_kb", "seed"})
+_HEAD: Final = (
     "design",
     "phase",
     "stable after",
@@ -25,12 +32,20 @@ _HEAD = (
 )
 
 
-def format_report(results: Sequence[CellResult], claims: Sequence[Claim]) -> str:
+def format_report(
+    results: Sequence[CellResult],
+    claims: Sequence[Claim],
+    *,
+    plots: Sequence[Plot] = (),
+    sections: Sequence[str] = (),
+) -> str:
     """Return the report.
 
     Args:
         results: The cells, in any order.
         claims: The measured claims; none if they were not measured.
+        plots: The plots to which the report links; see `picture_address`.
+        sections: Further sections in Markdown, after the claims.
     """
     blocks = [
         "# Comparison of the designs",
@@ -40,9 +55,28 @@ def format_report(results: Sequence[CellResult], claims: Sequence[Claim]) -> str
     ]
     if claims:
         blocks.append(section("Claims of the documents", *map(_claim, claims)))
+    blocks += sections
+    if plots:
+        blocks.append(section("Plots", _ABOUT_PLOTS, *map(_picture, plots)))
     blocks.append(section("Measurements", *_groups(results)))
     blocks.append(section("Guarantees that a design cannot give", _findings(results)))
     return join_blocks(*blocks)
+
+
+def picture_address(plot: Plot) -> str:
+    """Return the address of a plot's file, relative to the report."""
+    return f"pictures/comparison-{plot.metric.name}.svg"
+
+
+def _picture(plot: Plot) -> str:
+    metric = plot.metric
+    text = f"### {metric.title}\n\n![{metric.title} against members]({picture_address(plot)})"
+    if plot.omitted:
+        text += (
+            f"\n\nThe plot has the first {len(plot.rows)} combinations of the other parameters; "
+            f"the tables have {plot.omitted} more."
+        )
+    return text
 
 
 def _claim(claim: Claim) -> str:
@@ -62,8 +96,9 @@ def _groups(results: Iterable[CellResult]) -> list[str]:
     blocks = []
     for title, cells in by_parameters.items():
         rows = [_row(cell, phase) for cell in cells for phase in cell.phases]
-        blocks += [f"### {title}", table(_HEAD, rows)]
-        blocks.append("Run one again: `" + cell_command(cells[0].workload) + "`")
+        blocks += [f"### {title}", table(_HEAD, rows, _HEAD[2:])]
+        commands = [cell_command(cell.workload) for cell in cells]
+        blocks.append("\n".join(("To run one design again:", "", "```sh", *commands, "```")))
         broken = [
             f"- {cell.workload.design}: {rule}" for cell in cells for rule in cell.broken_rules
         ]
@@ -74,9 +109,16 @@ def _groups(results: Iterable[CellResult]) -> list[str]:
 def cell_title(result: CellResult) -> str:
     """Return the parameters of a cell without its design."""
     cell = result.workload
+    defaults = Workload(design=cell.design)
+    further = [
+        f", {name} = {value:g}"
+        for name in PARAMETERS
+        if name not in _TITLE_PARAMETERS
+        and (value := getattr(cell, name)) != getattr(defaults, name)
+    ]
     return (
         f"{cell.members:,} members, {cell.partition_count:,} partitions, "
-        f"{cell.metadata_kb:g} KB of metadata, seed {cell.seed}"
+        f"{cell.metadata_kb:g} KB of metadata, seed {cell.seed}{''.join(further)}"
     )
 
 

@@ -1,0 +1,63 @@
+"""Comparisons of designs on Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from partage.console.app import app
+from partage.proposals.comparison.cell import Workload, run_cell
+from partage.proposals.comparison.result_table import COLUMNS, results_table
+from partage.proposals.comparison.spark_cells import compare_on_spark
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def test_figures_on_spark_equal_local_figures(spark: SparkSession) -> None:
+    cells = [
+        Workload(design=design, members=4, phases=("join", "crash"))
+        for design in ("multi-assignor", "broker-side")
+    ]
+    frame = compare_on_spark(spark, cells)
+    assert frame.columns == COLUMNS.names
+    found = frame.drop("coordinator_cpu_ms", "bytes_by_message").toArrow().to_pylist()
+    local = results_table(map(run_cell, cells)).drop_columns(
+        ["coordinator_cpu_ms", "bytes_by_message"]
+    )
+    assert found == local.to_pylist()
+    assert frame.filter("phase = 'join'").count() == 2
+    assert frame.first()["coordinator_cpu_ms"] > 0
+
+
+def test_compare_on_spark_continues_and_equals_local_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arguments = ["lab", "compare", "--design", "single-assignor", "--grid", "members=3,4", "--json"]
+    output = ["--output", str(tmp_path)]
+    runs = [
+        CliRunner().invoke(app, [*arguments, *further])
+        for further in (
+            ["--grid", "seed=1", "--spark", *output],
+            ["--spark", *output],
+            ["--jobs", "1"],
+        )
+    ]
+    assert [run.exit_code for run in runs] == [0, 0, 0], runs[0].exception
+    first, again, local = (json.loads(run.stdout) for run in runs)
+    assert again == first  # the results of the first run, with their CPU times
+    assert _without_cpu(first) == _without_cpu(local)
+    phases = sum(len(cell["phases"]) for cell in local["cells"])
+    assert pq.read_table(tmp_path / "cells.parquet").num_rows == phases
+
+
+def _without_cpu(report: dict[str, Any]) -> dict[str, Any]:
+    for cell in report["cells"]:
+        for phase in cell["phases"]:
+            del phase["coordinator_cpu_ms"]
+    return report

@@ -17,20 +17,18 @@ import typer
 from partage.assignors import ConsistentHashing, Range, RoundRobin
 from partage.assignors.base import Assignor
 from partage.client.addresses import Address, InvalidAddressError, parse_bootstrap_servers
-from partage.client.consumer import Record
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import BOOTSTRAP_VARIABLE
 from partage.console.common.output import discard_stdout, note
-from partage.console.records.group_reader import MessageAdapter
-from partage.console.records.record_json import to_json
+from partage.console.proposal.record_printer import record_printer
 from partage.model.addresses import AddressParseError, parse_address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import ProtocolVersions
 from partage.proposals.join_group.member import JoinGroupMember
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.sockets.foreground import ForegroundError
 from partage.proposals.sockets.join_group.foreground import (
-    ForegroundError,
     MemberOptions,
     run_member,
     serve_coordinator,
@@ -206,13 +204,6 @@ def run_member_command(
     _check(settings, arguments)
     member = create(frozenset(arguments.topics or ()))
 
-    def deliver(records: list[Record]) -> None:
-        out = sys.stdout.buffer
-        for record in records:
-            line = to_json(MessageAdapter(record)) if arguments.json else record.value or b""
-            out.write(line + b"\n")
-        out.flush()
-
     def on_change(partitions: frozenset[TopicPartition]) -> None:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(partitions))
         note(f"{member.member_id} reads {names or 'nothing'} in generation {member.generation}")
@@ -224,7 +215,9 @@ def run_member_command(
         assign_ms=arguments.assign_ms,
     )
     try:
-        asyncio.run(run_member(member, versions, options, deliver, on_change))
+        asyncio.run(
+            run_member(member, versions, options, record_printer(arguments.json), on_change)
+        )
     except ForegroundError as error:
         raise CommandError(str(error)) from None
     except BrokenPipeError:

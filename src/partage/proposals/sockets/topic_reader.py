@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from partage.client.consumer import Consumer, Record
 from partage.client.errors import ClientError
@@ -54,7 +54,7 @@ class TopicReader:
         self._has_partitions = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> TopicReader:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 
@@ -69,6 +69,10 @@ class TopicReader:
         """Return never; raise the error with which ``deliver`` failed."""
         assert self._task is not None, "the reader was not started"
         await asyncio.shield(self._task)
+
+    def on_error(self, error: ClientError) -> bool:
+        """Handle an error of the consumer; False to log it and to try again."""
+        return False
 
     # Implementation of `PartitionReader`
 
@@ -114,11 +118,16 @@ class TopicReader:
             try:
                 polled = list(await self._consumer.poll(_POLL_MS))
             except ClientError as error:
-                log.warning("cannot read records: %s", error)
-                await asyncio.sleep(_RETRY_S)
+                if not self.on_error(error):
+                    log.warning("cannot read records: %s", error)
+                    await asyncio.sleep(_RETRY_S)
                 continue
             if not polled:
                 continue
+            for record in polled:
+                self._positions.setdefault(
+                    TopicPartition(record.topic, record.partition), record.offset
+                )
             self._before_delivery()
             records = [
                 each

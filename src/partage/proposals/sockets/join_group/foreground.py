@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import ProtocolVersions
 from partage.proposals.join_group.member import JoinGroupMember
 from partage.proposals.sockets.coordinator_server import CoordinatorServer
+from partage.proposals.sockets.foreground import ForegroundError, stop_signal
 from partage.proposals.sockets.join_group.codecs import CoordinatorCodec, MemberCodec
 from partage.proposals.sockets.join_group.member import JoinGroupMemberShell, TopicMetadataSource
 from partage.proposals.sockets.join_group.record_file import RecordFile
@@ -32,10 +32,6 @@ from partage.proposals.sockets.topic_reader import TopicReader
 
 _CLIENT_ID: Final = "partage"
 _LEAVE_TIMEOUT_S: Final = 10.0
-
-
-class ForegroundError(Exception):
-    """Raised if a coordinator or a member cannot start or continue; the message names the cause."""
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +92,7 @@ async def serve_coordinator(
             address = await server.listen(*listen)
         except OSError as error:
             raise ForegroundError(f"cannot listen on {format_address(*listen)}: {error}") from None
-        stopping = _stop_signal()
+        stopping = stop_signal()
         on_listening(format_address(*address))
         stopped = asyncio.ensure_future(stopping.wait())
         waited: set[asyncio.Future[Any]] = {stopped, failed}
@@ -161,7 +157,7 @@ async def run_member(
 
 
 async def _run_shell(shell: JoinGroupMemberShell, reader: TopicReader) -> None:
-    stopping = _stop_signal()
+    stopping = stop_signal()
     shell.start()
     closed = asyncio.ensure_future(shell.wait_closed())
     failed = asyncio.ensure_future(reader.wait_failed())
@@ -180,17 +176,3 @@ async def _run_shell(shell: JoinGroupMemberShell, reader: TopicReader) -> None:
     finally:
         for task in (closed, failed, stopped):
             task.cancel()
-
-
-def _stop_signal() -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets. The second one ends the process."""
-    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
-
-    def stop() -> None:
-        stopping.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    return stopping

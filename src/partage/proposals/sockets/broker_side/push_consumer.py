@@ -1,0 +1,118 @@
+"""A consumer of the first design over sockets."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Protocol
+
+from partage.model.topic_partition import TopicPartition
+from partage.proposals.broker_side.consumer import ConsumerState, PushConsumer
+from partage.proposals.broker_side.events import (
+    BrokerConnected,
+    BrokerDisconnected,
+    BrokerResponseReceived,
+    ConnectBroker,
+    ConnectCoordinator,
+    DisconnectBroker,
+    OffsetsOutOfRange,
+    ResetPositions,
+    SendToBroker,
+)
+from partage.proposals.broker_side.messages import (
+    BrokerAddress,
+    PushError,
+    RegisterConsumerResponse,
+)
+from partage.proposals.broker_side.settings import PushConsumerSettings
+from partage.proposals.machine import Action, Connect, MetadataChanged
+from partage.proposals.sockets.broker_side.codecs import ConsumerCodec, MetadataCodec
+from partage.proposals.sockets.member_shell import ClientConnection, MemberShell, PartitionReader
+from partage.wire.types import Message
+
+log = logging.getLogger(__name__)
+
+
+class ResettableReader(PartitionReader, Protocol):
+    """A reader that can begin at the end of a partition."""
+
+    def reset(self, partitions: frozenset[TopicPartition], to: str) -> None:
+        """Read these partitions too, from the "smallest" or "largest" offset."""
+
+
+class PushConsumerShell(MemberShell):
+    """Runs a `PushConsumer`.
+
+    Args:
+        settings: The consumer's settings.
+        reader: The reader of its partitions.
+    """
+
+    def __init__(self, settings: PushConsumerSettings, reader: ResettableReader) -> None:
+        self._consumer = PushConsumer(settings)
+        super().__init__(self._consumer, ConsumerCodec, reader)
+        self._resettable = reader
+        self._broker = ClientConnection(
+            MetadataCodec,
+            on_connected=lambda: self.handle(BrokerConnected(at_ms=0)),
+            on_message=lambda message: self.handle(
+                BrokerResponseReceived(at_ms=0, message=message)
+            ),
+            on_lost=self._on_broker_lost,
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        return self._consumer.state is ConsumerState.CLOSED
+
+    async def find_coordinator(self, action: Connect) -> tuple[str, int]:
+        assert isinstance(action, ConnectCoordinator), f"unexpected action {action}"
+        return action.broker.host, action.broker.port
+
+    def on_message(self, message: Message) -> None:
+        if isinstance(message, RegisterConsumerResponse) and message.error_code:
+            log.warning("the coordinator refused the registration: %s", _name(message.error_code))
+        super().on_message(message)
+
+    def perform(self, action: Action) -> None:
+        match action:
+            case ConnectBroker(broker=broker):
+                self._broker.connect(partial(_address, broker))
+            case SendToBroker(message=message):
+                self._broker.send(message)
+            case DisconnectBroker():
+                self._broker.close()
+            case ResetPositions(partitions=partitions, to=to):
+                self._resettable.reset(partitions, to)
+            case _:
+                super().perform(action)
+
+    def check_stall(self) -> None:
+        """Stop reading if the process was stopped for a third of the session timeout.
+
+        A reader calls it before it delivers records: they may have waited during the stall.
+        """
+        self.handle(MetadataChanged(at_ms=0, topics={}))
+
+    def on_out_of_range(self, partitions: frozenset[TopicPartition]) -> None:
+        """Stop the fetchers: the offsets of these partitions are out of range."""
+        self.handle(OffsetsOutOfRange(at_ms=0, partitions=partitions))
+
+    def stop(self) -> None:
+        super().stop()
+        self._broker.close()
+
+    def _on_broker_lost(self, reason: str) -> None:
+        log.info("no connection to a broker of the list: %s", reason)
+        self.handle(BrokerDisconnected(at_ms=0))
+
+
+async def _address(broker: BrokerAddress) -> tuple[str, int]:
+    return broker.host, broker.port
+
+
+def _name(error_code: int) -> str:
+    try:
+        return PushError(error_code).name
+    except ValueError:
+        return f"error {error_code}"

@@ -1,0 +1,129 @@
+"""The first design with real processes and a real ZooKeeper, which are killed and stopped.
+
+Every record is delivered at least once, partitions get owners again, and offsets continue.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.zookeeper_ensemble import Ensemble
+from partage.testing import ThreadedBroker
+from polled_conditions import eventually
+from proposals.sockets.push_cluster import (
+    ZOOKEEPER_SESSION_MS,
+    PushCluster,
+    push_cluster,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def single(tmp_path: Path, zookeeper: Ensemble, records: ThreadedBroker) -> Iterator[PushCluster]:
+    with push_cluster(tmp_path, zookeeper, records, 1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def double(tmp_path: Path, zookeeper: Ensemble, records: ThreadedBroker) -> Iterator[PushCluster]:
+    with push_cluster(tmp_path, zookeeper, records, 1, 2) as cluster:
+        yield cluster
+
+
+def test_killed_consumer_loses_its_partitions_and_no_record(single: PushCluster) -> None:
+    killed, survivor = single.consumer("a"), single.consumer("b")
+    single.wait_owned_by("a", "b")
+    single.produce(100)
+    single.wait_delivered()
+    killed.kill()
+    single.produce(100)
+    single.wait_owned_by("b")
+    single.wait_delivered()
+    survivor.interrupt()
+    single.wait_committed(200)
+    later = single.consumer("c")
+    single.wait_owned_by("c")
+    single.produce(10)
+    single.wait_delivered()
+    assert sorted(later.values, key=int) == [str(number) for number in range(200, 210)]
+
+
+def test_killed_coordinator_is_replaced_and_no_record_is_lost(double: PushCluster) -> None:
+    double.consumer("a"), double.consumer("b")
+    double.wait_owned_by("a", "b")
+    double.produce(100)
+    double.wait_delivered()
+    double.wait_committed(100)
+    double.brokers[0].kill()
+    double.produce(100)
+    eventually(lambda: double.coordinator() == 2, double.describe)
+    double.wait_delivered()
+    double.wait_committed(200)
+    double.wait_owned_by("a", "b")
+    returned = double.broker(1)
+    for each in double.consumers:
+        each.interrupt()
+    double.brokers[1].interrupt()
+    eventually(lambda: double.coordinator() == 1, double.describe)
+    later = double.consumer("c")
+    double.wait_owned_by("c")
+    double.produce(10)
+    double.wait_delivered()
+    assert sorted(later.values, key=int) == [str(number) for number in range(200, 210)]
+    assert returned.process.poll() is None
+
+
+def test_new_coordinator_waits_for_a_consumer_that_is_killed_meanwhile(
+    double: PushCluster,
+) -> None:
+    killed = double.consumer("a")
+    double.consumer("b")
+    double.wait_owned_by("a", "b")
+    double.produce(40)
+    double.wait_delivered()
+    killed.kill()
+    double.brokers[0].kill()
+    double.produce(40)
+    double.wait_owned_by("b")
+    double.wait_delivered()
+
+
+def test_consumer_stopped_longer_than_its_session_returns(single: PushCluster) -> None:
+    stopped = single.consumer("a")
+    single.consumer("b")
+    single.wait_owned_by("a", "b")
+    single.produce(40)
+    single.wait_delivered()
+    stopped.send(signal.SIGSTOP)
+    single.produce(40)
+    single.wait_owned_by("b")
+    single.wait_delivered()
+    stopped.send(signal.SIGCONT)
+    single.wait_owned_by("a", "b")
+    single.produce(40)
+    single.wait_delivered()
+    single.wait_committed(120)
+
+
+def test_coordinator_stopped_longer_than_its_session_resigns(double: PushCluster) -> None:
+    double.consumer("a", session_ms=2 * ZOOKEEPER_SESSION_MS)
+    double.wait_owned_by("a")
+    double.produce(40)
+    double.wait_delivered()
+    double.brokers[0].send(signal.SIGSTOP)
+    eventually(lambda: double.coordinator() == 2, double.describe)
+    double.produce(40)
+    double.brokers[0].send(signal.SIGCONT)
+    double.wait_delivered()
+    double.wait_committed(80)
+    assert double.coordinator() == 2
+    # The first broker follows: it replaces the second one.
+    double.brokers[1].kill()
+    eventually(lambda: double.coordinator() == 1, double.describe)
+    double.produce(40)
+    double.wait_delivered()

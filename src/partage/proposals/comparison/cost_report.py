@@ -165,8 +165,11 @@ def _range(models: CostModels, scenario: Scenario) -> str:
             f"Extrapolation: the groups are {times:.3g} times as large as the largest measured "
             "one. For each coordinator:"
         )
+    if scenario.group_members < models.smallest.members:
+        return "Extrapolation: the groups are smaller than all measured ones. For each coordinator:"
     return (
-        "Groups of this size were measured; only the sums are extrapolations. For each coordinator:"
+        "The size of the groups is in the measured range; only the sums are extrapolations. For "
+        "each coordinator:"
     )
 
 

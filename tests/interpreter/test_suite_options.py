@@ -95,3 +95,23 @@ def test_slow_machine_gets_larger_budgets() -> None:
     assert duration_budget.excess_folders({"a": 16.0}, {"a": 10.0}, 2.0) == {}
     assert duration_budget.excess_folders({"a": 14.0}, {"a": 10.0}, 0.5) == {}
     assert duration_budget.excess_folders({"new": 0.1}, {}, 1.0) == {"new": 0.1}
+
+
+def test_tests_of_a_group_run_in_one_process(suite: Path) -> None:
+    text = """
+import os
+
+import pytest
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("number", range(8))
+def test_group(number):
+    with open("processes", "a") as file:
+        print(os.getpid(), file=file)
+"""
+    (suite / "tests" / "test_group.py").write_text(text)
+    result = run(suite, "-p", "xdist", "-n", "2", "--dist", "loadgroup")
+    assert "8 passed" in result.stdout, result.stdout
+    processes = (suite / "processes").read_text().split()
+    assert len(processes) == 8
+    assert len(set(processes)) == 1

@@ -16,6 +16,7 @@ from partage.client.consumer.page import fill_tables
 from partage.console.page import fill_reference
 from partage.coordinator.page import page as groups_page
 from partage.member.page import page as members_page
+from partage.proposals.page import fill_designs
 from partage.spark.page import fill_settings
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -25,6 +26,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "assignors.md": lambda _: assignors_page(),
     "cli.md": fill_reference,
     "consumer.md": fill_tables,
+    "designs.md": fill_designs,
     "groups.md": lambda _: groups_page(),
     "members.md": lambda _: members_page(),
     "security.md": fill_tables,

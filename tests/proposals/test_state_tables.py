@@ -9,6 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from partage.proposals.broker_side.elector import (
+    Elector,
+    ElectorState,
+    NodeCreated,
+    NodeDeleted,
+    NodeExists,
+    SessionExpired,
+    SessionStarted,
+)
 from partage.proposals.broker_side.events import (
     OffsetsOutOfRange,
     RebalancingSwitched,
@@ -17,6 +26,7 @@ from partage.proposals.broker_side.events import (
 from partage.proposals.broker_side.registry import RebalancePhase
 from partage.proposals.broker_side.state_tables import (
     CONSUMER_TRANSITIONS,
+    ELECTOR_TRANSITIONS,
     REBALANCE_TRANSITIONS,
 )
 from partage.proposals.designs.broker_side import BrokerSide
@@ -37,7 +47,13 @@ from partage.proposals.single_assignor.state_tables import (
     SINGLE_GROUP_TRANSITIONS,
     SINGLE_MEMBER_TRANSITIONS,
 )
-from partage.proposals.state_table import SESSION_OVER, StateTransition, expand
+from partage.proposals.state_table import (
+    SESSION_OVER,
+    StateTransition,
+    action_names,
+    event_name,
+    expand,
+)
 from proposals.state_observer import (
     Disturbance,
     Transitions,
@@ -176,6 +192,19 @@ def compare(rows: Sequence[StateTransition], seen: Transitions) -> None:
         assert any(key in seen for key in row.keys), f"this never occurs: {row}"
         effects = frozenset[str]().union(*(seen.get(key, ()) for key in row.keys))
         assert effects >= set(row.answer) - OPTIONAL, f"not all of these effects occur: {row}"
+
+
+def test_elector_has_exactly_the_transitions_of_its_table() -> None:
+    seen: Transitions = {}
+    for state in ElectorState:
+        for kind in (SessionStarted, SessionExpired, NodeCreated, NodeExists, NodeDeleted):
+            elector = Elector(broker_id=1)
+            elector.state = state
+            event = kind(at_ms=0)
+            effects = set(action_names(elector.handle(event)))
+            if effects or elector.state is not state:
+                seen[state, event_name(event), elector.state] = effects
+    assert seen == expand(ELECTOR_TRANSITIONS)
 
 
 def test_table_with_the_same_transition_twice_is_refused() -> None:

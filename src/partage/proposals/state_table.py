@@ -7,7 +7,7 @@ compare each table with worlds under faults, in both directions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from enum import StrEnum
 from typing import Any, Final
 
@@ -93,16 +93,22 @@ def without_states(
     return tuple(row for row in kept if row.states)
 
 
-def transition_table(rows: Iterable[StateTransition]) -> str:
-    """Return the table in Markdown."""
+def transition_table(rows: Iterable[StateTransition], states: Set[str]) -> str:
+    """Return the table in Markdown.
+
+    Args:
+        rows: The rows.
+        states: All states in which the state machine handles events. A row for all of them has
+            "any" as its state.
+    """
     return table(
         ("state", "event", "condition", "next state", "answer"),
         (
             (
-                ", ".join(row.states),
+                "any" if states <= set(row.states) else ", ".join(row.states),
                 ", ".join(row.events),
                 row.condition,
-                row.next_state or "the same",
+                row.next_state or "",
                 ", ".join(row.answer),
             )
             for row in rows
@@ -130,6 +136,10 @@ _NAMES: Final[Mapping[str, str]] = {
     "StopReading": "stops reading",
     "ResetPositions": "resets positions",
     "ReportError": "raises an error",
+    "CreateNode": "creates the node",
+    "WatchNode": "watches the node",
+    "StartCoordinator": "starts the coordinator",
+    "StopCoordinator": "stops the coordinator",
 }
 
 
@@ -171,7 +181,7 @@ def effect_names(
 ) -> frozenset[str]:
     """Return the names of the effects of an outcome."""
     if isinstance(outcome, MemberOutcome):
-        return frozenset(_action_names(outcome.actions))
+        return action_names(outcome.actions)
     names = {message_name(message) for _, message in outcome.sends}
     names |= {f"stores {_words(type(each)).removesuffix(' record')}" for each in outcome.records}
     if outcome.closes:
@@ -179,13 +189,16 @@ def effect_names(
     return frozenset(names)
 
 
-def _action_names(actions: Iterable[Action]) -> Iterator[str]:
-    for action in actions:
-        message = getattr(action, "message", None)
-        if message is not None:
-            yield message_name(message)
-        elif not isinstance(action, CommitDue):  # the commit itself follows
-            yield _NAMES.get(type(action).__name__) or _words(type(action))
+def action_names(actions: Iterable[Action]) -> frozenset[str]:
+    """Return the names of actions. That of a commit is the name of the request that follows."""
+    return frozenset(_action_name(each) for each in actions if not isinstance(each, CommitDue))
+
+
+def _action_name(action: Action) -> str:
+    message = getattr(action, "message", None)
+    if message is not None:
+        return message_name(message)
+    return _NAMES.get(type(action).__name__) or _words(type(action))
 
 
 def _words(kind: type) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from partage.proposals.broker_side.consumer import ConsumerState
+from partage.proposals.broker_side.elector import ElectorState
 from partage.proposals.broker_side.registry import RebalancePhase
 from partage.proposals.state_table import SESSION_OVER, StateTransition
 
@@ -186,4 +187,27 @@ CONSUMER_TRANSITIONS: Final = (
     StateTransition(_SERVED, "other subscription", _S.CLOSED, _CLOSE, _SHUT_DOWN),
     StateTransition((_S.FETCHING,), "the user closes it", None, ("stops reading",)),
     StateTransition((*_START_UP, _S.BACKING_OFF), "the user closes it", _S.CLOSED, _CLOSE),
+)
+
+_E = ElectorState
+_ELECT: Final = "creates the node"
+_STOP_COORDINATOR: Final = "stops the coordinator"
+
+#: The transitions of an elector.
+ELECTOR_TRANSITIONS: Final = (
+    StateTransition(
+        (_E.DISCONNECTED, _E.ELECTING, _E.FOLLOWING), "session started", _E.ELECTING, (_ELECT,)
+    ),
+    StateTransition((_E.COORDINATOR,), "session started", _E.ELECTING, (_STOP_COORDINATOR, _ELECT)),
+    StateTransition((_E.ELECTING, _E.FOLLOWING), "session expired", _E.DISCONNECTED),
+    StateTransition((_E.COORDINATOR,), "session expired", _E.DISCONNECTED, (_STOP_COORDINATOR,)),
+    StateTransition(
+        (_E.ELECTING,),
+        "node created",
+        _E.COORDINATOR,
+        ("starts the coordinator", "watches the node"),
+    ),
+    StateTransition((_E.ELECTING,), "node exists", _E.FOLLOWING, ("watches the node",)),
+    StateTransition((_E.FOLLOWING,), "node deleted", _E.ELECTING, (_ELECT,)),
+    StateTransition((_E.COORDINATOR,), "node deleted", _E.ELECTING, (_STOP_COORDINATOR, _ELECT)),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from partage.bridge.member_requests import to_error_code
 from partage.coordinator.records import GroupRecord
-from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side import messages as push
 from partage.proposals.broker_side.events import SendToBroker
@@ -17,6 +17,7 @@ from partage.proposals.multi_assignor import messages as multi
 from partage.proposals.single_assignor import messages as single
 from partage.proposals.single_assignor.member import ComputeShares
 from partage.proposals.state_table import error_code_of
+from partage.proposals.two_phase.resync import RESYNC_NEEDED
 from partage.wire.apis import join_group, sync_group
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.types import Message
@@ -35,8 +36,9 @@ def error_of(message: Message) -> str:
     code = error_code_of(message)
     if not code or not is_response(message):
         return ""
-    is_push = type(message).__module__ == push.__name__
-    return push.PushError(code).name if is_push else ErrorCode(code).name
+    if type(message).__module__ == push.__name__:
+        return push.PushError(code).name
+    return "RESYNC_NEEDED" if code == RESYNC_NEEDED else to_error_code(code).name
 
 
 def label_message(message: Message) -> str:

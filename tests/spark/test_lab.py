@@ -28,3 +28,12 @@ def test_lab_run_on_spark_equals_local_run(spark: SparkSession) -> None:
     spread, local = (json.loads(run.stdout) for run in runs)
     assert spread["worlds"] == 13
     assert spread == local
+
+
+@pytest.mark.spark
+def test_grid_on_spark_equals_local_grid(spark: SparkSession) -> None:
+    asked = ["lab", "run", "--seeds", "3", "--grid", "members=1,2", "--set", "steps=0", "--json"]
+    runs = [CliRunner().invoke(app, [*asked, *how]) for how in (["--spark"], ["--jobs", "1"])]
+    spread, local = (json.loads(run.stdout) for run in runs)
+    assert len(spread["combinations"]) == 2
+    assert spread == local

@@ -81,38 +81,43 @@ def run_seed(
     return verdict
 
 
-def run_seeds(seeds: Sequence[int], jobs: int) -> Generator[Verdict]:
+def run_seeds(
+    seeds: Sequence[int], jobs: int, changes: dict[str, Any] | None = None
+) -> Generator[Verdict]:
     """Run seeds and yield their verdicts as they complete.
 
     Args:
         seeds: The seeds.
         jobs: Number of processes; 1 runs the worlds in this process.
+        changes: Options to set in all worlds, by name; None sets none.
 
     Raises:
         WorkerKilledError: One of the processes was killed.
     """
     if jobs <= 1:
         prepare_worker()
-        yield from map(run_seed, seeds)
+        yield from (run_seed(seed, changes=changes) for seed in seeds)
         return
     for some in _chunks(seeds, jobs * _WORLDS_PER_PROCESS):
-        yield from _run_in_pool(some, jobs)
+        yield from _run_in_pool(some, jobs, changes)
 
 
-def _run_in_pool(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
+def _run_in_pool(
+    seeds: Sequence[int], jobs: int, changes: dict[str, Any] | None
+) -> Iterator[Verdict]:
     waiting = _chunks(seeds, _CHUNK)
     under_way: dict[Future[list[Verdict]], Sequence[int]] = {}
     try:
         with ProcessPool(jobs, prepare_worker) as processes:
             for some in islice(waiting, jobs + 1):
-                under_way[processes.submit(_run_chunk, some)] = some
+                under_way[processes.submit(_run_chunk, some, changes)] = some
             while under_way:
                 done = wait(under_way, return_when=FIRST_COMPLETED).done
                 for each in sorted(done, key=lambda one: one.exception() is not None):
                     yield from each.result()
                     del under_way[each]
                     for some in islice(waiting, 1):
-                        under_way[processes.submit(_run_chunk, some)] = some
+                        under_way[processes.submit(_run_chunk, some, changes)] = some
     except BrokenProcessPool:
         raise WorkerKilledError(sorted(chain.from_iterable(under_way.values()))) from None
 
@@ -121,5 +126,5 @@ def _chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     return (seeds[at : at + size] for at in range(0, len(seeds), size))
 
 
-def _run_chunk(seeds: Sequence[int]) -> list[Verdict]:
-    return [run_seed(seed) for seed in seeds]
+def _run_chunk(seeds: Sequence[int], changes: dict[str, Any] | None) -> list[Verdict]:
+    return [run_seed(seed, changes=changes) for seed in seeds]

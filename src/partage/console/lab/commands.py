@@ -23,6 +23,7 @@ from partage.console.common.output import (
 )
 from partage.console.common.signals import SigtermAsInterrupt
 from partage.console.common.table import print_table
+from partage.console.lab.sweep import SweepReport, parse_combinations, print_sweep, run_sweep
 from partage.lab.coverage import GROUP_STATES, POSSIBLE_STATES, uncovered_events
 from partage.lab.options import Scenario
 from partage.lab.runner import Verdict, draw_scenario, run_scenario
@@ -69,7 +70,7 @@ class RunReport(Summary, kw_only=True):
     uncovered_faults: list[str] | None = None
 
 
-@app.command(epilog=json_help(RunReport))
+@app.command(epilog=f"{json_help(RunReport)}\n\n{json_help(SweepReport, 'with --grid prints')}")
 def run(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of worlds.")] = 100,
     seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="First seed.")] = 0,
@@ -79,6 +80,14 @@ def run(
     ] = os.cpu_count() or 1,
     keep: KeepOption = None,
     changes: SetOption = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="OPTION=VALUES",
+            help="Run the seeds with each of these values of an option; repeatable.",
+        ),
+    ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Run the worlds on Spark.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -87,15 +96,24 @@ def run(
     The exit code is 1 if a rule was broken. A seed gives the same world on any machine. Ctrl-C
     ends the run, prints the results so far and exits with code 130.
 
+    With --grid, the seeds run with each combination of values, and the result has one row for each
+    combination. --set then applies to all of them.
+
     \b
     Examples:
       partage lab run --seeds 300
+      partage lab run --seeds 50 --grid members=2,4 --grid assignors=range,cooperative-sticky
       partage lab run --seed-from 4711 --seeds 1
       partage lab run --seed-from 4711 --seeds 1 --keep 3,8 --set members=2
     """
+    wanted = range(seed_from, seed_from + seeds)
+    if grid:
+        if keep is not None:
+            raise usage_error("--keep applies to one world: use it without --grid")
+        _run_grid(grid, dict(map(_parse_change, changes or ())), wanted, jobs, spark, json)
+        return
     if (keep is not None or changes) and seeds != 1:
         raise usage_error("--keep and --set apply to one world: add --seeds 1 --seed-from SEED")
-    wanted = range(seed_from, seed_from + seeds)
     scenario = _parse_scenario(seed_from, keep, changes)
     if seeds == 1:
         found = (run_seed(seed, scenario.kept, scenario.changes) for seed in wanted)
@@ -114,6 +132,25 @@ def run(
     if stopped is not None:
         raise stopped
     if summary.failures:
+        raise typer.Exit(1)
+
+
+def _run_grid(
+    grid: list[str], fixed: dict[str, Any], seeds: range, jobs: int, spark: bool, json: bool
+) -> None:
+    """Run the seeds with each combination of option values."""
+    combinations = parse_combinations(grid, seeds, fixed)
+
+    def run(changes: Mapping[str, str]) -> Generator[Verdict]:
+        if spark:
+            return _run_on_spark(seeds, dict(changes))
+        return run_seeds(seeds, min(jobs, len(seeds)), dict(changes))
+
+    report, stopped = run_sweep(combinations, fixed, len(seeds), run, _worker_killed_error)
+    print_sweep(report, json, _failure_text)
+    if stopped is not None:
+        raise stopped
+    if any(each.failures for each in report.combinations):
         raise typer.Exit(1)
 
 
@@ -176,7 +213,7 @@ def _run_with_progress(scenario: Scenario) -> tuple[World, Verdict]:
         return run_scenario(scenario)
 
 
-def _run_on_spark(seeds: range) -> Generator[Verdict]:
+def _run_on_spark(seeds: range, changes: dict[str, Any] | None = None) -> Generator[Verdict]:
     try:
         from partage.lab.spark_swarm import run_seeds_on_spark
         from partage.spark import JavaNotFoundError, prepare_java
@@ -188,7 +225,7 @@ def _run_on_spark(seeds: range) -> Generator[Verdict]:
         prepare_java()
     except JavaNotFoundError as error:
         raise CommandError(str(error)) from None
-    return run_seeds_on_spark(seeds)
+    return run_seeds_on_spark(seeds, changes)
 
 
 def _parse_scenario(seed: int, keep: str | None, changes: list[str] | None) -> Scenario:
@@ -239,13 +276,16 @@ def _summarize(found: Generator[Verdict], worlds: int) -> tuple[Summary, Command
     return summary, None
 
 
-def _worker_killed_error(seeds: Sequence[int]) -> CommandError:
+def _worker_killed_error(
+    seeds: Sequence[int], changes: Mapping[str, str] | None = None
+) -> CommandError:
     """Return the error for a killed worker. The longest-running seeds are the likeliest cause."""
+    grid = "".join(f" --grid {name}={value}" for name, value in (changes or {}).items())
     longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
     return CommandError(
         f"a worker process was killed (out of memory?) while it ran "
         f"{format_partitions('seeds', seeds)}: run these seeds in a single process: "
-        f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1"
+        f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1{grid}"
     )
 
 
@@ -292,12 +332,7 @@ def _print_summary(summary: Summary) -> None:
         f"{len(summary.failures)} broke a rule"
     )
     for verdict in summary.failures[:_SHOWN_MAX]:
-        trace_command = verdict.command.replace("run --seed-from", "trace").replace(
-            " --seeds 1", ""
-        )
-        print(f"\n{_verdict_text(verdict)}")
-        print(f"  trace: {trace_command}")
-        print(f"  shrink: {trace_command.replace('trace', 'shrink')}")
+        print(f"\n{_failure_text(verdict)}")
 
 
 def _by_event(counts: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -326,6 +361,13 @@ def _verdict_text(verdict: Verdict) -> str:
         return f"seed {verdict.seed}: no rule is broken"
     broken = f"seed {verdict.seed} breaks {verdict.rule}: {verdict.description}"
     return f"{broken}\n  run again: {verdict.command}"
+
+
+def _failure_text(verdict: Verdict) -> str:
+    """Return a failure with the commands that explain it."""
+    trace_command = verdict.command.replace("run --seed-from", "trace").replace(" --seeds 1", "")
+    shrink_command = trace_command.replace("trace", "shrink")
+    return f"{_verdict_text(verdict)}\n  trace: {trace_command}\n  shrink: {shrink_command}"
 
 
 def _print_options(scenario: Scenario) -> None:

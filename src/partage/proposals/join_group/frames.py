@@ -1,8 +1,8 @@
-"""The frames of the designs with JoinGroup: those of Kafka's protocol, with one request in flight.
+"""The frames of the designs with JoinGroup: those of Kafka's protocol.
 
 A response has no type. The correlation id says which request it answers, so both ends of a
-connection remember the request that has no response yet. `CoordinatorFrames` and `MemberFrames` are
-the two ends of one connection.
+connection remember the requests that have no response yet. `CoordinatorFrames` and `MemberFrames`
+are the two ends of one connection.
 """
 
 from __future__ import annotations
@@ -38,13 +38,19 @@ class ProtocolVersions:
 
     Args:
         apis: The APIs with their versions.
+        in_flight_max: The requests of a connection that may wait for responses together.
     """
 
-    def __init__(self, apis: Iterable[tuple[AnyApi, int]]) -> None:
+    def __init__(self, apis: Iterable[tuple[AnyApi, int]], *, in_flight_max: int = 1) -> None:
+        self.in_flight_max = in_flight_max
         self._by_key: dict[int, tuple[AnyApi, int]] = {}
         self._by_request: dict[type[Message], tuple[AnyApi, int]] = {}
         for api, version in apis:
             self._by_key[api.key] = self._by_request[api.request] = (api, version)
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self._by_key)
 
     def find(self, key: int, version: int) -> AnyApi:
         """Return the API of a request.
@@ -69,7 +75,7 @@ class CoordinatorFrames:
 
     def __init__(self, versions: ProtocolVersions) -> None:
         self._versions = versions
-        self._open: tuple[AnyApi, int, int] | None = None  # with version and correlation id
+        self._open: list[tuple[AnyApi, int, int]] = []  # with version and correlation id
 
     def decode(self, frame: Buffer) -> Message:
         """Decode a request.
@@ -78,8 +84,8 @@ class CoordinatorFrames:
             frame: The frame, with its length.
 
         Raises:
-            MalformedError: The frame is no request of the design, or it came before the response
-                to the request before.
+            MalformedError: The frame is no request of the design, or too many requests before it
+                have no response yet.
         """
         body = _frame_content(frame)
         key, version, correlation_id = parse_request_prefix(body)
@@ -91,16 +97,16 @@ class CoordinatorFrames:
         message: Message
         message, position = decode(body, position)
         _check_end(api, body, position)
-        if self._open is not None:
-            raise MalformedError(f"{api.name} came before the response to {self._open[0].name}")
-        self._open = (api, version, correlation_id)
+        if len(self._open) >= self._versions.in_flight_max:
+            raise MalformedError(f"{api.name} came before the response to {self._open[0][0].name}")
+        self._open.append((api, version, correlation_id))
         return message
 
     def encode(self, message: Message) -> list[Buffer]:
-        """Encode the response to the request that was decoded last."""
-        assert self._open is not None, f"{type(message).__name__} answers no request"
-        (api, version, correlation_id), self._open = self._open, None
-        assert isinstance(message, api.response), f"{type(message).__name__} for {api.name}"
+        """Encode the response to the first request that waits for a response of its type."""
+        answered = next(each for each in self._open if isinstance(message, each[0].response))
+        self._open.remove(answered)
+        api, version, correlation_id = answered
         body = api.encode_response(version, message)
         return encode_response_frame(api.response_header_version(version), correlation_id, body)
 
@@ -111,18 +117,20 @@ class MemberFrames:
     def __init__(self, versions: ProtocolVersions) -> None:
         self._versions = versions
         self._correlation_id = -1
-        self._open: tuple[AnyApi, int] | None = None
+        self._open: dict[int, tuple[AnyApi, int]] = {}  # by correlation id
 
     def encode(self, message: Message) -> list[Buffer]:
-        """Encode a request. The response to the request before must have arrived."""
-        assert self._open is None, f"{type(message).__name__} before the response to {self._open}"
-        api, version = self._open = self._versions.of_request(message)
+        """Encode a request."""
+        name = type(message).__name__
+        assert len(self._open) < self._versions.in_flight_max, f"{name} before earlier responses"
+        api, version = self._versions.of_request(message)
         self._correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
+        self._open[self._correlation_id] = api, version
         body = api.encode_request(version, message)
         return encode_request_frame(api, version, self._correlation_id, CLIENT_ID, body)
 
     def decode(self, frame: Buffer) -> Message:
-        """Decode the response to the request that was encoded last.
+        """Decode the response to a request.
 
         Args:
             frame: The frame, with its length.
@@ -131,21 +139,19 @@ class MemberFrames:
             MalformedError: The frame is not that response.
         """
         body = _frame_content(frame)
-        if self._open is None:
-            raise MalformedError("a response arrived without a request")
-        api, version = self._open
-        correlation_id, position = parse_response_header(api, version, body)
-        if correlation_id != self._correlation_id:
-            raise MalformedError(
-                f"the response to {api.name} has the correlation id {correlation_id}, not "
-                f"{self._correlation_id}"
-            )
+        if len(body) < FRAME_LENGTH.size:
+            raise MalformedError(f"a response of {len(body)} bytes is too short for a header")
+        (correlation_id,) = FRAME_LENGTH.unpack_from(body)
+        if correlation_id not in self._open:
+            raise MalformedError(f"no request waits for the correlation id {correlation_id}")
+        api, version = self._open[correlation_id]
+        _, position = parse_response_header(api, version, body)
         response: type[Message] = api.response
         decode = codec.decoder(response, version, api.is_flexible(version))
         message: Message
         message, position = decode(body, position)
         _check_end(api, body, position)
-        self._open = None
+        del self._open[correlation_id]
         return message
 
 

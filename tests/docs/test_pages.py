@@ -6,6 +6,7 @@ from pathlib import Path
 
 from interop.oracle import differences
 from partage.assignors.page import page as assignors_page
+from partage.proposals.page import fill_designs
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -17,3 +18,9 @@ def test_differences_page_matches_interop_table():
 def test_assignor_pictures_match_assignors():
     """To update: ``python tools/generate_pages.py``."""
     assert (DOCS / "assignors.md").read_text() == assignors_page()
+
+
+def test_diagrams_and_state_tables_of_designs_are_up_to_date():
+    """To update: ``python tools/generate_pages.py``."""
+    text = (DOCS / "designs.md").read_text()
+    assert fill_designs(text) == text

@@ -138,6 +138,10 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                 "Compare the designs of consumer groups: one workload for all, in the simulator.",
                 "partage.console.lab.compare",
             ),
+            "diagram": CommandTarget(
+                "Draw the messages of a design of consumer groups, from a run in the simulator.",
+                "partage.console.lab.diagram",
+            ),
             "designs": CommandTarget(
                 "Run simulated worlds of the designs of consumer groups, and check them against "
                 "the rules.",

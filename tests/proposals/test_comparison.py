@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from partage.proposals.comparison import claims
 from partage.proposals.comparison.cell import Workload, run_cell
 from partage.proposals.comparison.cells import append_result, load_results
-from partage.proposals.comparison.claims import ClaimVerdict
+from partage.proposals.comparison.claim import Claim, ClaimVerdict
 from partage.proposals.comparison.grid import cell_command, expand_grid, parse_parameter
 from partage.proposals.comparison.report import format_report
 from partage.proposals.designs.catalog import DESIGNS
@@ -108,24 +107,14 @@ class TestResults:
         assert "- single-assignor, rules one reader" in report
 
 
-class TestClaims:
-    def test_subscription_hashes_halve_the_capacity_during_an_upgrade(self) -> None:
-        assert claims.measure_upgrade_with_hashes(lambda: 0).verdict is ClaimVerdict.REPRODUCED
-
-    def test_disagreement_is_endless_unless_metadata_is_from_the_coordinator(self) -> None:
-        assert claims.measure_disagreement(lambda: 0).verdict is ClaimVerdict.REPRODUCED
-
-    def test_growth_exponent_of_squares_is_two(self) -> None:
-        assert claims.growth_exponent((10, 100), (100, 10_000)) == pytest.approx(2)
-
-    def test_report_quotes_a_claim_with_its_verdict(self) -> None:
-        claim = claims.Claim(
-            title="A title",
-            statement="a statement",
-            figures=[("messages", "7")],
-            verdict=ClaimVerdict.REFUTED,
-            explanation="Because.",
-        )
-        report = format_report([], [claim])
-        assert "### A title: refuted" in report
-        assert "| messages | 7 |" in report
+def test_report_quotes_a_claim_with_its_verdict() -> None:
+    claim = Claim(
+        title="A title",
+        statement="a statement",
+        figures=[("messages", "7")],
+        verdict=ClaimVerdict.REFUTED,
+        explanation="Because.",
+    )
+    report = format_report([], [claim])
+    assert "### A title: refuted" in report
+    assert "| messages | 7 |" in report

@@ -1,4 +1,4 @@
-"""Consistent hashing: the assignment depends on names only, not on earlier assignments."""
+"""Consistent hashing: the assignment depends on members and topics, not on earlier assignments."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ from partage.console.common.output import (
 from partage.console.common.signals import SigtermAsInterrupt
 from partage.proposals.comparison.cell import CellResult, Workload
 from partage.proposals.comparison.cells import append_result, load_results, run_cells
-from partage.proposals.comparison.claims import CLAIMS, Claim
+from partage.proposals.comparison.claim import Claim
+from partage.proposals.comparison.claims import CLAIMS
 from partage.proposals.comparison.cost_model import (
     COST_GRID,
     CostModels,
@@ -43,10 +44,17 @@ from partage.proposals.comparison.machine_limits import (
 )
 from partage.proposals.comparison.output import missing_packages, write_report
 from partage.proposals.comparison.report import format_report
+from partage.proposals.comparison.socket_cell import (
+    SOCKET_GRID,
+    SOCKET_SECTION,
+    expand_socket_grid,
+    run_socket_cells,
+)
 
 app = command_app()
 
 _RESULTS: Final = "cells.jsonl"
+_SOCKET_RESULTS: Final = "socket-cells.jsonl"
 #: Shorter runs get no estimate.
 _ESTIMATE_MIN_S: Final = 20
 
@@ -91,6 +99,13 @@ def compare(
         int,
         typer.Option("--jobs", min=1, help="Number of processes.", show_default="number of CPUs"),
     ] = os.cpu_count() or 1,
+    sockets: Annotated[
+        bool,
+        typer.Option(
+            "--sockets",
+            help="Run the cells over real sockets and in real time, one after the other.",
+        ),
+    ] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Run the cells on Spark.")] = False,
     master: Annotated[
         str | None,
@@ -109,16 +124,20 @@ def compare(
     \b
     Examples:
       partage lab compare --grid members=10
+      partage lab compare --sockets --design single-assignor --grid members=20
       partage lab compare --grid members=10,100 --grid metadata_kb=1,100 --output comparison
       partage lab compare --spark --master spark://host:7077 --output comparison
     """
     if master is not None and not spark:
         raise usage_error("--master applies to Spark: add --spark")
+    if sockets and (spark or cost_model):
+        raise usage_error("--sockets cannot be combined with --spark or --cost-model")
     master = master or f"local[{jobs}]"
     is_remote = spark and not master.startswith("local")
     try:
-        default = COST_GRID if cost_model else DEFAULT_GRID
-        cells = expand_grid(design or (), _parse_grid(grid) if grid else default)
+        default = SOCKET_GRID if sockets else COST_GRID if cost_model else DEFAULT_GRID
+        expand = expand_socket_grid if sockets else expand_grid
+        cells = expand(design or (), _parse_grid(grid) if grid else default)
         if cost_model:
             check_cost_grid(cells)
         memory_bytes = available_memory_bytes()
@@ -128,9 +147,11 @@ def compare(
         raise usage_error(str(error)) from None
     if output is not None:
         _check_packages()
-    results = _run(cells, output, jobs, master if spark else None)
+    results = _run(cells, output, jobs, master if spark else None, sockets=sockets)
     models = _fit_cost_models(results) if cost_model else None
     sections = [] if models is None else [format_cost_models(models)]
+    if sockets:
+        sections.append(SOCKET_SECTION)
     measured = _measure_claims() if claims else []
     with ignore_closed_output():
         if json:
@@ -168,16 +189,22 @@ def _file_errors(output: Path) -> Iterator[None]:
 
 
 def _run(
-    cells: Sequence[Workload], output: Path | None, jobs: int, master: str | None
+    cells: Sequence[Workload],
+    output: Path | None,
+    jobs: int,
+    master: str | None,
+    *,
+    sockets: bool,
 ) -> list[CellResult]:
     """Run the cells that have no result yet; return all results in the order of the grid."""
     results: dict[Workload, CellResult] = {}
+    file_name = _SOCKET_RESULTS if sockets else _RESULTS
     if output is not None:
         with _file_errors(output):
             output.mkdir(parents=True, exist_ok=True)
-            results = load_results(output / _RESULTS)
+            results = load_results(output / file_name)
     missing = [cell for cell in cells if cell not in results]
-    seconds = estimate_duration_s(missing, jobs)
+    seconds = 0.0 if sockets else estimate_duration_s(missing, jobs)
     if seconds >= _ESTIMATE_MIN_S:
         text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
         processes = count(jobs, "process", "processes")
@@ -186,14 +213,18 @@ def _run(
     try:
         with ExitStack() as stack:
             stack.enter_context(SigtermAsInterrupt())
-            found = stack.enter_context(_results_of(missing, jobs, master))
+            found = (
+                run_socket_cells(missing)
+                if sockets
+                else stack.enter_context(_results_of(missing, jobs, master))
+            )
             stack.enter_context(closing(found))
             progress = stack.enter_context(ProgressBar("comparing designs", len(missing)))
             for done, result in enumerate(found, 1):
                 results[result.workload] = result
                 if output is not None:
                     with _file_errors(output):
-                        append_result(output / _RESULTS, result)
+                        append_result(output / file_name, result)
                 cell = result.workload
                 progress.update(f"{cell.design}, {cell.members} members", done, len(missing))
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from partage.proposals.comparison.cell import CellResult
-from partage.proposals.comparison.claims import Claim
+from partage.proposals.comparison.claim import Claim
 from partage.proposals.comparison.plots import METRICS, collect_plot, draw_svg
 from partage.proposals.comparison.report import format_report, picture_address
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS

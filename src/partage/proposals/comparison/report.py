@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
-from partage.proposals.comparison.claims import Claim
+from partage.proposals.comparison.claim import Claim
 from partage.proposals.comparison.grid import PARAMETERS, cell_command
 from partage.proposals.comparison.plots import Plot
 from partage.proposals.designs.catalog import find_design

@@ -70,9 +70,14 @@ class SingleAssignor(Design):
         options = SingleAssignorOptions(
             assignor=self._assignor,
             sends_timeout=self._sends_timeout,
+            metadata_version=self.metadata_version(template),
             user_data=user_data(template),
         )
         return SingleAssignorMember(self._member_settings, template.topics, options)
+
+    def metadata_version(self, template: MemberTemplate) -> int:
+        """Return the metadata version of a member, for the choice by version."""
+        return 0
 
     def message_size(self, message: Message) -> int:
         return self._sizes.size(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -50,6 +51,10 @@ class _TwoPhase(Design):
     def coordinator(self) -> TwoPhaseCoordinator:
         return self.coordinator_class(self._group_settings)
 
+    def assignors(self, template: MemberTemplate) -> Sequence[Assignor]:
+        """Return the assignors of a member."""
+        return [self._assignor(user_data(template))]
+
     @abstractmethod
     def _assignor(self, metadata: bytes) -> Assignor:
         """Return the assignor of a member that adds this user data to its subscription."""
@@ -61,7 +66,7 @@ class _TwoPhase(Design):
                 settings.group_id, settings.session_timeout_ms, settings.heartbeat_interval_ms
             ),
             template.topics,
-            self._assignor(user_data(template)),
+            self.assignors(template),
             settings.commit_interval_ms,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from partage.assignors.base import Assignor
@@ -40,12 +40,12 @@ _REQUEST_TIMER: Final = ("shell", "request")
 
 
 class TwoPhaseMember:
-    """A consumer of the accepted design. Its assignor decides whether it is cooperative.
+    """A consumer of the accepted design. Its assignors decide whether it is cooperative.
 
     Args:
         settings: The settings of the member.
         topics: The topics to subscribe to.
-        assignor: The assignor.
+        assignors: The assignors, the preferred one first.
         commit_interval_ms: How often the member commits its positions.
     """
 
@@ -56,10 +56,10 @@ class TwoPhaseMember:
         self,
         settings: MemberSettings,
         topics: frozenset[str],
-        assignor: Assignor,
+        assignors: Sequence[Assignor],
         commit_interval_ms: int,
     ) -> None:
-        self._protocol = ConsumerProtocol([assignor])
+        self._protocol = ConsumerProtocol(assignors)
         self._core = self.core_class(settings, self._protocol.rebalance_protocol)
         self._topics = topics
         self._commit_interval_ms = commit_interval_ms

@@ -8,14 +8,14 @@ counts of the leader instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from partage.assignors import RoundRobin
 from partage.assignors.base import Assignor
 from partage.member import events, outcome
+from partage.member.settings import MemberSettings
 from partage.proposals import machine
 from partage.proposals.two_phase.member import Outcome, TwoPhaseMember
 
@@ -64,11 +64,16 @@ class ReportingMember(TwoPhaseMember):
     """Reports its partition counts, and uses the largest ones as the leader."""
 
     def __init__(
-        self, settings: Any, topics: frozenset[str], assignor: Assignor, commit_interval_ms: int
+        self,
+        settings: MemberSettings,
+        topics: frozenset[str],
+        assignors: Sequence[Assignor],
+        commit_interval_ms: int,
     ) -> None:
-        super().__init__(settings, topics, assignor, commit_interval_ms)
-        assert isinstance(assignor, CountReportingAssignor)
-        self._reporting = assignor
+        super().__init__(settings, topics, assignors, commit_interval_ms)
+        reporting = assignors[0]
+        assert isinstance(reporting, CountReportingAssignor)
+        self._reporting = reporting
         self._is_starting = False
 
     def handle(self, event: machine.Event) -> Outcome:

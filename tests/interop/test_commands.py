@@ -17,7 +17,12 @@ TESTS = Path(__file__).parents[1]
 ADMINISTRATION = [
     f"console/test_{subject}.py" for subject in ("configs", "group_changes", "records_delete")
 ]
-OTHERS = ["console", *(f"--ignore={path}" for path in ADMINISTRATION)]
+#: Tests of all other commands, except those of the simulator.
+OTHERS = [
+    "console",
+    "--ignore-glob=*/test_lab_*.py",
+    *(f"--ignore={path}" for path in ADMINISTRATION),
+]
 
 
 @pytest.mark.interop

@@ -27,7 +27,10 @@ class Coordinator(ABC):
 
 
 class WorldContext(ABC):
-    """The clock, network and counts of a world."""
+    """The clock, network and counts of a world.
+
+    ``unsettled`` has the members that may have become unstable since `World.is_stable` checked.
+    """
 
     design: Design
     clock: Clock
@@ -38,6 +41,7 @@ class WorldContext(ABC):
     disk_delay_ms: int
     observer: WorldObserver
     coordinator: Coordinator | None
+    unsettled: dict[Any, None]
 
     @abstractmethod
     def new_rng(self, purpose: str) -> Random:

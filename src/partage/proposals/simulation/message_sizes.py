@@ -11,7 +11,7 @@ from partage.wire.apis.leave_group import LEAVE_GROUP
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.offset_fetch import OFFSET_FETCH
 from partage.wire.frames import encode_request_frame, encode_response_frame
-from partage.wire.types import Message
+from partage.wire.types import Buffer, Message
 
 _CLIENT_ID: Final = "consumer"
 
@@ -44,6 +44,7 @@ class MessageSizes:
             self._apis[api.request] = (api, version, True)
             self._apis[api.response] = (api, version, False)
         self._shared_fields = shared_fields or {}
+        self._overheads: dict[type[Message], int] = {}  # frame and header
         self._measured: tuple[list[Message], int] = ([], 0)
 
     def size(self, message: Message) -> int:
@@ -70,7 +71,18 @@ class MessageSizes:
         api, version, is_request = self._apis[type(message)]
         if is_request:
             body = api.encode_request(version, message)
+        else:
+            body = api.encode_response(version, message)
+        size = sum(map(len, body))
+        overhead = self._overheads.get(type(message))
+        if overhead is None:
+            overhead = self._overheads[type(message)] = self._whole_size(message, body) - size
+        return size + overhead
+
+    def _whole_size(self, message: Message, body: list[Buffer]) -> int:
+        """Return the size with the frame and header."""
+        api, version, is_request = self._apis[type(message)]
+        if is_request:
             return sum(map(len, encode_request_frame(api, version, 0, _CLIENT_ID, body)))
-        body = api.encode_response(version, message)
         header_version = api.response_header_version(version)
         return sum(map(len, encode_response_frame(header_version, 0, body)))

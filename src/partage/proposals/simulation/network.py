@@ -73,7 +73,14 @@ class Network:
 
     def delay_ms(self) -> int:
         """Return a random delay."""
-        return self._rng.randint(1, self.delay_max_ms) if self.delay_max_ms > 1 else 1
+        count = self.delay_max_ms
+        if count <= 1:
+            return 1
+        # The draws of `Random.randint`, without its checks: each message needs one.
+        bits = count.bit_length()
+        while (drawn := self._rng.getrandbits(bits)) >= count:
+            pass
+        return 1 + drawn
 
     def cut(self, member: str, for_ms: int) -> None:
         """Delay all messages of a member for a time."""

@@ -210,12 +210,18 @@ class MemberProcess(Process):
         self._positions: dict[TopicPartition, int] = {}  # of partitions that are no longer read
 
     @property
+    def is_live(self) -> bool:
+        """True if the process lives and did not report an error."""
+        return self.is_alive and self.error is None
+
+    @property
     def is_reading(self) -> bool:
         """True if the member reads a partition."""
         return bool(self._reading)
 
     def handle(self, event: machine.Event) -> None:
         """Handle an event now; ``at_ms`` of the event does not matter."""
+        self.world.unsettled[self] = None
         self._following.append(event)
         while self._following and self.is_alive:
             event = self._following.popleft()
@@ -296,6 +302,7 @@ class MemberProcess(Process):
         """Stop the process for a time. It reads nothing, and continues after its due timers."""
         was_paused = self.is_paused
         super().pause(for_ms)
+        self.world.unsettled[self] = None
         if was_paused:
             return
         suspended = frozenset(self._reading)

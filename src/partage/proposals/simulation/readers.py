@@ -55,6 +55,7 @@ class Readers:
     def __init__(self, records_per_s: int) -> None:
         self.partitions: dict[TopicPartition, PartitionHistory] = {}
         self.stats = ReadingStats()
+        self.misread: set[TopicPartition] = set()  # those without a reader, or with several
         self.broken: list[RuleBroken] = []
         self.double_read_ms = 0  # time with two readers, summed over all partitions
         self._records_per_s = records_per_s
@@ -63,6 +64,7 @@ class Readers:
         """Create partitions. They have no reader yet."""
         for partition in partitions:
             self.partitions[partition] = PartitionHistory(created_ms=at_ms, unread_since_ms=at_ms)
+            self.misread.add(partition)
 
     def end_offset(self, partition: TopicPartition, at_ms: int) -> int:
         """Return the number of records in a partition."""
@@ -93,6 +95,7 @@ class Readers:
             self.stats.unread_partition_ms += at_ms - history.unread_since_ms
             history.unread_since_ms = None
         history.readers[member] = at_ms
+        self._note_readers(partition, history)
         history.last_reader = member
         self.stats.changed_ms = at_ms
 
@@ -102,6 +105,7 @@ class Readers:
         since_ms = history.readers.pop(member, None)
         if since_ms is None:
             return
+        self._note_readers(partition, history)
         for other_since_ms in history.readers.values():
             self.double_read_ms += at_ms - max(since_ms, other_since_ms)
         history.read_up_to = max(history.read_up_to, self.end_offset(partition, at_ms))
@@ -109,6 +113,12 @@ class Readers:
         self.stats.changed_ms = at_ms
         if not history.readers:
             history.unread_since_ms = at_ms
+
+    def _note_readers(self, partition: TopicPartition, history: PartitionHistory) -> None:
+        if len(history.readers) == 1:
+            self.misread.discard(partition)
+        else:
+            self.misread.add(partition)
 
     def commit(self, partition: TopicPartition, offset: int) -> None:
         """The coordinator acknowledged a commit."""

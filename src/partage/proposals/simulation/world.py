@@ -77,6 +77,7 @@ class World(WorldContext):
         self.traffic = Traffic()
         self.readers = Readers(options.records_per_s)
         self.members: list[MemberProcess] = []
+        self.unsettled: dict[MemberProcess, None] = {}
         self.topics = dict(options.topics)
         self._old_topics = dict(options.topics)
         self._stale_until_ms = 0
@@ -134,15 +135,18 @@ class World(WorldContext):
     @property
     def is_stable(self) -> bool:
         """True if every partition has one reader and no member has work to do."""
-        live = self.live_members
-        return all(each.machine.is_stable and not each.is_paused for each in live) and (
-            not live or all(len(each.readers) == 1 for each in self.readers.partitions.values())
-        )
+        # Only members that handled an event or were paused can have become unstable.
+        while self.unsettled:
+            member = next(reversed(self.unsettled))
+            if member.is_live and (member.is_paused or not member.machine.is_stable):
+                return False
+            del self.unsettled[member]
+        return not self.readers.misread or not self.live_members
 
     @property
     def live_members(self) -> list[MemberProcess]:
         """The members whose processes live and did not report an error."""
-        return [each for each in self.members if each.is_alive and each.error is None]
+        return [each for each in self.members if each.is_live]
 
     # Members and coordinator
 

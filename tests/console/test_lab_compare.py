@@ -93,6 +93,8 @@ def test_progress_counts_the_cells(partage: PartageCli) -> None:
         (("--grid", "metadata_kb=1000", "--grid", "members=5000"), "bytes of metadata"),
         (("--grid", "members=10", "--grid", "members=20"), "members is given twice"),
         (("--master", "local[1]"), "add --spark"),
+        (("--sockets", "--spark"), "--sockets cannot be combined with --spark"),
+        (("--sockets", "--grid", "members=500"), "a cell over sockets has 500 members"),
     ],
 )
 def test_impossible_comparison_is_refused(

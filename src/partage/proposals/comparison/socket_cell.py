@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
+from partage.proposals.comparison.grid import expand_grid
 from partage.proposals.designs.broker_side import BrokerSide
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.designs.multi_assignor import MultiAssignor
@@ -58,6 +59,45 @@ SOCKET_PHASES: Final = (
     "coordinator loss",
     "new partitions",
 )
+
+
+#: The default grid. A cell takes about a minute.
+SOCKET_GRID: Final[Mapping[str, Sequence[float]]] = {"members": (10,)}
+
+#: The parameters of cells that the grid does not set: real time passes.
+_SHORT: Final[Mapping[str, float]] = {
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 500,
+    "metadata_refresh_ms": 2_000,
+}
+
+#: The section of a report about cells that ran over sockets.
+SOCKET_SECTION: Final = """## Over sockets
+
+These cells ran over real connections of this machine, in real time (`--sockets`). A phase ends when
+the group is stable for three heartbeat intervals, and "steady" takes ten of them.
+"""
+
+
+def expand_socket_grid(
+    designs: Iterable[str], grid: Mapping[str, Sequence[float]]
+) -> list[Workload]:
+    """Return the cells of a grid, with short intervals where the grid does not set them.
+
+    Raises:
+        ValueError: A design does not exist, or a cell cannot run over sockets.
+    """
+    short = {name: (value,) for name, value in _SHORT.items() if name not in grid}
+    cells = expand_grid(designs, {**grid, **short}, phases=SOCKET_PHASES)
+    for cell in cells:
+        validate_socket_cell(cell)
+    return cells
+
+
+def run_socket_cells(cells: Iterable[Workload]) -> Generator[CellResult]:
+    """Run cells one after the other, so that they do not disturb each other."""
+    for cell in cells:
+        yield run_socket_cell(cell)
 
 
 def validate_socket_cell(workload: Workload) -> None:

@@ -1,0 +1,79 @@
+"""Cells of a comparison over sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from partage.proposals.comparison.cell import Workload, run_cell
+from partage.proposals.comparison.socket_cell import (
+    SOCKET_PHASES,
+    run_socket_cell,
+    validate_socket_cell,
+)
+
+#: The messages of a join, without heartbeats and commits, whose number depends on the time.
+JOINING = ("JoinGroupRequest", "JoinGroupResponse", "OffsetFetchRequest", "OffsetFetchResponse")
+
+
+def workload(design: str, **changes: Any) -> Workload:
+    values: dict[str, Any] = {
+        "members": 4,
+        "metadata_kb": 0.5,
+        "session_timeout_ms": 6_000,
+        "heartbeat_interval_ms": 200,
+        "metadata_refresh_ms": 1_000,
+        "phases": ("join", "leave", "new partitions"),
+    }
+    return Workload(design=design, **{**values, **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("design", ["multi-assignor", "single-assignor"])
+def test_socket_cell_has_the_figures_of_a_simulated_cell(design: str) -> None:
+    cell = workload(design)
+    real, simulated = run_socket_cell(cell), run_cell(cell)
+    assert real.workload == cell
+    assert real.broken_rules == []
+    assert [each.phase for each in real.phases] == ["form", *cell.phases]
+    for phase in real.phases:
+        assert phase.is_stable
+        expected = simulated.phase(phase.phase).bytes_by_message
+        if phase.phase == "new partitions":  # members notice them at random times
+            continue
+        for name in JOINING:
+            assert phase.bytes_by_message[name] == expected[name], (phase.phase, name)
+    joined = real.phase("join")
+    assert joined.moved_partitions > 0
+    assert joined.unread_partition_s > 0
+    assert joined.coordinator_cpu_ms > 0
+    assert joined.round_trips > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"members": 201}, "a cell over sockets has 201 members; the limit is 200"),
+        (
+            {"members": 200, "metadata_kb": 100},
+            "a cell over sockets has 20,000,000 bytes of metadata; the limit is 10,000,000",
+        ),
+        ({"phases": ("slow",)}, "the phase 'slow' does not run over sockets"),
+    ],
+)
+def test_impossible_socket_cell_is_refused(changes: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        run_socket_cell(workload("single-assignor", **changes))
+
+
+def test_all_phases_but_slow_run_over_sockets() -> None:
+    phases = Workload(design="single-assignor").phases
+    assert set(SOCKET_PHASES) == set(phases) - {"slow"}
+    validate_socket_cell(workload("single-assignor", phases=SOCKET_PHASES))
+
+
+def test_unknown_design_is_refused() -> None:
+    with pytest.raises(ValueError, match="no design 'single'"):
+        run_socket_cell(workload("single"))

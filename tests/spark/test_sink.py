@@ -124,7 +124,7 @@ class TestRefusals:
 
     def test_unknown_topic_fails(self, spark, write):
         with BrokerProcess(overrides={"auto.create.topics.enable": "false"}) as broker:
-            write_to = {"servers": broker.bootstrap_servers, "kafka__max__block__ms": "1000"}
+            write_to = {"servers": broker.bootstrap_servers, "kafka__max__block__ms": "5000"}
             with pytest.raises(PySparkException, match="there is no topic 'nowhere' at 127"):
                 write(spark.sql("SELECT 'x' AS value"), topic="nowhere", **write_to)
 

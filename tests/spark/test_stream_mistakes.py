@@ -71,11 +71,10 @@ class TestBadInput:
 
     def test_group_with_other_protocol_type_fails(self, query, kafka):
         topic, _ = filled_topic(kafka, 1, 3)
-        with (
-            Membership(kafka.servers, topic, "crew", {}),
-            pytest.raises(MemberFailedError, match="INCONSISTENT_GROUP_PROTOCOL"),
-        ):
-            query(**group_query_options(topic)).all()
+        with Membership(kafka.servers, topic, "crew", {}) as member:
+            member.assignment(timeout_ms=60_000)
+            with pytest.raises(MemberFailedError, match="INCONSISTENT_GROUP_PROTOCOL"):
+                query(**group_query_options(topic)).all()
 
     def test_replaced_static_member_is_fenced(self, query, kafka):
         topic, _ = filled_topic(kafka, 1, 3)

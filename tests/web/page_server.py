@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -85,12 +86,16 @@ class PageServer:
 
     def until(self, path: str, *words: str) -> Page:
         """Wait until the page contains all these words, and return it."""
-        found: list[Page] = []
+        return self.until_page(path, lambda page: all(word in page.text for word in words))
 
-        def says() -> bool:
-            answer = self.get(path)
-            found[:] = [answer.page]
-            return all(word in found[0].text for word in words)
+    def until_page(self, path: str, is_expected: Callable[[Page], bool]) -> Page:
+        """Wait until the page is as expected, and return it."""
+        page = self.get(path).page
 
-        eventually(says, lambda: found[0].text)
-        return found[0]
+        def reload() -> bool:
+            nonlocal page
+            page = self.get(path).page
+            return is_expected(page)
+
+        eventually(reload, lambda: page.text)
+        return page

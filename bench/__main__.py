@@ -24,6 +24,7 @@ BENCHMARKS = (
     "records",
     "consume",
     "assignors",
+    "coordinators",
     "rolling",
     "spark",
 )

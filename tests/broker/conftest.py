@@ -25,8 +25,11 @@ def raw(broker: ThreadedBroker) -> Iterator[RawClient]:
 
 @pytest.fixture(autouse=True)
 def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Fail a test if the broker logged an exception."""
+    """Fail a test if the broker logged an exception, or a line that a client could forge."""
     caplog.set_level(logging.INFO, "partage")
     yield
-    faults = [r for when in ("setup", "call") for r in caplog.get_records(when) if r.exc_info]
+    records = [r for when in ("setup", "call") for r in caplog.get_records(when)]
+    faults = [r for r in records if r.exc_info]
     assert not faults, [(r.getMessage(), r.exc_info) for r in faults]
+    messages = [r.getMessage() for r in records if r.name.startswith("partage")]
+    assert [message for message in messages if not message.isprintable()] == []

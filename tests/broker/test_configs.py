@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from partage.wire.apis.describe_configs import (
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResponse,
 )
 from partage.wire.apis.incremental_alter_configs import (
     APPEND,
@@ -117,9 +119,17 @@ def test_describe_configs_long_list_does_not_block_event_loop():
     groups = [
         DescribeConfigsResource(resource_type=GROUP, resource_name=f"g{n}") for n in range(300)
     ]
-    responses = []
+    responses, threads = [], []
+
+    def encode(version: int, response: DescribeConfigsResponse) -> list[bytes]:
+        threads.append(threading.current_thread())
+        return DESCRIBE_CONFIGS.encode_response(version, response)
+
     inbound = SimpleNamespace(
-        message=DescribeConfigsRequest(resources=groups), respond=responses.append
+        message=DescribeConfigsRequest(resources=groups),
+        api=SimpleNamespace(encode_response=encode),
+        version=4,
+        respond_encoded=responses.append,
     )
     dynamic_configs = DynamicConfigs(BrokerSettings(), lambda settings: None)
     describer = ConfigDescriber(None, dynamic_configs, None, ("localhost", 9092))
@@ -133,7 +143,9 @@ def test_describe_configs_long_list_does_not_block_event_loop():
         return turns
 
     assert asyncio.run(count_turns()) > 10
-    assert len(responses[0].results) == 300
+    (body,) = responses[0]
+    assert len(DESCRIBE_CONFIGS.decode_response(4, body, 0).results) == 300
+    assert threads != [threading.current_thread()]
 
 
 @pytest.mark.parametrize("version", [0, 1])

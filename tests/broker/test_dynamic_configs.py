@@ -6,10 +6,21 @@ import time
 
 import pytest
 
+from partage.broker.configs import config_store
 from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
 from partage.broker.overrides import DYNAMIC_SETTINGS, setting_names
+from partage.log.io import replace_file
 from partage.model.errors import ErrorCode
-from partage.wire.apis.incremental_alter_configs import APPEND, DELETE, SET, SUBTRACT
+from partage.wire.apis.incremental_alter_configs import (
+    APPEND,
+    DELETE,
+    INCREMENTAL_ALTER_CONFIGS,
+    SET,
+    SUBTRACT,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 from polled_conditions import eventually
 
@@ -224,3 +235,48 @@ def test_too_many_configs_are_refused(raw):
 def test_group_config_defaults_are_valid(raw):
     for name, key in GROUP_CONFIG_KEYS.items():
         assert alter_group(raw, (SET, name, key.default), validate_only=True) == 0
+
+
+def test_groups_of_one_request_are_written_at_once(broker, raw, caplog, monkeypatch):
+    """A request may name thousands of groups."""
+    writes = []
+
+    def write(*arguments):
+        writes.append(arguments)
+        replace_file(*arguments)
+
+    monkeypatch.setattr(config_store, "replace_file", write)
+    names = [f"g{n}" for n in range(1000)]
+    key = "consumer.session.timeout.ms"
+    values = dict.fromkeys(names, "50000") | {"g7": "x", "": "50000"}
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=GROUP,
+                resource_name=name,
+                configs=[AlterableConfig(name=key, config_operation=SET, value=value)],
+            )
+            for name, value in values.items()
+        ],
+        validate_only=False,
+    )
+    results = raw.request(INCREMENTAL_ALTER_CONFIGS, request).responses
+    failed = {each.resource_name: each.error_code for each in results if each.error_code}
+    assert failed == {"g7": ErrorCode.INVALID_CONFIG, "": ErrorCode.INVALID_REQUEST}
+    assert len(writes) == 1
+    assert config(raw, key, name="g999", kind=GROUP).value == "50000"
+    assert config(raw, key, name="g7", kind=GROUP).value == "45000"
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("altered configs")]
+    assert len(lines) == 11
+    assert lines[-1] == "altered configs of more groups: count=989"
+
+
+def test_failed_write_refuses_all_groups_of_the_request(raw, monkeypatch):
+    def fail(*arguments):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(config_store, "replace_file", fail)
+    change = (SET, "consumer.session.timeout.ms", "50000")
+    assert alter_group(raw, change) == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert alter_group(raw, change) == 0

@@ -19,7 +19,9 @@ from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
 from partage.wire.apis.create_topics import CREATE_TOPICS
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.heartbeat import HEARTBEAT
-from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.incremental_alter_configs import SET
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
 from partage.wire.apis.list_offsets import LIST_OFFSETS
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
@@ -27,7 +29,8 @@ from partage.wire.apis.produce import PRODUCE
 from partage.wire.primitives import encode_uvarint
 from polled_conditions import eventually
 
-from .group_requests import join_request
+from . import config_requests
+from .group_requests import commit, join, join_request
 from .peak_memory import PeakMemory
 from .raw_client import RawClient
 from .requests import (
@@ -375,3 +378,26 @@ def test_hundreds_of_hostile_clients(broker, raw, lines):
         raw.request(METADATA, MetadataRequest(topics=[]))
         assert produce(raw, "t", batch(b"x")).base_offset == n
     assert len(lines()) <= 300
+
+
+def test_texts_of_clients_forge_no_log_lines(broker, caplog):
+    """The fixture `no_faults` checks that each message is one line."""
+    text = "g\nERROR forged\x1b[2J"
+    with RawClient(broker.bootstrap_servers, client_id=text) as hostile:
+        options = {"reason": text, "group_instance_id": text, "protocol_type": text}
+        protocols = [JoinGroupProtocol(name=text, metadata=b"m")]
+        joined = join(hostile, text, protocols=protocols, **options)
+        leaving = LeaveGroupMember(member_id=joined.member_id, group_instance_id=text, reason=text)
+        hostile.request(LEAVE_GROUP, LeaveGroupRequest(group_id=text, members=[leaving]))
+        commit(hostile, text, "t", 1)
+        change = (SET, "consumer.session.timeout.ms", "50000")
+        assert config_requests.alter(hostile, change, name=text, kind=config_requests.GROUP) == 0
+        for kind in (config_requests.TOPIC, config_requests.BROKER, config_requests.GROUP):
+            refused = config_requests.alter(hostile, (SET, text, text), name=text, kind=kind)
+            assert refused != 0
+        client_id = text.encode()
+        hostile.send_bytes(framed(struct.pack(">hhih", 3, 999, 1, len(client_id)) + client_id))
+        assert hostile.is_closed()
+    log = "\n".join(record.getMessage() for record in caplog.records)
+    assert r"group g\nERROR forged\x1b[2J generation 1: " in log
+    assert r"altered configs: resource=group:g\nERROR forged\x1b[2J" in log

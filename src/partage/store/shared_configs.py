@@ -48,15 +48,15 @@ class SharedConfigs:
         return self._decode(await self._session.read(self._path, changed))
 
     async def change(
-        self, key: str, decide: Callable[[Mapping[str, str]], Mapping[str, str] | None]
+        self, decisions: Mapping[str, Callable[[Mapping[str, str]], Mapping[str, str] | None]]
     ) -> None:
-        """Change the configs of one resource.
+        """Change the configs of some resources with one write.
 
         Args:
-            key: The key of the resource, as in `ConfigsDoc`.
-            decide: Returns the new configs from the current ones, or None to change nothing. It is
-                called again after a concurrent change, or if the outcome of a write is unknown. So
-                an edit must give the same configs if it is applied twice.
+            decisions: A function for each resource, by its key in `ConfigsDoc`. It returns the new
+                configs from the current ones, or None to change nothing. It is called again after a
+                concurrent change, or if the outcome of a write is unknown. So an edit must give the
+                same configs if it is applied twice.
 
         Raises:
             ConfigsTooLargeError: The configs of all resources have too many bytes.
@@ -66,10 +66,11 @@ class SharedConfigs:
         while True:
             node = await retry_read(self._session, lambda: self._session.read(self._path))
             doc = self._decode(node)
-            configs = decide(doc.resources.get(key, {}))
-            if configs is None:
+            decided = {key: decide(doc.resources.get(key, {})) for key, decide in decisions.items()}
+            changed = {key: configs for key, configs in decided.items() if configs is not None}
+            if not changed:
                 return
-            content = encode(doc.with_configs(key, configs))
+            content = encode(doc.with_configs(changed))
             if len(content) > TRANSACTION_BYTES_MAX:
                 raise ConfigsTooLargeError(
                     f"the configs of all brokers and groups would have {len(content)} bytes, more "

@@ -115,10 +115,10 @@ class ConfigsDoc(msgspec.Struct, frozen=True, kw_only=True):
 
     resources: dict[str, dict[str, str]] = {}
 
-    def with_configs(self, key: str, configs: Mapping[str, str]) -> ConfigsDoc:
-        """Return the document with other configs of one resource."""
-        others = {name: value for name, value in self.resources.items() if name != key}
-        return ConfigsDoc(resources={**others, key: dict(configs)} if configs else others)
+    def with_configs(self, changed: Mapping[str, Mapping[str, str]]) -> ConfigsDoc:
+        """Return the document with other configs of some resources, by key."""
+        resources = {**self.resources, **{key: dict(value) for key, value in changed.items()}}
+        return ConfigsDoc(resources={key: value for key, value in resources.items() if value})
 
 
 class AppliedDoc(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from partage.broker.broker import Broker
-from partage.broker.configs.dynamic_configs import ConfigResource, DynamicConfigs
+from partage.broker.configs.dynamic_configs import ConfigEdit, ConfigResource, DynamicConfigs
 from partage.broker.topics.log_manager import LocalTopic
 from partage.broker.topics.partition import Partition
 from partage.log.disk import Disk
@@ -114,7 +114,9 @@ async def _remove_altered_configs(configs: DynamicConfigs) -> None:
     brokers = ("", str(configs.static.node_id))
     resources = [ConfigResource(ConfigResourceType.BROKER, name) for name in brokers]
     resources += [ConfigResource(ConfigResourceType.GROUP, name) for name in configs.group_ids()]
-    for resource in resources:
-        if configs.configs_of(resource):
-            refusal = await configs.alter(resource, dict.clear, validate_only=False)
-            assert refusal is None, refusal.message
+    edits: dict[ConfigResource, ConfigEdit] = {
+        resource: dict.clear for resource in resources if configs.configs_of(resource)
+    }
+    if edits:
+        refused = await configs.alter(edits, validate_only=False)
+        assert not refused, refused

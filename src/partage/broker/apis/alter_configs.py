@@ -43,6 +43,11 @@ class _Alteration(NamedTuple):
     null_names: Sequence[str]  # configs without a value, except if they are deleted
     edit: ConfigEdit
 
+    @property
+    def resource(self) -> ConfigResource:
+        """The resource, if its type has configs."""
+        return ConfigResource(ConfigResourceType(self.type), self.name)
+
 
 class ConfigAlterer:
     """Alters configs.
@@ -120,25 +125,35 @@ class ConfigAlterer:
         self, alterations: Sequence[_Alteration], *, validate_only: bool
     ) -> list[Refusal | None]:
         counts = Counter((each.type, each.name) for each in alterations)
-        refusals = list[Refusal | None]()
+        refusals: list[Refusal | None] = []
+        edits = dict[ConfigResource, ConfigEdit]()  # of brokers and groups, for one write
         for each in alterations:
             if counts[each.type, each.name] > 1:
                 refusal: Refusal | None = _invalid("the request names the resource twice")
             else:
-                refusal = _check_names(each) or await self._alter(each, validate_only)
+                refusal = _check_names(each) or self._check_resource(each)
+            if refusal is None and each.type == ConfigResourceType.TOPIC:
+                refusal = await self._topic_admin.alter_configs(
+                    each.name, each.edit, validate_only=validate_only
+                )
+            elif refusal is None:
+                edits[each.resource] = each.edit
             refusals.append(refusal)
-        return refusals
+        refused = dict[ConfigResource, Refusal]()
+        if edits:
+            refused = await self._dynamic_configs.alter(edits, validate_only=validate_only)
+        return [
+            refusal or refused.get(each.resource)
+            for each, refusal in zip(alterations, refusals, strict=True)
+        ]
 
-    async def _alter(self, wanted: _Alteration, validate_only: bool) -> Refusal | None:
+    def _check_resource(self, wanted: _Alteration) -> Refusal | None:
         match wanted.type:
             case ConfigResourceType.TOPIC:
                 if not wanted.name:
                     return _invalid("the topic name must not be empty")
                 if fault := check_topic_name(wanted.name):
                     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
-                return await self._topic_admin.alter_configs(
-                    wanted.name, wanted.edit, validate_only=validate_only
-                )
             case ConfigResourceType.BROKER:
                 if wanted.name not in ("", str(self._node_id)):
                     return _invalid(
@@ -153,8 +168,7 @@ class ConfigAlterer:
                     f"resource type {wanted.type} has no configs; only topics, brokers and groups "
                     "have"
                 )
-        resource = ConfigResource(ConfigResourceType(wanted.type), wanted.name)
-        return await self._dynamic_configs.alter(resource, wanted.edit, validate_only=validate_only)
+        return None
 
 
 def _check_names(wanted: _Alteration) -> Refusal | None:

@@ -42,7 +42,8 @@ from partage.wire.apis.describe_configs import (
 )
 
 _DEFAULT_SETTINGS: Final = BrokerSettings()
-_RESOURCES_PER_TURN: Final = 20  # of the event loop
+#: Resources that one turn of the event loop describes; a thread encodes longer responses.
+_RESOURCES_PER_TURN: Final = 20
 
 
 class ConfigDescriber:
@@ -78,7 +79,15 @@ class ConfigDescriber:
             if count % _RESOURCES_PER_TURN == 0:
                 await asyncio.sleep(0)  # a long list must not block other connections
             results.append(self._result(each, request))
-        inbound.respond(DescribeConfigsResponse(results=results))
+        response = DescribeConfigsResponse(results=results)
+        if len(results) <= _RESOURCES_PER_TURN:
+            inbound.respond(response)
+            return
+
+        def encode() -> bytes:
+            return b"".join(inbound.api.encode_response(inbound.version, response))
+
+        inbound.respond_encoded([await asyncio.to_thread(encode)])
 
     def _result(
         self, requested: DescribeConfigsResource, request: DescribeConfigsRequest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from partage.broker.cluster.store_timeout import with_timeout
@@ -28,30 +29,32 @@ class ClusterConfigStore:
     def __init__(self, membership: ConfigsMembership) -> None:
         self._membership = membership
 
-    async def change(self, key: str, decide: ConfigDecision) -> Refusal | None:
-        """Change the configs of one resource; return once this broker has applied the change.
+    async def change(self, decisions: Mapping[str, ConfigDecision]) -> dict[str, Refusal]:
+        """Change the configs of some resources; return once this broker has applied the changes.
 
-        Refuses with REQUEST_TIMED_OUT if ZooKeeper does not answer, and with POLICY_VIOLATION if
-        the configs have too many bytes.
+        Refuses all with REQUEST_TIMED_OUT if ZooKeeper does not answer, and with POLICY_VIOLATION
+        if the configs would have too many bytes.
         """
-        refused: list[Refusal] = []
+        refused: dict[str, Refusal] = {}
 
-        def deciding(current: Mapping[str, str]) -> Mapping[str, str] | None:
-            refused.clear()
-            decided = decide(current)
+        def deciding(key: str, current: Mapping[str, str]) -> Mapping[str, str] | None:
+            refused.pop(key, None)
+            decided = decisions[key](current)
             if isinstance(decided, Refusal):
-                refused.append(decided)
+                refused[key] = decided
                 return None
             return decided
 
         async def changing() -> Refusal | None:
             try:
-                await self._membership.shared_configs().change(key, deciding)
+                await self._membership.shared_configs().change(
+                    {key: partial(deciding, key) for key in decisions}
+                )
             except ConfigsTooLargeError as error:
                 return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
-            if not refused:
+            if len(refused) < len(decisions):
                 await self._membership.refresh_configs()
             return None
 
         failure = await with_timeout(changing)
-        return failure or next(iter(refused), None)
+        return refused if failure is None else {**dict.fromkeys(decisions, failure), **refused}

@@ -6,11 +6,13 @@ the cluster. Both override the settings with which the broker was started.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
-from partage.broker.configs.config_store import ConfigStore
+from partage.broker.configs.config_store import DECISIONS_PER_TURN, ConfigDecision, ConfigStore
 from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
 from partage.broker.overrides import (
     DYNAMIC_SETTINGS,
@@ -21,6 +23,7 @@ from partage.broker.overrides import (
 from partage.log.catalogue.topic_config import ConfigLayer, ConfigSource, check_configs
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
+from partage.model.printable import printable
 from partage.model.settings import BrokerSettings
 from partage.store.zk_schema import ConfigsDoc
 from partage.wire.apis.common import ConfigResourceType
@@ -33,6 +36,7 @@ ConfigEdit = Callable[[dict[str, str]], Refusal | None]
 _BROKER: Final = "broker"
 _GROUP: Final = "group"
 _NONE: Final[Mapping[str, str]] = {}
+_LOGGED_MAX: Final = 10  # resources of one request that the log names
 _SHOWN_MAX: Final = 100  # characters of a client's text that an error message repeats
 
 
@@ -106,26 +110,46 @@ class DynamicConfigs:
         return [*layers, static]
 
     async def alter(
-        self, resource: ConfigResource, edit: ConfigEdit, *, validate_only: bool
-    ) -> Refusal | None:
-        """Change the configs of a broker or group.
+        self, edits: Mapping[ConfigResource, ConfigEdit], *, validate_only: bool
+    ) -> dict[ConfigResource, Refusal]:
+        """Change the configs of some brokers and groups with one write; return the refusals.
 
         Refuses with INVALID_REQUEST (brokers) or INVALID_CONFIG (groups) if a config is invalid.
         """
-
-        def decide(current: Mapping[str, str]) -> Mapping[str, str] | Refusal:
-            configs = dict(current)
-            return edit(configs) or self._check(resource, configs) or configs
-
+        decisions = {
+            resource.key: partial(self._decide, resource, edit) for resource, edit in edits.items()
+        }
         if validate_only:
-            decided = decide(self.configs_of(resource))
-            return decided if isinstance(decided, Refusal) else None
-        assert self._store is not None
-        refusal = await self._store.change(resource.key, decide)
-        if refusal is None:
+            refused = await self._validate(decisions)
+        else:
+            assert self._store is not None
+            refused = await self._store.change(decisions)
+            self._log_changes([each for each in edits if each.key not in refused])
+        return {each: refused[each.key] for each in edits if each.key in refused}
+
+    def _decide(
+        self, resource: ConfigResource, edit: ConfigEdit, current: Mapping[str, str]
+    ) -> Mapping[str, str] | Refusal:
+        configs = dict(current)
+        return edit(configs) or self._check(resource, configs) or configs
+
+    async def _validate(self, decisions: Mapping[str, ConfigDecision]) -> dict[str, Refusal]:
+        refused = dict[str, Refusal]()
+        for count, (key, decide) in enumerate(decisions.items(), 1):
+            if count % DECISIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            decided = decide(self._doc.resources.get(key, _NONE))
+            if isinstance(decided, Refusal):
+                refused[key] = decided
+        return refused
+
+    def _log_changes(self, resources: Sequence[ConfigResource]) -> None:
+        for resource in resources[:_LOGGED_MAX]:
             configs = str(dict(self.configs_of(resource)))[: 5 * _SHOWN_MAX]
-            log.info("altered configs: resource=%.100s configs=%s", resource.key, configs)
-        return refusal
+            key = printable(resource.key[:_SHOWN_MAX])
+            log.info("altered configs: resource=%s configs=%s", key, configs)
+        if len(resources) > _LOGGED_MAX:
+            log.info("altered configs of more groups: count=%d", len(resources) - _LOGGED_MAX)
 
     def _check(self, resource: ConfigResource, configs: Mapping[str, str]) -> Refusal | None:
         if resource.type is ConfigResourceType.GROUP:
@@ -152,5 +176,5 @@ class DynamicConfigs:
                 try:
                     settings = apply_overrides(settings, {name: value})
                 except OverrideError as error:  # written by another version of the broker
-                    log.error("ignored an altered broker config: %s", error)
+                    log.error("ignored an altered broker config: %s", printable(str(error)))
         return settings

@@ -12,6 +12,7 @@ from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.net.inbound_request import InboundRequest
 from partage.coordinator.events import ListGroups, Request
 from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.model.printable import printable
 from partage.store.shard_log import shard_of
 
 log = logging.getLogger(__name__)
@@ -104,12 +105,14 @@ class GroupCoordinator:
 def log_group_event(notice: GroupEvent) -> None:
     """Write a group event to the broker's log."""
     level = logging.INFO if notice.event_type in _INFO_EVENT_TYPES else logging.DEBUG
+    if not log.isEnabledFor(level):
+        return
     log.log(
         level,
         "group %s generation %d: %s%s%s",
-        notice.group_id,
+        printable(notice.group_id),
         notice.generation,
         notice.event_type,
-        f" {notice.member_id}" if notice.member_id else "",
-        f": {notice.reason}" if notice.reason else "",
+        f" {printable(notice.member_id)}" if notice.member_id else "",
+        f": {printable(notice.reason)}" if notice.reason else "",
     )

@@ -16,6 +16,7 @@ from typing import Final, cast
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.large_frame import LargeFrame
 from partage.broker.net.shared_resources import SharedResources
+from partage.model.printable import printable
 from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.frames import FRAME_LENGTH, parse_request_header, parse_request_prefix
@@ -276,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_for_error(self, why: str) -> None:
         """Close the connection because of a client error, and log the reason."""
-        log.warning("closed the connection of %s: %s", self.client_host, why)
+        log.warning("closed the connection of %s: %s", self.client_host, printable(why))
         self.close()
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from rich.cells import cell_len
 
 from partage.console.common.output import note
+from partage.model.printable import printable
 
 _ABSENT: Final = "-"
 _GAP: Final = "  "
@@ -165,10 +166,7 @@ def _is_integer_column(cells: Iterable[object]) -> bool:
 
 def _cell(value: object) -> str:
     """Return the text of a cell; control characters are escaped, so that each row is one line."""
-    text = _ABSENT if value is None else str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(_ABSENT if value is None else str(value))
 
 
 def _wrap(text: str, width: int) -> Iterator[str]:

@@ -142,6 +142,9 @@ class FrameConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        if self._is_closing:  # it was cancelled while it was opened
+            transport.abort()
+            return
         self._transport = transport
         self.last_frame_s = self._loop.time()
         address = transport.get_extra_info("peername")

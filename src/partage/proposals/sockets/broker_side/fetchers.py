@@ -6,7 +6,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from partage.client.consumer import Record
-from partage.client.consumer.errors import OffsetOutOfRangeError, TopicRecreatedError
+from partage.client.consumer.errors import (
+    NothingAssignedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+)
 from partage.client.errors import ClientError
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.sockets.topic_reader import TopicReader
@@ -47,6 +51,8 @@ class Fetchers(TopicReader):
         self._on_out_of_range = on_out_of_range
 
     def on_error(self, error: ClientError) -> bool:
+        if isinstance(error, NothingAssignedError):  # the fetchers were stopped during the poll
+            return True
         if not isinstance(error, OffsetOutOfRangeError | TopicRecreatedError):
             return False
         if error.partition in self._active:

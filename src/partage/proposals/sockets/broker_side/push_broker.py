@@ -112,8 +112,14 @@ class PushBroker:
         )
 
     @classmethod
-    async def start(cls, options: PushBrokerOptions) -> PushBroker:
+    async def start(
+        cls, options: PushBrokerOptions, *, connect_timeout_s: float = _CONNECT_TIMEOUT_S
+    ) -> PushBroker:
         """Connect to ZooKeeper, listen, and take part in the election.
+
+        Args:
+            options: The options.
+            connect_timeout_s: How long to wait for ZooKeeper.
 
         Raises:
             ZooKeeperUnreachableError: No server of ZooKeeper answers.
@@ -121,7 +127,7 @@ class PushBroker:
             OSError: The address is in use, or not one of this machine.
         """
         broker = cls(options)
-        session = await broker._begin_session()
+        session = await broker._begin_session(connect_timeout_s)
         try:
             broker.address = await broker.server.listen(options.host, options.port)
             nodes = broker._use_session(session)
@@ -182,10 +188,10 @@ class PushBroker:
 
     # Sessions
 
-    async def _begin_session(self) -> KazooSession:
+    async def _begin_session(self, connect_timeout_s: float) -> KazooSession:
         options = self.options
         return await KazooSession.begin(
-            options.state.servers, options.zookeeper_session_timeout_ms, _CONNECT_TIMEOUT_S
+            options.state.servers, options.zookeeper_session_timeout_ms, connect_timeout_s
         )
 
     def _use_session(self, session: KazooSession) -> ZooKeeperNodes:
@@ -222,7 +228,7 @@ class PushBroker:
     async def _next_session(self) -> tuple[KazooSession, ZooKeeperNodes]:
         while True:
             try:
-                session = await self._begin_session()
+                session = await self._begin_session(_CONNECT_TIMEOUT_S)
             except ZooKeeperUnreachableError as error:
                 log.warning("%s", error)
                 continue

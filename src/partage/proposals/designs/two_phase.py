@@ -135,12 +135,12 @@ class TwoPhaseCooperative(_TwoPhase):
     name: ClassVar[str] = "two-phase-cooperative"
     findings: ClassVar[tuple[Finding, ...]] = (
         Finding(
-            rules=("one reader",),
-            faults=("cut",),
+            rules=("one reader", "commits"),
+            faults=("cut", "pause"),
             reason=(
                 "A member keeps reading while it waits for the response to its JoinGroup. If it "
-                "is cut off, the coordinator has sent that response and ends the session, and the "
-                "member does not know it."
+                "is cut off or stopped, the coordinator has sent that response and ends the "
+                "session, and the member does not know it."
             ),
         ),
         _LATE_SYNC_RESPONSE,

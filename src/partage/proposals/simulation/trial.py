@@ -228,6 +228,9 @@ class FaultTrial:
         """End all faults, start a member that subscribes to every topic, and check the rules."""
         world = self.world
         world.network.heal()
+        # Messages that were sent during a cut arrive at its end.
+        ends_ms = [step.at_ms + step.for_ms for step in self._taken]
+        world.run(max(0, self._begin_ms + max(ends_ms, default=0) - world.clock.now_ms))
         self._start("last", _SUBSCRIPTIONS[1])
         if not world.run_until_settled(_HEAL_MS):
             unread = ", ".join(map(str, world.readers.unread))

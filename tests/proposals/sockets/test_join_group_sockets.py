@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from partage.assignors import RoundRobin
@@ -33,6 +34,7 @@ from partage.proposals.single_assignor.member import (
     SingleAssignorOptions,
 )
 from partage.proposals.sockets.coordinator_server import CoordinatorServer
+from partage.proposals.sockets.frame_connection import WRITE_BYTES_MAX
 from partage.proposals.sockets.join_group.codecs import CoordinatorCodec, MemberCodec
 from partage.proposals.sockets.join_group.member import JoinGroupMemberShell, TopicMetadataSource
 from partage.proposals.sockets.record_store import MemoryRecordStore
@@ -133,6 +135,20 @@ def test_damaged_frame_closes_its_connection_and_disturbs_no_member(
             )
             assert await good.ask(heartbeat) == HeartbeatResponse(error_code=27)
             assert errors == []
+
+    asyncio.run(play())
+
+
+def test_response_above_the_write_limit_reaches_a_member_that_reads() -> None:
+    async def play() -> None:
+        async with coordinator() as (connect, _):
+            client = await connect()
+            metadata = bytes(WRITE_BYTES_MAX + (8 << 20))
+            request = msgspec.structs.replace(
+                JOIN, protocols=[JoinGroupProtocol(name="range", metadata=metadata)]
+            )
+            joined = await client.ask(request)
+            assert joined.members[0].metadata == metadata
 
     asyncio.run(play())
 

@@ -76,9 +76,11 @@ class FrameConnection(asyncio.Protocol):
             log.error("cannot encode %s for %s: %s", type(message).__name__, self.peer, error)
             self.lose(f"a {type(message).__name__} does not fit its frame")
             return
-        transport.write(frame)
+        # Before the message is added: a single message may be larger than the limit.
         if transport.get_write_buffer_size() > WRITE_BYTES_MAX:
             self.lose(f"its peer has not read {WRITE_BYTES_MAX} bytes")
+            return
+        transport.write(frame)
 
     def suspend(self, *, is_suspended: bool) -> None:
         """Stop to read, or continue. Frames that have arrived wait."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from partage.client.consumer import Consumer, Record
+from partage.client.consumer import Consumer, NothingAssignedError, Record
 from partage.client.errors import ClientError
 from partage.model.topic_partition import TopicPartition
 
@@ -117,6 +117,8 @@ class TopicReader:
             await self._has_partitions.wait()
             try:
                 polled = list(await self._consumer.poll(_POLL_MS))
+            except NothingAssignedError:  # all partitions were stopped while it waited
+                continue
             except ClientError as error:
                 if not self.on_error(error):
                     log.warning("cannot read records: %s", error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import pytest
 from confluent_kafka import Producer
@@ -38,6 +39,23 @@ class Reading:
     async def take(self, count: int) -> list[str]:
         """Return the next records, sorted."""
         return sorted([await self.values.get() for _ in range(count)])
+
+
+class ObservedEvent(asyncio.Event):
+    """An event that tells when a task begins to wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waits = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self._waits.set()
+        return await super().wait()
+
+    async def observe_wait(self) -> None:
+        """Return when a task has begun to wait since the last call."""
+        await self._waits.wait()
+        self._waits.clear()
 
 
 def run(broker: ThreadedBroker, play: Callable[[Reading], Awaitable[None]]) -> None:
@@ -111,12 +129,11 @@ def test_stop_while_waiting_for_records_is_no_error(
     partage_broker: ThreadedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(reading: Reading) -> None:
+        partitions = reading.reader._has_partitions = ObservedEvent()
         reading.reader.start({FIRST: 2})  # the end: the reader waits
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await partitions.observe_wait()
         reading.reader.stop(None)
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await partitions.observe_wait()
         reading.reader.start({SECOND: 0})
         assert await reading.take(1) == ["b0"]
 

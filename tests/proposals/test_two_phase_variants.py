@@ -6,7 +6,7 @@ import pytest
 
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
-from partage.proposals.machine import Connection, MessageReceived
+from partage.proposals.machine import Connection, Disconnected, MessageReceived
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.processes import MemberProcess
 from partage.proposals.simulation.world import World, WorldOptions
@@ -66,6 +66,20 @@ class TestResync:
         assert world.run_until_stable(90_000)
         assert sum(len(each.machine.owned) for each in world.members) == 11
         assert process.machine.is_stable
+
+    def test_member_whose_response_was_lost_fetches_its_assignment_again(self) -> None:
+        world = new_world("two-phase-resync", members=2, partitions=2)
+        world.add_partitions("t", 2)
+        while world.traffic.messages["SyncGroupRequest"] < 2:
+            world.run(1)
+        follower = next(each for each in world.members if each is not leader(world))
+        follower._link.drop_silently()  # type: ignore[union-attr]
+        follower._link = None
+        follower.handle(Disconnected(at_ms=0))
+        world.run(20_000)
+        assert world.is_stable
+        assert world.traffic.messages["JoinGroupRequest"] == 0
+        assert world.traffic.messages["SyncGroupRequest"] == 3
 
     def test_member_that_joins_ends_a_resync_with_a_rebalance(self) -> None:
         world = new_world("two-phase-resync")

@@ -128,14 +128,18 @@ class ResyncMember(TwoPhaseMember):
         super().__init__(*args)
         self._last_compute: outcome.ComputeAssignment | None = None
         self._pending: _PendingResync | None = None
+        # True if a response was lost. The coordinator does not announce the resync again.
+        self._is_response_lost = False
         # The generation and partitions of a new assignment, to apply when the member is idle.
         self._new_assignment: tuple[int, tuple[TopicPartition, ...]] | None = None
 
     @property
     def is_stable(self) -> bool:
         """True if the member reads its partitions, or has left."""
-        has_no_resync = self._pending is None and self._new_assignment is None
-        return super().is_stable and (has_no_resync or self._is_left)
+        is_resyncing = (
+            self._pending is not None or self._new_assignment is not None or self._is_response_lost
+        )
+        return super().is_stable and (self._is_left or not is_resyncing)
 
     @property
     def _is_idle(self) -> bool:
@@ -147,13 +151,18 @@ class ResyncMember(TwoPhaseMember):
         )
 
     def _perform(self, result: Outcome, action: outcome.Action) -> None:
-        if isinstance(action, outcome.ComputeAssignment):
-            self._last_compute = action
+        match action:
+            case outcome.ComputeAssignment():
+                self._last_compute = action
+            case outcome.SendJoin():  # its response has a new generation
+                self._is_response_lost = False
         super()._perform(result, action)
 
     def _clear_waiting(self, result: Outcome) -> None:
-        if self._pending is not None and self._pending.counts is not None:
-            self._leader_topics = {}  # unknown: assign again at the next refresh
+        if self._pending is not None:
+            self._is_response_lost = True
+            if self._pending.counts is not None:
+                self._leader_topics = {}  # unknown: assign again at the next refresh
         self._pending = None
         super()._clear_waiting(result)
 
@@ -176,6 +185,7 @@ class ResyncMember(TwoPhaseMember):
         if not self._is_found or self._pending is not None:
             return
         membership = self._core.membership
+        self._is_response_lost = False
         self._pending = _PendingResync(membership.generation, counts)
         result.send(
             SyncGroupRequest(
@@ -193,7 +203,9 @@ class ResyncMember(TwoPhaseMember):
 
     def _on_response(self, result: Outcome, message: Any) -> None:
         match message:
-            case HeartbeatResponse(error_code=error) if error == RESYNC_NEEDED:
+            case HeartbeatResponse(error_code=error) if error == RESYNC_NEEDED or (
+                not error and self._is_response_lost
+            ):
                 if self._is_idle and self._new_assignment is None:
                     self._sync(result, None, {})
                 message = msgspec.structs.replace(message, error_code=ErrorCode.NONE)

@@ -7,9 +7,9 @@ table between ``<!-- states: NAME -->`` and ``<!-- end -->``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from partage.coordinator.states import PREDECESSORS as GROUP_PREDECESSORS
 from partage.coordinator.states import STATE_DESCRIPTIONS as GROUP_DESCRIPTIONS
@@ -40,6 +40,8 @@ from partage.proposals.single_assignor.state_tables import (
 from partage.proposals.state_table import StateTransition, transition_table
 from partage.statemachine.pages import join_blocks, state_table, table
 
+State = TypeVar("State", bound=StrEnum)
+
 _PLACE: Final = re.compile(
     r"(<!-- (diagram|states): ([\w -]+) -->\n).*?(<!-- end -->\n)", re.DOTALL
 )
@@ -63,9 +65,9 @@ def _diagram(name: str) -> str:
 
 
 def _states(
-    descriptions: Mapping[StrEnum, str],
+    descriptions: Mapping[State, str],
     rows: tuple[StateTransition, ...],
-    other: frozenset[StrEnum] = frozenset(),
+    other: Container[State] = (),
 ) -> str:
     """Return the tables of states and of transitions.
 

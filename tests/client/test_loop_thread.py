@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import signal
 import threading
+import weakref
 
 import pytest
 
-from partage.client import LoopThread
+from partage.client import LoopThread, loop_thread
 from partage.client.loop_thread import CalledFromLoopError
 
 
@@ -196,3 +197,23 @@ def test_stop_from_loop_thread():
     thread.submit(ending())
     thread._thread.join(30)
     assert not thread._thread.is_alive()
+
+
+def test_exit_ends_threads_while_another_one_starts(monkeypatch):
+    class Growing(weakref.WeakSet):
+        """A set to which another thread adds an element during the first iteration."""
+
+        def __iter__(self):
+            if len(self) == 1:
+                added.append(LoopThread())
+                raise RuntimeError("Set changed size during iteration")
+            return super().__iter__()
+
+    added = []
+    monkeypatch.setattr(loop_thread, "_RUNNING", Growing())
+    added.append(LoopThread())
+    loop_thread._end_at_exit()
+    assert len(added) == 2
+    for thread in added:
+        with pytest.raises(RuntimeError, match="is stopped"):
+            thread.submit(asyncio.sleep(0))

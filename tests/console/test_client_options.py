@@ -6,6 +6,7 @@ import pytest
 
 from partage.client.security.options import SecurityOptions
 from partage.console.common.client_options import client_options, consumer_options
+from partage.console.common.connection import connection_properties
 from partage.console.common.errors import CommandError
 
 TLS = {"security.protocol": "SSL"}
@@ -92,3 +93,13 @@ def test_librdkafka_only_properties_give_none(only_librdkafkas: dict[str, str]) 
 def test_consumer_with_librdkafka_property_is_rejected() -> None:
     with pytest.raises(CommandError, match=r"ssl\.keystore\.location works only in librdkafka"):
         consumer_options({"ssl.keystore.location": "me.p12"})
+
+
+@pytest.mark.parametrize("protocol", ["sasl_plaintext", "SASL_SSL"])
+def test_sasl_without_mechanism_is_refused(protocol: str) -> None:
+    given = [f"security.protocol={protocol}"]
+    with pytest.raises(CommandError, match=f"{protocol} needs a mechanism.*SCRAM-SHA-512"):
+        connection_properties({"properties": given}, {})
+    for name in ("sasl.mechanism", "sasl.mechanisms"):
+        found = connection_properties({"properties": [*given, f"{name}=PLAIN"]}, {})
+        assert found[name] == "PLAIN"

@@ -231,6 +231,21 @@ def test_changed_strategy_applies_at_once(caplog):
     assert not caplog.records
 
 
+def test_strategy_with_unset_captured_variable_is_compared(caplog):
+    def connector():
+        def strategy(tasks, workers):
+            return {workers[0]: tasks} if workers else later
+
+        if not connector:
+            later = None
+        return Connector("mine", 1, strategy)
+
+    memory = PlacementMemory()
+    placements = [memory.guard(connector()).strategy(["mine/0"], ["one"]) for _ in range(2)]
+    assert placements == [{"one": ["mine/0"]}] * 2
+    assert not caplog.records
+
+
 def test_nondeterministic_strategy_of_new_lambda_is_detected(caplog):
     memory, calls = PlacementMemory(), iter(range(9))
 

@@ -238,12 +238,20 @@ def _end_at_exit() -> None:
     Exit functions run in the reverse order of their registration. This one is registered when the
     module is imported, so those of the user can still close their consumers.
     """
-    running = [thread for thread in _RUNNING if thread.is_of_this_process]
+    running = _running_threads()
     for thread in running:
         thread.abandon()
     give_up = time.monotonic() + _EXIT_S
     for thread in running:
         thread.join(max(0.0, give_up - time.monotonic()))
+
+
+def _running_threads() -> list[LoopThread]:
+    while True:
+        try:
+            return [thread for thread in _RUNNING if thread.is_of_this_process]
+        except RuntimeError:  # Another thread added or removed one during the iteration
+            continue
 
 
 atexit.register(_end_at_exit)

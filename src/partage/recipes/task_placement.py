@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from types import CellType
 from typing import NamedTuple
 
 import msgspec
@@ -112,4 +113,12 @@ def _code(function: PlaceTasks) -> tuple[object, ...]:
     code = getattr(function, "__code__", function)
     cells = getattr(function, "__closure__", None) or ()
     defaults = getattr(function, "__defaults__", None) or ()
-    return code, *(id(each.cell_contents) for each in cells), *map(id, defaults)
+    return code, *map(_content_id, cells), *map(id, defaults)
+
+
+def _content_id(cell: CellType) -> int | None:
+    """Return the identity of a captured variable; None if the variable has no value yet."""
+    try:
+        return id(cell.cell_contents)
+    except ValueError:
+        return None

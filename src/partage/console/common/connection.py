@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from partage.console.common.errors import usage_error
 from partage.console.common.pairs import parse_pairs
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 _SERVERS: Final = "bootstrap.servers"
+_MECHANISMS: Final = {"sasl.mechanism", "sasl.mechanisms"}
 
 
 def connection_properties(given: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, str]:
@@ -22,7 +24,8 @@ def connection_properties(given: Mapping[str, Any], sources: Mapping[str, str]) 
         sources: Origin of each value: ``COMMANDLINE``, ``ENVIRONMENT`` or ``DEFAULT``.
 
     Raises:
-        CommandError: A file cannot be read, a profile does not exist, or a text is not NAME=VALUE.
+        CommandError: A file cannot be read, a profile does not exist, a text is not NAME=VALUE, or
+            SASL has no mechanism.
     """
     servers, profile, config = (
         given.get(name) for name in ("bootstrap_server", "profile", "command_config")
@@ -42,4 +45,15 @@ def connection_properties(given: Mapping[str, Any], sources: Mapping[str, str]) 
     if sources.get("bootstrap_server") == "COMMANDLINE":
         found[_SERVERS] = str(servers)
     found |= parse_pairs(given.get("properties") or [], "-X")
+    _check_mechanism(found)
     return {_SERVERS: BOOTSTRAP_DEFAULT, **found}
+
+
+def _check_mechanism(properties: Mapping[str, str]) -> None:
+    """Raise `CommandError` if SASL has no mechanism: librdkafka would choose GSSAPI silently."""
+    protocol = properties.get("security.protocol", "")
+    if protocol.lower().startswith("sasl_") and not _MECHANISMS & properties.keys():
+        raise usage_error(
+            f"security.protocol={protocol} needs a mechanism: add for example "
+            "-X sasl.mechanism=SCRAM-SHA-512, or sasl.mechanism=GSSAPI for Kerberos"
+        )

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from partage.model.topic_partition import TopicPartition
 from partage.proposals.comparison.cell import Workload, run_cell
 from partage.proposals.comparison.socket_cell import (
     SOCKET_PHASES,
+    CellReader,
+    now_ms,
     run_socket_cell,
     validate_socket_cell,
 )
+from partage.proposals.simulation.readers import Readers
 
 #: The messages of a join, without heartbeats and commits, whose number depends on the time.
 JOINING = ("JoinGroupRequest", "JoinGroupResponse", "OffsetFetchRequest", "OffsetFetchResponse")
@@ -72,6 +76,23 @@ def test_all_phases_but_slow_run_over_sockets() -> None:
     phases = Workload(design="single-assignor").phases
     assert set(SOCKET_PHASES) == set(phases) - {"slow"}
     validate_socket_cell(workload("single-assignor", phases=SOCKET_PHASES))
+
+
+def test_suspended_reader_continues_with_what_was_not_stopped_meanwhile() -> None:
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    readers = Readers(records_per_s=1_000)
+    readers.create([first, second], now_ms() - 5_000)
+    reader = CellReader("m", readers)
+    reader.start({first: 0, second: 0})
+    reader.suspend()
+    before = reader.positions(frozenset({first, second}))
+    assert readers.partitions[first].readers == {}
+    reader.stop(frozenset({first}))
+    reader.wake()
+    assert readers.partitions[first].readers == {}
+    assert set(readers.partitions[second].readers) == {"m"}
+    assert reader.positions(frozenset({first})) == {first: before[first]}
+    assert reader.active == {second}
 
 
 def test_unknown_design_is_refused() -> None:

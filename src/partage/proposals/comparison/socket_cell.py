@@ -206,7 +206,7 @@ class _MeasuredCoordinator:
         self._coordinator.apply(record)
 
 
-class _CellReader:
+class CellReader:
     """Reads partitions at the rate of the cell; see `PartitionReader`."""
 
     def __init__(self, name: str, readers: Readers) -> None:
@@ -214,6 +214,19 @@ class _CellReader:
         self._name = name
         self._readers = readers
         self._stopped: dict[TopicPartition, int] = {}
+        self._suspended: dict[TopicPartition, int] = {}  # active ones of a suspended process
+
+    def suspend(self) -> None:
+        """Read nothing until `wake`."""
+        self._suspended = self.positions(frozenset(self.active))
+        for partition in sorted(self.active):
+            self._readers.stop(self._name, partition, now_ms())
+
+    def wake(self) -> None:
+        """Read on in the partitions that were not stopped meanwhile."""
+        suspended, self._suspended = self._suspended, {}
+        for partition in sorted(suspended.keys() & self.active):
+            self._start(partition, suspended[partition])
 
     def start(self, offsets: dict[TopicPartition, int]) -> None:
         for partition, offset in offsets.items():
@@ -227,8 +240,9 @@ class _CellReader:
     def stop(self, partitions: frozenset[TopicPartition] | None) -> None:
         at_ms = now_ms()
         for partition in sorted(self.active if partitions is None else self.active & partitions):
+            self._stopped[partition] = self._position(partition, at_ms)
             self.active.remove(partition)
-            self._stopped[partition] = self._readers.end_offset(partition, at_ms)
+            self._suspended.pop(partition, None)
             self._readers.stop(self._name, partition, at_ms)
 
     def resume(self, partitions: frozenset[TopicPartition]) -> None:
@@ -237,20 +251,24 @@ class _CellReader:
 
     def positions(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         at_ms = now_ms()
-        active = {each: self._readers.end_offset(each, at_ms) for each in partitions & self.active}
+        active = {each: self._position(each, at_ms) for each in partitions & self.active}
         return active | {each: self._stopped[each] for each in partitions & self._stopped.keys()}
+
+    def _position(self, partition: TopicPartition, at_ms: int) -> int:
+        suspended = self._suspended.get(partition)
+        return self._readers.end_offset(partition, at_ms) if suspended is None else suspended
 
 
 class _CellMember(MemberShell):
     """A member of a cell. It can be paused, and killed without notice of its coordinator."""
 
-    reader: _CellReader
+    reader: CellReader
 
     def __init__(self, cell: SocketCell, template: MemberTemplate) -> None:
         super().__init__(
             cell.design.member(template),
             cell.new_member_codec,
-            _CellReader(template.name, cell.readers),
+            CellReader(template.name, cell.readers),
         )
         self.name = template.name
         self.is_alive = True
@@ -316,16 +334,15 @@ class _CellMember(MemberShell):
     def pause(self) -> None:
         """Stop the member. It reads and handles nothing."""
         self._is_paused = True
-        self._suspended = frozenset(self.reader.active)
-        self.reader.stop(None)
+        self.reader.suspend()
 
     def resume(self) -> None:
         """Continue the member with what has happened meanwhile."""
         self._is_paused = False
-        self.fire_due_timers()
         while self._deferred:
             self.handle(self._deferred.popleft())
-        self.reader.resume(self._suspended & self.machine.owned - self.reader.active)
+        self.fire_due_timers()
+        self.reader.wake()
 
 
 class SocketCell:

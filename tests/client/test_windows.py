@@ -33,7 +33,7 @@ for module, names in {
             delattr(module, name)
 sys.platform = "win32"
 """
-#: Modules of clients and tools; those of the broker, of Spark and of the simulator need POSIX.
+#: Modules of clients and tools; those of brokers, of Spark and of the simulator need POSIX.
 IMPORTS = """
 import importlib, pkgutil
 import partage
@@ -42,6 +42,7 @@ apart = (
     "partage.console.broker",
     "partage.console.lab",
     "partage.console.pipelines",
+    "partage.console.proposal",
     "partage.lab",
     "partage.pipelines",
     "partage.proposals",

@@ -267,4 +267,8 @@ def test_command_without_its_package_names_extra(
 def test_pictures_need_no_spark() -> None:
     project = Path(__file__).parents[2] / "pyproject.toml"
     extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
-    assert [re.split(r"[>=]", each)[0] for each in extras["plot"]] == ["partage[cli]", "matplotlib"]
+    assert [re.split(r"[>=]", each)[0] for each in extras["plot"]] == [
+        "partage[cli]",
+        "markdown-it-py",
+        "matplotlib",
+    ]

@@ -11,5 +11,6 @@ Each design is a package with two state machines without I/O, a coordinator and 
 ``join_group`` has the parts that the last two share: joining, sessions and offsets.
 ``machine`` has the events and outcomes of all designs. ``two_phase`` adapts the accepted design.
 ``simulation`` runs any design on a virtual clock, ``designs`` lists them, and ``comparison``
-measures them with one workload.
+measures them with one workload. ``sockets`` runs them as processes. ``topic_pattern`` matches the
+names of topics in linear time.
 """

@@ -74,8 +74,9 @@ _SHORT: Final[Mapping[str, float]] = {
 #: The section of a report about cells that ran over sockets.
 SOCKET_SECTION: Final = """## Over sockets
 
-These cells ran over real connections of this machine, in real time (`--sockets`). A phase ends when
-the group is stable for three heartbeat intervals, and "steady" takes ten of them.
+These cells did not run in the simulator, but over real connections of this machine and in real
+time. Add `--sockets` to the command that runs a design again. A phase ends when the group is stable
+for three heartbeat intervals, and "steady" takes ten of them.
 """
 
 

@@ -23,9 +23,19 @@ from rich.table import Table
 from fuzz.broker_requests import BrokerRequests
 from fuzz.join_group_frames import JoinGroupFrames
 from fuzz.push_frames import PushFrames
+from fuzz.push_sockets import PushSockets
 from fuzz.targets import Batches, Frames, Messages, Stored, Target
 
-NAMES = ("messages", "batches", "stored", "push", "join-group", "requests", "frames")
+NAMES = (
+    "messages",
+    "batches",
+    "stored",
+    "push",
+    "push-sockets",
+    "join-group",
+    "requests",
+    "frames",
+)
 _SHOWN_EVERY_S = 0.5
 
 
@@ -33,6 +43,8 @@ def opened(name: str, stack: ExitStack) -> Target:
     """Open a target; its resources are released with the stack."""
     if name == "frames":
         return stack.enter_context(Frames.running())
+    if name == "push-sockets":
+        return stack.enter_context(PushSockets.running())
     if name == "requests":
         return stack.enter_context(BrokerRequests.running())
     targets: dict[str, Callable[[], Target]] = {

@@ -43,11 +43,11 @@ class PushFrames:
     def try_one(self, rng: Random) -> list[str]:
         coordinator = PushCoordinator(PushCoordinatorSettings())
         coordinator.handle(machine.Elected(at_ms=0, topics={"t": _PARTITIONS}))
-        _deliver(coordinator, _QUIET, _registration("quiet"))
+        _deliver(coordinator, _QUIET, registration("quiet"))
         _deliver(coordinator, _QUIET, StopFetcherResponse(consumer_id="c"))
         _deliver(coordinator, _QUIET, StartFetcherResponse(consumer_id="c"))
         if rng.random() < 0.5:
-            _deliver(coordinator, _NOISY, _registration("noisy"))
+            _deliver(coordinator, _NOISY, registration("noisy"))
         outcomes = [self._try(rng, coordinator) for _ in range(WAYS)]
         quiet = coordinator.consumers[_QUIET]
         assert len(quiet.owned) == _PARTITIONS or len(coordinator.groups["quiet"].consumers) > 1
@@ -55,9 +55,9 @@ class PushFrames:
 
     def _try(self, rng: Random, coordinator: PushCoordinator) -> str:
         if rng.random() < 0.3:
-            return _decode_at_consumer(_damaged_frame(rng, _to_consumer(rng)))
+            return _decode_at_consumer(damaged_frame(rng, _to_consumer(rng)))
         try:
-            message = decode_at_broker(_damaged_frame(rng, _to_broker(rng)))
+            message = decode_at_broker(damaged_frame(rng, to_broker(rng)))
         except MalformedError:
             return "malformed"
         outcome = _deliver(coordinator, _NOISY, message)
@@ -83,18 +83,18 @@ def _decode_at_consumer(frame: bytes) -> str:
     return "read"
 
 
-def _damaged_frame(rng: Random, message: Message) -> bytes:
+def damaged_frame(rng: Random, message: Message) -> bytes:
     return reframed(rng, damaged(rng, encode_frame(message)[4:]))
 
 
-def _registration(group_id: str) -> RegisterConsumerRequest:
+def registration(group_id: str, session_timeout_ms: int = 9_000) -> RegisterConsumerRequest:
     return RegisterConsumerRequest(
         group_id=group_id,
         consumer_id="c",
         topic_count='{"t":2}',
         auto_commit=True,
         auto_offset_rest="largest",
-        session_timeout_ms=9_000,
+        session_timeout_ms=session_timeout_ms,
     )
 
 
@@ -105,11 +105,11 @@ def _offsets(rng: Random) -> list[PartitionOffset]:
     ]
 
 
-def _to_broker(rng: Random) -> Message:
+def to_broker(rng: Random) -> Message:
     return rng.choice(
         (
             ClusterMetadataRequest(),
-            _registration("noisy"),
+            registration("noisy"),
             PingResponse(consumer_id="c", offset_info=_offsets(rng)),
             StopFetcherResponse(consumer_id="c", offset_info=rng.choice((None, _offsets(rng)))),
             StartFetcherResponse(consumer_id="c"),

@@ -1,4 +1,4 @@
-"""The variants of the accepted design: resync, and the largest reported partition count."""
+"""The accepted design and its variants: a late response, resync, the largest partition count."""
 
 from __future__ import annotations
 
@@ -35,6 +35,20 @@ def new_world(design: str, *, stale_ms: int = 0, members: int = 4, partitions: i
 
 def leader(world: World) -> MemberProcess:
     return next(each for each in world.members if each.machine._core.membership.is_leader)  # type: ignore[attr-defined]
+
+
+def test_late_response_to_sync_group_starts_a_second_reader() -> None:
+    """The finding of the accepted design: no request follows that checks the session."""
+    world = new_world("two-phase-eager", members=1)
+    late = world.start_member(MemberTemplate(name="late", topics=frozenset({"t"})))
+    while not world.traffic.messages["SyncGroupRequest"]:
+        world.run(1)
+    world.network.cut(late.name, 100_000)  # its session ends after 45 s
+    world.run(99_000)
+    assert not world.broken_rules
+    world.run(10_000)
+    assert {each.rule for each in world.broken_rules} == {"one reader"}
+    assert world.readers.double_read_ms < 10_000
 
 
 class TestResync:

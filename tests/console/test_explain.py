@@ -10,6 +10,8 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from partage.console.groups.explain import Explanation, MemberInput, describe_repetition
+
 from .cli import PartageCli
 from .generic_member import GenericMember
 
@@ -139,3 +141,38 @@ def test_group_with_offsets_only_has_no_assignment(partage: PartageCli, topic: s
     assert partage.fails("groups", "explain", topic) == (
         f"cannot explain group {topic}: it has no members; try again when members have joined"
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "repeated", "rack", "text"),
+    [
+        (True, True, None, "same result when run again"),
+        (True, False, None, "different result when run again now"),
+        (False, None, None, "no assignor of Partage; call its assign()"),
+        (True, None, "r1", "because members have racks"),
+        (True, None, None, "depends on more than members and topics"),
+    ],
+)
+def test_reason_for_not_running_assignor_again(
+    known: bool, repeated: bool | None, rack: str | None, text: str
+) -> None:
+    member = MemberInput(
+        member_id="m",
+        group_instance_id=None,
+        client_id="c",
+        subscription=["t"],
+        owned=[],
+        generation=None,
+        rack=rack,
+    )
+    explanation = Explanation(
+        group="g",
+        generation=None,
+        leader=None,
+        assignor="mine",
+        known=known,
+        repeated=repeated,
+        members=[member],
+        partitions=[],
+    )
+    assert text in describe_repetition(explanation)

@@ -306,12 +306,21 @@ def _print(explanation: Explanation) -> None:
         led = f"generation {explanation.generation}, leader {explanation.leader} ({client_id})"
     print(
         f"group {explanation.group}: {led}; assignor {explanation.assignor}, "
-        f"{_REPEATED[explanation.repeated]}"
+        f"{describe_repetition(explanation)}"
     )
 
 
-_REPEATED: Final = {
-    True: "same result when run again",
-    False: "different result when run again now",
-    None: "not run again",
-}
+def describe_repetition(explanation: Explanation) -> str:
+    """Return the result of running the assignor again, or the reason why it was not run again."""
+    if explanation.repeated:
+        return "same result when run again"
+    if explanation.repeated is not None:
+        return "different result when run again now"
+    if not explanation.known:
+        return (
+            "not run again, because it is no assignor of Partage; call its assign() with the "
+            "members that --json prints"
+        )
+    if any(member.rack for member in explanation.members):
+        return "not run again, because members have racks and those of the replicas are unknown"
+    return "not run again, because its result depends on more than members and topics"

@@ -91,8 +91,10 @@ compare: setup  ## compare the designs of groups; write docs/comparison.md
 	$(BIN)/partage lab compare --grid members=10,30,100,300 --grid partitions=0,1000 \
 	  --grid metadata_kb=0,10 --claims --cost-model --output build/comparison
 	cp build/comparison/report.md docs/comparison.md
+	cp build/comparison/pictures/*.svg docs/pictures/
 
 mutants: setup  ## plant bugs and count those that the simulator finds
+	cd tests && ../$(BIN)/python -m proposals.mutation
 	cd tests && ../$(BIN)/python -m lab.mutation $(if $(SEEDS),--seeds $(SEEDS))
 
 pin:  ## pin requirements again

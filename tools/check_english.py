@@ -64,6 +64,7 @@ SKIPPED = (
     "tests/lab/mutants.py",
     "tests/lab/storage_mutants.py",
     "tests/lab/cluster_mutants.py",
+    "tests/proposals/mutants.py",
 )
 
 #: (path, words): quotations that must stay.

@@ -7,26 +7,16 @@ from pathlib import Path
 import pytest
 
 from partage.member.states import ACTIVE_STATES, TRANSITION_CAUSES, MemberState
+from scenario_text import replay
 
 from .scenario_runner import Edge, ScenarioRunner
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
-RULE = "----"
 
 
 def played(text: str, story: ScenarioRunner) -> str:
     """Return the scenario's text with the actual effects."""
-    blocks = []
-    for block in text.strip().split("\n\n"):
-        lines = block.split("\n")
-        said = [line for line in lines if not line.startswith("    ")]
-        shown = []
-        for line in said:
-            shown.append(line)
-            if not line.startswith("#"):
-                shown += [f"    {happened}" for happened in story.play(line)]
-        blocks.append("\n".join(shown))
-    return "\n\n".join(blocks) + "\n"
+    return replay(text, story.play)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

@@ -1,7 +1,6 @@
 """Checkers of the designs with JoinGroup: they follow the events and outcomes of one machine.
 
-They keep a model of what was sent and received, and compare each outcome with it. In contrast to
-`invariants` they do not read the state of the machine, so a wrong state cannot mislead them.
+They compare each outcome with a model of what was sent and received, not with the machine's state.
 """
 
 from __future__ import annotations
@@ -283,6 +282,10 @@ class JoinGroupCoordinatorChecker:
                     assert end_ms is not None, f"the session of {member_id} ends while it is parked"
                     assert at_ms >= end_ms, f"the session of {member_id} ends before {end_ms}"
                     self._disturb(group)
+            case JoinTimer(group_id=group_id):
+                members = self._group(group_id).members
+                if all(each.connection is None for each in members.values()):
+                    members.clear()  # no generation follows
             case SynchronizeTimer(group_id=group_id):
                 group = self._group(group_id)
                 assert group.synchronizer is not None, "no member was to assign"
@@ -408,7 +411,9 @@ class JoinGroupCoordinatorChecker:
         return ErrorCode.NONE
 
     def _serve(self, group_id: str, member_id: str) -> None:
-        self._served.add(SessionTimer(group_id, member_id))
+        member = self._group(group_id).members.get(member_id)
+        if member is not None and member.connection is None:  # a parked request has no session
+            self._served.add(SessionTimer(group_id, member_id))
 
     def _check_heartbeat(self, request: HeartbeatRequest, error: int) -> None:
         expected = self._member_error(request.group_id, request.member_id, request.generation_id)

@@ -192,6 +192,8 @@ class JoinGroupCoordinator(ABC):
         return ErrorCode.NONE
 
     def _restart_session(self, outcome: Outcome, group: Group, member: Member) -> None:
+        if member.is_parked:  # its session begins with the response
+            return
         outcome.arm_timer(SessionTimer(group.id, member.id), member.session_timeout_ms)
 
     def _remove(self, outcome: Outcome, group: Group, member: Member) -> None:

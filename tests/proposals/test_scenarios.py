@@ -1,0 +1,28 @@
+"""The scenarios of ``scenarios/*/*.txt``; `scenario_runner` describes their format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenario_text import replay
+
+from .scenario_runner import ConsumerRunner, JoinGroupRunner, PushRunner, ScenarioRunner
+
+RUNNERS: dict[str, type[ScenarioRunner]] = {
+    "join_group": JoinGroupRunner,
+    "broker_side": PushRunner,
+    "consumer": ConsumerRunner,
+}
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*/*.txt"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
+    text = path.read_text()
+    happened = replay(text, RUNNERS[path.parent.name]().run)
+    if request.config.getoption("--rewrite-scenarios"):
+        path.write_text(happened)
+    else:
+        assert happened == text

@@ -38,6 +38,7 @@ _DASHES: Final = ("-", (0, (6, 2)), (0, (3, 2)), (0, (1, 1.5)))
 #: Metadata of SVG files that would differ from run to run, or say nothing.
 _SVG_METADATA: Final = ("Creator", "Date", "Format", "Type")
 _LONG_NUMBER: Final = re.compile(r"-?\d+\.\d{3,}")
+_STYLE: Final = re.compile(r'style="([^"]*)"')
 _FONT: Final = "font-family: 'DejaVu Sans', sans-serif;"
 #: Indentation, empty groups, names of groups, the font of each text, and rotations by zero.
 _REDUNDANT: Final = re.compile(
@@ -46,7 +47,7 @@ _REDUNDANT: Final = re.compile(
 )
 
 _COLUMNS_MAX: Final = 3
-_ROWS_MAX: Final = 4
+_ROWS_MAX: Final = 3
 #: Values that differ by a larger factor get a logarithmic axis.
 _LINEAR_RATIO_MAX: Final = 30
 
@@ -200,12 +201,14 @@ def _varying(results: Iterable[CellResult]) -> list[str]:
 def _row_label(names: Sequence[str], combinations: Sequence[tuple[Any, ...]]) -> str:
     texts = []
     for at, name in enumerate(names):
-        values = dict.fromkeys(_number(values[at]) for values in combinations)
+        values = dict.fromkeys(_value(name, values[at]) for values in combinations)
         texts.append(f"{name} = {', '.join(values)}")
     return "; ".join(texts)
 
 
-def _number(value: Any) -> str:
+def _value(name: str, value: Any) -> str:
+    if name == "partitions" and not value:
+        return "2 for each member"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -217,13 +220,21 @@ def draw_svg(plot: Plot, designs: Sequence[str]) -> str:
         designs: All designs of the comparison; the index of a design selects its colour.
     """
     figure = draw_figure(plot, designs)
-    with _style(plot.metric.name):
+    with _looks(plot.metric.name):
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata=dict.fromkeys(_SVG_METADATA))
     text = file.getvalue()
     text = _REDUNDANT.sub("", text[text.index("<svg") :])
-    text = text.replace('<style type="text/css">', f"<style>text {{ {_FONT} }} ", 1)
-    return _LONG_NUMBER.sub(_shorten, text)
+    text = _LONG_NUMBER.sub(_shorten, text)
+    classes: dict[str, str] = {}  # a picture repeats few styles many times
+
+    def name_style(found: re.Match[str]) -> str:
+        name = classes.setdefault(found[1], f"{plot.metric.name}-{len(classes)}")
+        return f'class="{name}"'
+
+    text = _STYLE.sub(name_style, text)
+    rules = "".join(f".{name} {{{style}}}\n" for style, name in classes.items())
+    return text.replace('<style type="text/css">', f"<style>\ntext {{{_FONT}}}\n{rules}", 1)
 
 
 def _shorten(found: re.Match[str]) -> str:
@@ -233,7 +244,7 @@ def _shorten(found: re.Match[str]) -> str:
 
 def draw_figure(plot: Plot, designs: Sequence[str]) -> Any:
     """Return the picture as a figure of matplotlib."""
-    with _style(plot.metric.name):
+    with _looks(plot.metric.name):
         from matplotlib.figure import Figure
 
         rows, columns = max(1, len(plot.rows)), max(1, len(plot.columns))
@@ -315,7 +326,7 @@ def _amount(value: float, position: int) -> str:
     return f"{value:,g}"
 
 
-def _style(name: str) -> Any:
+def _looks(name: str) -> Any:
     import matplotlib as mpl
 
     looks: Any = {

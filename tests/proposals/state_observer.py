@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -163,21 +163,6 @@ _DISTURBANCES = (
     crash_coordinator,
     pause_coordinator,
 )
-
-
-def observe_transitions(
-    designs: Iterable[Design],
-    seeds: Iterable[int],
-    coordinator_state: Callable[[Any], str],
-    disturbances: Sequence[Disturbance] = (),
-) -> tuple[Transitions, Transitions]:
-    """Return the transitions of the coordinators and of the members in many worlds."""
-    coordinators: Transitions = {}
-    members: Transitions = {}
-    for design, seed in zip(designs, seeds, strict=True):
-        observe(design, coordinators, members, coordinator_state)
-        run_world(design, seed, disturbances)
-    return coordinators, members
 
 
 def observe(

@@ -201,6 +201,12 @@ class TestAnswers:
         assert found == [[13]]
         assert positions(broker) == [0, 20]
 
+    def test_range_may_end_in_a_compaction_gap(self):
+        """The response goes on with a batch after the range."""
+        assert run(serving(batch(40, 10)), last=20)[0] == []
+        assert run(serving(batch(0, 10) + batch(40, 10)), last=20)[0] == [list(range(10))]
+        assert run(serving(batch(0, 10) + batch(40, 10)), last=20, first=10)[0] == []
+
     def test_range_may_begin_and_end_inside_batches(self):
         found, _broker = run(serving(batch(0, 10) + batch(10, 10)), first=4, last=13)
         assert found == [list(range(4, 13))]

@@ -136,6 +136,10 @@ def test_gaps_after_compaction(decoder: ModuleType) -> None:
     assert [read[0] for read in arrow_tables.tuples(later)] == [105]
     assert columns_of(decoder, blob, to_offset=108).next_offset == 108
     assert columns_of(decoder, blob, from_offset=107).next_offset == 120
+    assert columns_of(decoder, blob, from_offset=20, to_offset=50).next_offset == 50
+    blob += encode_batch(first, base_offset=200)
+    within = columns_of(decoder, blob, from_offset=100, to_offset=150)
+    assert (within.count, within.next_offset) == (2, 150)
 
 
 def test_log_append_time(decoder: ModuleType) -> None:

@@ -88,6 +88,7 @@ cdef bint walk_blob(
         if found != SOUND:
             raise MalformedError(f"record batch at byte {pos} is invalid: {REASONS[found]}")
         if batch.base_offset >= sink.to_offset:
+            sink.next_offset = max(sink.next_offset, sink.to_offset)  # no more records in range
             return True
         control = batch.attributes & CONTROL
         wanted = not control and batch.count > 0 and batch.next_offset > sink.from_offset

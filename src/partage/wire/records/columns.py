@@ -62,8 +62,8 @@ class RecordColumns(msgspec.Struct, frozen=True):
 
     Attributes:
         next_offset: Offset of the next fetch: after the last batch read, including control batches
-            and aborted ones, but not beyond the requested range. If a record did not fit, the
-            offset of that record.
+            and aborted ones, but not beyond the requested range. If a batch begins after the range,
+            the end of the range. If a record did not fit, the offset of that record.
         offset: int64.
         timestamp_us: int64, **microseconds** since the epoch, limited to the range of 64 bits.
         timestamp_type: int32, 0 for the producer's time, 1 for the broker's.

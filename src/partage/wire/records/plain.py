@@ -259,7 +259,7 @@ def _batches(
 ) -> Iterator[tuple[BatchHeader, bytes | None]]:
     """Yield the batches that begin before ``to_offset``, each with its decompressed records.
 
-    None stands for records to skip.
+    None stands for records to skip, such as those of the first batch after ``to_offset``.
 
     Raises:
         MalformedError: A batch is invalid; raised when the iteration reaches it.
@@ -276,6 +276,7 @@ def _batches(
                 raise MalformedError(f"record batch at byte {pos} is invalid: {fields}")
             header = BatchHeader._make(fields)
             if header.base_offset >= to_offset:
+                yield header, None
                 return
             stop = pos + header.length + LENGTH_OVERHEAD
             is_control = header.attributes & 0x20

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from partage.proposals.designs.catalog import find_design
+from partage.proposals.designs.catalog import DesignFactory, find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.processes import MemberProcess
@@ -141,11 +141,17 @@ class CellRun:
     Args:
         workload: The workload.
         cpu_clock_ns: Measures the coordinator's CPU time; see `World`.
+        factory: Creates the design; by default the one that the workload names.
     """
 
-    def __init__(self, workload: Workload, cpu_clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        cpu_clock_ns: Callable[[], int],
+        factory: DesignFactory | None = None,
+    ) -> None:
         self.workload = workload
-        design = find_design(workload.design)(
+        design = (factory or find_design(workload.design))(
             CoordinatorSettings(),
             MemberSettings(
                 group_id=_GROUP_ID,

@@ -202,7 +202,7 @@ class TestAnswers:
         assert positions(broker) == [0, 20]
 
     def test_range_may_end_in_a_compaction_gap(self):
-        """The response goes on with a batch after the range."""
+        """The response continues with a batch after the range."""
         assert run(serving(batch(40, 10)), last=20)[0] == []
         assert run(serving(batch(0, 10) + batch(40, 10)), last=20)[0] == [list(range(10))]
         assert run(serving(batch(0, 10) + batch(40, 10)), last=20, first=10)[0] == []

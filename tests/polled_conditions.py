@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -34,3 +35,14 @@ def eventually(
         assert waited_s < patience_s, describe()
         time.sleep(min(max(waited_s / 10, _INTERVAL_MIN_S), _INTERVAL_MAX_S))
     return value
+
+
+async def eventually_async(condition: Callable[[], object]) -> None:
+    """Poll a condition until it is true, and let the event loop run in the meantime.
+
+    Raises:
+        TimeoutError: It is still false after `PATIENCE_S`.
+    """
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(_INTERVAL_MIN_S)

@@ -21,9 +21,3 @@ def run(work):
             return await work
 
     return asyncio.run(limited())
-
-
-async def until(holds):
-    """Poll until a condition holds."""
-    while not holds():  # noqa: ASYNC110
-        await asyncio.sleep(0.005)

@@ -16,8 +16,9 @@ from partage.errors import MemberFailedError, NotAMemberError
 from partage.recipes import LeaderElection
 from partage.recipes.election import PROTOCOL_TYPE
 from partage.recipes.elector import elect
+from polled_conditions import eventually_async
 
-from .settings import QUICK, run, until
+from .settings import QUICK, run
 
 
 @pytest.fixture
@@ -53,7 +54,9 @@ def test_one_leader_is_known_to_all(servers):
     async def main():
         async with election(servers, "a") as one, election(servers, "b") as two:
             leader = await one.wait_for_leader()
-            await until(lambda: one.leader == two.leader is not None and (one.term or two.term))
+            await eventually_async(
+                lambda: one.leader == two.leader is not None and (one.term or two.term)
+            )
             active, other = (one, two) if one.is_leader else (two, one)
             assert active.is_leader
             assert not other.is_leader
@@ -74,7 +77,7 @@ def test_next_leader_starts_after_work_stopped(servers):
                 await one.close()
                 assert not first.is_active
                 second = await two.wait_until_elected()
-                await until(lambda: len(work.tokens) == 2)
+                await eventually_async(lambda: len(work.tokens) == 2)
                 assert second.token > first.token
         assert work.at_work is None
 
@@ -101,7 +104,7 @@ def test_rolling_restart_elects_once(servers):
             await elections[name].wait_for_leader()
         assert len(work.tokens) == 1
         await elections["a"].close()
-        await until(lambda: len(work.tokens) == 2)
+        await eventually_async(lambda: len(work.tokens) == 2)
         elections["a"] = election(servers, "a", work)
         await elections["a"].membership.start()
         await elections["a"].wait_for_leader()
@@ -226,7 +229,7 @@ def test_silent_coordinator_stops_work_in_time(partage_broker_process):
             first = await one.wait_until_elected()
             await asyncio.to_thread(partage_broker_process.kill)
             sure_ms = one.membership.exclusive_until_ms
-            await until(lambda: work.at_work is None)
+            await eventually_async(lambda: work.at_work is None)
             assert now_ms() < sure_ms
             assert not first.is_active
             await asyncio.to_thread(partage_broker_process.start)
@@ -285,7 +288,7 @@ def test_resigned_member_is_not_elected_until_stand(servers):
             assert work.at_work is None
             assert not one.is_leader
             assert not first.is_active
-            await until(lambda: one.leader is None)
+            await eventually_async(lambda: one.leader is None)
             one.stand()
             assert (await one.wait_until_elected()).token > first.token
 
@@ -316,7 +319,7 @@ def test_end_of_work_ends_term(servers, fails):
 
     async def main():
         async with election(servers, "a", work) as one:
-            await until(lambda: tokens)
+            await eventually_async(lambda: tokens)
             async with election(servers, "b") as two:
                 term = await two.wait_until_elected()
                 assert [term.token] > tokens

@@ -12,8 +12,9 @@ from client.group_admin import remove_member
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import AssignmentFailedError
 from partage.recipes import Connector, WorkerPool, lease_guard
+from polled_conditions import eventually_async
 
-from .settings import QUICK, run, until
+from .settings import QUICK, run
 
 UNITS = list("abcdef")
 
@@ -68,9 +69,9 @@ def level(*pools):
 def test_new_worker_gets_share_and_others_continue(servers, log):
     async def main():
         async with worker(servers, log, "one") as one:
-            await until(lambda: level(one))
+            await eventually_async(lambda: level(one))
             async with worker(servers, log, "two") as two:
-                await until(lambda: level(one, two) and len(log.running) == 6)
+                await eventually_async(lambda: level(one, two) and len(log.running) == 6)
                 assert sorted(log.stopped) == sorted(two.units)
                 assert len(log.begun) == 9
 
@@ -82,12 +83,12 @@ def test_lost_workers_units_move_after_delay(servers, log):
         slow = {"rebalance_delay_ms": 200}
         async with worker(servers, log, "one", **slow) as one:
             async with worker(servers, log, "two", **slow) as two:
-                await until(lambda: level(one, two))
+                await eventually_async(lambda: level(one, two))
                 its = two.units
                 stopped = len(log.stopped)
-            await until(lambda: one.delayed_units == its)
+            await eventually_async(lambda: one.delayed_units == its)
             assert one.units.isdisjoint(its)
-            await until(lambda: level(one))
+            await eventually_async(lambda: level(one))
             assert len(log.stopped) == stopped + 3
 
     run(main())
@@ -97,11 +98,11 @@ def test_restarted_worker_gets_units_back(servers, log):
     async def main():
         async with worker(servers, log, "one") as one:
             async with worker(servers, log, "two") as two:
-                await until(lambda: level(one, two))
+                await eventually_async(lambda: level(one, two))
                 its = two.units
-            await until(lambda: one.delayed_units == its)
+            await eventually_async(lambda: one.delayed_units == its)
             async with worker(servers, log, "two") as again:
-                await until(lambda: again.units == its)
+                await eventually_async(lambda: again.units == its)
                 assert one.units == set(UNITS) - its
                 assert not one.delayed_units
 
@@ -111,9 +112,9 @@ def test_restarted_worker_gets_units_back(servers, log):
 def test_expired_worker_stops_and_gets_units_back(servers, log):
     async def main():
         async with worker(servers, log, "one") as one:
-            await until(lambda: len(log.running) == 6)
+            await eventually_async(lambda: len(log.running) == 6)
             await remove_member(servers, "pool", one.membership.member_id)
-            await until(lambda: len(log.begun) == 12)
+            await eventually_async(lambda: len(log.begun) == 12)
             assert len(log.stopped) == 6
 
     run(main())
@@ -124,12 +125,12 @@ def test_silent_coordinator_stops_and_restarts_units(partage_broker_process, log
 
     async def main():
         async with worker(servers, log, "one", session_timeout_ms=500, stop_ms=200) as one:
-            await until(lambda: len(log.running) == 6)
+            await eventually_async(lambda: len(log.running) == 6)
             await asyncio.to_thread(partage_broker_process.kill)
-            await until(lambda: not one.units)
+            await eventually_async(lambda: not one.units)
             assert not log.running
             await asyncio.to_thread(partage_broker_process.start)
-            await until(lambda: len(log.running) == 6)
+            await eventually_async(lambda: len(log.running) == 6)
 
     run(main())
 
@@ -137,7 +138,7 @@ def test_silent_coordinator_stops_and_restarts_units(partage_broker_process, log
 def test_suspended_worker_is_not_active(servers, log, monkeypatch):
     async def main():
         async with worker(servers, log, "one") as one:
-            await until(lambda: one.units == set(UNITS))
+            await eventually_async(lambda: one.units == set(UNITS))
             assert one.is_active("a")
             assert not one.is_active("z")
             monkeypatch.setattr(lease_guard, "now_ms", lambda: now_ms() + 3_000)
@@ -152,10 +153,10 @@ def test_refresh_applies_changed_units(servers, log):
 
     async def main():
         async with worker(servers, log, "one", lambda: list(units)) as one:
-            await until(lambda: one.units == {"a", "b"})
+            await eventually_async(lambda: one.units == {"a", "b"})
             units[:] = ["b", "c"]
             one.refresh()
-            await until(lambda: one.units == {"b", "c"})
+            await eventually_async(lambda: one.units == {"b", "c"})
             assert log.stopped == ["a"]
 
     run(main())
@@ -169,7 +170,7 @@ def test_failed_work_is_logged_and_others_continue(servers, caplog):
 
     async def main():
         async with worker(servers, work, "one") as one:
-            await until(lambda: "LookupError: mine" in caplog.text)
+            await eventually_async(lambda: "LookupError: mine" in caplog.text)
             assert one.units == set(UNITS)
 
     run(main())
@@ -205,13 +206,13 @@ def test_connector_tasks_get_their_config_and_restart_when_it_changes(servers, l
 
     async def main():
         async with worker(servers, log, "one", lambda: list(connectors)) as one:
-            await until(lambda: one.units == {"jdbc", "jdbc/0", "other"})
+            await eventually_async(lambda: one.units == {"jdbc", "jdbc/0", "other"})
             assert one.config_of("jdbc/0") == {"table": "old"}
             assert one.config_of("other") == {}
             connectors[0] = Connector("jdbc", 1, config={"table": "new"})
             one.refresh()
-            await until(lambda: one.config_of("jdbc/0") == {"table": "new"})
-            await until(lambda: len(log.begun) == 5)
+            await eventually_async(lambda: one.config_of("jdbc/0") == {"table": "new"})
+            await eventually_async(lambda: len(log.begun) == 5)
             assert sorted(log.stopped) == ["jdbc", "jdbc/0"]
 
     run(main())
@@ -236,7 +237,7 @@ def test_nondeterministic_strategy_stops_no_task_in_later_generations(servers, l
                     stopped = list(log.stopped)
                 one.refresh()
                 generation = (await one.membership.assignment(generation)).generation
-                await until(lambda: len(log.running) == 3)
+                await eventually_async(lambda: len(log.running) == 3)
             assert log.stopped == stopped
 
     run(main())
@@ -270,7 +271,7 @@ def test_killed_workers_connector_tasks_move(servers, log):
     async def main():
         pool = worker(servers, log, "one", [even, stay], rebalance_delay_ms=100)
         async with pool as one:
-            await until(lambda: one.units == everything)
+            await eventually_async(lambda: one.units == everything)
             other = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", WORKER_PROCESS, servers), stdout=asyncio.subprocess.PIPE
             )
@@ -283,7 +284,7 @@ def test_killed_workers_connector_tasks_move(servers, log):
             finally:
                 other.kill()
                 await other.wait()
-            await until(lambda: one.units == everything)
+            await eventually_async(lambda: one.units == everything)
             assert sorted(log.begun) == sorted([*everything, *moved])
             assert set(log.stopped) == moved
 

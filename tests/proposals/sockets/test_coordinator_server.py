@@ -9,6 +9,7 @@ import pytest
 from partage.proposals import machine
 from partage.proposals.sockets import frame_connection
 from partage.proposals.sockets.coordinator_server import ServerLimits
+from polled_conditions import eventually_async
 from proposals.sockets.toy_design import Stage, Words, WordsCodec, on_stage
 
 
@@ -17,9 +18,9 @@ def test_response_waits_until_its_record_is_durable() -> None:
         first, second = await stage.client(), await stage.client()
         stage.store.gate.clear()
         first.send("store", "a")
-        await stage.eventually(lambda: stage.store.writes)
+        await eventually_async(lambda: stage.store.writes)
         second.send("echo", "after")
-        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 2)
+        await eventually_async(lambda: stage.machine.count(machine.MessageReceived) == 2)
         responses = [asyncio.create_task(each.receive()) for each in (first, second)]
         await asyncio.sleep(0)
         assert not any(each.done() for each in responses)
@@ -37,7 +38,7 @@ def test_records_during_a_write_share_the_next_one() -> None:
         stage.store.gate.clear()
         for number in range(5):
             client.send("store", str(number))
-        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 5)
+        await eventually_async(lambda: stage.machine.count(machine.MessageReceived) == 5)
         stage.store.gate.set()
         assert [await client.receive() for _ in range(5)] == [["store", str(n)] for n in range(5)]
         assert stage.store.records == ["0", "1", "2", "3", "4"]
@@ -52,7 +53,7 @@ def test_failed_store_is_fatal_and_sends_nothing() -> None:
         stage.store.error = OSError("disk full")
         client.send("store", "a")
         client.send("echo")
-        await stage.eventually(lambda: stage.errors)
+        await eventually_async(lambda: stage.errors)
         await stage.server.close()
         assert await client.receive() is None
         assert [str(error) for error in stage.errors] == ["disk full"]
@@ -65,7 +66,7 @@ def test_failed_machine_is_fatal() -> None:
         client = await stage.client()
         client.send("fail")
         client.send("echo")
-        await stage.eventually(lambda: stage.errors)
+        await eventually_async(lambda: stage.errors)
         assert stage.machine.count(machine.MessageReceived) == 1
 
     on_stage(play)
@@ -86,7 +87,7 @@ def test_damaged_frame_closes_only_its_connection(data: bytes) -> None:
         assert await good.ask("echo", "1") == ["echo", "1"]
         bad.writer.write(data)
         assert await bad.receive() is None
-        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+        await eventually_async(lambda: stage.machine.count(machine.ConnectionLost) == 1)
         assert await good.ask("echo", "2") == ["echo", "2"]
         assert stage.server.connection_count == 1
 
@@ -133,7 +134,7 @@ def test_requests_before_the_end_of_a_connection_are_handled() -> None:
         client = await stage.client()
         client.send("store", "last")
         client.writer.close()
-        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost))
+        await eventually_async(lambda: stage.machine.count(machine.ConnectionLost))
         await stage.server.flush()
         assert stage.store.records == ["last"]
 
@@ -146,7 +147,7 @@ def test_blocked_store_stops_reading_until_it_continues() -> None:
         stage.store.gate.clear()
         for number in range(100):
             client.send("store", str(number))
-        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 11)
+        await eventually_async(lambda: stage.machine.count(machine.MessageReceived) == 11)
         for _ in range(100):
             await asyncio.sleep(0)
         assert stage.machine.count(machine.MessageReceived) == 11
@@ -170,12 +171,11 @@ def test_coordinator_that_may_not_act_sends_nothing_and_fires_no_timer() -> None
         stage.may_act = False
         client.send("timer", "1")
         client.send("echo", "2")
-        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 3)
-        await asyncio.sleep(0.05)
-        assert stage.machine.count(machine.TimerFired) == 0
+        await eventually_async(lambda: stage.machine.count(machine.MessageReceived) == 3)
         response = asyncio.create_task(client.receive())
-        await asyncio.sleep(0)
+        await asyncio.wait({response}, timeout=0.05)
         assert not response.done()
+        assert stage.machine.count(machine.TimerFired) == 0
         stage.may_act = True
         stage.server.resume()
         assert await response == ["echo", "2"]
@@ -189,7 +189,7 @@ def test_discarded_effects_are_not_sent_and_all_connections_are_closed() -> None
         client = await stage.client()
         stage.store.gate.clear()
         client.send("store", "a")
-        await stage.eventually(lambda: stage.store.writes)
+        await eventually_async(lambda: stage.store.writes)
         stage.server.discard_effects()
         stage.store.gate.set()
         assert await client.receive() is None
@@ -216,7 +216,7 @@ def test_connections_above_the_maximum_are_closed() -> None:
         second = await stage.client()
         assert await second.receive() is None
         first.writer.close()
-        await stage.eventually(lambda: stage.server.connection_count == 0)
+        await eventually_async(lambda: stage.server.connection_count == 0)
         third = await stage.client()
         assert await third.ask("echo") == ["echo"]
 
@@ -227,7 +227,7 @@ def test_idle_connection_is_closed() -> None:
     async def play(stage: Stage) -> None:
         client = await stage.client()
         assert await client.receive() is None
-        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+        await eventually_async(lambda: stage.machine.count(machine.ConnectionLost) == 1)
 
     on_stage(play, ServerLimits(idle_max_s=0.05))
 
@@ -239,7 +239,7 @@ def test_peer_that_does_not_read_loses_its_connection(monkeypatch: pytest.Monkey
         good, slow = await stage.client(), await stage.client()
         slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
         slow.send("repeat", "20000")
-        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+        await eventually_async(lambda: stage.machine.count(machine.ConnectionLost) == 1)
         assert await good.ask("echo") == ["echo"]
 
     on_stage(play)
@@ -249,7 +249,7 @@ def test_message_that_does_not_fit_its_frame_closes_the_connection() -> None:
     async def play(stage: Stage) -> None:
         client = await stage.client()
         assert await client.ask("huge") is None
-        await stage.eventually(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+        await eventually_async(lambda: stage.machine.count(machine.ConnectionLost) == 1)
 
     on_stage(play)
 
@@ -260,7 +260,7 @@ def test_close_stores_what_was_received() -> None:
         stage.store.gate.clear()
         client.send("store", "a")
         client.send("store", "b")
-        await stage.eventually(lambda: stage.machine.count(machine.MessageReceived) == 2)
+        await eventually_async(lambda: stage.machine.count(machine.MessageReceived) == 2)
         closing = asyncio.create_task(stage.server.close())
         await asyncio.sleep(0)
         stage.store.gate.set()

@@ -12,6 +12,7 @@ from partage.client.consumer import Record
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.sockets.broker_side.fetchers import Fetchers
 from partage.testing import ThreadedBroker
+from polled_conditions import eventually_async
 
 WAIT_S = 60.0
 
@@ -102,9 +103,7 @@ def test_partition_without_an_offset_begins_at_the_smallest(run: Run) -> None:
 def test_partition_that_begins_at_the_largest_offset_has_a_position(run: Run) -> None:
     async def play(stage: Stage) -> None:
         stage.fetchers.start({stage.partition: -1})
-        async with asyncio.timeout(WAIT_S):
-            while stage.position is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        await eventually_async(lambda: stage.position is not None)
         stage.fetchers.stop(None)
         stage.produce(2)
         assert stage.position == 3

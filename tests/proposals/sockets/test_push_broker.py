@@ -31,6 +31,7 @@ from partage.proposals.sockets.broker_side.push_broker import (
 )
 from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes
 from partage.store.zookeeper import Create
+from polled_conditions import eventually_async
 from proposals.sockets.test_broker_side_faults import RawConsumer
 
 WAIT_S = 60.0
@@ -71,14 +72,9 @@ class Stage:
         self.consumers.append(consumer)
         return consumer
 
-    async def eventually(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-
     async def elected(self, broker: PushBroker) -> None:
         """Return when a broker is the coordinator and knows the topics."""
-        await self.eventually(
+        await eventually_async(
             lambda: broker.is_coordinator and broker.machine.topics == self.topics
         )
 
@@ -138,7 +134,7 @@ def test_one_broker_is_elected_and_all_brokers_name_it(run: Run) -> None:
         first = await stage.broker(1)
         await stage.elected(first)
         second = await stage.broker(2)
-        await stage.eventually(
+        await eventually_async(
             lambda: (
                 all(len(each.machine.brokers) == 2 for each in stage.brokers)
                 and second.machine.coordinator_id == 1
@@ -168,20 +164,20 @@ def test_expired_session_moves_the_coordinator_and_its_records(run: Run) -> None
         offset = PartitionOffset(topic="t", partition="1-0", offset=7)
         consumer.send(PingResponse(consumer_id="c", offset_info=[offset]))
         group = first.machine.groups["g"]
-        await stage.eventually(lambda: group.offsets and not group.uncommitted and group.owners)
+        await eventually_async(lambda: group.offsets and not group.uncommitted and group.owners)
         await first.server.flush()
         await _expire(stage, first)
         await stage.elected(second)
         while await consumer.request() is not None:  # until the connection is closed
             pass
-        await stage.eventually(lambda: second.machine.groups["g"].awaited == {"c": 9_000})
+        await eventually_async(lambda: second.machine.groups["g"].awaited == {"c": 9_000})
         returned = await stage.consumer(second)
         started = await returned.start("g")
         assert isinstance(started, StartFetcherRequest)
         parts = [part for thread in started.ownership_info for part in thread.assigned_parts]
         assert [(part.partition, part.offset) for part in parts] == [("2-0", 7), ("2-1", -1)]
         # The first broker has another session, and follows.
-        await stage.eventually(lambda: first.machine.coordinator_id == 2)
+        await eventually_async(lambda: first.machine.coordinator_id == 2)
         assert not first.is_coordinator
 
     run(play)

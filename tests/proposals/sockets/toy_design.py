@@ -159,12 +159,6 @@ class Stage:
         self.clients.append(client)
         return client
 
-    async def eventually(self, condition: Callable[[], object]) -> None:
-        """Return when a condition of the server's state is true."""
-        async with asyncio.timeout(WAIT_S):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-
 
 def on_stage(play: Callable[[Stage], Awaitable[None]], limits: ServerLimits | None = None) -> None:
     """Run a test with a served coordinator."""

@@ -21,6 +21,19 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
+class GroupSuffixRemover:
+    """Removes ``@group``, which pytest-xdist appends to names of tests.
+
+    ``--last-failed`` would not find these tests in a run with one process.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name, _, group = report.nodeid.rpartition("@")
+        if name and "]" not in group:
+            report.nodeid = name
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-scenarios",
@@ -52,6 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("forbid_io"):
         config.pluginmanager.register(IoGuard())
     is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        config.pluginmanager.register(GroupSuffixRemover())
     if not is_worker and (
         config.getoption("check_durations") or config.getoption("write_durations")
     ):

@@ -115,3 +115,25 @@ def test_group(number):
     processes = (suite / "processes").read_text().split()
     assert len(processes) == 8
     assert len(set(processes)) == 1
+
+
+def test_failed_test_of_a_group_is_run_again(suite: Path) -> None:
+    text = """
+import pytest
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("name", ["a", "b@c"])
+def test_group(name):
+    assert name == "a"
+"""
+    (suite / "tests" / "test_group.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "tests"]
+    env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    for options, outcome in (
+        (["-n", "2", "--dist", "loadgroup"], "1 failed, 1 passed"),
+        (["--last-failed", "--last-failed-no-failures", "none"], "1 failed in"),
+    ):
+        ran = subprocess.run(
+            command + options, cwd=suite, env=env, capture_output=True, text=True, timeout=300
+        )
+        assert outcome in ran.stdout, ran.stdout

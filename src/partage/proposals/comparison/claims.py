@@ -281,7 +281,8 @@ def measure_cooperative_savings(cpu_clock_ns: Callable[[], int]) -> Claim:
     return Claim(
         title="Savings of cooperative rebalancing",
         statement=(
-            "The available texts have no figure. KIP-429 says of an upgrade: members that were restarted "
+            "The available texts have no figure. KIP-429 says of an upgrade: members that were "
+            "restarted "
             "“… will then choose COOPERATIVE protocol and not revoke "
             "partitions while others not-yet-bounced will still go with EAGER and revoke "
             "everything.”"

@@ -8,6 +8,8 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
@@ -39,7 +41,14 @@ class ProcessPool:
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
-            return self._pool.submit(call, *args, **named)
+            count = len(multiprocessing.active_children())
+            future = self._pool.submit(call, *args, **named)
+            # `submit` wakes the pool's thread before it starts a process. The thread would not
+            # notice the death of that process until the next call wakes it.
+            with suppress(BrokenProcessPool):
+                while count < (count := len(multiprocessing.active_children())):
+                    self._pool.submit(_wake)
+            return future
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -56,6 +65,10 @@ class ProcessPool:
                 if child not in self._others:
                     child.terminate()
         self._pool.shutdown(cancel_futures=True)
+
+
+def _wake() -> None:
+    """Do nothing; see `ProcessPool.submit`."""
 
 
 def _begin(begin: Callable[..., None], *args: object) -> None:

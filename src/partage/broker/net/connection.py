@@ -84,9 +84,11 @@ class Connection(asyncio.BufferedProtocol):
             self._large.cancel()
             self._large = None
         self._set_unsent_bytes(0)
-        if self.on_lost is not None:
-            self.on_lost()
-        self._on_closed(self)
+        try:
+            if self.on_lost is not None:
+                self.on_lost()
+        finally:
+            self._on_closed(self)  # the server waits for it when it closes
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes: that of a large frame, or the shared one."""

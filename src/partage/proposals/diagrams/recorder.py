@@ -40,7 +40,7 @@ class DiagramScenario(StrEnum):
     PARTITIONS = "partitions"
 
 
-#: What happens in each run, for the documentation.
+#: A description of each run, for the documentation.
 SCENARIO_DESCRIPTIONS: Final = {
     DiagramScenario.FORM: "members A and B start together",
     DiagramScenario.JOIN: "member B joins the group of member A",

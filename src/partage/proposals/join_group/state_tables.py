@@ -215,7 +215,7 @@ MEMBER_TRANSITIONS: Final = (
     ),
 )
 
-#: What follows an error in the response to JoinGroup.
+#: The reaction to an error in the response to JoinGroup.
 JOIN_ERROR_TRANSITIONS: Final = (
     StateTransition(
         (_M.JOINING, _M.SYNCHRONIZING),

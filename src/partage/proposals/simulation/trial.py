@@ -22,7 +22,7 @@ _SHUTDOWN_MS: Final = 120_000
 #: The rules of `Readers` and of `FaultTrial`.
 RULES: Final = ("one reader", "commits", "convergence", "duplicates", "shutdown", "invariant")
 
-#: What may happen in a world, by name.
+#: The faults of a world, by name.
 FAULTS: Final = (
     "join",
     "leave",

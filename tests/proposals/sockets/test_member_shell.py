@@ -115,9 +115,10 @@ def test_member_connects_sends_and_closes() -> None:
     run(play, {machine.Started: [machine.Connect()], machine.Connected: [BYE]})
 
 
-def test_unreachable_coordinator_is_reported_to_the_machine() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
+def test_unreachable_coordinator_is_reported_to_the_machine(host: str) -> None:
     async def play(shell: ToyShell) -> None:
-        shell.address = ("127.0.0.1", 1)
+        shell.address = (host, 1)
         await shell.wait_closed()
         assert shell.kinds() == [machine.Started, machine.Disconnected]
 

@@ -110,7 +110,7 @@ class ClientConnection:
                 host, port = await find()
                 self._open = made
                 await loop.create_connection(lambda: made, host, port)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a host name that cannot be encoded
             self._open = self._opening = None
             self._on_lost(str(error) or f"no connection within {_CONNECT_TIMEOUT_S:g} s")
             return

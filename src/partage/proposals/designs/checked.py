@@ -216,6 +216,7 @@ class CheckedDesign(Design):
 
     def __init__(self, design: Design) -> None:
         self.design = design
+        # Class variables of a design; a checked one has those of the design inside.
         self.name = design.name  # type: ignore[misc]
         self.findings = design.findings  # type: ignore[misc]
         self.partitions_per_member_max = design.partitions_per_member_max  # type: ignore[misc]

@@ -184,3 +184,90 @@ def test_stop_with_unused_fault(partage_broker):
         passed=2,
         failed=1,
     )
+
+
+#: A session's broker; ``failing`` is the phase in which the first test fails with an unused fault.
+SESSION_BROKER = """
+from partage.testing import ThreadedBroker
+
+
+@pytest.fixture(scope="session")
+def session_broker():
+    with ThreadedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(session_broker):
+    {before}
+    yield session_broker
+    {after}
+
+
+@pytest.fixture
+def failing(broker):
+    broker.faults.hold("JoinGroup").release()
+    broker.faults.fail("OffsetCommit", "ILLEGAL_GENERATION")
+    assert "{phase}" != "setup", "the reason"
+
+
+def test_one(broker, failing):
+    raise AssertionError("the reason")
+
+
+def test_two(broker):
+    assert broker.faults.pending == 0 or "{after}{before}" == "pass" * 2
+"""
+
+
+@pytest.mark.parametrize("phase", ["setup", "call"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("pass", "session_broker.reset()"),
+        ("session_broker.reset()", "pass"),
+        ("pass", "pass"),
+    ],
+)
+def test_unused_fault_of_failed_test_adds_no_report(run, phase, before, after) -> None:
+    text = SESSION_BROKER.format(phase=phase, before=before, after=after)
+    shown = run(text, passed=1, **{"failed" if phase == "call" else "errors": 1})
+    assert "the reason" in shown
+    assert "did not happen" not in shown
+
+
+def test_unused_fault_of_passed_test_is_reported_by_reset(run) -> None:
+    shown = run(
+        SESSION_BROKER.format(phase="", before="pass", after="session_broker.reset()")
+        + """
+
+def test_three(broker):
+    broker.faults.fail("OffsetCommit", "ILLEGAL_GENERATION")
+""",
+        passed=2,
+        failed=1,
+        errors=1,
+    )
+    assert "faults.fail('OffsetCommit', 'ILLEGAL_GENERATION') has met 0 of 1 requests" in shown
+
+
+def test_expected_failure_and_skip_report_no_unused_faults(run) -> None:
+    run(
+        SESSION_BROKER.format(phase="", before="pass", after="session_broker.reset()")
+        + """
+
+@pytest.mark.xfail(reason="expected")
+def test_expected_failure(broker):
+    broker.faults.fail("OffsetCommit", "ILLEGAL_GENERATION")
+    raise AssertionError
+
+
+def test_skip(broker):
+    broker.faults.fail("OffsetCommit", "ILLEGAL_GENERATION")
+    pytest.skip("no network")
+""",
+        passed=1,
+        failed=1,
+        xfailed=1,
+        skipped=1,
+    )

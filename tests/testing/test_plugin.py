@@ -1,5 +1,9 @@
 """The fixtures of the pytest plugin."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
@@ -58,3 +62,22 @@ def test_broker_process_survives_kill(partage_broker_process):
     consumer.close()
     assert broker.stop() == 0
     broker.start()
+
+
+@pytest.mark.parametrize("autoload", [True, False])
+def test_plugin_named_on_command_line_is_loaded_once(tmp_path, autoload):
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(partage_broker):\n    assert partage_broker.bootstrap_servers\n"
+    )
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "" if autoload else "1"}
+    options = ["-c", os.devnull, "--rootdir", ".", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *options, "-p", "partage.testing.plugin"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

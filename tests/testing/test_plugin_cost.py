@@ -11,7 +11,7 @@ import sys
 
 
 def test_imports(pytestconfig):
-    assert pytestconfig.pluginmanager.has_plugin("partage")
+    assert pytestconfig.pluginmanager.has_plugin("partage.testing.plugin")
     ours = sorted(name for name in sys.modules if name.partition(".")[0] == "partage")
     print("imported:", *ours)
 """

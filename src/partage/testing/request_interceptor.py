@@ -65,7 +65,7 @@ class FaultRule(msgspec.Struct, eq=False):
 
 
 class RequestInterceptor:
-    """The active rules, oldest first; used only on the broker's loop."""
+    """The active rules, oldest first; used only on the broker's loop, except for `waive`."""
 
     def __init__(self) -> None:
         self.rules: list[FaultRule] = []
@@ -106,6 +106,12 @@ class RequestInterceptor:
         """Remove all rules except ``kept``, without reporting them as unused."""
         self.rules[:] = kept
         self._withdrawn.clear()
+
+    def waive(self) -> None:
+        """Do not report the current rules as unused; they stay active. Any thread may call this."""
+        self._withdrawn.clear()
+        for rule in list(self.rules):
+            rule.is_required = False
 
     def unused(self) -> list[str]:
         """Describe the required rules that too few requests have met."""

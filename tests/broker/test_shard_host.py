@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from partage.broker.clock import Clock
-from partage.broker.coordination import shard_host
+from partage.broker.coordination import base_shard_host
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.coordination.state_store import LocalStore
 from partage.broker.topics.log_manager import LogManager
@@ -104,18 +104,18 @@ class CapturingHandler(logging.Handler):
             self._heard.set()
 
     async def heard(self) -> None:
-        shard_host.log.addHandler(self)
+        base_shard_host.log.addHandler(self)
         try:
             await asyncio.wait_for(self._heard.wait(), 10)
         finally:
-            shard_host.log.removeHandler(self)
+            base_shard_host.log.removeHandler(self)
 
 
 def test_load_failure_during_activation_is_retried(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request is served by a partly loaded shard, and later events are kept."""
-    monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)
+    monkeypatch.setattr(base_shard_host, "_RELOAD_AFTER_S", 0.001)
 
     async def scenario() -> None:
         alone = await HostFixture().open()
@@ -159,7 +159,7 @@ def test_load_deletes_offsets_of_missing_topics() -> None:
 def test_wait_durable_survives_loading_and_failures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)
+    monkeypatch.setattr(base_shard_host, "_RELOAD_AFTER_S", 0.001)
 
     async def scenario() -> None:
         alone = await HostFixture().open()

@@ -28,9 +28,9 @@ CLUSTER_MUTANTS = (
     ),
     Mutant(
         "replies of a resigned shard are sent",
-        "partage.runtime.driver",
-        "[(ticket, replace_with_error(reply, error)) for ticket, reply in self.ready]",
-        "list(self.ready)",
+        "partage.runtime.shard_driver",
+        "(ticket, self.replace_with_error(reply, error)) for",
+        "(ticket, reply) for",
     ),
     Mutant(
         "a merge keeps only the first entry",

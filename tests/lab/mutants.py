@@ -197,19 +197,19 @@ MUTANTS = (
     # Driver and timers
     Mutant(
         "replies are sent before their records are durable",
-        "partage.runtime.driver",
+        "partage.runtime.shard_driver",
         "        if self._durable == self._applied:\n            self.ready += outcome.replies",
         "        if True:\n            self.ready += outcome.replies",
     ),
     Mutant(
         "the first durable record releases all replies",
-        "partage.runtime.driver",
+        "partage.runtime.shard_driver",
         "while self._deferred_replies and self._deferred_replies[0][0] <= mark:",
         "while self._deferred_replies:",
     ),
     Mutant(
         "timers of a dropped shard fire in its successor",
-        "partage.runtime.driver",
+        "partage.runtime.shard_driver",
         "        self.timers = TimerQueue()\n        self._deferred_replies.clear()",
         "        self._deferred_replies.clear()",
     ),
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "a reloaded shard is not notified again of deleted topics",
-        "partage.runtime.driver",
+        "partage.runtime.shard_driver",
         "        self._deferred_events.extendleft(event for _, event in reversed(self._undurable_events))\n",
         "",
     ),

@@ -1,217 +1,40 @@
-"""Runs one shard: append first, then release the replies.
-
-The driver keeps the contract of `Outcome`. A shell has these duties:
-
-1. Hand in events with their times.
-2. Append the `unsent` records to the log as one batch.
-3. Report the result with `on_durable` or `fail`.
-4. Send the replies that are `ready`.
-"""
+"""Runs one shard of the group coordinator."""
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice
+from typing import get_args
 
-from partage.coordinator.events import Event, Request, Ticket, TimerFired
+from partage.coordinator import unavailable_replies
+from partage.coordinator.events import Request, TimerFired
 from partage.coordinator.outcome import GroupEvent, Outcome
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
-from partage.coordinator.timers import TimerKey
-from partage.coordinator.unavailable_replies import error_reply, replace_with_error
-from partage.model.errors import ErrorCode
-from partage.runtime.timers import TimerQueue
+from partage.runtime.shard_driver import ShardDriver, ShardOutcome
 
 
-class Driver:
-    """A shard with its timers and the replies that wait for its log.
+class Driver(ShardDriver[Shard, Record, Reply]):
+    """The driver of a group coordinator's shard.
 
-    Without a shard the driver is loading, or, after `resign`, another broker owns the shard.
-    Requests get an error that says which.
-
-    A shell checks ``unsent``, ``ready`` and ``group_events`` after each call, and empties them with
-    the ``pop_`` methods.
+    A shell also checks ``group_events`` after each call.
     """
 
+    request_types = get_args(Request)
+    timer_type = TimerFired
+    error_reply = staticmethod(unavailable_replies.error_reply)
+    replace_with_error = staticmethod(unavailable_replies.replace_with_error)
+
     def __init__(self) -> None:
-        self.shard: Shard | None = None
-        self._unavailable_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self.timers: TimerQueue[TimerKey] = TimerQueue()
-        self._open_requests: dict[Ticket, Request] = {}  # requests without a reply yet
-        self.ready: list[tuple[Ticket, Reply]] = []
-        # with `_applied` at that time
-        self._deferred_replies: deque[tuple[int, Ticket, Reply]] = deque()
-        self._applied = 0  # records that the shard has produced
-        self._sent = 0  # of them, the number given to the log
-        self._durable = 0  # of them, the number that is durable
-        self.unsent: list[Record] = []
-        # events other than requests, received while loading
-        self._deferred_events: deque[Event] = deque()
-        # events whose records are not durable, like `_deferred_replies`
-        self._undurable_events: deque[tuple[int, Event]] = deque()
+        super().__init__()
         self.group_events: list[GroupEvent] = []
 
-    # Loading and failing.
-
-    def activate(self, shard: Shard, at_ms: int) -> None:
-        """Start to serve ``shard``, which has applied its whole log."""
-        assert self.shard is None, "the driver has a shard already"
-        self.shard = shard
-        self._apply_outcome(shard.resume(at_ms))
-        while self._deferred_events:
-            self.handle(self._deferred_events[0])
-            self._deferred_events.popleft()
-
-    def resign(self) -> None:
-        """Give up the shard to another broker, until `start_loading` is called.
-
-        New requests, and all that have no reply yet, get NOT_COORDINATOR. Replies in ``ready`` are
-        replaced too: they were right when they were decided, but may be wrong now.
-        """
-        error = ErrorCode.NOT_COORDINATOR
-        self.ready = [(ticket, replace_with_error(reply, error)) for ticket, reply in self.ready]
-        self.fail(error)
-        self._deferred_events.clear()
-        self._unavailable_error = error
-
-    def start_loading(self) -> None:
-        """Expect a shard to be loaded: requests get COORDINATOR_LOAD_IN_PROGRESS."""
-        self._unavailable_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    def fail(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """Discard the shard after a failed append, and wait for it to be loaded again.
-
-        State since the failed append may be missing from the log. All open requests get ``error``.
-        Events that are not requests will not be repeated by a client, so the reloaded shard handles
-        them again.
-        """
-        self.shard = None
-        self._deferred_events.extendleft(event for _, event in reversed(self._undurable_events))
-        self._undurable_events.clear()
-        self.timers = TimerQueue()
-        self._deferred_replies.clear()
-        self.unsent.clear()
-        self._sent = self._durable = self._applied
-        answered = {ticket for ticket, _ in self.ready}
-        for ticket, event in self._open_requests.items():
-            if ticket not in answered:
-                self.ready.append((ticket, error_reply(event, error)))
-
-    # Events.
-
-    def handle(self, event: Event) -> None:
-        """Hand an event to the shard and apply its outcome."""
-        shard = self.shard
-        if shard is None:
-            self._defer(event)
-            return
-        try:
-            outcome = shard.handle(event)
-        except BaseException:
-            if isinstance(event, Request):  # so that `fail` replies to it
-                self._open_requests[event.reply_to] = event
-            raise
-        self._apply_outcome(outcome)
-        if isinstance(event, Request):
-            if not self._is_answered(event, outcome):
-                self._open_requests[event.reply_to] = event
-        elif outcome.records and not isinstance(event, TimerFired):
-            self._undurable_events.append((self._applied, event))
-
-    def _defer(self, event: Event) -> None:
-        """Reject a request, or defer another event until the shard is loaded.
-
-        After `resign`, other events are dropped: the next owner handles them.
-        """
-        if isinstance(event, Request):
-            self.ready.append((event.reply_to, error_reply(event, self._unavailable_error)))
-        elif self._unavailable_error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._deferred_events.append(event)
-
-    def _is_answered(self, event: Request, outcome: Outcome) -> bool:
-        """True if the only reply is the one to this event, and it may be sent now."""
-        replies = outcome.replies
-        is_own = len(replies) == 1 and replies[0][0] is event.reply_to
-        return is_own and self._durable == self._applied
-
-    def fire_due(
-        self, now_ms: int, count_max: int | None = None, until_ms: int | None = None
-    ) -> None:
-        """Fire due timers.
-
-        Args:
-            now_ms: Time of the events.
-            count_max: Fire at most this many; None for all.
-            until_ms: Fire the timers with deadlines up to this time; None for ``now_ms``.
-        """
-        for key in islice(self.timers.pop_due(now_ms if until_ms is None else until_ms), count_max):
-            self.handle(TimerFired(at_ms=now_ms, key=key))
-
-    def _apply_outcome(self, outcome: Outcome) -> None:
-        if outcome.records:
-            self.unsent += outcome.records
-            self._applied += len(outcome.records)
-        for key, deadline_ms in outcome.timers:
-            self.timers.set(key, deadline_ms)
-        if self._durable == self._applied:
-            self.ready += outcome.replies
-        else:
-            self._deferred_replies += [
-                (self._applied, ticket, reply) for ticket, reply in outcome.replies
-            ]
+    def _apply_outcome(self, outcome: ShardOutcome) -> None:
+        super()._apply_outcome(outcome)
+        assert isinstance(outcome, Outcome)
         if outcome.group_events:
             self.group_events += outcome.group_events
 
-    # The log.
-
-    def pop_unsent(self) -> tuple[list[Record], int]:
-        """Remove and return the records to append next, and the mark to pass to `on_durable`."""
-        records, self.unsent = self.unsent, []
-        self._sent += len(records)
-        return records, self._sent
-
-    @property
-    def applied_mark(self) -> int:
-        """The mark up to which `on_durable` must report before all current state is durable."""
-        return self._applied
-
-    @property
-    def is_caught_up(self) -> bool:
-        """True if the shard is loaded and the effects of unsolicited events (such as TopicsDeleted)
-        are durable.
-        """
-        return self.shard is not None and not (self._deferred_events or self._undurable_events)
-
-    def is_durable(self, mark: int) -> bool:
-        """True if all records up to ``mark`` are durable."""
-        return self._durable >= mark
-
-    def on_durable(self, mark: int) -> None:
-        """Release the replies that waited for the records up to ``mark``, which are durable now."""
-        assert self._durable <= mark <= self._sent, "the log confirms records that it was not given"
-        self._durable = mark
-        while self._deferred_replies and self._deferred_replies[0][0] <= mark:
-            _, ticket, reply = self._deferred_replies.popleft()
-            self.ready.append((ticket, reply))
-        while self._undurable_events and self._undurable_events[0][0] <= mark:
-            self._undurable_events.popleft()
-
-    # Replies.
-
-    def pop_ready(self, count_max: int) -> list[tuple[Ticket, Reply]]:
-        """Remove and return up to ``count_max`` replies to send, in order."""
-        if len(self.ready) <= count_max:
-            leaving, self.ready = self.ready, []
-        else:
-            leaving = self.ready[:count_max]
-            del self.ready[:count_max]
-        if self._open_requests:
-            for ticket, _ in leaving:
-                self._open_requests.pop(ticket, None)
-        return leaving
-
     def pop_group_events(self) -> list[GroupEvent]:
         """Remove and return the group events since the last call."""
-        notices, self.group_events = self.group_events, []
-        return notices
+        events, self.group_events = self.group_events, []
+        return events

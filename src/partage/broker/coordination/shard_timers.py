@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from partage.broker.clock import Clock
 from partage.broker.coordination.state_store import StateStore
-from partage.runtime.driver import Driver
+from partage.runtime.shard_driver import ShardDriver
 from partage.runtime.timer_scheduler import TimerScheduler
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class ShardTimers:
         name: str,
         clock: Clock,
         store: StateStore,
-        driver: Driver,
+        driver: ShardDriver[Any, Any, Any],
         failed: Callable[[Exception], None],
         settle: Callable[[], None],
     ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from partage.wire.api import AnyApi
+from partage.wire.apis.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from partage.wire.apis.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from partage.wire.apis.alter_configs import ALTER_CONFIGS
 from partage.wire.apis.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from partage.wire.apis.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
@@ -26,8 +28,10 @@ from partage.wire.apis.describe_log_dirs import DESCRIBE_LOG_DIRS
 from partage.wire.apis.describe_producers import DESCRIBE_PRODUCERS
 from partage.wire.apis.describe_quorum import DESCRIBE_QUORUM
 from partage.wire.apis.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from partage.wire.apis.describe_transactions import DESCRIBE_TRANSACTIONS
 from partage.wire.apis.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from partage.wire.apis.elect_leaders import ELECT_LEADERS
+from partage.wire.apis.end_txn import END_TXN
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
 from partage.wire.apis.heartbeat import HEARTBEAT
@@ -77,6 +81,9 @@ APIS: Final[dict[int, AnyApi]] = {
         DELETE_RECORDS,
         INIT_PRODUCER_ID,
         OFFSET_FOR_LEADER_EPOCH,
+        ADD_PARTITIONS_TO_TXN,
+        ADD_OFFSETS_TO_TXN,
+        END_TXN,
         DESCRIBE_ACLS,
         CREATE_ACLS,
         DELETE_ACLS,
@@ -98,6 +105,7 @@ APIS: Final[dict[int, AnyApi]] = {
         UPDATE_FEATURES,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
+        DESCRIBE_TRANSACTIONS,
         LIST_TRANSACTIONS,
         CONSUMER_GROUP_HEARTBEAT,
         LIST_CONFIG_RESOURCES,

@@ -52,6 +52,18 @@ class TopicDeletedError(ClientError):
     """A topic was deleted or recreated before the query had read all its records."""
 
 
+class BrokersDisagreeError(ClientError):
+    """One broker reports a topic, and another broker does not know it."""
+
+    is_retriable = True
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"the brokers disagree about topic {topic!r}: one reports it, another does not know "
+            "it. Check that the brokers of kafka.bootstrap.servers belong to one cluster"
+        )
+
+
 class OffsetRange(NamedTuple):
     """The offsets of a partition from ``from_offset`` up to, not including, ``to_offset``."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,10 +16,13 @@ from partage.client.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from partage.client.offsets import list_offsets
+from partage.client.metadata import TopicMetadata
+from partage.client.offsets import OffsetAndTimestamp, list_offsets
+from partage.client.retries import Retries
 from partage.model.topic_partition import TopicPartition
 from partage.spark.bounds import Earliest, Latest
 from partage.spark.offset_resolver import (
+    BrokersDisagreeError,
     TopicDeletedError,
     is_deleted,
     offset_retries,
@@ -38,6 +41,8 @@ from partage.spark.options import (
 from partage.spark.stream.offset import CheckpointError, StreamOffset, TopicSnapshot
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _DELETED_FOR_S: Final = 5.0
 
@@ -131,16 +136,11 @@ class QueryTopics:
         return await self._resolve(may_be_deleted=lambda topic: True)
 
     async def _resolve(self, may_be_deleted: Callable[[str], bool]) -> list[TopicPartition]:
-        while True:
+        async def attempt() -> list[TopicPartition]:
             wanted = self._existing()
-            if wanted is None:
-                return []
-            try:
-                return await resolve_partitions(self._cluster, wanted)
-            except UnknownTopicError as error:
-                if not may_be_deleted(error.topic):
-                    raise
-                await self._on_missing(error.topic)
+            return [] if wanted is None else await resolve_partitions(self._cluster, wanted)
+
+        return await self._repeat_if_missing(attempt, may_be_deleted)
 
     def _existing(self) -> ConsumerStrategy | None:
         match self._options.strategy:
@@ -164,17 +164,12 @@ class QueryTopics:
         return anew
 
     async def _refresh_snapshots(self, names: Iterable[str]) -> None:
-        while wanted := sorted(name for name in names if not self._is_deleted(name)):
-            try:
-                found = await self._cluster.topics(wanted, fresh=True)
-            except UnknownTopicError as error:
-                await self._on_missing(error.topic)
-            else:
-                for name, topic in found.items():
-                    self.snapshots[name] = TopicSnapshot(
-                        topic.topic_id.hex(), len(topic.partitions)
-                    )
-                return
+        async def attempt() -> dict[str, TopicMetadata]:
+            wanted = sorted(name for name in names if not self._is_deleted(name))
+            return await self._cluster.topics(wanted, fresh=True) if wanted else {}
+
+        for name, topic in (await self._repeat_if_missing(attempt)).items():
+            self.snapshots[name] = TopicSnapshot(topic.topic_id.hex(), len(topic.partitions))
 
     async def list_offsets(
         self, partitions: Sequence[TopicPartition], at: int
@@ -185,25 +180,28 @@ class QueryTopics:
             TopicDeletedError: if a topic was deleted and failOnDataLoss is true.
             ClientError: if the lookup fails for now.
         """
-        while left := [p for p in partitions if not self._is_deleted(p.topic)]:
+
+        async def attempt() -> dict[TopicPartition, OffsetAndTimestamp | None]:
+            left = self._without_deleted(partitions)
             unmarked = {p.topic for p in left} - self.snapshots.keys()
             if unmarked:
                 await self._refresh_snapshots(unmarked)
-                continue
+                left = self._without_deleted(left)
+            if not left:
+                return {}
             try:
-                found = await list_offsets(
+                return await list_offsets(
                     self._cluster,
                     dict.fromkeys(left, at),
                     read_committed=self._options.kafka.fetch.read_committed,
                     policy=self._policy,
                 )
-            except UnknownTopicError as error:
-                await self._on_missing(error.topic)
             except UnknownPartitionError as error:
                 self._on_deleted(error.partition.topic)
-            else:
-                return {p: offset.offset for p, offset in found.items() if offset is not None}
-        return {}
+                return await attempt()
+
+        found = await self._repeat_if_missing(attempt)
+        return {p: offset.offset for p, offset in found.items() if offset is not None}
 
     async def first_positions(
         self, partitions: Sequence[TopicPartition]
@@ -216,21 +214,21 @@ class QueryTopics:
         assert self._initial_counts is not None, "call check_start first"
         known = self._initial_counts
         bound = self._options.starting or Latest()
-        while True:
-            left = [p for p in partitions if not self._is_deleted(p.topic)]
+
+        async def attempt() -> dict[TopicPartition, int]:
+            left = self._without_deleted(partitions)
             old = [
                 p
                 for p in left
                 if p.partition < known.get(p.topic, 0) and p.topic not in self._recreated
             ]
             new = [p for p in left if p not in set(old)]
-            try:
-                return {
-                    **await starting_offsets(self._cluster, old, bound, self._options),
-                    **await starting_offsets(self._cluster, new, Earliest(), self._options),
-                }
-            except UnknownTopicError as error:
-                await self._on_missing(error.topic)
+            return {
+                **await starting_offsets(self._cluster, old, bound, self._options),
+                **await starting_offsets(self._cluster, new, Earliest(), self._options),
+            }
+
+        return await self._repeat_if_missing(attempt)
 
     # Data loss.
 
@@ -248,10 +246,29 @@ class QueryTopics:
             )
         self._warn_once(f"{story}. Continuing at the first record of the new topic")
 
-    async def _on_missing(self, name: str) -> None:
-        """Report a topic that a broker did not know as deleted, unless it exists after all."""
-        if await is_deleted(self._cluster, name, self._options):
-            self._on_deleted(name)
+    async def _repeat_if_missing(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        may_be_deleted: Callable[[str], bool] = lambda topic: True,
+    ) -> T:
+        """Repeat ``attempt`` without the topics that were deleted in the meantime.
+
+        Raises:
+            UnknownTopicError: if a topic does not exist that cannot have been deleted.
+            TopicDeletedError: if a topic was deleted and failOnDataLoss is true.
+            BrokersDisagreeError: if brokers disagree about a topic for `lookup_timeout_ms`.
+        """
+        retries = Retries(self._policy)
+        while True:
+            try:
+                return await attempt()
+            except UnknownTopicError as error:
+                if not may_be_deleted(error.topic):
+                    raise
+                if await is_deleted(self._cluster, error.topic, self._options):
+                    self._on_deleted(error.topic)
+                else:
+                    await retries.wait_or_raise(BrokersDisagreeError(error.topic))
 
     def _on_deleted(self, name: str) -> None:
         story = f"topic {name!r} was deleted while the query read it"
@@ -262,6 +279,9 @@ class QueryTopics:
             ) from None
         self._warn_once(f"{story}. Continuing without it")
         self._deleted_until_s[name] = asyncio.get_running_loop().time() + _DELETED_FOR_S
+
+    def _without_deleted(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        return [p for p in partitions if not self._is_deleted(p.topic)]
 
     def _is_deleted(self, name: str) -> bool:
         until_s = self._deleted_until_s.get(name)

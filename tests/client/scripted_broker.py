@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple, Self
 
 from partage.client.addresses import Address
 from partage.wire.api import AnyApi
@@ -55,31 +55,27 @@ Answer = Any
 Script = Callable[[ScriptedRequest], Answer]
 
 
-class ScriptedBroker:
-    """A broker on a free port. Requests go to ``script``, then to the default responses."""
+class ScriptedPort:
+    """A server on a free port that closes each connection when ``serve`` ends.
+
+    Its end closes all connections, also those that were accepted just before.
+    """
 
     def __init__(
         self,
-        script: Script = lambda asked: None,
+        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
         *,
         host: str = "127.0.0.1",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.script = script
-        self._tls = tls
-        self.asked: list[ScriptedRequest] = []
-        self.connections = 0
-        self.leader_id = 1
-        self.node_id = 1
-        self.topics = {"t": 1}
-        self.ends = (0, 100)
-        self.peers: list[ScriptedBroker] = []
+        self._serve = serve
         self._host = host
+        self._tls = tls
         self._writers: list[asyncio.StreamWriter] = []
         self._serving: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> ScriptedBroker:
-        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._tls)
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, self._host, 0, ssl=self._tls)
         self.address = Address(*self._server.sockets[0].getsockname()[:2])
         return self
 
@@ -87,7 +83,7 @@ class ScriptedBroker:
         loop = asyncio.get_running_loop()
         for listening in self._server.sockets:
             loop.remove_reader(listening.fileno())
-        # An accepted connection takes some turns to reach `_serve`. asyncio never closes a socket
+        # An accepted connection takes some turns to reach `_accept`. asyncio never closes a socket
         # that it accepted just before the listener closed (CPython issue 109564).
         for _ in range(5):
             await asyncio.sleep(0)
@@ -102,40 +98,64 @@ class ScriptedBroker:
             if isinstance(result, Exception):
                 raise result
 
-    def names(self) -> list[str]:
-        """Names of the requested APIs, without ApiVersions."""
-        return [asked.api.name for asked in self.asked if asked.api.name != "ApiVersions"]
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
         task = asyncio.current_task()
         assert task is not None
         self._serving.append(task)
         try:
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                # Kafka's limit; a TLS handshake looks like a larger frame
-                if size > 100 * 1024 * 1024:
-                    writer.close()
-                    return
-                asked = _asked(await reader.readexactly(size))
-                self.asked.append(asked)
-                answer = self.script(asked)
-                if answer is None:
-                    answer = self.default(asked)
-                for part in answer if isinstance(answer, list) else [answer]:
-                    if part is CLOSE:
-                        writer.close()
-                        return
-                    if part is TURN:
-                        for _ in range(3):
-                            await asyncio.sleep(0)
-                    elif part is not SILENCE:
-                        writer.write(part if isinstance(part, bytes) else asked.reply(part))
-                        await writer.drain()
+            await self._serve(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
             writer.close()
+
+
+class ScriptedBroker(ScriptedPort):
+    """A broker on a free port. Requests go to ``script``, then to the default responses."""
+
+    def __init__(
+        self,
+        script: Script = lambda asked: None,
+        *,
+        host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(self._respond, host=host, tls=tls)
+        self.script = script
+        self.asked: list[ScriptedRequest] = []
+        self.connections = 0
+        self.leader_id = 1
+        self.node_id = 1
+        self.topics = {"t": 1}
+        self.ends = (0, 100)
+        self.peers: list[ScriptedBroker] = []
+
+    def names(self) -> list[str]:
+        """Names of the requested APIs, without ApiVersions."""
+        return [asked.api.name for asked in self.asked if asked.api.name != "ApiVersions"]
+
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while True:
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            # Kafka's limit; a TLS handshake looks like a larger frame
+            if size > 100 * 1024 * 1024:
+                return
+            asked = _asked(await reader.readexactly(size))
+            self.asked.append(asked)
+            answer = self.script(asked)
+            if answer is None:
+                answer = self.default(asked)
+            for part in answer if isinstance(answer, list) else [answer]:
+                if part is CLOSE:
+                    return
+                if part is TURN:
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+                elif part is not SILENCE:
+                    writer.write(part if isinstance(part, bytes) else asked.reply(part))
+                    await writer.drain()
 
     def default(self, asked: ScriptedRequest) -> Any:
         return getattr(self, f"_{asked.api.name}")(asked)

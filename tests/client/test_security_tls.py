@@ -21,7 +21,7 @@ from partage.client.security.options import InvalidSecurityOptionError, Security
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 
 from .certificate_authority import AlertingPort, Authority
-from .scripted_broker import ScriptedBroker
+from .scripted_broker import ScriptedBroker, ScriptedPort
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -229,16 +229,13 @@ class TestPortsThatDoNotFit:
         async def main():
             async def close(reader, writer):
                 made.append(1)
-                writer.close()
 
-            async with await asyncio.start_server(close, "127.0.0.1", 0) as port:
-                address = port.sockets[0].getsockname()
-                tls = options(authority).security
-                given = ClientOptions(security=tls if protocol == "SSL" else SecurityOptions())
-                async with Cluster(f"127.0.0.1:{address[1]}", given) as cluster:
-                    for _ in range(3):
-                        with pytest.raises(BrokersUnreachableError):
-                            await cluster.topics(["t"])
+            tls = options(authority).security
+            given = ClientOptions(security=tls if protocol == "SSL" else SecurityOptions())
+            async with ScriptedPort(close) as port, Cluster([port.address], given) as cluster:
+                for _ in range(3):
+                    with pytest.raises(BrokersUnreachableError):
+                        await cluster.topics(["t"])
 
         run(main())
         # Three by the client, one by the probe.
@@ -247,16 +244,14 @@ class TestPortsThatDoNotFit:
     def test_tls_to_non_broker_port(self, run, authority):
         async def main():
             async def greet(reader, writer):
-                try:
-                    writer.write(b"220 mail.example ESMTP\r\n")
-                    await reader.read(1000)
-                finally:  # The loop may end first and cancel this task.
-                    writer.close()
+                writer.write(b"220 mail.example ESMTP\r\n")
+                await reader.read(1000)
 
-            async with await asyncio.start_server(greet, "127.0.0.1", 0) as port:
-                address = port.sockets[0].getsockname()
-                async with Cluster(f"127.0.0.1:{address[1]}", options(authority)) as cluster:
-                    await cluster.topics(["t"])
+            async with (
+                ScriptedPort(greet) as port,
+                Cluster([port.address], options(authority)) as cluster,
+            ):
+                await cluster.topics(["t"])
 
         with pytest.raises(WrongSecurityProtocolError, match="does not speak TLS"):
             run(main())
@@ -264,16 +259,11 @@ class TestPortsThatDoNotFit:
     def test_plaintext_to_tls_port(self, run):
         async def main():
             async def alert(reader, writer):
-                try:
-                    writer.write(b"\x15\x03\x03\x00\x02\x02P")  # internal_error, as Java sends it
-                    await reader.read(1000)
-                finally:  # The loop may end first and cancel this task.
-                    writer.close()
+                writer.write(b"\x15\x03\x03\x00\x02\x02P")  # internal_error, as Java sends it
+                await reader.read(1000)
 
-            async with await asyncio.start_server(alert, "127.0.0.1", 0) as port:
-                address = port.sockets[0].getsockname()
-                async with Cluster(f"127.0.0.1:{address[1]}") as cluster:
-                    await cluster.topics(["t"])
+            async with ScriptedPort(alert) as port, Cluster([port.address]) as cluster:
+                await cluster.topics(["t"])
 
         with pytest.raises(
             WrongSecurityProtocolError, match="set security_protocol to SSL or SASL_SSL"

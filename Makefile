@@ -5,11 +5,18 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
+# Container images often set this. The tests start several hundred processes, and without cached
+# bytecode each of them would compile all its modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo unit test durations again slow check sync site interop bench soak fuzz images lab compare mutants pin release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
 
+# Tests wait for about half of their time, so three processes keep two cores busy.
+WORKERS ?= 3
+PARALLEL = -n $(WORKERS) --dist loadgroup
 TEST_MARKS := not interop and not soak and not slow
 # Tests of `make unit`: folders of state machines and pure code, and the web modules without I/O.
 UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store wire) \
@@ -35,10 +42,10 @@ unit: setup  ## run the tests of state machines and pure code: no sockets, proce
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak" --forbid-io $(UNIT_TESTS)
 
 test: setup  ## run all tests that are quick and need no other programs; check their durations
-	$(BIN)/pytest -n 2 --dist loadgroup -m "$(TEST_MARKS)" --check-durations
+	$(BIN)/pytest $(PARALLEL) -m "$(TEST_MARKS)" --check-durations
 
 durations: setup  ## run the tests of make test; write the budgets in tests/durations.toml
-	$(BIN)/pytest -n 2 --dist loadgroup -m "$(TEST_MARKS)" --write-durations
+	$(BIN)/pytest $(PARALLEL) -m "$(TEST_MARKS)" --write-durations
 
 slow: setup  ## run the slow tests, such as kills of several processes
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not interop and not soak"

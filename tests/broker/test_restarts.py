@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -181,6 +182,18 @@ def test_damaged_middle_is_refused_with_working_advice(process):
     done = run_partage(*advice)
     assert done.returncode == 0, done.stderr
     assert f"removed {size - size // 3} bytes at byte {size // 3}, kept in" in done.stdout
+    again = run_partage(*advice, "--json")
+    assert json.loads(again.stdout) == {
+        "truncations": [
+            {
+                "path": FIRST_SEGMENT,
+                "position": size // 3,
+                "length": 0,
+                "reason": "truncated by 'partage log cut'",
+                "kept_in": None,
+            }
+        ]
+    }
 
     process.start()
     with connected(process) as raw:

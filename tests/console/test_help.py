@@ -8,13 +8,19 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import typer
 
+from partage.console.broker.log_command import LogCutReport
 from partage.console.cluster.describe import ClusterDescription
+from partage.console.command_tree import COMMANDS as COMMAND_TREE
+from partage.console.common.dispatch import CommandFamily, CommandTarget
 from partage.console.common.output import json_help
 from partage.console.configs.commands import ConfigAlterationReport, ConfigDescriptions
 from partage.console.groups.commands import GroupDeletionReport as DeletedGroups
@@ -24,6 +30,7 @@ from partage.console.groups.explain import Explanation
 from partage.console.groups.members import GroupMembersList
 from partage.console.groups.remove_member import MemberRemovalReport
 from partage.console.groups.reset_offsets import OffsetResetReport
+from partage.console.lab.trace import TraceReport
 from partage.console.page import fill_reference
 from partage.console.records.consume import JsonRecord
 from partage.console.records.delete import RecordDeletionReport
@@ -87,6 +94,37 @@ def test_help_has_examples_and_keys(partage: PartageCli, command: list[str]) -> 
     assert examples(partage, command)
     assert "--json prints" in text
     assert max(len(line) for line in text.splitlines()) <= 100
+
+
+#: Commands that run until they are stopped, and print nothing but their address.
+SERVERS = {
+    "broker",
+    "web",
+    "proposal broker-side broker",
+    "proposal multi-assignor coordinator",
+    "proposal single-assignor coordinator",
+}
+
+
+def options_by_command(
+    entries: Mapping[str, CommandTarget | CommandFamily] = COMMAND_TREE, words: str = ""
+) -> dict[str, set[str]]:
+    """Return the options of each command in the tree."""
+    found: dict[str, set[str]] = {}
+    for name, entry in entries.items():
+        if isinstance(entry, CommandFamily):
+            found |= options_by_command(entry.commands, f"{words}{name} ")
+        else:
+            group = typer.main.get_group(import_module(entry.module).app)
+            parameters = group.commands[name].params
+            found[words + name] = {option for each in parameters for option in each.opts}
+    return found
+
+
+def test_all_commands_but_servers_have_json() -> None:
+    options = options_by_command()
+    assert len(options) > 30
+    assert {name for name, known in options.items() if "--json" not in known} == SERVERS
 
 
 def test_help_examples_work(
@@ -195,6 +233,15 @@ def test_page_matches_commands() -> None:
             ClusterDescription,
             "{cluster_id, controller_id, topics, partitions, partitions_without_leader, "
             "brokers: [{id, host, port, rack, is_controller, leaders}]}",
+        ),
+        (
+            LogCutReport,
+            "{truncations: [{path, position, length, reason, kept_in}]}",
+        ),
+        (
+            TraceReport,
+            "{seed, options, steps: [{step, kind, at_ms, kept}], history: [{at_ms, text}], "
+            "rule, description, command}",
         ),
         (
             JsonRecord,

@@ -113,6 +113,27 @@ def test_story_without_steps_breaks_no_rule(partage: PartageCli) -> None:
 
 
 @PATIENT
+def test_trace_json_matches_text(partage: PartageCli) -> None:
+    arguments = ("lab", "trace", 3, "--keep", "2", "--set", "members=2")
+    found = partage(*arguments, "--json").json
+    assert (found["seed"], found["rule"], found["description"]) == (3, None, "")
+    assert found["command"] == "partage lab run --seed-from 3 --seeds 1 --keep 2 --set members=2"
+    lines = partage(*arguments).lines
+    assert [f"# {name} = {text}" for name, text in found["options"].items()] == [
+        line for line in lines if line.startswith("# ") and " = " in line
+    ]
+    assert [f"{each['at_ms'] / 1000:9.3f}  {each['text']}" for each in found["history"]] == [
+        line for line in lines[:-1] if not line.startswith("# ")
+    ]
+    steps = found["steps"]
+    assert [each["step"] for each in steps] == [*range(len(steps))]
+    assert [each["step"] for each in steps if each["kept"]] == [2]
+    assert f"# step 2: {steps[2]['kind']} at {steps[2]['at_ms'] / 1000:.3f}" in lines
+    verbose = partage(*arguments, "--json", "--verbose").json["history"]
+    assert len(verbose) > len(found["history"])
+
+
+@PATIENT
 def test_invalid_arguments_are_rejected(partage: PartageCli) -> None:
     assert "unknown option 'nothing'" in partage.fails(
         "lab", "run", "--seeds", 1, "--set", "nothing=1", code=2

@@ -136,3 +136,17 @@ def test_unknown_mutant_is_rejected_with_list() -> None:
     assert (nothing.returncode, nothing.stderr[:32]) == (1, "usage: python -m lab.run_mutant ")
     spread = planted(BUG, "lab", "run", "--spark")
     assert spread.stderr.endswith("remove --spark\n")
+
+
+def test_shrink_json_has_steps_history_and_rule(small: CommandOutput) -> None:
+    again = small.after("  run again: ")
+    shrink = again.replace("run --seed-from", "shrink").replace(" --seeds 1", "")
+    ran = partage(f"{shrink} --json")
+    assert ran.code == 0
+    found = json.loads("\n".join(ran.lines))
+    assert (found["seed"], found["command"]) == (SEED, again)
+    assert small.broken.startswith(f"seed {SEED} breaks {found['rule']}: ")
+    kept = [each for each in found["steps"] if each["kept"]]
+    steps = [f"{each['kind']} at {each['at_ms'] / 1000:.3f}" for each in kept]
+    assert small.after("steps: ") == ", ".join(steps)
+    assert found["history"][-1]["text"] in small.lines[len(found["history"]) - 1]

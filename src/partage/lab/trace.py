@@ -28,10 +28,18 @@ def format_history(entries: list[HistoryEntry], *, verbose: bool = False) -> Ite
         entries: The history.
         verbose: Include routine requests, successful heartbeats and records.
     """
+    for entry, text in describe_history(entries, verbose=verbose):
+        yield f"{(entry.at_ms - START_MS) / 1000:9.3f}  {text}"
+
+
+def describe_history(
+    entries: list[HistoryEntry], *, verbose: bool = False
+) -> Iterator[tuple[HistoryEntry, str]]:
+    """Yield each entry that a trace shows, with its text. `format_history` has the arguments."""
     for entry in entries:
-        line = _line(entry, verbose)
-        if line is not None:
-            yield f"{(entry.at_ms - START_MS) / 1000:9.3f}  {line}"
+        text = _line(entry, verbose)
+        if text is not None:
+            yield entry, text
 
 
 def _line(entry: HistoryEntry, verbose: bool) -> str | None:

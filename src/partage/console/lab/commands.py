@@ -24,6 +24,7 @@ from partage.console.common.output import (
 from partage.console.common.signals import SigtermAsInterrupt
 from partage.console.common.table import print_table
 from partage.console.lab.sweep import SweepReport, parse_combinations, print_sweep, run_sweep
+from partage.console.lab.trace import TraceReport, trace_report
 from partage.lab.coverage import GROUP_STATES, POSSIBLE_STATES, uncovered_events
 from partage.lab.options import Scenario
 from partage.lab.runner import Verdict, draw_scenario, run_scenario
@@ -154,12 +155,13 @@ def _run_grid(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog=json_help(TraceReport))
 def trace(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="Seed of the world.")],
     keep: KeepOption = None,
     changes: SetOption = None,
     verbose: VerboseOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Print the history of a world, one line for each event, with the time in seconds.
 
@@ -167,21 +169,26 @@ def trace(
     Examples:
       partage lab trace 7
       partage lab trace 7 --keep none
+      partage lab trace 7 --json
     """
     scenario = _parse_scenario(seed, keep, changes)
     world, verdict = _run_with_progress(scenario)
     with ignore_closed_output():
+        if json:
+            print_json(trace_report(scenario, world, verdict, verbose=verbose))
+            return
         _print_options(scenario)
         for line in format_history(world.history.entries, verbose=verbose):
             print(line)
         print(_verdict_text(verdict))
 
 
-@app.command(name="shrink")
+@app.command(name="shrink", epilog=json_help(TraceReport))
 def shrink_seed(
     seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="Seed of a failing world.")],
     keep: KeepOption = None,
     changes: SetOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Find the smallest part of a world that breaks the same rule, and print its history.
 
@@ -201,6 +208,9 @@ def shrink_seed(
     world, verdict = _run_with_progress(small)
     steps = [f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps]
     with ignore_closed_output():
+        if json:
+            print_json(trace_report(small, world, verdict))
+            return
         for line in format_history(world.history.entries):
             print(line)
         print(_verdict_text(verdict))

@@ -18,6 +18,7 @@ from partage.coordinator.page import page as groups_page
 from partage.member.page import page as members_page
 from partage.proposals.page import fill_designs
 from partage.spark.page import fill_settings
+from partage.transactions.page import page as transactions_page
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -31,6 +32,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "members.md": lambda _: members_page(),
     "security.md": fill_tables,
     "spark.md": fill_settings,
+    "transactions.md": lambda _: transactions_page(),
 }
 
 

@@ -26,6 +26,16 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS
 
 
+class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and intervals of transactions; Kafka's broker settings ``transaction.*``."""
+
+    partitions: int = 50  # of __transaction_state, when it is created
+    timeout_max_ms: int = 15 * MINUTE_MS
+    id_expiration_ms: int = 10_080 * MINUTE_MS
+    abort_check_interval_ms: int = 10_000
+    expiry_check_interval_ms: int = 60 * MINUTE_MS
+
+
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on the requests of one client, and of all clients together."""
 
@@ -77,6 +87,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: Validated defaults of topic configs, by the name of the topic config.
     topic_defaults: dict[str, str] = {}
     groups: GroupSettings = GroupSettings()
+    transactions: TransactionSettings = TransactionSettings()
     limits: ConnectionLimits = ConnectionLimits()
 
 
@@ -102,6 +113,17 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "group.max.size": ("groups", "members_max"),
     "offset.metadata.max.bytes": ("groups", "offset_metadata_bytes_max"),
     "offsets.retention.check.interval.ms": ("groups", "offsets_retention_check_interval_ms"),
+    "transaction.state.log.num.partitions": ("transactions", "partitions"),
+    "transaction.max.timeout.ms": ("transactions", "timeout_max_ms"),
+    "transactional.id.expiration.ms": ("transactions", "id_expiration_ms"),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": (
+        "transactions",
+        "abort_check_interval_ms",
+    ),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": (
+        "transactions",
+        "expiry_check_interval_ms",
+    ),
     "socket.request.max.bytes": ("limits", "request_bytes_max"),
     "queued.max.request.bytes": ("limits", "requests_bytes_max"),
     "max.connections": ("limits", "connections_max"),
@@ -125,6 +147,11 @@ RANGES: dict[str, tuple[int, int]] = {
     "group.max.size": (1, INT32_MAX),
     "offsets.retention.minutes": (1, INT32_MAX),
     "offsets.retention.check.interval.ms": (1, 2**53),
+    "transaction.state.log.num.partitions": (1, 10_000),
+    "transaction.max.timeout.ms": (1, INT32_MAX),
+    "transactional.id.expiration.ms": (1, INT32_MAX),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": (1, INT32_MAX),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": (1, INT32_MAX),
     "socket.request.max.bytes": (1024, INT32_MAX),
     "queued.max.request.bytes": (1, 2**53),
     "max.connections": (1, INT32_MAX),  # in Kafka 0, which locks all clients out

@@ -21,6 +21,7 @@ class Driver(ShardDriver[Shard, Record, Reply]):
 
     request_types = get_args(Request)
     timer_type = TimerFired
+    unrepeated_types = (TimerFired,)
     error_reply = staticmethod(unavailable_replies.error_reply)
     replace_with_error = staticmethod(unavailable_replies.replace_with_error)
 

@@ -57,10 +57,13 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
     Attributes:
         request_types: the types of events that need a reply; they have ``reply_to``, the ticket.
         timer_type: the type of the event of a timer that fired, with ``at_ms`` and ``key``.
+        unrepeated_types: the types of events without a reply that the shard, after loading, does
+            not need again.
     """
 
     request_types: ClassVar[tuple[type[Any], ...]]
     timer_type: ClassVar[type[Any]]
+    unrepeated_types: ClassVar[tuple[type[Any], ...]]
 
     def __init__(self) -> None:
         self.shard: ShardT | None = None
@@ -155,7 +158,7 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
         if isinstance(event, self.request_types):
             if not self._is_answered(event, outcome):
                 self._open_requests[event.reply_to] = event
-        elif outcome.records and not isinstance(event, self.timer_type):
+        elif outcome.records and not isinstance(event, self.unrepeated_types):
             self._undurable_events.append((self._applied, event))
 
     def _defer(self, event: Any) -> None:

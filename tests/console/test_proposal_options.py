@@ -20,11 +20,20 @@ MEMBER = ("member", "--group", "g")
     [
         ((*MEMBER,), "name topics, or a --pattern, but not both"),
         ((*MEMBER, "t", "--pattern", "t"), "name topics, or a --pattern, but not both"),
-        ((*MEMBER, "--pattern", "("), "--pattern '(' is not a regular expression"),
+        ((*MEMBER, "--pattern", "("), "--pattern: pattern '(' is invalid at character 1"),
+        ((*MEMBER, "--pattern", r"(a)\1"), r"--pattern: pattern '(a)\\1' is invalid"),
         ((*MEMBER, "t", "--coordinator", "nowhere"), "--coordinator: invalid address 'nowhere'"),
         (
-            (*MEMBER, "t", "--session-timeout-ms", "3000"),
-            "--heartbeat-interval-ms 3000 must be below --session-timeout-ms 3000",
+            (*MEMBER, "t", "--session-timeout-ms", "5999"),
+            "--heartbeat-interval-ms 3000 must be at most half of --session-timeout-ms 5999",
+        ),
+        (
+            (*MEMBER, "t", "--join-timeout-ms", "45000"),
+            "--join-timeout-ms 45000 must be above --session-timeout-ms 45000",
+        ),
+        (
+            (*MEMBER, "t", "-X", "ssl.keystore.location=probe", "-X", "security.protocol=ssl"),
+            "ssl.keystore.location works only in librdkafka",
         ),
         (("coordinator", "--listen", "nowhere"), "--listen: invalid address 'nowhere'"),
         (

@@ -60,7 +60,7 @@ class _Side:
                         waiting.append(machine.MetadataFetched(at_ms=0, topics=_TOPICS))
                     case ComputeShares(members=members):
                         shares = assign_partitions(action.assignor, members, action.topics)
-                        waiting.append(SharesComputed(at_ms=0, shares=shares))
+                        waiting.append(SharesComputed(at_ms=0, number=action.number, shares=shares))
                     case machine.Send(message=message):
                         waiting += self._exchange(message)
 

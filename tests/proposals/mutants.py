@@ -436,8 +436,9 @@ MUTANTS = (
     Mutant(
         "metadata that changed during a rebalance is ignored",
         f"{_J}.member",
-        "        if before != {name: topics.get(name) for name in self.topics}:\n",
-        "        if before != {name: topics.get(name) for name in self.topics} and self.owned:\n",
+        "        if before != {name: topics.get(name) for name in self._watched_topics(topics)}:\n",
+        "        if self.owned and before != {\n"
+        "            name: topics.get(name) for name in self._watched_topics(topics)\n        }:\n",
     ),
     # Many assignors
     Mutant(
@@ -543,9 +544,9 @@ MUTANTS = (
     Mutant(
         "an assignor's failure is not sent",
         f"{_S}.member",
-        "                self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})\n"  # noqa: E501
+        "                    self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})\n"  # noqa: E501
         "                return outcome\n",
-        "                return outcome\n",
+        "                    pass\n                return outcome\n",
     ),
     Mutant(
         "the synchronizer assigns from old metadata",

@@ -34,6 +34,7 @@ from partage.proposals.broker_side.settings import PushConsumerSettings, PushCoo
 from partage.proposals.broker_side.topic_count import static_topic_count
 from partage.proposals.designs.checked import CheckedCoordinator, CheckedMember
 from partage.proposals.join_group.checker import Dialect
+from partage.proposals.join_group.records import GroupRemovedRecord
 from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import Connection
 from partage.proposals.multi_assignor import messages as multi
@@ -195,6 +196,8 @@ class JoinGroupRunner(CoordinatorRunner):
     def show_record(self, record: Any) -> str:
         if isinstance(record, OffsetRecord) or hasattr(record, "offset"):
             return f"stores {record.topic}-{record.partition}={record.offset}"
+        if isinstance(record, GroupRemovedRecord):
+            return f"removes group {record.group_id}"
         return f"stores generation {record.generation}"
 
     def show(self, name: str, message: Any) -> str:

@@ -36,7 +36,7 @@ def test_same_seed_gives_the_same_history(name: str) -> None:
     [
         ("broker-side", 195, "one reader", "coordinator crash"),
         ("multi-assignor", 10, "one reader", "coordinator crash"),
-        ("multi-assignor", 353, "one reader", "pause"),
+        ("multi-assignor", 1611, "one reader", "cut"),
         ("single-assignor", 28, "commits", "coordinator crash"),
         ("two-phase-cooperative", 10, "one reader", "cut"),
         ("two-phase-resync", 28, "one reader", "new partition"),

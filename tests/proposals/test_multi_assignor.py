@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,8 +13,14 @@ from partage.assignors import RoundRobin
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
-from partage.proposals.join_group.group import GroupState, JoinTimer, SessionTimer
+from partage.proposals.join_group.group import (
+    ExpirationTimer,
+    GroupState,
+    JoinTimer,
+    SessionTimer,
+)
 from partage.proposals.join_group.member import MemberState, Timer
+from partage.proposals.join_group.records import GenerationRecord, OffsetRecord
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.multi_assignor.computation import Compression, active_subscription
@@ -32,6 +39,7 @@ from partage.proposals.multi_assignor.metadata import (
     hash_subscription,
     hash_topics,
 )
+from partage.proposals.topic_pattern import TopicPattern
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.leave_group import LeaveGroupRequest
 from partage.wire.apis.offset_commit import (
@@ -47,16 +55,32 @@ NO_DELAY = CoordinatorSettings(initial_rebalance_delay_ms=0)
 
 
 def join_request(
-    member_id: str = "", protocols: tuple[str, ...] = ("range",), **changes: Any
+    member_id: str = "", protocols: Iterable[str | JoinGroupProtocol] = ("range",), **changes: Any
 ) -> Message:
     values = {
         "group_id": "g",
         "session_timeout": 10_000,
         "member_id": member_id,
         "protocol_type": "consumer",
-        "protocols": [JoinGroupProtocol(name=name, metadata=b"m") for name in protocols],
+        "protocols": [
+            JoinGroupProtocol(name=each, metadata=b"m") if isinstance(each, str) else each
+            for each in protocols
+        ],
     }
     return JoinGroupRequest(**{**values, **changes})
+
+
+def commit_request(member_id: str, generation: int) -> OffsetCommitRequest:
+    """Return a commit of offset 5 for one partition."""
+    partition = OffsetCommitPartition(
+        partition_index=0, committed_offset=5, committed_metadata=None
+    )
+    return OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[OffsetCommitTopic(name="t", partitions=[partition])],
+    )
 
 
 class Harness:
@@ -202,7 +226,52 @@ class TestCoordinator:
         assert harness.state is GroupState.JOINING
         harness.send(2, LeaveGroupRequest(group_id="g", member_id=second))
         assert harness.state is GroupState.EMPTY
-        assert harness.timers == {}
+        assert set(harness.timers) == {ExpirationTimer("g")}
+
+    def test_group_without_members_or_offsets_is_removed(self, harness: Harness) -> None:
+        ((_, joined),) = harness.send(1, join_request())
+        harness.send(1, LeaveGroupRequest(group_id="g", member_id=joined.member_id))
+        assert harness.timers == {ExpirationTimer("g"): 600_000}
+        assert harness.fire(ExpirationTimer("g")) == []
+        assert harness.coordinator.groups == {}
+        ((_, joined),) = harness.send(1, join_request())
+        assert joined.generation_id == 1
+
+    def test_offsets_of_group_without_members_are_kept_for_the_retention_time(
+        self, harness: Harness
+    ) -> None:
+        ((_, joined),) = harness.send(1, join_request())
+        harness.send(1, commit_request(joined.member_id, joined.generation_id))
+        harness.send(1, LeaveGroupRequest(group_id="g", member_id=joined.member_id))
+        assert harness.timers == {ExpirationTimer("g"): 604_800_000}
+        harness.send(1, join_request())
+        assert ExpirationTimer("g") not in harness.timers
+        assert harness.coordinator.offsets["g"] == {("t", 0): 5}
+
+    def test_loaded_group_without_members_is_removed_with_its_offsets(self) -> None:
+        harness = Harness(MultiAssignorCoordinator(NO_DELAY))
+        harness.coordinator.apply(GenerationRecord(group_id="old", generation=7))
+        harness.coordinator.apply(OffsetRecord(group_id="old", topic="t", partition=0, offset=5))
+        harness.send(1, join_request())
+        harness.fire(ExpirationTimer("old"))
+        assert list(harness.coordinator.groups) == ["g"]
+        assert harness.coordinator.offsets == {}
+
+    def test_metadata_above_the_limit_of_the_coordinator_is_refused(self) -> None:
+        settings = CoordinatorSettings(initial_rebalance_delay_ms=0, metadata_bytes_max=100)
+        harness = Harness(MultiAssignorCoordinator(settings))
+        large = [JoinGroupProtocol(name="range", metadata=bytes(90))]
+        ((_, joined),) = harness.send(1, join_request(protocols=large))
+        assert joined.error_code == ErrorCode.NONE
+        ((_, refused),) = harness.send(2, join_request(protocols=large, group_id="other"))
+        assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert list(harness.coordinator.groups) == ["g"]
+        # The same member may send its metadata again, and another one after it has left.
+        ((_, rejoined),) = harness.send(1, join_request(joined.member_id, protocols=large))
+        assert rejoined.error_code == ErrorCode.NONE
+        harness.send(1, LeaveGroupRequest(group_id="g", member_id=joined.member_id))
+        ((_, joined),) = harness.send(2, join_request(protocols=large, group_id="other"))
+        assert joined.error_code == ErrorCode.NONE
 
     @pytest.mark.parametrize(
         ("generation", "known", "error"),
@@ -216,21 +285,10 @@ class TestCoordinator:
         self, harness: Harness, generation: int, known: bool, error: ErrorCode
     ) -> None:
         first, _ = joined_pair(harness)
-        partition = OffsetCommitPartition(
-            partition_index=0, committed_offset=7, committed_metadata=None
-        )
-        ((_, response),) = harness.send(
-            1,
-            OffsetCommitRequest(
-                group_id="g",
-                generation_id_or_member_epoch=generation,
-                member_id=first if known else "zombie",
-                topics=[OffsetCommitTopic(name="t", partitions=[partition])],
-            ),
-        )
+        ((_, response),) = harness.send(1, commit_request(first if known else "zombie", generation))
         assert response.topics[0].partitions[0].error_code == error
         stored = harness.coordinator.offsets.get("g", {})
-        assert stored == ({("t", 0): 7} if error is ErrorCode.NONE else {})
+        assert stored == ({("t", 0): 5} if error is ErrorCode.NONE else {})
 
 
 OWNED = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
@@ -355,7 +413,7 @@ class TestMember:
         assert actions == [machine.Disconnect()]
 
     def test_pattern_covers_all_topics_of_the_cluster(self) -> None:
-        member = member_with(pattern="t.*")
+        member = member_with(pattern=TopicPattern("t.*"))
         assert member.subscribed_topics == {"t"}
         other = encode_metadata(
             SubscriptionMetadata(

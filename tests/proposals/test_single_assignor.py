@@ -12,12 +12,13 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.join_group.group import (
+    ExpirationTimer,
     GroupState,
     JoinTimer,
     SessionTimer,
     SynchronizeTimer,
 )
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.member import MemberState, Timer
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.single_assignor.coordinator import (
@@ -41,6 +42,7 @@ from partage.proposals.single_assignor.messages import (
     Synchronized,
 )
 from partage.wire import codec
+from partage.wire.apis.offset_fetch import OffsetFetchResponse
 from partage.wire.types import Message
 
 
@@ -169,7 +171,7 @@ class TestCoordinator:
             (to, ErrorCode.INCONSISTENT_GROUP_PROTOCOL) for to in (1, 2, 3)
         }
         assert harness.group.state is GroupState.EMPTY
-        assert harness.timers == {}
+        assert set(harness.timers) == {ExpirationTimer("g")}
 
     def test_late_synchronizer_fails_the_generation_for_all_waiting_members(self) -> None:
         harness = Harness()
@@ -254,15 +256,41 @@ def run_pair() -> tuple[SingleAssignorMember, SingleAssignorMember, Harness]:
     return members[0], members[1], harness
 
 
+def shares_computed(compute: ComputeShares) -> SharesComputed:
+    """Return the result of a computation."""
+    shares = assign_partitions(compute.assignor, compute.members, compute.topics)
+    return SharesComputed(at_ms=0, number=compute.number, shares=shares)
+
+
 class TestMember:
+    @pytest.mark.parametrize("has_failed", [False, True])
+    def test_late_computation_is_not_sent_for_a_newer_generation(self, has_failed: bool) -> None:
+        chosen, _, harness = run_pair()
+        (late,) = chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4})).actions
+        assert isinstance(late, ComputeShares)
+        chosen.handle(machine.Disconnected(at_ms=0))
+        harness.coordinator.handle(machine.ConnectionLost(at_ms=0, connection=Connection(1)))
+        harness._count = 3  # the next draw chooses the first member again
+        chosen.handle(machine.TimerFired(at_ms=100, key=Timer.RETRY))
+        (send,) = chosen.handle(machine.Connected(at_ms=100)).actions
+        assert isinstance(send, machine.Send)
+        ((to, response),) = harness.send(3, send.message)
+        assert (to, response.group_generation_id) == (3, 2)
+        chosen.handle(machine.ResponseReceived(at_ms=100, message=response))
+        (current,) = chosen.handle(machine.MetadataFetched(at_ms=100, topics={"t": 5})).actions
+        assert isinstance(current, ComputeShares)
+        event = AssignorFailed(at_ms=0, number=late.number) if has_failed else shares_computed(late)
+        assert chosen.handle(event).actions == []
+        (send,) = chosen.handle(shares_computed(current)).actions
+        assert isinstance(send, machine.Send)
+
     def test_chosen_member_assigns_for_all_with_fresh_metadata(self) -> None:
         chosen, other, harness = run_pair()
         assert chosen.state is MemberState.SYNCHRONIZING
         outcome = chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4}))
         (compute,) = outcome.actions
         assert isinstance(compute, ComputeShares)
-        shares = assign_partitions(compute.assignor, compute.members, compute.topics)
-        outcome = chosen.handle(SharesComputed(at_ms=0, shares=shares))
+        outcome = chosen.handle(shares_computed(compute))
         (send,) = outcome.actions
         assert isinstance(send, machine.Send)
         for to, response in harness.send(1, send.message):
@@ -273,8 +301,9 @@ class TestMember:
 
     def test_failed_assignor_stops_all_members_with_an_error(self) -> None:
         chosen, other, harness = run_pair()
-        chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4}))
-        (send,) = chosen.handle(AssignorFailed(at_ms=0)).actions
+        (compute,) = chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4})).actions
+        assert isinstance(compute, ComputeShares)
+        (send,) = chosen.handle(AssignorFailed(at_ms=0, number=compute.number)).actions
         assert isinstance(send, machine.Send)
         for to, response in harness.send(1, send.message):
             member = (chosen, other)[to - 1]
@@ -303,3 +332,33 @@ class TestMember:
         assert isinstance(send.message, JoinGroupRequest)
         assert send.message.synchronized is not None
         assert send.message.synchronized.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+    @pytest.mark.parametrize(
+        ("names", "pattern", "changed", "is_watched"),
+        [
+            (["u"], "", {"u": 2}, True),
+            (["u"], "", {"w": 2}, False),
+            ([], "[uv].*", {"u": 2}, True),
+            ([], "[uv].*", {"v1": 1}, True),
+            ([], "[uv].*", {"w": 2}, False),
+        ],
+    )
+    def test_topic_of_another_member_that_changed_starts_a_rebalance(
+        self, names: list[str], pattern: str, changed: dict[str, int], is_watched: bool
+    ) -> None:
+        """The other member may have known the change when the chosen member did not."""
+        chosen, _, harness = run_pair()
+        encoded = codec.encoder(DefaultMetadata, 0, False)(
+            DefaultMetadata(version="default", topics=names, topic_pattern=pattern)
+        )
+        chosen._to_assign[1].member_metadata = b"".join(encoded)
+        topics = {"t": 4, "u": 1, "w": 1}
+        (compute,) = chosen.handle(machine.MetadataFetched(at_ms=0, topics=topics)).actions
+        assert isinstance(compute, ComputeShares)
+        (send,) = chosen.handle(shares_computed(compute)).actions
+        assert isinstance(send, machine.Send)
+        response = next(each for to, each in harness.send(1, send.message) if to == 1)
+        chosen.handle(machine.ResponseReceived(at_ms=0, message=response))
+        chosen.handle(machine.ResponseReceived(at_ms=0, message=OffsetFetchResponse(topics=[])))
+        chosen.handle(machine.MetadataChanged(at_ms=1, topics={**topics, **changed}))
+        assert chosen.is_stable is not is_watched

@@ -42,7 +42,7 @@ from partage.proposals.multi_assignor.state_tables import (
 )
 from partage.proposals.simulation.design import Design
 from partage.proposals.simulation.world import World
-from partage.proposals.single_assignor.member import AssignorFailed
+from partage.proposals.single_assignor.member import AssignorFailed, ComputeShares
 from partage.proposals.single_assignor.state_tables import (
     SINGLE_GROUP_TRANSITIONS,
     SINGLE_MEMBER_TRANSITIONS,
@@ -71,12 +71,19 @@ OPTIONAL = {"stops reading"}
 
 
 def member_settings(seed: int) -> MemberSettings:
-    return MemberSettings(group_id=GROUP, session_timeout_ms=10_000 if seed % 2 else 45_000)
+    return MemberSettings(
+        group_id=GROUP,
+        session_timeout_ms=10_000 if seed % 2 else 45_000,
+        join_timeout_ms=15_000 if seed % 5 else 300_000,
+    )
 
 
 def coordinator_settings(seed: int) -> CoordinatorSettings:
     """Every twentieth world refuses the session timeout of its members."""
-    return CoordinatorSettings(session_timeout_min_ms=50_000 if seed % 20 == 19 else 6_000)
+    return CoordinatorSettings(
+        session_timeout_min_ms=50_000 if seed % 20 == 19 else 6_000,
+        offsets_retention_ms=1_000 if seed % 3 else 604_800_000,
+    )
 
 
 class PushDesign(BrokerSide):
@@ -101,8 +108,8 @@ class SlowSingleAssignor(SingleAssignor):
         self._random = Random(f"assignor {seed}")
 
     def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
-        if self._random.random() < 0.1:
-            return [(1, AssignorFailed(at_ms=0))]
+        if isinstance(action, ComputeShares) and self._random.random() < 0.1:
+            return [(1, AssignorFailed(at_ms=0, number=action.number))]
         return super().perform(action)
 
 

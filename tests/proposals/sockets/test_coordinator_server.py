@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import socket
+from itertools import count
 
 import pytest
 
 from partage.proposals import machine
-from partage.proposals.sockets import frame_connection
+from partage.proposals.sockets import coordinator_server, frame_connection
 from partage.proposals.sockets.coordinator_server import ServerLimits
+from partage.wire.types import Message
 from polled_conditions import eventually_async
-from proposals.sockets.toy_design import Stage, Words, WordsCodec, on_stage
+from proposals.sockets.toy_design import Client, Stage, Words, WordsCodec, on_stage
 
 
 def test_response_waits_until_its_record_is_durable() -> None:
@@ -232,6 +236,131 @@ def test_idle_connection_is_closed() -> None:
     on_stage(play, ServerLimits(idle_max_s=0.05))
 
 
+def test_connection_that_waits_for_a_response_is_not_idle() -> None:
+    async def play(stage: Stage) -> None:
+        waiting, idle = await stage.client(), await stage.client()
+        assert await waiting.ask("timer", "300") == ["fired"]
+        assert await idle.receive() is None
+
+    on_stage(play, ServerLimits(idle_max_s=0.05), codec=WaitingCodec)
+
+
+def test_lost_machine_of_a_peer_is_noticed_by_the_system() -> None:
+    """A machine that was lost closes no connection."""
+
+    async def play(stage: Stage) -> None:
+        client = await stage.client()
+        assert await client.ask("echo") == ["echo"]
+        (connection,) = stage.server._connection_ids
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            values = [sock.getsockopt(socket.IPPROTO_TCP, each) for each in options]
+            assert values[0] + values[1] * values[2] == 30
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+    on_stage(play)
+
+
+def test_listening_raises_the_limit_of_file_descriptors() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
+
+    async def play(stage: Stage) -> None:
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+
+    try:
+        on_stage(play)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+class WaitingCodec(WordsCodec):
+    """A codec that knows whether its last request has a response."""
+
+    _is_open = False
+
+    def encode(self, message: Message) -> bytes:
+        self._is_open = False
+        return super().encode(message)
+
+    def decode(self, frame: bytes) -> Message:
+        self._is_open = True
+        return super().decode(frame)
+
+    @property
+    def has_open_request(self) -> bool:
+        return self._is_open
+
+
+class LargeCodec(WordsCodec):
+    """A codec with frames of up to 1 MB."""
+
+    frame_bytes_max = 1_000_000
+
+
+def large_frame(size: int) -> bytes:
+    return LargeCodec().encode(Words(words=["count", "x" * size]))
+
+
+class TestMemory:
+    """The memory of large frames suffices for one of the maximum size."""
+
+    def test_second_large_frame_waits_until_the_first_is_complete(self) -> None:
+        async def play(stage: Stage) -> None:
+            first, second, small = [await stage.client() for _ in range(3)]
+            frame = large_frame(900_000)
+            first.writer.write(frame[:300_000])
+            await eventually_async(lambda: stage.server._pool.available_bytes < 200_000)
+            second.writer.write(frame)
+            await eventually_async(lambda: stage.server._pool.has_waiters)
+            assert await small.ask("echo") == ["echo"]
+            assert stage.machine.count(machine.MessageReceived) == 1
+            first.writer.write(frame[300_000:])
+            assert await first.receive() == ["900000"]
+            assert await second.receive() == ["900000"]
+            assert stage.server._pool.available_bytes == 1_000_000
+
+        on_stage(play, LARGE_LIMITS, codec=LargeCodec)
+
+    def test_lost_connection_returns_its_memory(self) -> None:
+        async def play(stage: Stage) -> None:
+            first, second, third = [await stage.client() for _ in range(3)]
+            frame = large_frame(900_000)
+            first.writer.write(frame[:300_000])
+            await eventually_async(lambda: stage.server._pool.available_bytes < 200_000)
+            second.writer.write(frame[:300_000])
+            third.writer.write(frame)
+            await eventually_async(lambda: len(stage.server._pool._waiting) == 2)
+            second.writer.transport.abort()  # it waits
+            first.writer.transport.abort()  # it has memory
+            assert await third.receive() == ["900000"]
+            assert stage.server._pool.available_bytes == 1_000_000
+
+        on_stage(play, LARGE_LIMITS, codec=LargeCodec)
+
+    def test_frame_without_progress_is_dropped_if_others_wait(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(coordinator_server, "_STALLED_MAX_S", 0.1)
+
+        async def play(stage: Stage) -> None:
+            first, second = await stage.client(), await stage.client()
+            frame = large_frame(900_000)
+            first.writer.write(frame[:300_000])
+            await eventually_async(lambda: stage.server._pool.available_bytes < 200_000)
+            second.writer.write(frame)
+            assert await second.receive() == ["900000"]
+            assert await first.receive() is None
+
+        on_stage(play, LARGE_LIMITS, codec=LargeCodec)
+
+
+LARGE_LIMITS = ServerLimits(frames_bytes_max=1_000_000)
+
+
 def test_peer_that_does_not_read_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_connection, "WRITE_BYTES_MAX", 100_000)
 
@@ -250,6 +379,42 @@ def test_message_that_does_not_fit_its_frame_closes_the_connection() -> None:
         client = await stage.client()
         assert await client.ask("huge") is None
         await eventually_async(lambda: stage.machine.count(machine.ConnectionLost) == 1)
+
+    on_stage(play)
+
+
+def test_close_ends_while_clients_keep_storing() -> None:
+    async def play(stage: Stage) -> None:
+        stage.store.delay_turns = 20
+        clients = [await stage.client() for _ in range(5)]
+
+        async def store_forever(client: Client) -> None:
+            while await client.ask("store", "x") is not None:
+                pass
+
+        storing = [asyncio.create_task(store_forever(each)) for each in clients]
+        await eventually_async(lambda: len(stage.store.records) > 10)
+        await asyncio.wait_for(stage.server.close(), 10)
+        await asyncio.gather(*storing)
+
+    on_stage(play)
+
+
+def test_flush_waits_for_the_records_so_far_only() -> None:
+    async def play(stage: Stage) -> None:
+        stage.store.delay_turns = 20
+        client = await stage.client()
+
+        async def store_forever() -> None:
+            for number in count():
+                if await client.ask("store", str(number)) is None:
+                    return
+
+        storing = asyncio.create_task(store_forever())
+        await eventually_async(lambda: stage.store.records)
+        await asyncio.wait_for(stage.server.flush(), 10)
+        await stage.server.close()
+        await storing
 
     on_stage(play)
 

@@ -188,9 +188,10 @@ def test_assignor_runs_outside_of_the_member(assignor: RoundRobin, event: type[E
     async def play() -> None:
         shell = _RecordingShell()
         members = (Member(member_id="m", topics=("t",)),)
-        shell.perform(ComputeShares(assignor=assignor, members=members, topics={"t": 2}))
+        shell.perform(ComputeShares(number=3, assignor=assignor, members=members, topics={"t": 2}))
         found = await shell.events.get()
         assert type(found) is event
+        assert found.number == 3  # type: ignore[attr-defined]
         if isinstance(found, SharesComputed):
             assert found.shares == {"m": {TopicPartition("t", 0), TopicPartition("t", 1)}}
 

@@ -51,7 +51,8 @@ class WordsCodec(Codec):
 class ToyCoordinator:
     """It answers ``echo``, stores ``store``, closes after ``close``, and arms a timer at ``timer``.
 
-    ``repeat N`` gets N responses, ``fail`` is a bug, ``huge`` gets a response without a frame.
+    ``repeat N`` gets N responses, ``fail`` is a bug, ``huge`` gets a response without a frame, and
+    ``count TEXT`` gets the length of the text.
     """
 
     def __init__(self) -> None:
@@ -78,6 +79,8 @@ class ToyCoordinator:
                 outcome.arm_timer("timer", int(delay_ms))
             case machine.MessageReceived(message=Words(words=["huge"])):
                 outcome.send(event.connection, Words(words=["x" * 2000]))
+            case machine.MessageReceived(message=Words(words=["count", text])):
+                outcome.send(event.connection, Words(words=[str(len(text))]))
             case machine.MessageReceived(message=Words(words=["repeat", number])):
                 for _ in range(int(number)):
                     outcome.send(event.connection, Words(words=["x" * 900]))
@@ -91,9 +94,10 @@ class ToyCoordinator:
 
 
 class GatedStore:
-    """A store whose writes wait for ``gate``."""
+    """A store whose writes wait for ``gate``, and then for turns of the event loop."""
 
     def __init__(self) -> None:
+        self.delay_turns = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.records: list[Any] = []
@@ -103,6 +107,8 @@ class GatedStore:
     async def append(self, records: Sequence[Any]) -> None:
         self.writes += 1
         await self.gate.wait()
+        for _ in range(self.delay_turns):
+            await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
         self.records.extend(records)
@@ -138,7 +144,7 @@ class Client:
 class Stage:
     """A served toy coordinator and its clients."""
 
-    def __init__(self, limits: ServerLimits | None = None) -> None:
+    def __init__(self, limits: ServerLimits | None, codec: type[WordsCodec]) -> None:
         self.machine = ToyCoordinator()
         self.store = GatedStore()
         self.errors: list[Exception] = []
@@ -147,7 +153,7 @@ class Stage:
         self.address = ("", 0)
         self.server = CoordinatorServer(
             self.machine,
-            WordsCodec,
+            codec,
             self.store,
             self.errors.append,
             may_act=lambda: self.may_act,
@@ -160,11 +166,15 @@ class Stage:
         return client
 
 
-def on_stage(play: Callable[[Stage], Awaitable[None]], limits: ServerLimits | None = None) -> None:
+def on_stage(
+    play: Callable[[Stage], Awaitable[None]],
+    limits: ServerLimits | None = None,
+    codec: type[WordsCodec] = WordsCodec,
+) -> None:
     """Run a test with a served coordinator."""
 
     async def run() -> None:
-        stage = Stage(limits)
+        stage = Stage(limits, codec)
         stage.address = await stage.server.listen("127.0.0.1", 0)
         try:
             await play(stage)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from partage.broker.clock import Clock
 from partage.broker.net.connection import Connection
+from partage.broker.net.descriptor_limit import raise_descriptor_limit
 from partage.broker.net.inbound_request import Handler
 from partage.broker.net.shared_resources import SharedResources
 from partage.model.settings import ConnectionLimits
@@ -28,8 +28,6 @@ _BACKLOG: Final = 4096  # connections that the system accepts while the loop is 
 _ACCEPTS_PER_TURN: Final = 8
 #: Turns of the event loop from an accepted socket to `Connection.connection_made`.
 _ACCEPTING_TURNS: Final = 3
-# for files and for the system, or half of the limit if that is less
-_RESERVED_DESCRIPTORS: Final = 640
 
 
 class Server:
@@ -159,19 +157,12 @@ async def _close_listener(listener: asyncio.Server) -> None:
 
 def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:
     """Return the maximum number of connections, and the log text for when it is reached."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        # macOS: the hard limit is reported as infinite, but has a maximum
-        except (ValueError, OSError):
-            hard = soft
-    kept = min(_RESERVED_DESCRIPTORS, hard // 2)
-    by_system = hard - kept if hard != resource.RLIM_INFINITY else limits.connections_max
-    if by_system < limits.connections_max:
-        story = (
-            f"{by_system} connections are open, the maximum with a limit of {hard} file "
-            "descriptors; raise the limit (ulimit -n) before you start the broker"
+    by_system = raise_descriptor_limit()
+    if by_system is not None and by_system[1] < limits.connections_max:
+        descriptors, connections_max = by_system
+        reason = (
+            f"{connections_max} connections are open, the maximum with a limit of {descriptors} "
+            "file descriptors; raise the limit (ulimit -n) before you start the broker"
         )
-        return by_system, story
+        return connections_max, reason
     return limits.connections_max, f"max.connections={limits.connections_max} connections are open"

@@ -159,6 +159,22 @@ def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOpti
     )
 
 
+def own_client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOptions:
+    """Return the options of Partage's client, for a command that needs it.
+
+    Args:
+        properties: As in `client_options`.
+        timeout_ms: As in `client_options`.
+
+    Raises:
+        CommandError: Only librdkafka can connect.
+    """
+    options = client_options(properties, timeout_ms)
+    if options is None:
+        raise usage_error("the security settings work only in librdkafka; use PEM files")
+    return options
+
+
 def _value(name: str, option: str, text: str) -> Any:
     if option == "partition_assignment_strategy":
         return [each.strip() for each in text.split(",")]

@@ -17,8 +17,7 @@ import typer
 from partage.broker.cluster.state_address import StateAddressError, parse_state
 from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
 from partage.client.errors import ClientError
-from partage.client.options import ClientOptions
-from partage.console.common.client_options import client_options, consumer_options
+from partage.console.common.client_options import consumer_options, own_client_options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
@@ -204,7 +203,9 @@ def broker(
 
 
 async def _serve(cluster: ClusterClient, options: PushBrokerOptions) -> None:
-    topics = KafkaTopics(cluster.bootstrap_servers, _client_options(cluster))
+    topics = KafkaTopics(
+        cluster.bootstrap_servers, own_client_options(cluster.properties, cluster.timeout_ms)
+    )
     try:
         await topics.read()
         await serve_broker(
@@ -215,13 +216,6 @@ async def _serve(cluster: ClusterClient, options: PushBrokerOptions) -> None:
         raise CommandError(str(error)) from None
     finally:
         topics.close()
-
-
-def _client_options(cluster: ClusterClient) -> ClientOptions:
-    options = client_options(cluster.properties, cluster.timeout_ms)
-    if options is None:
-        raise usage_error("the security settings work only in librdkafka; use PEM files")
-    return options
 
 
 @app.command("consumer", epilog=json_help(JsonRecord, "prints one line per record:"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-import re
 import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 import typer
@@ -17,11 +17,16 @@ import typer
 from partage.assignors import ConsistentHashing, Range, RoundRobin
 from partage.assignors.base import Assignor
 from partage.client.addresses import Address, InvalidAddressError, parse_bootstrap_servers
+from partage.client.consumer import InvalidOptionError
+from partage.client.security.options import InvalidSecurityOptionError
+from partage.console.common.client_options import consumer_options, own_client_options
+from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
-from partage.console.common.options import BOOTSTRAP_VARIABLE
+from partage.console.common.options import JsonOption
 from partage.console.common.output import discard_stdout, note
 from partage.console.proposal.record_printer import record_printer
 from partage.model.addresses import AddressParseError, parse_address
+from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import ProtocolVersions
@@ -33,8 +38,15 @@ from partage.proposals.sockets.join_group.foreground import (
     run_member,
     serve_coordinator,
 )
+from partage.proposals.topic_pattern import TopicPattern
 
 COORDINATOR_DEFAULT: Final = "127.0.0.1:9192"
+#: The defaults of coordinators and members.
+SETTINGS: Final = CoordinatorSettings()
+MEMBER_SETTINGS: Final = MemberSettings(group_id="")
+_REFRESH_DEFAULT_MS: Final = 30_000
+#: Options of the reader that the design decides.
+_OWN_OPTIONS: Final = ("group_id", "group_instance_id", "enable_auto_commit")
 
 
 class AssignorName(StrEnum):
@@ -44,144 +56,222 @@ class AssignorName(StrEnum):
     RANGE = "range"
     CONSISTENT_HASHING = "consistent-hashing"
 
+    def create(self) -> Assignor:
+        """Return an assignor.
 
-def create_assignor(name: AssignorName) -> Assignor:
-    """Return an assignor. Consistent hashing has no load bound: it needs no agreement on topics."""
-    match name:
-        case AssignorName.ROUND_ROBIN:
-            return RoundRobin()
-        case AssignorName.RANGE:
-            return Range()
-        case AssignorName.CONSISTENT_HASHING:
-            return ConsistentHashing(headroom=None)
+        Consistent hashing has no load bound, so that it needs no agreement on topics.
+        """
+        match self:
+            case AssignorName.ROUND_ROBIN:
+                return RoundRobin()
+            case AssignorName.RANGE:
+                return Range()
+            case AssignorName.CONSISTENT_HASHING:
+                return ConsistentHashing(headroom=None)
 
 
-def _ms(name: str, meaning: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(name, metavar="MS", min=1, help=meaning)
+def _ms(name: str, meaning: str, least: int = 1) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        name, metavar="MS", min=least, max=INT32_MAX, help=meaning
+    )
     return option
 
 
-# Options of coordinators
+class CoordinatorArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of the coordinators of all designs with JoinGroup."""
 
-ListenOption = Annotated[
-    str,
-    typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 is any."),
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        help="Directory for generations and committed offsets. Without it, they are lost when the "
-        "coordinator ends.",
-    ),
-]
-SessionMinOption = Annotated[
-    int, _ms("--session-timeout-min-ms", "Shortest session timeout of a member.")
-]
-SessionMaxOption = Annotated[
-    int, _ms("--session-timeout-max-ms", "Longest session timeout of a member.")
-]
-InitialDelayOption = Annotated[
-    int,
-    typer.Option(
-        "--initial-rebalance-delay-ms",
-        metavar="MS",
-        min=0,
-        help="Time for which an empty group waits for further members.",
-    ),
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log at DEBUG level.")]
+    listen: Annotated[
+        str,
+        typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 is any."),
+    ] = COORDINATOR_DEFAULT
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="Directory for generations and committed offsets. Without it, they are lost when "
+            "the coordinator ends.",
+        ),
+    ] = None
+    session_timeout_min_ms: Annotated[
+        int, _ms("--session-timeout-min-ms", "Shortest session timeout of a member.")
+    ] = SETTINGS.session_timeout_min_ms
+    session_timeout_max_ms: Annotated[
+        int, _ms("--session-timeout-max-ms", "Longest session timeout of a member.")
+    ] = SETTINGS.session_timeout_max_ms
+    initial_rebalance_delay_ms: Annotated[
+        int,
+        _ms(
+            "--initial-rebalance-delay-ms",
+            "Time for which an empty group waits for further members.",
+            least=0,
+        ),
+    ] = SETTINGS.initial_rebalance_delay_ms
+    offsets_retention_ms: Annotated[
+        int,
+        _ms("--offsets-retention-ms", "Time for which a group without members keeps its offsets."),
+    ] = SETTINGS.offsets_retention_ms
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log at DEBUG level.")] = False
 
-# Options of members
+    def settings(self, **changes: Any) -> CoordinatorSettings:
+        """Return the settings of the coordinator.
 
-TopicsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TOPIC", help="Topics to subscribe to.", show_default=False),
-]
-PatternOption = Annotated[
-    str | None,
-    typer.Option(
-        "--pattern", metavar="REGEX", help="Subscribe to all topics that match, instead of TOPIC."
-    ),
-]
-GroupOption = Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The group.")]
-CoordinatorOption = Annotated[
-    str, typer.Option("--coordinator", metavar="HOST:PORT", help="Address of the coordinator.")
-]
-BootstrapOption = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT",
-        envvar=BOOTSTRAP_VARIABLE,
-        help="Broker with the topics, or a comma-separated list of brokers.",
-    ),
-]
-AssignorOption = Annotated[
-    AssignorName, typer.Option("--assignor", help="The assignor; the same for all members.")
-]
-UserDataOption = Annotated[
-    str, typer.Option("--user-data", metavar="TEXT", help="Further metadata for the assignor.")
-]
-SessionOption = Annotated[
-    int,
-    _ms("--session-timeout-ms", "Time without heartbeat after which the member is removed."),
-]
-HeartbeatOption = Annotated[int, _ms("--heartbeat-interval-ms", "Interval of heartbeats.")]
-CommitOption = Annotated[int, _ms("--commit-interval-ms", "Interval of commits.")]
-RetryOption = Annotated[int, _ms("--retry-backoff-ms", "Time before the member connects again.")]
-RefreshOption = Annotated[
-    int, _ms("--metadata-refresh-ms", "Interval of looks for other partition counts.")
-]
-
-SETTINGS: Final = CoordinatorSettings()
-MEMBER_SETTINGS: Final = MemberSettings(group_id="")
-REFRESH_DEFAULT_MS: Final = 30_000
+        Args:
+            changes: Further settings.
+        """
+        return CoordinatorSettings(
+            session_timeout_min_ms=self.session_timeout_min_ms,
+            session_timeout_max_ms=self.session_timeout_max_ms,
+            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
+            offsets_retention_ms=self.offsets_retention_ms,
+            **changes,
+        )
 
 
 class MemberArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments that members of all designs have; see the options of the same names."""
+    """The arguments of the members of all designs with JoinGroup."""
 
-    topics: list[str] | None
-    pattern: str | None
-    coordinator: str
-    bootstrap_server: str
-    metadata_refresh_ms: int
-    json: bool
-    verbose: bool
-    assign_ms: int = 0
+    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The group.")]
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="Topics to subscribe to.", show_default=False),
+    ] = None
+    pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--pattern",
+            metavar="REGEX",
+            help="Subscribe to all topics that match, also new ones, instead of TOPIC.",
+        ),
+    ] = None
+    coordinator: Annotated[
+        str, typer.Option("--coordinator", metavar="HOST:PORT", help="Address of the coordinator.")
+    ] = COORDINATOR_DEFAULT
+    assignor: Annotated[
+        AssignorName, typer.Option("--assignor", help="The assignor; the same for all members.")
+    ] = AssignorName.ROUND_ROBIN
+    user_data: Annotated[
+        str, typer.Option("--user-data", metavar="TEXT", help="Further metadata for the assignor.")
+    ] = ""
+    session_timeout_ms: Annotated[
+        int,
+        _ms("--session-timeout-ms", "Time without heartbeat after which the member is removed."),
+    ] = MEMBER_SETTINGS.session_timeout_ms
+    heartbeat_interval_ms: Annotated[
+        int, _ms("--heartbeat-interval-ms", "Interval of heartbeats.")
+    ] = MEMBER_SETTINGS.heartbeat_interval_ms
+    join_timeout_ms: Annotated[
+        int,
+        _ms(
+            "--join-timeout-ms",
+            "Time to wait for the response to JoinGroup, longer than any session timeout in the "
+            "group.",
+        ),
+    ] = MEMBER_SETTINGS.join_timeout_ms
+    commit_interval_ms: Annotated[int, _ms("--commit-interval-ms", "Interval of commits.")] = (
+        MEMBER_SETTINGS.commit_interval_ms
+    )
+    retry_backoff_ms: Annotated[
+        int, _ms("--retry-backoff-ms", "Time before the member connects again.")
+    ] = MEMBER_SETTINGS.retry_backoff_ms
+    metadata_refresh_ms: Annotated[
+        int, _ms("--metadata-refresh-ms", "Interval of looks for other partition counts.")
+    ] = _REFRESH_DEFAULT_MS
+    json: JsonOption = False
+
+    def settings(self, **changes: Any) -> MemberSettings:
+        """Return the settings of the member.
+
+        Args:
+            changes: Further settings.
+        """
+        return MemberSettings(
+            group_id=self.group,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            join_timeout_ms=self.join_timeout_ms,
+            commit_interval_ms=self.commit_interval_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            **changes,
+        )
+
+    def topic_pattern(self) -> TopicPattern | None:
+        """Return the pattern of the subscription.
+
+        Raises:
+            CommandError: There are both topics and a pattern, or neither, or it is invalid.
+        """
+        if bool(self.topics) == (self.pattern is not None):
+            raise usage_error("name topics, or a --pattern, but not both")
+        if self.pattern is None:
+            return None
+        try:
+            return TopicPattern(self.pattern)
+        except ValueError as error:
+            raise usage_error(f"--pattern: {error}") from None
+
+
+def with_arguments(kind: type[msgspec.Struct]) -> Callable[[Callable[..., None]], Any]:
+    """Return a decorator that adds the fields of a struct to the parameters of a command.
+
+    The command gets the struct as its argument ``arguments``.
+
+    Args:
+        kind: The struct. Each field is annotated with its Typer option or argument.
+    """
+    annotations = get_type_hints(kind, include_extras=True)
+    added = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.required else field.default,
+            annotation=annotations[field.name],
+        )
+        for field in msgspec.structs.fields(kind)
+    ]
+
+    def decorate(command: Callable[..., None]) -> Any:
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in inspect.signature(command, eval_str=True).parameters.values()
+            if parameter.name != "arguments"
+        ]
+
+        def run(**given: Any) -> None:
+            arguments = kind(**{each.name: given.pop(each.name) for each in added})
+            command(arguments=arguments, **given)
+
+        parameters = [*added, *own]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # PEP 362
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
 
 
 def run_coordinator(
-    create: Callable[[CoordinatorSettings], JoinGroupCoordinator],
-    settings: CoordinatorSettings,
-    versions: ProtocolVersions,
-    *,
-    listen: str,
-    data_dir: Path | None,
-    verbose: bool,
+    machine: JoinGroupCoordinator, versions: ProtocolVersions, arguments: CoordinatorArguments
 ) -> None:
     """Run a coordinator until a signal. It prints its address when it accepts connections.
 
     Raises:
         CommandError: An option is invalid, or the coordinator cannot start or continue.
     """
-    _log_to_stderr(verbose)
-    if settings.session_timeout_min_ms > settings.session_timeout_max_ms:
+    _log_to_stderr(arguments.verbose)
+    if arguments.session_timeout_min_ms > arguments.session_timeout_max_ms:
         raise usage_error(
-            f"--session-timeout-min-ms {settings.session_timeout_min_ms} is above "
-            f"--session-timeout-max-ms {settings.session_timeout_max_ms}"
+            f"--session-timeout-min-ms {arguments.session_timeout_min_ms} is above "
+            f"--session-timeout-max-ms {arguments.session_timeout_max_ms}"
         )
-    address = _address("--listen", listen)
+    address = _address("--listen", arguments.listen)
     try:
         asyncio.run(
             serve_coordinator(
-                create(settings),
+                machine,
                 versions,
                 address,
-                data_dir,
+                arguments.data_dir,
                 lambda bound: print(bound, flush=True),
             )
         )
@@ -190,19 +280,30 @@ def run_coordinator(
 
 
 def run_member_command(
-    create: Callable[[frozenset[str]], JoinGroupMember],
-    settings: MemberSettings,
+    member: JoinGroupMember,
     versions: ProtocolVersions,
     arguments: MemberArguments,
+    cluster: ClusterClient,
+    *,
+    assign_ms: int = 0,
 ) -> None:
     """Run a member until a signal. It prints the records that it reads.
+
+    Args:
+        member: The member.
+        versions: The requests of its design.
+        arguments: The arguments of the command.
+        cluster: The cluster with the topics.
+        assign_ms: How long the member waits before it assigns.
 
     Raises:
         CommandError: An option is invalid, or the member cannot start or continue.
     """
-    _log_to_stderr(arguments.verbose)
-    _check(settings, arguments)
-    member = create(frozenset(arguments.topics or ()))
+    _log_to_stderr(cluster.verbose)
+    _check(arguments, cluster)
+    reader_options = consumer_options(cluster.properties)
+    for name in _OWN_OPTIONS:
+        reader_options.pop(name, None)
 
     def on_change(partitions: frozenset[TopicPartition]) -> None:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(partitions))
@@ -210,9 +311,11 @@ def run_member_command(
 
     options = MemberOptions(
         coordinator=_address("--coordinator", arguments.coordinator),
-        bootstrap_servers=arguments.bootstrap_server,
+        bootstrap_servers=cluster.bootstrap_servers,
+        client_options=own_client_options(cluster.properties, cluster.timeout_ms),
+        reader_options=reader_options,
         metadata_refresh_ms=arguments.metadata_refresh_ms,
-        assign_ms=arguments.assign_ms,
+        assign_ms=assign_ms,
     )
     try:
         asyncio.run(
@@ -220,28 +323,26 @@ def run_member_command(
         )
     except ForegroundError as error:
         raise CommandError(str(error)) from None
+    except (InvalidOptionError, InvalidSecurityOptionError) as error:
+        raise usage_error(str(error)) from None
     except BrokenPipeError:
         discard_stdout()
         note("output closed by its reader")
 
 
-def _check(settings: MemberSettings, arguments: MemberArguments) -> None:
-    if bool(arguments.topics) == (arguments.pattern is not None):
-        raise usage_error("name topics, or a --pattern, but not both")
-    if arguments.pattern is not None:
-        try:
-            re.compile(arguments.pattern)
-        except re.error as error:
-            raise usage_error(
-                f"--pattern {arguments.pattern!r} is not a regular expression: {error}"
-            ) from None
-    if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+def _check(arguments: MemberArguments, cluster: ClusterClient) -> None:
+    if arguments.heartbeat_interval_ms > arguments.session_timeout_ms // 2:
         raise usage_error(
-            f"--heartbeat-interval-ms {settings.heartbeat_interval_ms} must be below "
-            f"--session-timeout-ms {settings.session_timeout_ms}"
+            f"--heartbeat-interval-ms {arguments.heartbeat_interval_ms} must be at most half of "
+            f"--session-timeout-ms {arguments.session_timeout_ms}"
+        )
+    if arguments.join_timeout_ms <= arguments.session_timeout_ms:
+        raise usage_error(
+            f"--join-timeout-ms {arguments.join_timeout_ms} must be above "
+            f"--session-timeout-ms {arguments.session_timeout_ms}"
         )
     try:
-        parse_bootstrap_servers(arguments.bootstrap_server)
+        parse_bootstrap_servers(cluster.bootstrap_servers)
     except InvalidAddressError as error:
         raise usage_error(str(error)) from None
 

@@ -5,44 +5,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-import msgspec
 import typer
 
+from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
-from partage.console.common.options import JsonOption
+from partage.console.common.options import with_cluster
 from partage.console.common.output import json_help
 from partage.console.proposal.join_group_options import (
-    COORDINATOR_DEFAULT,
-    MEMBER_SETTINGS,
-    REFRESH_DEFAULT_MS,
-    SETTINGS,
-    AssignorName,
-    AssignorOption,
-    BootstrapOption,
-    CommitOption,
-    CoordinatorOption,
-    DataDirOption,
-    GroupOption,
-    HeartbeatOption,
-    InitialDelayOption,
-    ListenOption,
+    CoordinatorArguments,
     MemberArguments,
-    PatternOption,
-    RefreshOption,
-    RetryOption,
-    SessionMaxOption,
-    SessionMinOption,
-    SessionOption,
-    TopicsArgument,
-    UserDataOption,
-    VerboseOption,
-    create_assignor,
     run_coordinator,
     run_member_command,
+    with_arguments,
 )
 from partage.console.records.record_json import JsonRecord
 from partage.proposals.join_group.frames import ProtocolVersions
-from partage.proposals.join_group.settings import MemberSettings
 from partage.proposals.multi_assignor.computation import Compression
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
@@ -62,19 +39,15 @@ class MemberCompression(StrEnum):
 
 
 @app.command("coordinator")
+@with_arguments(CoordinatorArguments)
 def coordinator(
-    listen: ListenOption = COORDINATOR_DEFAULT,
-    data_dir: DataDirOption = None,
-    session_timeout_min_ms: SessionMinOption = SETTINGS.session_timeout_min_ms,
-    session_timeout_max_ms: SessionMaxOption = SETTINGS.session_timeout_max_ms,
-    initial_rebalance_delay_ms: InitialDelayOption = SETTINGS.initial_rebalance_delay_ms,
+    arguments: CoordinatorArguments,
     compresses_members: Annotated[
         bool,
         typer.Option(
             "--compresses-members", help="Compress the metadata of all members as a whole."
         ),
     ] = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Run a coordinator that sends the metadata of all members to all members.
 
@@ -82,29 +55,16 @@ def coordinator(
     Examples:
       partage proposal multi-assignor coordinator --data-dir coordinator-data
     """
-    run_coordinator(
-        lambda settings: MultiAssignorCoordinator(settings, compresses_members=compresses_members),
-        msgspec.structs.replace(
-            SETTINGS,
-            session_timeout_min_ms=session_timeout_min_ms,
-            session_timeout_max_ms=session_timeout_max_ms,
-            initial_rebalance_delay_ms=initial_rebalance_delay_ms,
-        ),
-        VERSIONS,
-        listen=listen,
-        data_dir=data_dir,
-        verbose=verbose,
-    )
+    machine = MultiAssignorCoordinator(arguments.settings(), compresses_members=compresses_members)
+    run_coordinator(machine, VERSIONS, arguments)
 
 
 @app.command("member", epilog=json_help(JsonRecord, "prints one line per record:"))
+@with_cluster("--timeout-ms")
+@with_arguments(MemberArguments)
 def member(
-    group: GroupOption,
-    topics: TopicsArgument = None,
-    pattern: PatternOption = None,
-    coordinator: CoordinatorOption = COORDINATOR_DEFAULT,
-    bootstrap_server: BootstrapOption = "127.0.0.1:9092",
-    assignor: AssignorOption = AssignorName.ROUND_ROBIN,
+    cluster: ClusterClient,
+    arguments: MemberArguments,
     hashes_subscription: Annotated[
         bool,
         typer.Option(
@@ -134,48 +94,25 @@ def member(
             "--bootstrap-server, which stands for the coordinator.",
         ),
     ] = None,
-    user_data: UserDataOption = "",
-    session_timeout_ms: SessionOption = MEMBER_SETTINGS.session_timeout_ms,
-    heartbeat_interval_ms: HeartbeatOption = MEMBER_SETTINGS.heartbeat_interval_ms,
-    commit_interval_ms: CommitOption = MEMBER_SETTINGS.commit_interval_ms,
-    retry_backoff_ms: RetryOption = MEMBER_SETTINGS.retry_backoff_ms,
-    metadata_refresh_ms: RefreshOption = REFRESH_DEFAULT_MS,
-    json: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Run a member that assigns its own part, and print its records. Ctrl-C leaves the group.
 
     \b
     Examples:
       partage proposal multi-assignor member flights --group readers --json
+      partage proposal multi-assignor member flights --group readers --command-config client.conf
     """
-    settings = MemberSettings(
-        group_id=group,
-        session_timeout_ms=session_timeout_ms,
-        heartbeat_interval_ms=heartbeat_interval_ms,
-        commit_interval_ms=commit_interval_ms,
-        retry_backoff_ms=retry_backoff_ms,
-    )
-    options = MultiAssignorOptions(
-        assignor=create_assignor(assignor),
-        pattern=pattern,
-        hashes_subscription=hashes_subscription,
-        compression=Compression(compression.value),
-        checks_metadata=checks_metadata,
-        coordinator_metadata_after=coordinator_metadata_after,
-        user_data=user_data.encode(),
-    )
-    run_member_command(
-        lambda names: MultiAssignorMember(settings, names, options),
-        settings,
-        VERSIONS,
-        MemberArguments(
-            topics=topics,
-            pattern=pattern,
-            coordinator=coordinator,
-            bootstrap_server=bootstrap_server,
-            metadata_refresh_ms=metadata_refresh_ms,
-            json=json,
-            verbose=verbose,
+    machine = MultiAssignorMember(
+        arguments.settings(),
+        frozenset(arguments.topics or ()),
+        MultiAssignorOptions(
+            assignor=arguments.assignor.create(),
+            pattern=arguments.topic_pattern(),
+            hashes_subscription=hashes_subscription,
+            compression=Compression(compression.value),
+            checks_metadata=checks_metadata,
+            coordinator_metadata_after=coordinator_metadata_after,
+            user_data=arguments.user_data.encode(),
         ),
     )
+    run_member_command(machine, VERSIONS, arguments, cluster)

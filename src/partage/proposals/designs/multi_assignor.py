@@ -39,11 +39,11 @@ ONE_PHASE_FINDINGS: Final = (
     ),
     Finding(
         rules=("one reader", "commits"),
-        faults=("cut", "pause"),
+        faults=("cut",),
         reason=(
             "The response to JoinGroup has the assignment, and no further request checks the "
-            "generation. A response that arrives after the coordinator has ended the session "
-            "starts a reader all the same."
+            "generation. A response that the network delivers after the coordinator has ended the "
+            "session starts a reader all the same."
         ),
     ),
 )

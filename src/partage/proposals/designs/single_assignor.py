@@ -85,4 +85,4 @@ class SingleAssignor(Design):
     def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
         assert isinstance(action, ComputeShares), f"unexpected action {action}"
         shares = assign_partitions(action.assignor, action.members, action.topics)
-        return [(self._assign_ms, SharesComputed(at_ms=0, shares=shares))]
+        return [(self._assign_ms, SharesComputed(at_ms=0, number=action.number, shares=shares))]

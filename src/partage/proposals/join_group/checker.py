@@ -1,22 +1,30 @@
-"""Checkers of the designs with JoinGroup: they follow the events and outcomes of one machine.
+"""The checker of a coordinator with JoinGroup: it follows the events and outcomes of the machine.
 
-They compare each outcome with a model of what was sent and received, not with the machine's state.
+It compares each outcome with a model of what was sent and received, not with the machine's state.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any
 
 import msgspec
 
 from partage.model.errors import ErrorCode
-from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
-from partage.proposals.join_group.group import JoinTimer, SessionTimer, SynchronizeTimer
-from partage.proposals.join_group.member import Timer
-from partage.proposals.join_group.records import GenerationRecord, OffsetRecord
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.group import (
+    ExpirationTimer,
+    JoinTimer,
+    SessionTimer,
+    SynchronizeTimer,
+)
+from partage.proposals.join_group.records import (
+    GenerationRecord,
+    GroupRemovedRecord,
+    OffsetRecord,
+)
+from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import Connection
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -30,7 +38,6 @@ _ANSWERED_AT_ONCE = (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-_DISRUPTIVE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,16 +80,16 @@ class Assignments(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, bytes]
 
 
-class Dialect:
+class Dialect(ABC):
     """Reads the JoinGroup messages of one design."""
 
+    @abstractmethod
     def request(self, message: Message) -> JoinRequest | Assignments | None:
         """Return the content of a JoinGroup request; None if it is invalid."""
-        raise NotImplementedError
 
+    @abstractmethod
     def response(self, message: Message) -> JoinResponse:
         """Return the content of a JoinGroup response."""
-        raise NotImplementedError
 
 
 class KnownMember(msgspec.Struct, kw_only=True):
@@ -113,9 +120,7 @@ class KnownGroup(msgspec.Struct, kw_only=True):
 
 
 class JoinGroupCoordinatorChecker:
-    """Follows a coordinator.
-
-    It checks these rules:
+    """Follows a coordinator, and checks these rules:
 
     1. Each request gets one response, of its kind, on its connection. A later JoinGroup of the same
        member replaces a parked one, which gets no response.
@@ -303,10 +308,10 @@ class JoinGroupCoordinatorChecker:
             case SessionTimer(group_id=group_id, member_id=member_id):
                 member = self._group(group_id).members.get(member_id)
                 if member is not None:
-                    timeout_ms = member.join.session_timeout_ms
-                    assert deadline_ms == at_ms + timeout_ms, (
-                        f"the session of {member_id} ends at {deadline_ms}"
-                    )
+                    expected_ms = {at_ms + (timeout_ms := member.join.session_timeout_ms)}
+                    if member_id == self._group(group_id).synchronizer:
+                        expected_ms.add(at_ms + timeout_ms + self._synchronize_ms(member))
+                    assert deadline_ms in expected_ms, f"{member_id} expires at {deadline_ms}"
                     member.session_end_ms = deadline_ms
             case JoinTimer(group_id=group_id):
                 members = self._group(group_id).members.values()
@@ -315,9 +320,11 @@ class JoinGroupCoordinatorChecker:
                 assert deadline_ms - at_ms in allowed, f"a join phase ends at {deadline_ms}"
             case SynchronizeTimer(group_id=group_id):
                 group = self._group(group_id)
-                chosen = group.members[group.synchronizer or ""].join.synchronize_timeout_ms
-                timeout_ms = chosen or self._settings.synchronize_timeout_ms
+                timeout_ms = self._synchronize_ms(group.members[group.synchronizer or ""])
                 assert deadline_ms == at_ms + timeout_ms, f"synchronization ends at {deadline_ms}"
+
+    def _synchronize_ms(self, member: KnownMember) -> int:
+        return member.join.synchronize_timeout_ms or self._settings.synchronize_timeout_ms
 
     # Records
 
@@ -356,6 +363,11 @@ class JoinGroupCoordinatorChecker:
                 group.generation = generation
             case OffsetRecord():
                 self._group(record.group_id).offsets[record.topic, record.partition] = record.offset
+            case GroupRemovedRecord(group_id=group_id):
+                assert not self._group(group_id).members, f"{group_id} is removed with members"
+                is_over = getattr(event, "key", None) == ExpirationTimer(group_id)
+                assert is_loaded or is_over, f"{group_id} is removed before its time"
+                del self._groups[group_id]
 
     def _begin_generation(
         self, group: KnownGroup, group_id: str, generation: int, event: machine.Event | None
@@ -464,137 +476,3 @@ class JoinGroupCoordinatorChecker:
         group.is_settled = not is_question and all(
             each.connection is None for each in group.members.values()
         )
-
-
-class JoinGroupMemberChecker:
-    """Follows a member.
-
-    It checks these rules:
-
-    1. A member sends over an open connection, and one request at a time.
-    2. It reads a partition only after it got its assignment, and from the offset of the response.
-    3. It does not read after its session may have ended: one session timeout after it sent the last
-       request that was accepted.
-    4. It does not read when it joins, and has committed what it read in this generation, unless it
-       lost the generation.
-    5. It sends a Heartbeat with its member id and generation, at the latest one interval after the
-       last response.
-
-    Args:
-        settings: The settings of the member.
-    """
-
-    def __init__(self, settings: MemberSettings, dialect: Dialect) -> None:
-        self._settings = settings
-        self._dialect = dialect
-        self._is_connected = False
-        self._request: Message | None = None
-        self._sent_ms = 0
-        self._session_end_ms = 0
-        self._member_id = ""
-        self._generation = -1
-        self._offsets: dict[TopicPartition, int] = {}  # of the last OffsetFetch
-        self._reading: set[TopicPartition] = set()
-        self._is_lost = False  # the coordinator does not accept commits of the generation
-        self._must_commit = False  # partitions were read and are not committed
-
-    def check(self, event: machine.Event, outcome: machine.MemberOutcome[Any]) -> None:
-        """Check the outcome of an event.
-
-        Raises:
-            AssertionError: A rule does not hold.
-        """
-        match event:
-            case machine.Connected():
-                self._is_connected = True
-            case machine.Disconnected():
-                self._is_connected, self._request = False, None
-            case machine.ResponseReceived(message=message):
-                self._on_response(event.at_ms, message)
-        for action in outcome.actions:
-            self._on_action(event.at_ms, action)
-        if self._reading:
-            assert event.at_ms < self._session_end_ms, (
-                f"the member reads, and its session ended at {self._session_end_ms}"
-            )
-        for key, deadline_ms in outcome.timers:
-            if key is Timer.HEARTBEAT and deadline_ms is not None:
-                next_ms = event.at_ms + self._settings.heartbeat_interval_ms
-                assert deadline_ms == next_ms, f"the next Heartbeat is due at {deadline_ms}"
-
-    def _on_response(self, at_ms: int, message: Message) -> None:
-        request, self._request = self._request, None
-        error = 0
-        match message:
-            case HeartbeatResponse(error_code=error):
-                if not error:
-                    self._session_end_ms = self._sent_ms + self._settings.session_timeout_ms
-            case OffsetCommitResponse(topics=topics):
-                errors = [each.error_code for topic in topics for each in topic.partitions]
-                error = next(filter(None, errors), 0)
-                if not error:
-                    self._session_end_ms = self._sent_ms + self._settings.session_timeout_ms
-            case OffsetFetchResponse(topics=topics):
-                self._offsets = {
-                    TopicPartition(topic.name, each.partition_index): each.committed_offset
-                    for topic in topics
-                    for each in topic.partitions
-                }
-            case LeaveGroupResponse():
-                pass
-            case _ if request is not None:
-                response = self._dialect.response(message)
-                error = response.error
-                if not error:
-                    self._session_end_ms = at_ms + self._settings.session_timeout_ms
-                    self._member_id = response.member_id
-                    self._generation = response.generation
-                    self._is_lost = False
-        if error in _DISRUPTIVE:
-            self._is_lost = True
-        if error == ErrorCode.UNKNOWN_MEMBER_ID:
-            self._member_id = ""
-
-    def _on_action(self, at_ms: int, action: machine.Action) -> None:
-        match action:
-            case machine.Connect() | machine.Disconnect():
-                self._is_connected, self._request = False, None
-                if at_ms >= self._session_end_ms:
-                    self._must_commit = False
-            case machine.Send(message=message):
-                assert self._is_connected, f"{message} is sent without a connection"
-                assert self._request is None, f"{message} is sent while {self._request} waits"
-                self._request, self._sent_ms = message, at_ms
-                self._check_request(message)
-            case machine.StartReading(offsets=offsets):
-                assert offsets == self._offsets, f"reads from {offsets}, not {self._offsets}"
-                self._reading = set(offsets)
-            case machine.StopReading():
-                assert self._reading, "the member stops without reading"
-                self._must_commit = not self._is_lost
-                self._reading.clear()
-            case machine.CommitDue():
-                self._must_commit = False
-
-    def _check_request(self, message: Message) -> None:
-        match message:
-            case HeartbeatRequest(generation_id=generation, member_id=member_id):
-                self._check_identity(generation, member_id)
-            case OffsetCommitRequest(generation_id_or_member_epoch=generation, member_id=member_id):
-                self._check_identity(generation, member_id)
-            case OffsetFetchRequest():
-                pass
-            case LeaveGroupRequest(member_id=member_id):
-                assert not self._reading, "the member reads when it leaves"
-                assert not self._must_commit, "the member leaves before it commits"
-                assert member_id == self._member_id, f"leaves as {member_id!r}"
-            case _:
-                assert not self._reading, f"the member reads when it sends {message}"
-                assert not self._must_commit, f"{message} is sent before the positions"
-                read = self._dialect.request(message)
-                if isinstance(read, JoinRequest):
-                    assert read.member_id == self._member_id, f"joins as {read.member_id!r}"
-
-    def _check_identity(self, generation: int, member_id: str) -> None:
-        sent, known = (member_id, generation), (self._member_id, self._generation)
-        assert sent == known, f"a request of {sent}, the member is {known}"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.group import (
+    ExpirationTimer,
     Group,
     GroupState,
     JoinTimer,
@@ -16,7 +17,12 @@ from partage.proposals.join_group.group import (
     SynchronizeTimer,
     TimerKey,
 )
-from partage.proposals.join_group.records import GenerationRecord, OffsetRecord, Record
+from partage.proposals.join_group.records import (
+    GenerationRecord,
+    GroupRemovedRecord,
+    OffsetRecord,
+    Record,
+)
 from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import (
     Connection,
@@ -46,6 +52,9 @@ Outcome = CoordinatorOutcome[TimerKey, Record]
 
 #: The offset in a response for a partition without a committed offset.
 NO_OFFSET: Final = -1
+#: The longest time for which an empty group without offsets is kept. In this interval, Kafka looks
+#: for groups to remove (``offsets.retention.check.interval.ms``).
+_EMPTY_MAX_MS: Final = 600_000
 
 
 class JoinGroupCoordinator(ABC):
@@ -64,6 +73,8 @@ class JoinGroupCoordinator(ABC):
         #: Committed offsets by group, topic and partition.
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
         self._parked: dict[Connection, tuple[str, str]] = {}  # group and member of a parked request
+        self._metadata_bytes = 0  # of all members
+        self._has_loaded = False
 
     # Durable state
 
@@ -75,6 +86,9 @@ class JoinGroupCoordinator(ABC):
             case OffsetRecord():
                 of_group = self.offsets.setdefault(record.group_id, {})
                 of_group[record.topic, record.partition] = record.offset
+            case GroupRemovedRecord():
+                self.groups.pop(record.group_id, None)
+                self.offsets.pop(record.group_id, None)
 
     def _write(self, outcome: Outcome, record: Record) -> None:
         self.apply(record)
@@ -104,6 +118,11 @@ class JoinGroupCoordinator(ABC):
                 self._handle_connection_lost(event.connection)
             case _:
                 raise AssertionError(f"unexpected event {event}")
+        if not self._has_loaded:
+            self._has_loaded = True
+            for group in self.groups.values():
+                if group.state is GroupState.EMPTY:
+                    self._schedule_expiration(outcome, group)
         return outcome
 
     def _handle_message(self, outcome: Outcome, connection: Connection, message: Message) -> None:
@@ -136,6 +155,9 @@ class JoinGroupCoordinator(ABC):
                 self._end_join_phase(outcome, self.groups[group_id])
             case SynchronizeTimer(group_id=group_id):
                 self._on_synchronize_timeout(outcome, self.groups[group_id])
+            case ExpirationTimer(group_id=group_id):
+                assert not self.groups[group_id].members, "the timer of a group with members"
+                self._write(outcome, GroupRemovedRecord(group_id=group_id))
 
     def _on_synchronize_timeout(self, outcome: Outcome, group: Group) -> None:
         raise AssertionError("this design does not arm the timer")
@@ -150,7 +172,9 @@ class JoinGroupCoordinator(ABC):
 
     # Members
 
-    def _validate_common(self, group_id: str, member_id: str, session_timeout_ms: int) -> ErrorCode:
+    def _validate_common(
+        self, group_id: str, member_id: str, session_timeout_ms: int, metadata_bytes: int
+    ) -> ErrorCode:
         """Return the error of a JoinGroup request in the fields that all designs have."""
         settings = self.settings
         if not group_id:
@@ -162,6 +186,9 @@ class JoinGroupCoordinator(ABC):
         group = self.groups.get(group_id)
         if member_id and (group is None or member_id not in group.members):
             return ErrorCode.UNKNOWN_MEMBER_ID
+        known_bytes = group.members[member_id].metadata_bytes if group and member_id else 0
+        if self._metadata_bytes - known_bytes + metadata_bytes > settings.metadata_bytes_max:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
     def _validate(self, group_id: str, member_id: str, generation: int) -> Member | ErrorCode:
@@ -216,6 +243,7 @@ class JoinGroupCoordinator(ABC):
             self._parked.pop(connection, None)
         del group.members[member.id]
         self._count_request(group, member.request, -1)
+        self._metadata_bytes -= member.metadata_bytes
         outcome.cancel_timer(SessionTimer(group.id, member.id))
 
     def _set_empty(self, outcome: Outcome, group: Group) -> None:
@@ -225,6 +253,14 @@ class JoinGroupCoordinator(ABC):
         group.is_delayed = False
         outcome.cancel_timer(JoinTimer(group.id))
         outcome.cancel_timer(SynchronizeTimer(group.id))
+        self._schedule_expiration(outcome, group)
+
+    def _schedule_expiration(self, outcome: Outcome, group: Group) -> None:
+        """Remove an empty group after a time, so that its name takes no memory forever."""
+        delay_ms = self.settings.offsets_retention_ms
+        if group.id not in self.offsets:
+            delay_ms = min(delay_ms, _EMPTY_MAX_MS)
+        outcome.arm_timer(ExpirationTimer(group.id), delay_ms)
 
     # Join phase
 
@@ -238,6 +274,7 @@ class JoinGroupCoordinator(ABC):
         member_id: str,
         session_timeout_ms: int,
         protocol_type: str,
+        metadata_bytes: int,
     ) -> None:
         """Add or update the member of a valid JoinGroup request and park it.
 
@@ -258,10 +295,13 @@ class JoinGroupCoordinator(ABC):
             group.members[member.id] = member
         else:
             self._count_request(group, member.request, -1)
-        member.request = request
+            self._metadata_bytes -= member.metadata_bytes
+        member.request, member.metadata_bytes = request, metadata_bytes
         self._count_request(group, request, +1)
+        self._metadata_bytes += metadata_bytes
         member.session_timeout_ms = session_timeout_ms
         if group.state is GroupState.EMPTY:
+            outcome.cancel_timer(ExpirationTimer(group.id))
             group.protocol_type = protocol_type
             self._start_join_phase(outcome, group)
             delay_ms = self.settings.initial_rebalance_delay_ms

@@ -77,6 +77,11 @@ class CoordinatorFrames:
         self._versions = versions
         self._open: list[tuple[AnyApi, int, int]] = []  # with version and correlation id
 
+    @property
+    def has_open_request(self) -> bool:
+        """True if a request has no response yet."""
+        return bool(self._open)
+
     def decode(self, frame: Buffer) -> Message:
         """Decode a request.
 

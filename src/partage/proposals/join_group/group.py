@@ -29,17 +29,19 @@ STATE_DESCRIPTIONS: dict[GroupState, str] = {
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """A member. ``join`` is its parked JoinGroup request, and ``connection`` where it came from.
+    """A member. ``request`` is its last JoinGroup request, parked if it has a ``connection``.
 
     ``number`` counts members in the order of their first join, ``join_order`` all parked requests
     of the group. A request that was parked in an earlier join phase keeps its place.
+    ``metadata_bytes`` is the size of the metadata in the request.
     """
 
     id: str
     number: int
     session_timeout_ms: int
-    request: Message  # the last JoinGroup request
-    connection: Connection | None = None  # of the parked request
+    request: Message
+    metadata_bytes: int = 0
+    connection: Connection | None = None
     join_order: int = 0
 
     @property
@@ -67,7 +69,13 @@ class SynchronizeTimer(msgspec.Struct, frozen=True):
     group_id: str
 
 
-TimerKey = SessionTimer | JoinTimer | SynchronizeTimer
+class ExpirationTimer(msgspec.Struct, frozen=True):
+    """The time after which a group without members is removed."""
+
+    group_id: str
+
+
+TimerKey = SessionTimer | JoinTimer | SynchronizeTimer | ExpirationTimer
 
 
 class Group:

@@ -11,14 +11,16 @@ Coordinator:
    parked.
 5. The synchronizer is a member, and its request is not parked.
 6. No timer is armed for a member that does not exist.
+7. The expiration timer is armed exactly while a group is empty.
 
 Member:
 
-7. A member owns partitions only in a generation, and reads only partitions that it owns.
-8. The session timer is armed while the member owns partitions.
-9. A stable member has a request in flight or a heartbeat timer.
-10. A member without a connection waits for one or for the next try.
-11. A member that has stopped owns nothing, and has no timer.
+8. A member owns partitions only in a generation, and reads only partitions that it owns.
+9. The session timer is armed while the member owns partitions.
+10. A stable member has a request in flight or a heartbeat timer.
+11. Exactly a request in flight has a timeout.
+12. A member without a connection waits for one or for the next try.
+13. A member that has stopped owns nothing, and has no timer.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from collections.abc import Hashable, Mapping
 
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.group import (
+    ExpirationTimer,
     Group,
     GroupState,
     JoinTimer,
@@ -91,6 +94,7 @@ def _check_timers(group: Group, armed: Mapping[Hashable, int]) -> None:
     for key, state in (
         (JoinTimer(group.id), GroupState.JOINING),
         (SynchronizeTimer(group.id), GroupState.SYNCHRONIZING),
+        (ExpirationTimer(group.id), GroupState.EMPTY),
     ):
         assert (key in armed) == (group.state is state), f"{group.state}, and {key}: {key in armed}"
     for member in group.members.values():
@@ -114,6 +118,8 @@ def check_member(member: JoinGroupMember, armed: Mapping[Hashable, int]) -> None
         assert Timer.SESSION in armed, "no session timer is armed"
     else:
         assert not member.is_reading, "the member reads without partitions"
+    has_timeout = Timer.REQUEST in armed
+    assert has_timeout == (member._in_flight is not None), f"{state}, request timer: {has_timeout}"
     if state in (MemberState.JOINING, MemberState.SYNCHRONIZING):
         assert not member.owned, f"{state} with partitions"
     if state is MemberState.STABLE:

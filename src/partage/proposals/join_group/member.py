@@ -3,15 +3,20 @@
 A member reads partitions between a join and the next rebalance. Before it joins again, it stops
 reading and commits its positions, so the next owners continue from there.
 
-At most one request is in flight.
+At most one request is in flight, and each has a timeout: the machine of the coordinator may be lost
+without a trace.
+
+A response to JoinGroup does not say when it was sent. A process that was stopped may handle it long
+after the coordinator has ended the session. So the member counts its session from a time at which
+it certainly had not received the response yet.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
@@ -38,6 +43,7 @@ from partage.proposals.machine import (
     SubscriptionChanged,
     TimerFired,
 )
+from partage.proposals.topic_pattern import TopicPattern
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from partage.wire.apis.offset_commit import (
@@ -89,25 +95,43 @@ class Timer(StrEnum):
     COMMIT = "commit"
     RETRY = "retry"
     SESSION = "session"
+    REQUEST = "request"  # a response is missing
+    STALL = "stall"  # fires at intervals while the member joins, to notice that it was stopped
 
 
 Outcome = MemberOutcome[Timer]
+
+#: The stall timer fires this often in a session timeout.
+_STALL_CHECKS: Final = 30
 
 _FATAL = frozenset(
     {
         ErrorCode.INVALID_GROUP_ID,
         ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     }
 )
 
 
 class JoinGroupMember(ABC):
-    """A member with its connection, its session and its owned partitions."""
+    """A member with its connection, its session and its owned partitions.
 
-    def __init__(self, settings: MemberSettings, topics: frozenset[str]) -> None:
+    Args:
+        settings: The settings.
+        topics: The topics of the subscription.
+        pattern: A pattern of topics instead of ``topics``.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        topics: frozenset[str],
+        pattern: TopicPattern | None = None,
+    ) -> None:
         self.settings = settings
         self.topics = topics
+        self.pattern = pattern
         self.state = MemberState.INITIAL
         self.member_id = ""  # until the coordinator assigns one
         self.generation = -1
@@ -121,6 +145,8 @@ class JoinGroupMember(ABC):
         self._in_flight: Message | None = None
         self._sent_ms = 0  # of the last request
         self._session_end_ms = 0
+        # The last two stall checks. Between them the member has handled all earlier responses.
+        self._stall_checks_ms = (0, 0)
         self._is_connected = False
         self._is_heartbeat_due = False  # it waits for the response to another request
         self._must_rejoin = False
@@ -166,7 +192,7 @@ class JoinGroupMember(ABC):
                 self._is_leaving = True
                 self._on_leave_requested(outcome)
             case ResponseReceived(message=message):
-                self._in_flight = None
+                self._end_request(outcome)
                 self._on_response(outcome, message)
             case PositionsTaken(positions=positions):
                 self._commit(outcome, positions)
@@ -185,14 +211,14 @@ class JoinGroupMember(ABC):
     def _connect(self, outcome: Outcome) -> None:
         self.state = MemberState.CONNECTING
         self._is_connected = False
-        self._in_flight = None
+        self._end_request(outcome)
         outcome.cancel_timer(Timer.RETRY)
         outcome.act(Connect())
 
     def _on_disconnected(self, outcome: Outcome) -> None:
         """Connect again after a back-off. The member keeps reading while its session may last."""
         self._is_connected = False
-        self._in_flight = None
+        self._end_request(outcome)
         if self.state is MemberState.STABLE:
             outcome.cancel_timer(Timer.HEARTBEAT)
             outcome.cancel_timer(Timer.COMMIT)
@@ -291,12 +317,34 @@ class JoinGroupMember(ABC):
         self._must_rejoin = False
         self.state = MemberState.JOINING
         outcome.cancel_timer(Timer.SESSION)
-        self._send(outcome, self._join_request())
+        self._stall_checks_ms = (outcome.at_ms, outcome.at_ms)
+        self._schedule_stall_check(outcome)
+        self._send(outcome, self._join_request(), self.settings.join_timeout_ms)
 
-    def _send(self, outcome: Outcome, request: Message) -> None:
+    def _send(self, outcome: Outcome, request: Message, timeout_ms: int | None = None) -> None:
+        """Send a request. Without a response in time, the member connects again.
+
+        Args:
+            outcome: The outcome of the event.
+            request: The request.
+            timeout_ms: The time to wait for the response; None is the session timeout, after which
+                the coordinator has removed the member anyway.
+        """
         self._in_flight = request
         self._sent_ms = outcome.at_ms
+        outcome.arm_timer(
+            Timer.REQUEST, self.settings.session_timeout_ms if timeout_ms is None else timeout_ms
+        )
         outcome.send(request)
+
+    def _end_request(self, outcome: Outcome) -> None:
+        """Wait for no response: it has arrived, or its connection is closed."""
+        self._in_flight = None
+        outcome.cancel_timer(Timer.REQUEST)
+
+    def _schedule_stall_check(self, outcome: Outcome) -> None:
+        interval_ms = self.settings.session_timeout_ms // _STALL_CHECKS
+        outcome.arm_timer(Timer.STALL, max(1, interval_ms))
 
     @abstractmethod
     def _join_request(self) -> Message:
@@ -307,10 +355,19 @@ class JoinGroupMember(ABC):
         """Handle the JoinGroup response of the design."""
 
     def _start(self, outcome: Outcome, owned: Iterable[TopicPartition]) -> None:
-        """Own these partitions: request their committed offsets, then read."""
+        """Own these partitions: request their committed offsets, then read.
+
+        The coordinator counts the session from when it sent the response. That was after the last
+        but one stall check: an earlier response would have been handled before the last one.
+        """
         self.owned = frozenset(owned)
         self.state = MemberState.STABLE
-        self._set_session_end(outcome, outcome.at_ms + self.settings.session_timeout_ms)
+        outcome.cancel_timer(Timer.STALL)
+        before_response_ms = self._stall_checks_ms[0]
+        self._set_session_end(outcome, before_response_ms + self.settings.session_timeout_ms)
+        if self.is_session_over(outcome.at_ms):
+            self._end_session(outcome)
+            return
         if not self.owned:
             self._schedule_timers(outcome)
             self._after_request(outcome)
@@ -449,6 +506,13 @@ class JoinGroupMember(ABC):
                 self._end_session(outcome)
             case Timer.RETRY:
                 self._connect(outcome)
+            case Timer.REQUEST:
+                outcome.act(Disconnect())
+                self._on_disconnected(outcome)
+            case Timer.STALL:
+                if self.state in (MemberState.JOINING, MemberState.SYNCHRONIZING):
+                    self._stall_checks_ms = (self._stall_checks_ms[1], outcome.at_ms)
+                    self._schedule_stall_check(outcome)
 
     def _end_session(self, outcome: Outcome) -> None:
         """Give up all partitions: the coordinator may have assigned them to other members."""
@@ -471,11 +535,23 @@ class JoinGroupMember(ABC):
 
     # Metadata and leaving
 
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics of the subscription; with a pattern, those that exist and match."""
+        return self._watched_topics(self.metadata)
+
+    def _watched_topics(self, metadata: Mapping[str, int]) -> frozenset[str]:
+        """Return the topics whose changes concern the member."""
+        pattern = self.pattern
+        if pattern is None:
+            return self.topics
+        return frozenset(name for name in metadata if pattern.matches(name))
+
     def _on_metadata_changed(self, outcome: Outcome, topics: dict[str, int]) -> None:
         """Rejoin if the change concerns the subscribed topics."""
-        before = {name: self.metadata.get(name) for name in self.topics}
+        before = {name: self.metadata.get(name) for name in self._watched_topics(self.metadata)}
         self.metadata, self._has_metadata = topics, True
-        if before != {name: topics.get(name) for name in self.topics}:
+        if before != {name: topics.get(name) for name in self._watched_topics(topics)}:
             self._rejoin(outcome, has_new_metadata=True)
 
     def _on_leave_requested(self, outcome: Outcome) -> None:

@@ -23,4 +23,10 @@ class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="off
     offset: int
 
 
-Record: TypeAlias = GenerationRecord | OffsetRecord
+class GroupRemovedRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="removed"):
+    """A group without members was removed with its offsets."""
+
+    group_id: str
+
+
+Record: TypeAlias = GenerationRecord | OffsetRecord | GroupRemovedRecord

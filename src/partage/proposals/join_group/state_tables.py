@@ -29,7 +29,7 @@ def group_transitions(next_state: GroupState) -> tuple[StateTransition, ...]:
             (_G.EMPTY, *phases), "JoinGroup", _G.JOINING, condition="the request is parked"
         ),
         StateTransition(
-            (_G.JOINING, _G.STABLE),
+            joined,
             "JoinGroup",
             next_state,
             _GENERATION,
@@ -83,6 +83,13 @@ def group_transitions(next_state: GroupState) -> tuple[StateTransition, ...]:
         ),
         StateTransition(states, "OffsetCommit refused", None, ("OffsetCommit error",)),
         StateTransition(states, "OffsetFetch", None, ("OffsetFetch response",)),
+        StateTransition(
+            (_G.EMPTY,),
+            "expiration timer",
+            None,
+            ("stores group removed",),
+            "the group had no members for the retention time of its offsets",
+        ),
     )
 
 
@@ -190,6 +197,13 @@ MEMBER_TRANSITIONS: Final = (
         "connection lost",
         _M.CONNECTING,
         condition="it connects again when the retry timer fires",
+    ),
+    StateTransition(
+        (_M.JOINING, _M.SYNCHRONIZING, _M.STABLE, _M.LEAVING),
+        "request timer",
+        _M.CONNECTING,
+        ("disconnects",),
+        "a response is missing, and it owns no partitions",
     ),
     StateTransition(
         _OWNING,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import Counter
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from partage.proposals.multi_assignor.metadata import (
     SubscriptionMetadata,
     decode_metadata,
 )
+from partage.proposals.topic_pattern import TopicPattern
 from partage.wire import codec
 
 
@@ -66,20 +66,26 @@ class GroupComputation:
             response: The response of the coordinator.
             topics: The topics that this member knows; patterns are matched with them.
             is_compressed: True if each member compressed its metadata.
+
+        Raises:
+            MalformedError: The metadata of a member is malformed.
+            ValueError: The pattern of a member is not supported.
+            zlib.error: The metadata of a member is not compressed.
         """
         members: list[Member] = []
         views: set[MetadataView] = set()
+        patterns: dict[str, TopicPattern] = {}
         for each in group_members(response):
             metadata: Any = decode_metadata(
                 SubscriptionMetadata, each.metadata, is_compressed=is_compressed
             )
-            pattern = metadata.topic_pattern
-            names = (
-                metadata.topics
-                if pattern is None
-                else [name for name in topics if re.fullmatch(pattern, name)]
-            )
-            views.add(MetadataView(frozenset(names), pattern is not None, metadata.metadata_hash))
+            text, names = metadata.topic_pattern, metadata.topics
+            if text is not None:
+                pattern = patterns.get(text)
+                if pattern is None:
+                    pattern = patterns[text] = TopicPattern(text)
+                names = [name for name in topics if pattern.matches(name)]
+            views.add(MetadataView(frozenset(names), text is not None, metadata.metadata_hash))
             members.append(
                 Member(
                     member_id=each.member_id,

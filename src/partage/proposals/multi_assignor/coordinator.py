@@ -47,11 +47,14 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
                 member_id=message.member_id,
                 session_timeout_ms=message.session_timeout,
                 protocol_type=message.protocol_type,
+                metadata_bytes=_metadata_bytes(message),
             )
 
     def _validate_join(self, request: JoinGroupRequest) -> ErrorCode:
         """Return the error of a request. Members need a protocol that all of them support."""
-        error = self._validate_common(request.group_id, request.member_id, request.session_timeout)
+        error = self._validate_common(
+            request.group_id, request.member_id, request.session_timeout, _metadata_bytes(request)
+        )
         if error:
             return error
         if not request.protocol_type or not request.protocols:
@@ -74,7 +77,11 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
 
     def _count_request(self, group: Group, request: Any, by: int) -> None:
         for name in {each.name for each in request.protocols}:
-            group.protocol_counts[name] = group.protocol_counts.get(name, 0) + by
+            count = group.protocol_counts.get(name, 0) + by
+            if count:
+                group.protocol_counts[name] = count
+            else:  # members may choose any names
+                del group.protocol_counts[name]
 
     def _complete_join(self, outcome: Outcome, group: Group) -> None:
         requests = [member.request for member in group.members.values()]
@@ -117,6 +124,10 @@ def select_protocol(requests: list[Any], common: set[str]) -> str:
         choice = next(each.name for each in request.protocols if each.name in common)
         votes[choice] = votes.get(choice, 0) + 1
     return max(votes, key=lambda name: votes[name])
+
+
+def _metadata_bytes(request: JoinGroupRequest) -> int:
+    return sum(len(each.name) + len(each.metadata) for each in request.protocols)
 
 
 def _lists(request: Any, protocol: str) -> bool:

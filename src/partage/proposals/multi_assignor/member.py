@@ -6,7 +6,6 @@ topics it would compute another assignment than they do. It then fetches metadat
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import Counter
 from typing import Any
@@ -37,6 +36,7 @@ from partage.proposals.multi_assignor.metadata import (
     hash_subscription,
     hash_topics,
 )
+from partage.proposals.topic_pattern import TopicPattern
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Message
 
@@ -46,7 +46,7 @@ class MultiAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         assignor: The assignor. All members must have the same.
-        pattern: A regular expression of topics; the member's topics are ignored then.
+        pattern: A pattern of topics; the member's topics are ignored then.
         hashes_subscription: True if members send a hash of their subscription instead of it. Only
             the largest sub-group with one subscription is active then.
         compression: The part of the metadata that is compressed.
@@ -57,7 +57,7 @@ class MultiAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     assignor: Assignor
-    pattern: str | None = None
+    pattern: TopicPattern | None = None
     hashes_subscription: bool = False
     compression: Compression = Compression.NONE
     checks_metadata: bool = True
@@ -75,7 +75,7 @@ class MultiAssignorMember(MemberBase):
         options: MultiAssignorOptions,
         computation: GroupComputation | None = None,
     ) -> None:
-        super().__init__(settings, topics)
+        super().__init__(settings, topics, options.pattern)
         self.options = options
         #: Disagreements about topics since the last assignment.
         self.disagreements = 0
@@ -90,14 +90,6 @@ class MultiAssignorMember(MemberBase):
 
     # Metadata
 
-    @property
-    def subscribed_topics(self) -> frozenset[str]:
-        """The topics of the subscription; with a pattern, those that exist and match."""
-        pattern = self.options.pattern
-        if pattern is None:
-            return self.topics
-        return frozenset(name for name in self.metadata if re.fullmatch(pattern, name))
-
     def _metadata_hash(self, topics: frozenset[str], *, is_pattern: bool) -> bytes:
         """Return the hash of this member's view of the topics of a subscription.
 
@@ -107,8 +99,8 @@ class MultiAssignorMember(MemberBase):
         return hash_topics(self.metadata, self.metadata if is_pattern else topics)
 
     def _join_request(self) -> Message:
-        topics, options = self.subscribed_topics, self.options
-        metadata_hash = self._metadata_hash(topics, is_pattern=options.pattern is not None)
+        topics, options, pattern = self.subscribed_topics, self.options, self.pattern
+        metadata_hash = self._metadata_hash(topics, is_pattern=pattern is not None)
         metadata: Message
         if options.hashes_subscription:
             metadata = HashedMetadata(
@@ -116,8 +108,8 @@ class MultiAssignorMember(MemberBase):
             )
         else:
             metadata = SubscriptionMetadata(
-                topics=[] if options.pattern is not None else sorted(topics),
-                topic_pattern=options.pattern,
+                topics=[] if pattern is not None else sorted(topics),
+                topic_pattern=None if pattern is None else pattern.text,
                 metadata_hash=metadata_hash,
                 user_data=options.user_data,
             )
@@ -148,8 +140,9 @@ class MultiAssignorMember(MemberBase):
                 self._start_in_sub_group(outcome, response)
             else:
                 self._start_in_group(outcome, response)
-        except (MalformedError, re.error, zlib.error) as fault:
-            # Without its metadata, this member cannot know what the sender assigns to itself.
+        except (MalformedError, ValueError, zlib.error) as fault:
+            # ValueError: a pattern that is not supported. Without its metadata, this member cannot
+            # know what the sender assigns to itself.
             self._fail(outcome, f"the metadata of a member is malformed: {fault}")
 
     def _start_in_group(self, outcome: Outcome, response: JoinGroupResponse) -> None:
@@ -177,7 +170,7 @@ class MultiAssignorMember(MemberBase):
         sub_group = {
             name: each for name, each in decoded.items() if each.subscription_hash == active
         }
-        mine = self._metadata_hash(topics, is_pattern=self.options.pattern is not None)
+        mine = self._metadata_hash(topics, is_pattern=self.pattern is not None)
         if self.options.checks_metadata and any(
             each.metadata_hash != mine for each in sub_group.values()
         ):

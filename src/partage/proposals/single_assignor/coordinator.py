@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator, Outcome
-from partage.proposals.join_group.group import Group, GroupState, Member, SynchronizeTimer
+from partage.proposals.join_group.group import (
+    Group,
+    GroupState,
+    Member,
+    SessionTimer,
+    SynchronizeTimer,
+)
 from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import Connection
 from partage.proposals.single_assignor.messages import (
@@ -76,6 +82,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
                         member_id=join.member_id,
                         session_timeout_ms=join.session_timeout,
                         protocol_type=message.protocol_type,
+                        metadata_bytes=len(join.member_metadata),
                     )
             case JoinGroupRequest(join=None, synchronized=Synchronized() as synchronized):
                 self._synchronize(outcome, connection, message.group_id, synchronized)
@@ -83,7 +90,9 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
                 outcome.send(connection, error_response(ErrorCode.INVALID_REQUEST, ""))
 
     def _validate_join(self, request: JoinGroupRequest, join: Join) -> ErrorCode:
-        error = self._validate_common(request.group_id, join.member_id, join.session_timeout)
+        error = self._validate_common(
+            request.group_id, join.member_id, join.session_timeout, len(join.member_metadata)
+        )
         if error:
             return error
         if not request.protocol_type or join.synchronize_timeout < 0:
@@ -122,6 +131,11 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
                 synchronize=Synchronize(members=members),
             ),
         )
+        if timeout_ms >= chosen.session_timeout_ms:
+            # It sends no heartbeats while it assigns. Its session continues after that time.
+            outcome.arm_timer(
+                SessionTimer(group.id, chosen.id), timeout_ms + chosen.session_timeout_ms
+            )
 
     def _choose_synchronizer(self, outcome: Outcome, group: Group) -> Member:
         members = list(group.members.values())

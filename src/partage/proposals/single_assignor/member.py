@@ -7,7 +7,7 @@ members, and each raises it to its user.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from partage.proposals.single_assignor.messages import (
     Synchronize,
     Synchronized,
 )
+from partage.proposals.topic_pattern import TopicPattern
 from partage.wire import codec
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Message
@@ -46,35 +47,42 @@ class SingleAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         assignor: The assignor that this member runs if it is the synchronizer.
-        pattern: A regular expression of topics; the member's topics are ignored then.
+        pattern: A pattern of topics; the member's topics are ignored then.
         metadata_version: The version that the coordinator compares, if it chooses by version.
         sends_timeout: True if the request says how long the coordinator shall wait for this member.
         user_data: Further metadata for the assignor.
     """
 
     assignor: Assignor
-    pattern: str | None = None
+    pattern: TopicPattern | None = None
     metadata_version: int = 0
     sends_timeout: bool = True
     user_data: bytes = b""
 
 
 class ComputeShares(Action, frozen=True, gc=False, kw_only=True):
-    """Compute the shares of all members; then `SharesComputed`, or `AssignorFailed`."""
+    """Compute the shares of all members; then `SharesComputed`, or `AssignorFailed`.
 
+    ``number`` counts the computations of the member.
+    """
+
+    number: int
     assignor: Assignor
     members: tuple[Member, ...]
     topics: dict[str, int]
 
 
 class SharesComputed(Event, frozen=True, gc=False, kw_only=True):
-    """The shares of all members."""
+    """The shares of all members, from the `ComputeShares` of the same number."""
 
+    number: int
     shares: Shares
 
 
 class AssignorFailed(Event, frozen=True, gc=False, kw_only=True):
-    """The assignor raised."""
+    """The assignor raised in the `ComputeShares` of this number."""
+
+    number: int
 
 
 class SingleAssignorMember(JoinGroupMember):
@@ -83,22 +91,28 @@ class SingleAssignorMember(JoinGroupMember):
     def __init__(
         self, settings: MemberSettings, topics: frozenset[str], options: SingleAssignorOptions
     ) -> None:
-        super().__init__(settings, topics)
+        super().__init__(settings, topics, options.pattern)
         self.options = options
         #: The ids of all members of the generation.
         self.group_members: tuple[str, ...] = ()
         self._to_assign: list[MemberMetadata] = []  # while the metadata is fetched
+        self._computation_number = 0  # of the current or last one
+        # The subscriptions of all members, if this member has assigned in the generation.
+        self._group_topics: frozenset[str] = frozenset()
+        self._group_patterns: tuple[TopicPattern, ...] = ()
 
     def handle(self, event: Event) -> Outcome:
         """Handle an event and return its effects."""
         match event:
-            case SharesComputed(shares=shares):
+            case SharesComputed(number=number, shares=shares):
                 outcome = Outcome(event.at_ms)
-                self._send_synchronized(outcome, ErrorCode.NONE, shares)
+                if number == self._computation_number:
+                    self._send_synchronized(outcome, ErrorCode.NONE, shares)
                 return outcome
-            case AssignorFailed():
+            case AssignorFailed(number=number):
                 outcome = Outcome(event.at_ms)
-                self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
+                if number == self._computation_number:
+                    self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
                 return outcome
         outcome = super().handle(event)
         if isinstance(event, MetadataFetched):
@@ -106,11 +120,12 @@ class SingleAssignorMember(JoinGroupMember):
         return outcome
 
     def _join_request(self) -> Message:
+        self._group_topics, self._group_patterns = frozenset(), ()
         options = self.options
         metadata = DefaultMetadata(
             version=_METADATA_VERSION,
-            topics=[] if options.pattern is not None else sorted(self.topics),
-            topic_pattern=options.pattern or "",
+            topics=[] if self.pattern is not None else sorted(self.topics),
+            topic_pattern="" if self.pattern is None else self.pattern.text,
             user_data=options.user_data,
         )
         return JoinGroupRequest(
@@ -160,6 +175,7 @@ class SingleAssignorMember(JoinGroupMember):
     def _on_chosen(self, outcome: Outcome, members: list[MemberMetadata]) -> None:
         """Fetch the metadata of all topics: other members may subscribe to other topics."""
         self.state = MemberState.SYNCHRONIZING
+        self._computation_number += 1
         self._to_assign = members
         outcome.act(FetchMetadata())
 
@@ -167,24 +183,48 @@ class SingleAssignorMember(JoinGroupMember):
         members, self._to_assign = self._to_assign, []
         if self.state is not MemberState.SYNCHRONIZING or not members:
             return
+        patterns: dict[str, TopicPattern] = {}
         try:
-            described = tuple(self._describe(each) for each in members)
-        except (MalformedError, re.error):
+            described = tuple(self._describe(each, patterns) for each in members)
+        except (MalformedError, ValueError):  # ValueError: a pattern that is not supported
             self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
             return
+        self._group_topics = frozenset().union(*(each.topics for each in described))
+        self._group_patterns = tuple(patterns.values())
         outcome.act(
             ComputeShares(
-                assignor=self.options.assignor, members=described, topics=dict(self.metadata)
+                number=self._computation_number,
+                assignor=self.options.assignor,
+                members=described,
+                topics=dict(self.metadata),
             )
         )
 
-    def _describe(self, member: MemberMetadata) -> Member:
+    def _describe(self, member: MemberMetadata, patterns: dict[str, TopicPattern]) -> Member:
+        """Return a member with its topics; ``patterns`` are the known ones, by their text."""
         metadata: Any = _decode(DefaultMetadata, member.member_metadata)
         topics = metadata.topics
-        if metadata.topic_pattern:
-            topics = [n for n in self.metadata if re.fullmatch(metadata.topic_pattern, n)]
+        if text := metadata.topic_pattern:
+            pattern = patterns.get(text)
+            if pattern is None:
+                pattern = patterns[text] = TopicPattern(text)
+            topics = [name for name in self.metadata if pattern.matches(name)]
         return Member(
             member_id=member.member_id, topics=tuple(sorted(topics)), user_data=metadata.user_data
+        )
+
+    def _watched_topics(self, metadata: Mapping[str, int]) -> frozenset[str]:
+        """Return the topics of the subscription, and those that this member has assigned.
+
+        Other members do not notice a change that they knew before this member did.
+        """
+        own = super()._watched_topics(metadata) | self._group_topics
+        if not self._group_patterns:
+            return own
+        return own.union(
+            name
+            for name in metadata
+            if any(pattern.matches(name) for pattern in self._group_patterns)
         )
 
     def _send_synchronized(self, outcome: Outcome, error: ErrorCode, shares: Shares) -> None:

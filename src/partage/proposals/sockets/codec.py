@@ -29,17 +29,30 @@ class Codec(ABC):
         Raises:
             MalformedError: No frame can follow.
         """
+        end = self.first_frame_bytes(buffer)
+        if end is None or len(buffer) < end:
+            return None
+        frame = bytes(buffer[:end])
+        del buffer[:end]
+        return frame
+
+    def first_frame_bytes(self, buffer: bytearray) -> int | None:
+        """Return the bytes of the first frame of a buffer, with its size; None if it has no size.
+
+        Raises:
+            MalformedError: The size is invalid.
+        """
         if len(buffer) < _SIZE_BYTES:
             return None
         size = int.from_bytes(buffer[:_SIZE_BYTES], "big", signed=True)
         if not 0 <= size <= self.frame_bytes_max:
             raise MalformedError(f"frame size {size} is not between 0 and {self.frame_bytes_max}")
-        end = _SIZE_BYTES + size
-        if len(buffer) < end:
-            return None
-        frame = bytes(buffer[:end])
-        del buffer[:end]
-        return frame
+        return _SIZE_BYTES + size
+
+    @property
+    def has_open_request(self) -> bool:
+        """True if a request waits for its response, so that the peer has nothing to send."""
+        return False
 
     @abstractmethod
     def encode(self, message: Message) -> bytes:

@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from partage.broker.clock import Clock
+from partage.broker.net.descriptor_limit import raise_descriptor_limit
+from partage.broker.net.memory_pool import MemoryPool
 from partage.proposals.machine import (
     Connection,
     ConnectionLost,
@@ -35,18 +37,24 @@ log = logging.getLogger(__name__)
 _BACKLOG: Final = 1024
 _IDLE_CHECKS: Final = 4  # in the maximum idle time
 _TIMERS_PER_TURN: Final = 256
+#: A connection whose large frame makes no progress for this time is closed, if others wait for its
+#: memory.
+_STALLED_MAX_S: Final = 10.0
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a `CoordinatorServer`.
 
     Attributes:
-        connections_max: Further connections are closed.
+        connections_max: Further connections are closed. The limit of file descriptors may be lower.
         outcomes_max: Events whose effects wait for the store. With more, the server reads nothing.
-        idle_max_s: A connection without a frame for this time is closed.
+        idle_max_s: A connection without a frame for this time is closed, unless a request of it
+            waits for its response.
+        frames_bytes_max: The memory of all frames above 64 KiB together, until they are handled.
     """
 
     connections_max: int = 10_000
+    frames_bytes_max: int = 256 << 20
     outcomes_max: int = 1_000
     idle_max_s: float = 600.0
 
@@ -86,6 +94,9 @@ class CoordinatorServer:
         self._may_act = may_act
         self._on_outcome = on_outcome
         self._limits = limits or ServerLimits()
+        largest_frame = new_codec().frame_bytes_max
+        self._pool = MemoryPool(max(self._limits.frames_bytes_max, largest_frame))
+        self._connections_max = self._limits.connections_max
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._random = SystemRandom()
@@ -100,6 +111,7 @@ class CoordinatorServer:
         self._written_now = 0
         self._writer: asyncio.Task[None] | None = None
         self._is_suspended = False
+        self._is_closing = False
         self._has_failed = False
         self._listener: asyncio.Server | None = None
         self._idle_check: asyncio.TimerHandle | None = None
@@ -109,9 +121,14 @@ class CoordinatorServer:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; return the bound address and port.
 
+        It raises the limit of file descriptors of the process: each connection needs one.
+
         Raises:
             OSError: The address is in use, or not one of this machine.
         """
+        by_system = raise_descriptor_limit()
+        if by_system is not None:
+            self._connections_max = min(self._limits.connections_max, by_system[1])
         self._listener = await self._loop.create_server(self._accept, host, port, backlog=_BACKLOG)
         self._check_idle()
         bound = self._listener.sockets[0].getsockname()
@@ -128,11 +145,21 @@ class CoordinatorServer:
             on_opened=self._add_connection,
             on_frame=self._on_frame,
             on_lost=self._on_lost,
+            pool=self._pool,
         )
 
     def _add_connection(self, connection: FrameConnection) -> None:
-        if len(self._connections) >= self._limits.connections_max or self._has_failed:
-            log.warning("rejected a connection of %s: too many are open", connection.peer)
+        if self._is_closing or self._has_failed:
+            connection.abort()
+            return
+        if len(self._connections) >= self._connections_max:
+            log.warning(
+                "rejected a connection of %s: %d connections are open; raise the limit of file "
+                "descriptors (ulimit -n) if this is less than %d",
+                connection.peer,
+                self._connections_max,
+                self._limits.connections_max,
+            )
             connection.abort()
             return
         number = Connection(next(self._numbers))
@@ -187,17 +214,25 @@ class CoordinatorServer:
         return number
 
     def _check_idle(self) -> None:
-        idle_max_s = self._limits.idle_max_s
+        idle_max_s, now_s = self._limits.idle_max_s, self._loop.time()
         for connection in list(self._connection_ids):
-            if self._loop.time() - connection.last_frame_s > idle_max_s:
+            is_idle = now_s - connection.last_frame_s > idle_max_s
+            if is_idle and not connection.codec.has_open_request:
                 connection.lose("it was idle")
-        self._idle_check = self._loop.call_later(idle_max_s / _IDLE_CHECKS, self._check_idle)
+            elif (
+                self._pool.has_waiters
+                and connection.has_partial_frame
+                and now_s - connection.last_data_s > _STALLED_MAX_S
+            ):
+                connection.lose("its frame made no progress, and others wait for its memory")
+        interval_s = min(idle_max_s / _IDLE_CHECKS, _STALLED_MAX_S / 2)
+        self._idle_check = self._loop.call_later(interval_s, self._check_idle)
 
     # Events
 
     def handle(self, event: Event) -> None:
         """Hand an event to the machine and apply its effects."""
-        if self._has_failed:
+        if self._has_failed or self._is_closing:
             return
         try:
             outcome = self.machine.handle(event)
@@ -298,18 +333,23 @@ class CoordinatorServer:
 
     async def flush(self) -> None:
         """Return when all records so far are durable, or the server has failed."""
-        while (writer := self._writer) is not None and not self._has_failed:
+        # At most two writes have them: the current one, and the next one has all that waits.
+        for _ in range(2):
+            writer = self._writer
+            if writer is None or self._has_failed:
+                return
             await asyncio.wait([writer])
 
     async def close(self) -> None:
-        """Stop to accept connections, store all records, and close all connections."""
+        """Stop to accept connections and to read, store all records, and close all connections."""
         if self._listener is not None:
             self._listener.close()
         if self._idle_check is not None:
             self._idle_check.cancel()
         self._scheduler.cancel()
+        self._is_closing = True  # no event is handled from now on
         await self.flush()
-        self._has_failed = True  # no event is handled from now on
+        self._has_failed = True
         writer = self._writer
         self.discard_effects()
         if writer is not None:

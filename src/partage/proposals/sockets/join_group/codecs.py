@@ -32,6 +32,10 @@ class CoordinatorCodec(Codec):
     def decode(self, frame: bytes) -> Message:
         return self._frames.decode(frame)
 
+    @property
+    def has_open_request(self) -> bool:
+        return self._frames.has_open_request
+
 
 class MemberCodec(Codec):
     """The frames of one connection at a member.

@@ -30,7 +30,6 @@ from partage.proposals.sockets.join_group.record_file import RecordFile
 from partage.proposals.sockets.record_store import MemoryRecordStore
 from partage.proposals.sockets.topic_reader import TopicReader
 
-_CLIENT_ID: Final = "partage"
 _LEAVE_TIMEOUT_S: Final = 10.0
 
 
@@ -40,12 +39,16 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         coordinator: The address of the coordinator.
         bootstrap_servers: The brokers with the topics.
+        client_options: How to connect to them for metadata.
+        reader_options: Options of the consumer that reads the records.
         metadata_refresh_ms: How often the member looks for other partition counts.
         assign_ms: How long the member waits before it assigns.
     """
 
     coordinator: Address
     bootstrap_servers: str
+    client_options: ClientOptions = ClientOptions()
+    reader_options: dict[str, Any] = {}
     metadata_refresh_ms: int = 30_000
     assign_ms: int = 0
 
@@ -121,10 +124,11 @@ async def run_member(
 
     Raises:
         ForegroundError: The member has failed, or the topics cannot be read at the start.
+        InvalidOptionError, InvalidSecurityOptionError: ``reader_options`` are invalid.
         OSError: ``deliver`` raised it.
     """
     servers = parse_bootstrap_servers(options.bootstrap_servers)
-    async with Cluster(servers, ClientOptions(client_id=_CLIENT_ID)) as cluster:
+    async with Cluster(servers, options.client_options) as cluster:
         metadata = TopicMetadataSource(cluster, servers[0])
         try:
             topics = await metadata.fetch()
@@ -139,7 +143,7 @@ async def run_member(
             deliver,
             on_change=on_change,
             before_delivery=lambda: shell.fire_due_timers(),
-            client_id=_CLIENT_ID,
+            **options.reader_options,
         ) as reader:
             shell = JoinGroupMemberShell(
                 machine,

@@ -123,6 +123,6 @@ class JoinGroupMemberShell(MemberShell):
             )
         except Exception:
             log.exception("the assignor failed")
-            self.handle(AssignorFailed(at_ms=0))
+            self.handle(AssignorFailed(at_ms=0, number=action.number))
         else:
-            self.handle(SharesComputed(at_ms=0, shares=shares))
+            self.handle(SharesComputed(at_ms=0, number=action.number, shares=shares))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from partage.broker.topics.data_directory import DirectoryLock
 from partage.broker.topics.real_disk import RealDisk
 from partage.log.errors import DamagedFileError
 from partage.log.io import read_file, replace_file
-from partage.proposals.join_group.records import OffsetRecord, Record
+from partage.proposals.join_group.records import GroupRemovedRecord, OffsetRecord, Record
 
 #: The name of the file in the data directory.
 RECORD_FILE: Final = "records.jsonl"
@@ -39,9 +39,11 @@ class RecordFile:
         self._lock = DirectoryLock(directory)
         try:
             self._disk = RealDisk(directory)
-            self._latest: dict[Hashable, Record] = {}
+            # By group, then by partition; the generation of the group has no partition.
+            self._latest: dict[str, dict[tuple[str, int] | None, Record]] = {}
+            self._latest_count = 0
             for record in _decode(read_file(self._disk, RECORD_FILE) or b""):
-                self._latest[_key(record)] = record
+                self._keep(record)
             self._rewrite()
         except BaseException:
             self._lock.release()
@@ -50,7 +52,7 @@ class RecordFile:
     @property
     def records(self) -> list[Record]:
         """The latest record of each group and of each partition."""
-        return list(self._latest.values())
+        return [record for of_group in self._latest.values() for record in of_group.values()]
 
     async def append(self, records: Sequence[Record]) -> None:
         """Return when all records are durable.
@@ -67,9 +69,9 @@ class RecordFile:
 
     def _append(self, records: Sequence[Record]) -> None:
         for record in records:
-            self._latest[_key(record)] = record
+            self._keep(record)
         self._line_count += len(records)
-        if self._line_count > 2 * len(self._latest) + _OUTDATED_MAX:
+        if self._line_count > 2 * self._latest_count + _OUTDATED_MAX:
             self._rewrite()
             return
         content = _encode(records)
@@ -81,13 +83,17 @@ class RecordFile:
         """Replace the file by one with the latest records only."""
         content = _encode(self.records)
         replace_file(self._disk, RECORD_FILE, content)
-        self._size, self._line_count = len(content), len(self._latest)
+        self._size, self._line_count = len(content), self._latest_count
 
-
-def _key(record: Record) -> Hashable:
-    if isinstance(record, OffsetRecord):
-        return record.group_id, record.topic, record.partition
-    return record.group_id
+    def _keep(self, record: Record) -> None:
+        """Keep a record instead of the earlier one of its group or partition."""
+        if isinstance(record, GroupRemovedRecord):
+            self._latest_count -= len(self._latest.pop(record.group_id, {}))
+            return
+        of_group = self._latest.setdefault(record.group_id, {})
+        key = (record.topic, record.partition) if isinstance(record, OffsetRecord) else None
+        self._latest_count += key not in of_group
+        of_group[key] = record
 
 
 def _encode(records: Sequence[Record]) -> bytes:

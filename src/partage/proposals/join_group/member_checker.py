@@ -1,0 +1,159 @@
+"""The checker of a member with JoinGroup: it follows the events and outcomes of the machine.
+
+It compares each outcome with a model of what was sent and received, not with the machine's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.proposals import machine
+from partage.proposals.join_group.checker import Dialect, JoinRequest
+from partage.proposals.join_group.member import Timer
+from partage.proposals.join_group.settings import MemberSettings
+from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from partage.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from partage.wire.types import Message
+
+#: The errors after which the coordinator accepts no commit of the generation.
+_DISRUPTIVE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+
+
+class JoinGroupMemberChecker:
+    """Follows a member, and checks these rules:
+
+    1. A member sends over an open connection, and one request at a time.
+    2. It reads a partition only after it got its assignment, and from the offset of the response.
+    3. It does not read after its session may have ended: one session timeout after it sent the last
+       request that was accepted. The session of a JoinGroup response counts from the last but one
+       stall check before it.
+    4. It does not read when it joins, and has committed what it read in this generation, unless it
+       lost the generation.
+    5. It sends a Heartbeat with its member id and generation, at the latest one interval after the
+       last response.
+
+    Args:
+        settings: The settings of the member.
+    """
+
+    def __init__(self, settings: MemberSettings, dialect: Dialect) -> None:
+        self._settings = settings
+        self._dialect = dialect
+        self._is_connected = False
+        self._request: Message | None = None
+        self._sent_ms = 0
+        self._session_end_ms, self._stall_checks_ms = 0, (0, 0)
+        self._member_id = ""
+        self._generation = -1
+        self._offsets: dict[TopicPartition, int] = {}  # of the last OffsetFetch
+        self._reading: set[TopicPartition] = set()
+        self._is_lost = False  # the coordinator does not accept commits of the generation
+        self._must_commit = False  # partitions were read and are not committed
+
+    def check(self, event: machine.Event, outcome: machine.MemberOutcome[Any]) -> None:
+        """Check the outcome of an event.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        match event:
+            case machine.Connected():
+                self._is_connected = True
+            case machine.Disconnected():
+                self._is_connected, self._request = False, None
+            case machine.TimerFired(key=Timer.STALL):
+                self._stall_checks_ms = (self._stall_checks_ms[1], event.at_ms)
+            case machine.ResponseReceived(message=message):
+                self._on_response(message)
+        for action in outcome.actions:
+            self._on_action(event.at_ms, action)
+        if self._reading:
+            assert event.at_ms < self._session_end_ms, (
+                f"the member reads, and its session ended at {self._session_end_ms}"
+            )
+        for key, deadline_ms in outcome.timers:
+            if key is Timer.HEARTBEAT and deadline_ms is not None:
+                next_ms = event.at_ms + self._settings.heartbeat_interval_ms
+                assert deadline_ms == next_ms, f"the next Heartbeat is due at {deadline_ms}"
+
+    def _on_response(self, message: Message) -> None:
+        request, self._request = self._request, None
+        timeout_ms, error = self._settings.session_timeout_ms, 0
+        match message:
+            case HeartbeatResponse(error_code=error):
+                if not error:
+                    self._session_end_ms = self._sent_ms + timeout_ms
+            case OffsetCommitResponse(topics=topics):
+                errors = [each.error_code for topic in topics for each in topic.partitions]
+                error = next(filter(None, errors), 0)
+                if not error:
+                    self._session_end_ms = self._sent_ms + timeout_ms
+            case OffsetFetchResponse(topics=topics):
+                self._offsets = {
+                    TopicPartition(topic.name, each.partition_index): each.committed_offset
+                    for topic in topics
+                    for each in topic.partitions
+                }
+            case LeaveGroupResponse():
+                pass
+            case _ if request is not None:
+                response = self._dialect.response(message)
+                error = response.error
+                if not error:
+                    self._session_end_ms = self._stall_checks_ms[0] + timeout_ms
+                    self._member_id = response.member_id
+                    self._generation = response.generation
+                    self._is_lost = False
+        if error in _DISRUPTIVE:
+            self._is_lost = True
+        if error == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+
+    def _on_action(self, at_ms: int, action: machine.Action) -> None:
+        match action:
+            case machine.Connect() | machine.Disconnect():
+                self._is_connected, self._request = False, None
+                if at_ms >= self._session_end_ms:
+                    self._must_commit = False
+            case machine.Send(message=message):
+                assert self._is_connected, f"{message} is sent without a connection"
+                assert self._request is None, f"{message} is sent while {self._request} waits"
+                self._request, self._sent_ms = message, at_ms
+                self._check_request(at_ms, message)
+            case machine.StartReading(offsets=offsets):
+                assert offsets == self._offsets, f"reads from {offsets}, not {self._offsets}"
+                self._reading = set(offsets)
+            case machine.StopReading():
+                assert self._reading, "the member stops without reading"
+                self._must_commit = not self._is_lost
+                self._reading.clear()
+            case machine.CommitDue():
+                self._must_commit = False
+
+    def _check_request(self, at_ms: int, message: Message) -> None:
+        match message:
+            case HeartbeatRequest(generation_id=generation, member_id=member_id):
+                self._check_identity(generation, member_id)
+            case OffsetCommitRequest(generation_id_or_member_epoch=generation, member_id=member_id):
+                self._check_identity(generation, member_id)
+            case OffsetFetchRequest():
+                pass
+            case LeaveGroupRequest(member_id=member_id):
+                assert not self._reading, "the member reads when it leaves"
+                assert not self._must_commit, "the member leaves before it commits"
+                assert member_id == self._member_id, f"leaves as {member_id!r}"
+            case _:
+                assert not self._reading, f"the member reads when it sends {message}"
+                assert not self._must_commit, f"{message} is sent before the positions"
+                read = self._dialect.request(message)
+                if isinstance(read, JoinRequest):
+                    self._stall_checks_ms = at_ms, at_ms
+                    assert read.member_id == self._member_id, f"joins as {read.member_id!r}"
+
+    def _check_identity(self, generation: int, member_id: str) -> None:
+        sent, known = (member_id, generation), (self._member_id, self._generation)
+        assert sent == known, f"a request of {sent}, the member is {known}"

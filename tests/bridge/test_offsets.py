@@ -8,7 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from partage.coordinator.events import Commit, DeleteOffsets, FetchOffsets, OffsetToCommit
+from partage.coordinator.events import (
+    Commit,
+    DeleteOffsets,
+    FetchOffsets,
+    OffsetToCommit,
+    TransactionalCommit,
+)
 from partage.coordinator.records import OffsetRecord
 from partage.coordinator.replies import CommitReply, DeleteOffsetsReply, FetchOffsetsReply
 from partage.coordinator.shard import Shard
@@ -32,6 +38,12 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchTopic,
+)
+from partage.wire.apis.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
+    TxnOffsetCommitPartition,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitTopic,
 )
 from partage.wire.primitives import MalformedError
 
@@ -303,14 +315,91 @@ def test_offset_fetch_duplicate_topic_merged(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])
-def test_offset_fetch_require_stable_ignored(version: int) -> None:
-    """There are no transactions, so no offset is pending."""
+def test_offset_fetch_require_stable_reaches_group(version: int) -> None:
     request = fetching(version, {"g": {"t": [0]}})
     request.require_stable = True
     event = event_of(OFFSET_FETCH, version, request)
     assert msgspec.structs.replace(event, reply_to=None) == FetchOffsets(
-        at_ms=NOW_MS, reply_to=None, group_id="g", partitions=(("t", 0),)
+        at_ms=NOW_MS,
+        reply_to=None,
+        group_id="g",
+        partitions=(("t", 0),),
+        requires_stable=True,
     )
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_offset_fetch_of_pending_offsets_reports_them_by_partition(version: int) -> None:
+    request = fetching(version, {"g": {"t": [0, 1]}})
+    request.require_stable = True
+    committed = OffsetRecord(group_id="g", topic="t", partition=1, offset=5, commit_ms=NOW_MS)
+    reply = FetchOffsetsReply(offsets=(committed, committed), unstable=frozenset({("t", 0)}))
+    response = response_to(OFFSET_FETCH, version, request, reply)
+    (topic,) = response.topics if version < 8 else response.groups[0].topics
+    assert [(p.committed_offset, p.error_code) for p in topic.partitions] == [
+        (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+        (5, ErrorCode.NONE),
+    ]
+
+
+# TxnOffsetCommit.
+
+
+def committing_in_transaction(*partitions: tuple[str, int]) -> TxnOffsetCommitRequest:
+    return TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=7,
+        producer_epoch=3,
+        generation_id=4,
+        member_id="m",
+        group_instance_id="i",
+        topics=[
+            TxnOffsetCommitTopic(
+                name=topic,
+                partitions=[
+                    TxnOffsetCommitPartition(
+                        partition_index=partition,
+                        committed_offset=9,
+                        committed_leader_epoch=2,
+                        committed_metadata=None,
+                    )
+                ],
+            )
+            for topic, partition in partitions
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", versions(TXN_OFFSET_COMMIT))
+def test_txn_offset_commit_event(version: int) -> None:
+    event = event_of(TXN_OFFSET_COMMIT, version, committing_in_transaction(("t", 0)))
+    has_member = version >= 3
+    assert msgspec.structs.replace(event, reply_to=None) == TransactionalCommit(
+        at_ms=NOW_MS,
+        reply_to=None,
+        group_id="g",
+        producer_id=7,
+        producer_epoch=3,
+        generation=4 if has_member else -1,
+        member_id="m" if has_member else "",
+        instance_id="i" if has_member else None,
+        offsets=(
+            OffsetToCommit(
+                topic="t", partition=0, offset=9, leader_epoch=2 if version >= 2 else -1
+            ),
+        ),
+    )
+
+
+def test_txn_offset_commit_to_missing_partition_rejected() -> None:
+    request = committing_in_transaction(("t", 0), ("gone", 0))
+    reply = CommitReply(errors=(ErrorCode.NONE,))
+    response = response_to(TXN_OFFSET_COMMIT, 3, request, reply)
+    assert [(t.name, [p.error_code for p in t.partitions]) for t in response.topics] == [
+        ("t", [ErrorCode.NONE]),
+        ("gone", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
+    ]
 
 
 # OffsetDelete.

@@ -13,7 +13,9 @@ a `Harness`'s trace in order, and raises `AssertionError` at the first violation
 6. A heartbeat or commit is accepted only from a member of the stored generation.
 7. A request that is rejected because of the client's state stores nothing.
 8. An acknowledged commit is stored, and every later fetch returns it or a later one.
-9. No member that joined a generation states a higher version of its protocol than the leader.
+9. A transaction's offsets are returned only after its commit, unless a later offset was committed
+   before. A fetch of stable offsets returns none for a partition with pending offsets.
+10. No member that joined a generation states a higher version of its protocol than the leader.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from partage.coordinator.records import (
     OffsetRecord,
     OffsetTombstone,
     Record,
+    TransactionalOffsetRecord,
+    TransactionMarker,
 )
 from partage.coordinator.replies import (
     CommitReply,
@@ -82,6 +86,7 @@ class Hearing:
         self.is_loaded = is_loaded
         self.written = 0
         self.floors: dict[Partition, int] = {}
+        self.pending: set[Partition] = set()
 
 
 class Checker:
@@ -97,6 +102,10 @@ class Checker:
         self._current: dict[str, GroupRecord] = {}  # durable, in this run
         self._offsets: dict[Partition, list[OffsetRecord | None]] = defaultdict(list)
         self._acknowledged: dict[Partition, int] = {}
+        # the log positions of the offsets, and the pending offsets of each producer
+        self._stored_count = 0
+        self._positions: dict[Partition, int] = {}
+        self._pending: dict[int, dict[Partition, tuple[OffsetRecord, int]]] = defaultdict(dict)
         self._assigned: dict[tuple[str, int, str], bytes] = {}
         self._holders: dict[tuple[str, str], str] = {}
         self._versions: dict[str, dict[str, int]] = defaultdict(dict)  # of the last generation
@@ -135,17 +144,32 @@ class Checker:
         hearing = Hearing(self._position, self._latest(group_id), is_loaded)
         if isinstance(asked, FetchOffsets):
             hearing.floors = dict(self._acknowledged)
+            hearing.pending = self._pending_partitions()
         self._hearings[asked.reply_to] = hearing
+
+    def _pending_partitions(self) -> set[Partition]:
+        """Return the partitions with pending offsets, durable or not."""
+        pending = {producer_id: set(of) for producer_id, of in self._pending.items()}
+        for record in self._doubted:
+            match record:
+                case TransactionalOffsetRecord(producer_id=producer_id, offset=offset):
+                    key = offset.group_id, offset.topic, offset.partition
+                    pending.setdefault(producer_id, set()).add(key)
+                case TransactionMarker():
+                    pending.pop(record.producer_id, None)
+                case OffsetTombstone():
+                    for of in pending.values():
+                        of.discard((record.group_id, record.topic, record.partition))
+        return {key for of in pending.values() for key in of}
 
     def _latest(self, group_id: str) -> GroupRecord | None:
         """Return the group as stored, durable or not."""
         latest = self._current.get(group_id)
         for record in self._doubted:
-            if record.group_id == group_id:
-                if isinstance(record, GroupRecord):
-                    latest = record
-                elif isinstance(record, GroupTombstone):
-                    latest = None
+            if isinstance(record, GroupRecord) and record.group_id == group_id:
+                latest = record
+            elif isinstance(record, GroupTombstone) and record.group_id == group_id:
+                latest = None
         return latest
 
     def _judge_cause(self, record: Record) -> None:
@@ -160,15 +184,35 @@ class Checker:
                 assert member.assignment == sent.get(member.member_id, b""), "not what was sent"
 
     def _store(self, record: Record) -> None:
+        self._stored_count += 1
         match record:
             case GroupRecord():
                 self._store_group(record)
             case GroupTombstone():
                 self._current.pop(record.group_id, None)
             case OffsetRecord():
-                self._offsets[record.group_id, record.topic, record.partition].append(record)
+                self._store_offset(record, self._stored_count)
             case OffsetTombstone():
-                self._offsets[record.group_id, record.topic, record.partition].append(None)
+                key = record.group_id, record.topic, record.partition
+                self._offsets[key].append(None)
+                for pending in self._pending.values():
+                    pending.pop(key, None)
+            case TransactionalOffsetRecord(producer_id=producer_id, offset=offset):
+                key = offset.group_id, offset.topic, offset.partition
+                self._pending[producer_id][key] = offset, self._stored_count
+            case TransactionMarker():
+                for offset, position in self._pending.pop(record.producer_id, {}).values():
+                    if record.is_commit:
+                        self._store_offset(offset, position)
+
+    def _store_offset(self, record: OffsetRecord, position: int) -> None:
+        """Store a committed offset whose record is at ``position`` of the log, unless a later one
+        is stored.
+        """
+        key = record.group_id, record.topic, record.partition
+        if position >= self._positions.get(key, 0):
+            self._positions[key] = position
+            self._offsets[key].append(record)
 
     def _store_group(self, saved: GroupRecord) -> None:
         before = self._current.get(saved.group_id)
@@ -354,6 +398,9 @@ class Checker:
                 ((asked.group_id, *partition), offset)
                 for partition, offset in zip(asked.partitions, reply.offsets, strict=True)
             ]
+        if asked.requires_stable and hearing.is_loaded:
+            pending = {key[1:] for key in hearing.pending if key[0] == asked.group_id}
+            assert pending == reply.unstable, f"{reply} calls {pending} stable"
         for key, offset in found:
             floor = hearing.floors.get(key)
             allowed = self._offsets[key][floor or 0 :]

@@ -10,7 +10,16 @@ from partage.coordinator.events import Protocol
 from partage.coordinator.replies import JoinReply
 from partage.model.errors import ErrorCode
 
-FLAGS = {"must-rejoin", "old-leader", "before-v9", "before-v6", "simple", "loading"}
+FLAGS = {
+    "must-rejoin",
+    "old-leader",
+    "before-v9",
+    "before-v6",
+    "simple",
+    "loading",
+    "only-stable",
+    "aborts",
+}
 
 
 class CommandLine:

@@ -14,6 +14,7 @@ from partage.coordinator.events import (
     FetchOffsets,
     OffsetToCommit,
     Protocol,
+    TransactionalCommit,
 )
 from partage.coordinator.replies import Reply
 from partage.coordinator.response_table import RequestCase
@@ -161,6 +162,17 @@ def changed(who: Actor) -> Actor:
     return replace(who, protocols=(Protocol("range", b"t,u"),))
 
 
+def commit_in_transaction(stage: GroupFixture, member_id: str, generation: int) -> Request:
+    return TransactionalCommit(
+        **stage.words(),
+        producer_id=7,
+        producer_epoch=0,
+        member_id=member_id,
+        generation=generation,
+        offsets=(OffsetToCommit(topic="t", partition=0, offset=6),),
+    )
+
+
 def commit_as(stage: GroupFixture, who: Actor, member_id: str, generation: int) -> Request:
     offset = OffsetToCommit(topic="t", partition=0, offset=6)
     return who.commit(stage.harness, "g", member_id, generation, (offset,))
@@ -178,6 +190,8 @@ ASK: dict[RequestCase, Callable[[GroupFixture], Request]] = {
     RequestCase.LEAVE: lambda s: s.b.leave(s.harness, "g", (s.id_of(s.b),)),
     RequestCase.COMMIT_MEMBER: lambda s: commit_as(s, s.b, s.id_of(s.b), s.generation),
     RequestCase.COMMIT_SIMPLE: lambda s: commit_as(s, s.b, "", -1),
+    RequestCase.TXN_COMMIT_MEMBER: lambda s: commit_in_transaction(s, s.id_of(s.b), s.generation),
+    RequestCase.TXN_COMMIT_SIMPLE: lambda s: commit_in_transaction(s, "", -1),
     RequestCase.FETCH: lambda s: FetchOffsets(**s.words(), partitions=(("t", 0), ("t", 9))),
     RequestCase.DESCRIBE: lambda s: DescribeGroup(**s.words()),
     RequestCase.DELETE: lambda s: DeleteGroup(**s.words()),

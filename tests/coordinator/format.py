@@ -12,9 +12,12 @@ from partage.coordinator.records import (
     OffsetRecord,
     OffsetTombstone,
     Record,
+    TransactionalOffsetRecord,
+    TransactionMarker,
 )
 from partage.coordinator.replies import (
     CommitReply,
+    CompleteTransactionReply,
     DeleteGroupReply,
     DeleteOffsetsReply,
     DescribedMember,
@@ -145,6 +148,12 @@ def format_record(record: Record) -> str:
             return f"{record.group_id} {record.topic}-{record.partition}={record.offset}"
         case OffsetTombstone():
             return f"{record.group_id} {record.topic}-{record.partition} removed"
+        case TransactionalOffsetRecord():
+            offset = format_record(record.offset)
+            return f"{offset}, pending for producer {record.producer_id}"
+        case TransactionMarker():
+            end = "commit" if record.is_commit else "abort"
+            return f"{end} of producer {record.producer_id}"
 
 
 def _error(error: ErrorCode) -> str:
@@ -163,7 +172,7 @@ def format_reply(asked: Request, reply: Reply) -> list[str]:
             return [f"ok assignment={reply.assignment.decode()}"]
         case SyncReply(assignment_error=str(why)):
             return [f"{reply.error.name}, assignment error: {why}"]
-        case SyncReply() | HeartbeatReply() | DeleteGroupReply():
+        case SyncReply() | HeartbeatReply() | DeleteGroupReply() | CompleteTransactionReply():
             return [_error(reply.error)]
         case CommitReply():
             return [_errors(reply.errors)]
@@ -211,6 +220,8 @@ def _format_offsets(asked: FetchOffsets, reply: FetchOffsetsReply) -> str:
             f"{topic}-{index}={'none' if offset is None else offset.offset}"
             for (topic, index), offset in zip(asked.partitions, reply.offsets, strict=True)
         ]
+    if reply.unstable:
+        found.append("unstable: " + ",".join(f"{t}-{n}" for t, n in sorted(reply.unstable)))
     return " ".join(["ok", *found])
 
 

@@ -20,6 +20,8 @@ from partage.coordinator.records import (
     OffsetRecord,
     OffsetTombstone,
     Record,
+    TransactionalOffsetRecord,
+    TransactionMarker,
 )
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
@@ -80,17 +82,35 @@ def topics_of(metadata: bytes) -> frozenset[str] | None:
 
 
 def compacted(records: list[Record]) -> list[Record]:
-    """Return the last record of each key, in place: the result of a compaction."""
+    """Return the last record of each key, in place: the result of a compaction.
+
+    A compaction ends before the first open transaction.
+    """
     last: dict[tuple[object, ...], Record] = {}
-    for record in records:
+    stable_count = count_stable(records)
+    for record in records[:stable_count]:
         match record:
             case OffsetRecord() | OffsetTombstone():
                 key: tuple[object, ...] = (record.group_id, record.topic, record.partition)
             case GroupRecord() | GroupTombstone():
                 key = (record.group_id,)
+            case TransactionalOffsetRecord() | TransactionMarker():
+                key = ("transaction", len(last))  # their order decides, so all of them stay
         last.pop(key, None)
         last[key] = record
-    return list(last.values())
+    return [*last.values(), *records[stable_count:]]
+
+
+def count_stable(records: list[Record]) -> int:
+    """Return the number of records before the first open transaction."""
+    first: dict[int, int] = {}
+    for position, record in enumerate(records):
+        match record:
+            case TransactionalOffsetRecord(producer_id=producer_id):
+                first.setdefault(producer_id, position)
+            case TransactionMarker(producer_id=producer_id):
+                first.pop(producer_id, None)
+    return min(first.values(), default=len(records))
 
 
 class WatchedDriver(Driver):

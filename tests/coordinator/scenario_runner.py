@@ -25,7 +25,9 @@ lead, its members. The id that a client's n-th JoinGroup offers for a new member
 ``remove INSTANCE ...``                LeaveGroup by an administrator
 ``commit NAME t-0=5 ... [options]``    OffsetCommit; ``metadata=``, ``retention=``, ``before-v9``,
                                        ``simple`` (from outside the group's protocol)
-``fetch [t-0 ...]``                    OffsetFetch of these partitions, or all
+``txn-commit NAME t-0=5 ... [opts]``   TxnOffsetCommit; ``producer=1``, otherwise as ``commit``
+``complete-txn [aborts]``              the transaction of ``producer=1`` commits, or aborts
+``fetch [t-0 ...] [only-stable]``      OffsetFetch of these partitions, or all; only stable offsets
 ``describe`` / ``list`` / ``delete``   DescribeGroups, ListGroups, DeleteGroups
 ``delete-offsets t-0 ...``             OffsetDelete
 ``topics-deleted t ...``               topics were deleted
@@ -48,6 +50,7 @@ import msgspec
 
 from partage.coordinator.events import (
     Commit,
+    CompleteTransaction,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
@@ -60,6 +63,7 @@ from partage.coordinator.events import (
     OffsetToCommit,
     Sync,
     TopicsDeleted,
+    TransactionalCommit,
 )
 from partage.coordinator.replies import JoinReply
 from partage.coordinator.states import GroupState
@@ -74,6 +78,8 @@ from .trace import ReplyLost, ReplySent, Request, RequestReceived
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 ADMIN = "admin"
+#: The options of a commit that are no partitions.
+COMMIT_OPTIONS = {"group", "metadata", "retention", "generation", "id", "instance", "producer"}
 
 
 class ScenarioRunner:
@@ -92,6 +98,8 @@ class ScenarioRunner:
             "leave": self._leave,
             "remove": self._remove,
             "commit": self._commit,
+            "txn-commit": self._commit_in_transaction,
+            "complete-txn": self._complete_transaction,
             "fetch": self._fetch,
             "describe": self._describe,
             "list": self._list,
@@ -274,7 +282,6 @@ class ScenarioRunner:
         name = words.names[0]
         client = self._client(name, words.group_id)
         is_simple = "simple" in words.flags
-        keyed = {"group", "metadata", "retention", "generation", "id", "instance"}
         retention = words.options.get("retention")
         self._ask(
             name,
@@ -285,18 +292,41 @@ class ScenarioRunner:
                 generation=-1 if is_simple else self._generation(words, client),
                 member_id="" if is_simple else words.options.get("id", client.member_id),
                 instance_id=words.options.get("instance", client.options.get("instance")),
-                offsets=tuple(
-                    OffsetToCommit(
-                        topic=partition(where)[0],
-                        partition=partition(where)[1],
-                        offset=int(offset),
-                        metadata=words.options.get("metadata", ""),
-                    )
-                    for where, offset in words.options.items()
-                    if where not in keyed
-                ),
+                offsets=_offsets(words),
                 retention_ms=None if retention is None else int(retention),
                 knows_group_not_found="before-v9" not in words.flags,
+            ),
+        )
+
+    def _commit_in_transaction(self, words: CommandLine) -> None:
+        name = words.names[0]
+        client = self._client(name, words.group_id)
+        is_simple = "simple" in words.flags
+        self._ask(
+            name,
+            TransactionalCommit(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=words.group_id,
+                producer_id=int(words.options.get("producer", "1")),
+                producer_epoch=0,
+                generation=-1 if is_simple else self._generation(words, client),
+                member_id="" if is_simple else words.options.get("id", client.member_id),
+                instance_id=words.options.get("instance", client.options.get("instance")),
+                offsets=_offsets(words),
+            ),
+        )
+
+    def _complete_transaction(self, words: CommandLine) -> None:
+        self._ask(
+            ADMIN,
+            CompleteTransaction(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                producer_id=int(words.options.get("producer", "1")),
+                producer_epoch=0,
+                coordinator_epoch=0,
+                is_commit="aborts" not in words.flags,
             ),
         )
 
@@ -309,6 +339,7 @@ class ScenarioRunner:
                 reply_to=self.harness.ticket(),
                 group_id=words.group_id,
                 partitions=partitions,
+                requires_stable="only-stable" in words.flags,
             ),
         )
 
@@ -401,3 +432,16 @@ class ScenarioRunner:
 
     def _load(self, words: CommandLine) -> None:
         self.harness.load()
+
+
+def _offsets(words: CommandLine) -> tuple[OffsetToCommit, ...]:
+    return tuple(
+        OffsetToCommit(
+            topic=partition(where)[0],
+            partition=partition(where)[1],
+            offset=int(offset),
+            metadata=words.options.get("metadata", ""),
+        )
+        for where, offset in words.options.items()
+        if where not in COMMIT_OPTIONS
+    )

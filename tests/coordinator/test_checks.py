@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from partage.coordinator.events import LeavingMember, OffsetToCommit, Protocol
+from partage.coordinator.events import (
+    LeavingMember,
+    OffsetToCommit,
+    Protocol,
+    TransactionalCommit,
+)
+from partage.coordinator.replies import FetchOffsetsReply
 from partage.coordinator.response_table import VALIDATIONS, RequestCase
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
@@ -95,6 +101,36 @@ FAULTS: dict[str, tuple[RequestCase, Faults]] = {
             ],
         ),
     ),
+    "TxnOffsetCommit": (
+        RequestCase.TXN_COMMIT_MEMBER,
+        (
+            {
+                **STRANGER,
+                "group_id": "",
+                "generation": 9,
+                "offsets": (
+                    OffsetToCommit(topic="t", partition=0, offset=1, metadata="x" * 4_097),
+                ),
+            },
+            [
+                (ErrorCode.INVALID_GROUP_ID, {"group_id": "g"}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"instance_id": None}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"member_id": "b-1"}),
+                (ErrorCode.ILLEGAL_GENERATION, {"generation": 1}),
+                (
+                    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+                    {"offsets": (OffsetToCommit(topic="t", partition=0, offset=1),)},
+                ),
+            ],
+        ),
+    ),
+    "OffsetFetch": (
+        RequestCase.FETCH,
+        (
+            {"requires_stable": True, "partitions": (("v", 0),)},
+            [(ErrorCode.UNSTABLE_OFFSET_COMMIT, {"requires_stable": False})],
+        ),
+    ),
     "OffsetDelete": (
         RequestCase.DELETE_OFFSETS,
         (
@@ -108,6 +144,8 @@ FAULTS: dict[str, tuple[RequestCase, Faults]] = {
 def errors_of(stage: GroupFixture, event: Request) -> set[ErrorCode]:
     reply = stage.harness.answer_to(event)
     assert reply is not None
+    if isinstance(reply, FetchOffsetsReply) and reply.unstable:
+        return {ErrorCode.UNSTABLE_OFFSET_COMMIT}
     error = getattr(reply, "error", ErrorCode.NONE)
     return {error} if error else set(getattr(reply, "errors", (error,)))
 
@@ -116,6 +154,15 @@ def errors_of(stage: GroupFixture, event: Request) -> set[ErrorCode]:
 def test_first_failed_check_determines_error(request_name: str) -> None:
     row, (faults, mended) = FAULTS[request_name]
     stage = GroupFixture(GroupState.STABLE, settings=GroupSettings(members_max=2))
+    stage.harness.handle(
+        TransactionalCommit(
+            **stage.words(),
+            producer_id=1,
+            producer_epoch=0,
+            offsets=(OffsetToCommit(topic="v", partition=0, offset=1),),
+        )
+    )
+    stage.logged = len(stage.harness.log.durable)
     event = msgspec.structs.replace(ASK[row](stage), **faults)
     for error, mending in mended:
         asked = msgspec.structs.replace(event, reply_to=stage.harness.ticket())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from partage.coordinator.events import (
+    CompleteTransaction,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
@@ -25,6 +26,7 @@ from partage.coordinator.events import (
     Protocol,
     Sync,
     TopicsDeleted,
+    TransactionalCommit,
 )
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
@@ -96,6 +98,7 @@ offsets = st.builds(
     st.sampled_from(("", "m", "too long")),
 )
 
+producers = st.integers(1, 2)
 commits = st.lists(offsets, min_size=1, max_size=3, unique_by=lambda o: (o.topic, o.partition))
 
 
@@ -296,15 +299,63 @@ class CoordinatorMachine(RuleBasedStateMachine):
         actor = self.actors[who]
         self.ask(actor, actor.commit(self.harness, group_id, "", -1, tuple(wanted)))
 
+    # Requests of producers. The transaction coordinator has checked them.
+
+    @rule(who=speakers, group_id=groups, claim=claims, producer_id=producers, wanted=commits)
+    def commit_in_transaction(
+        self,
+        who: int,
+        group_id: str,
+        claim: tuple[str, str],
+        producer_id: int,
+        wanted: list[OffsetToCommit],
+    ) -> None:
+        actor = self.speaker(who, group_id)
+        self.harness.handle(
+            TransactionalCommit(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=group_id,
+                producer_id=producer_id,
+                producer_epoch=0,
+                generation=self.generation(actor, group_id, claim[1]),
+                member_id=self.member_id(actor, group_id, claim[0]),
+                offsets=tuple(wanted),
+            )
+        )
+        self.hear()
+
+    @rule(producer_id=producers, is_commit=st.booleans())
+    def complete_transaction(self, producer_id: int, is_commit: bool) -> None:
+        self.end(producer_id, is_commit=is_commit)
+
+    def end(self, producer_id: int, *, is_commit: bool) -> None:
+        self.harness.handle(
+            CompleteTransaction(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                producer_id=producer_id,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                is_commit=is_commit,
+            )
+        )
+        self.hear()
+
     # Requests of administrators.
 
     @rule(
         what=st.sampled_from((DescribeGroup, ListGroups, DeleteGroup, FetchOffsets, FetchOffsets)),
         group_id=groups,
         wanted=st.none() | st.lists(partitions, max_size=3),
+        stable=st.booleans(),
     )
     def administrate(
-        self, what: type[Request], group_id: str, wanted: list[tuple[str, int]] | None
+        self,
+        what: type[Request],
+        group_id: str,
+        wanted: list[tuple[str, int]] | None,
+        stable: bool,
     ) -> None:
         words: dict[str, object] = {
             "at_ms": self.harness.now_ms,
@@ -314,6 +365,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             words["group_id"] = group_id
         if what is FetchOffsets:
             words["partitions"] = None if wanted is None else tuple(wanted)
+            words["requires_stable"] = stable
         self.harness.handle(what(**words))
         self.hear()
 
@@ -386,6 +438,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.heal()
         self.become_stable()
+        for producer_id in (1, 2):  # groups with pending offsets do not expire
+            self.end(producer_id, is_commit=True)
         self.fall_silent()
 
     def heal(self) -> None:

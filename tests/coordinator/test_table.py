@@ -11,7 +11,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from partage.coordinator.records import GroupTombstone, OffsetRecord, OffsetTombstone
+from partage.coordinator.records import (
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
+    TransactionalOffsetRecord,
+)
 from partage.coordinator.replies import (
     CommitReply,
     DeleteGroupReply,
@@ -243,6 +248,16 @@ def expect_commit_alive(seen: CaseResult) -> None:
     seen.assert_session_began_anew()
 
 
+def expect_pending(seen: CaseResult) -> None:
+    assert seen.errors() == {ErrorCode.NONE}
+    (written,) = seen.stage.written()
+    assert isinstance(written, TransactionalOffsetRecord)
+    assert (written.producer_id, written.offset.offset) == (7, 6)
+    assert seen.stage.state is (seen.column or GroupState.EMPTY)
+    if seen.column is not None:
+        assert dict(seen.stage.harness.driver.timers.armed) == seen.stage.armed
+
+
 def expect_offsets(seen: CaseResult) -> None:
     assert isinstance(seen.reply, FetchOffsetsReply)
     assert seen.reply.error is ErrorCode.NONE
@@ -330,6 +345,8 @@ EXPECT: dict[Response, Callable[[CaseResult], None]] = {
     Response.LEAVE: expect_leave,
     Response.COMMIT: expect_commit,
     Response.COMMIT_ALIVE: expect_commit_alive,
+    Response.PENDING: expect_pending,
+    Response.ILLEGAL_GENERATION: expect_error,
     Response.OFFSETS: expect_offsets,
     Response.NO_OFFSETS: expect_no_offsets,
     Response.DEAD: expect_dead,

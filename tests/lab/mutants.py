@@ -154,12 +154,8 @@ MUTANTS = (
     Mutant(
         "one partition of a commit is acknowledged but not stored",
         f"{_C}.commit",
-        "        errors.append(ErrorCode.NONE)\n        context.write(\n            OffsetRecord(",
-        "        errors.append(ErrorCode.NONE)\n"
-        "        if wanted.partition == 1:\n"
-        "            continue\n"
-        "        context.write(\n"
-        "            OffsetRecord(",
+        "        if not error:\n            context.write(_to_record(",
+        "        if not error and wanted.partition != 1:\n            context.write(_to_record(",
     ),
     Mutant(
         "offsets of an active group expire",
@@ -240,8 +236,8 @@ MUTANTS = (
     Mutant(
         "offsets of deleted topics stay",
         f"{_C}.shard",
-        "for topic, partition in [at for at in committed if at[0] in event.topics]:",
-        "for topic, partition in []:",
+        "                if topic not in event.topics:\n",
+        "                if topic:\n",
     ),
     Mutant(
         "a reloaded shard is not notified again of deleted topics",

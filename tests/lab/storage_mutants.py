@@ -73,9 +73,9 @@ STORAGE_MUTANTS = (
         "a load uses the first value of each key",
         "partage.store.shard_log",
         "    last = {key: value for key, value in decode_pairs(blobs) if key is not None}\n"
-        "    shard = Shard(settings, subscribed_topics)",
+        "    for key, value in last.items():\n        if value is None:",
         "    last = dict(reversed([p for p in decode_pairs(blobs) if p[0] is not None]))\n"
-        "    shard = Shard(settings, subscribed_topics)",
+        "    for key, value in last.items():\n        if value is None:",
     ),
     Mutant(
         "a stored group loses its awaiting_sync flag",

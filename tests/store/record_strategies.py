@@ -10,6 +10,8 @@ from partage.coordinator.records import (
     MemberRecord,
     OffsetRecord,
     OffsetTombstone,
+    TransactionalOffsetRecord,
+    TransactionMarker,
 )
 
 AT_MS = 1_700_000_000_123
@@ -72,4 +74,18 @@ expiring_offsets = st.builds(
 removed_offsets = st.builds(OffsetTombstone, group_id=groups, topic=topics, partition=partitions)
 records = st.one_of(
     saved_groups, removed_groups, committed_offsets, expiring_offsets, removed_offsets
+)
+#: The records of transactions: pending offsets, and the markers that end them.
+transactional_offsets = st.builds(
+    TransactionalOffsetRecord,
+    producer_id=st.integers(1, 2),
+    producer_epoch=st.just(0),
+    offset=committed_offsets | expiring_offsets,
+)
+markers = st.builds(
+    TransactionMarker,
+    producer_id=st.integers(1, 2),
+    producer_epoch=st.just(0),
+    coordinator_epoch=st.integers(0, 5),
+    is_commit=st.booleans(),
 )

@@ -18,6 +18,8 @@ from partage.coordinator.records import (
     OffsetRecord,
     OffsetTombstone,
     Record,
+    TransactionalOffsetRecord,
+    TransactionMarker,
 )
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
@@ -29,11 +31,13 @@ from partage.wire.consumer_protocol import (
     encode_subscription,
 )
 from partage.wire.primitives import MalformedError
+from partage.wire.records.batch import parse_header
 from partage.wire.records.decoder import decode_pairs, decode_records
 from partage.wire.records.encoder import SimpleRecord as StoredRecord
 from partage.wire.records.encoder import encode_batch
+from partage.wire.records.transaction_marker import decode_marker
 
-from .record_strategies import AT_MS, records
+from .record_strategies import AT_MS, markers, records, transactional_offsets
 
 SETTINGS = GroupSettings()
 
@@ -115,6 +119,62 @@ def test_replay_restores_live_state(history: list[Record], sizes: list[int]) -> 
         del rest[:size]
     batches += encode_records(rest, AT_MS)
     assert durable_state(replay(batches, SETTINGS)) == durable_state(live(history))
+
+
+@given(
+    st.lists(records | transactional_offsets | transactional_offsets | markers, max_size=20),
+    st.lists(st.integers(1, 5), max_size=6),
+)
+def test_replay_of_transactions_restores_live_state(
+    history: list[Record], sizes: list[int]
+) -> None:
+    """A record of a group's tombstone removes nothing but the group, so none is in the history."""
+    history = [record for record in history if not isinstance(record, GroupTombstone)]
+    batches: list[bytes] = []
+    rest = list(history)
+    for size in sizes:
+        batches += encode_records(rest[:size], AT_MS)
+        del rest[:size]
+    batches += encode_records(rest, AT_MS)
+    assert durable_state(replay(batches, SETTINGS)) == durable_state(live(history))
+    assert durable_state(replay([b"".join(batches)], SETTINGS)) == durable_state(live(history))
+
+
+def test_transactions_are_batches_of_their_producers() -> None:
+    """As in Kafka: transactional batches without sequence, and control batches."""
+    pending = [
+        TransactionalOffsetRecord(producer_id=producer_id, producer_epoch=3, offset=offset(at))
+        for producer_id, at in ((7, 1), (7, 2), (8, 3))
+    ]
+    commit, abort = (
+        TransactionMarker(
+            producer_id=producer_id, producer_epoch=3, coordinator_epoch=5, is_commit=is_commit
+        )
+        for producer_id, is_commit in ((7, True), (8, False))
+    )
+    batches = encode_records([offset(0), *pending, commit, abort, offset(4)], AT_MS)
+    headers = [parse_header(batch) for batch in batches]
+    assert [
+        (h.producer_id, h.producer_epoch, h.is_transactional, h.is_control, h.record_count)
+        for h in headers
+    ] == [
+        (-1, -1, False, False, 1),
+        (7, 3, True, False, 2),
+        (8, 3, True, False, 1),
+        (7, 3, True, True, 1),
+        (8, 3, True, True, 1),
+        (-1, -1, False, False, 1),
+    ]
+    assert {header.base_sequence for header in headers} == {-1}
+    assert decode_marker(headers[3], batches[3]) == (True, 5)
+    assert decode_marker(headers[4], batches[4]) == (False, 5)
+
+
+def test_damaged_marker_reported() -> None:
+    marker = TransactionMarker(producer_id=7, producer_epoch=3, coordinator_epoch=5, is_commit=True)
+    (batch,) = encode_records([marker], AT_MS)
+    with pytest.raises(MalformedError, match="checksum"):
+        replay([batch[:-2] + b"\xff" + batch[-1:]], SETTINGS)
 
 
 @given(st.lists(records, max_size=12), st.integers(0, 12))

@@ -20,6 +20,7 @@ from partage.bridge.offset_commit import OFFSET_COMMIT_ADAPTER
 from partage.bridge.offset_delete import OFFSET_DELETE_ADAPTER
 from partage.bridge.offset_fetch import OFFSET_FETCH_ADAPTER
 from partage.bridge.sync_group import SYNC_GROUP_ADAPTER
+from partage.bridge.txn_offset_commit import TXN_OFFSET_COMMIT_ADAPTER
 
 __all__ = ["API_ADAPTERS", "ApiAdapter", "ApiCall", "SubTicket"]
 
@@ -36,5 +37,6 @@ API_ADAPTERS: Final[dict[int, ApiAdapter[Any, Any]]] = {
         LIST_GROUPS_ADAPTER,
         DELETE_GROUPS_ADAPTER,
         OFFSET_DELETE_ADAPTER,
+        TXN_OFFSET_COMMIT_ADAPTER,
     )
 }

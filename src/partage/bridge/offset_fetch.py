@@ -28,6 +28,7 @@ def to_events(call: ApiCall[OffsetFetchRequest]) -> list[FetchOffsets]:
             reply_to=call.sub_ticket(index),
             group_id=group.group_id,
             partitions=_requested_partitions(group.topics),
+            requires_stable=call.message.require_stable,
         )
         for index, group in enumerate(call.prepared)
     ]
@@ -88,7 +89,10 @@ def _topics(
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = OffsetFetchTopicResult(name=name, partitions=[])
-        topic.partitions.append(_partition(index, committed, reply.error))
+        error = reply.error
+        if (name, index) in reply.unstable:
+            committed, error = None, ErrorCode.UNSTABLE_OFFSET_COMMIT
+        topic.partitions.append(_partition(index, committed, error))
     return list(topics.values())
 
 

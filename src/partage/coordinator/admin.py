@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from partage.coordinator.commit import GroupOffsets
 from partage.coordinator.event_context import EventContext
@@ -70,9 +70,15 @@ def list_groups(context: EventContext, groups: Iterable[Group], event: ListGroup
 
 
 def delete_group(
-    context: EventContext, group: Group | None, committed: GroupOffsets, event: DeleteGroup
+    context: EventContext,
+    group: Group | None,
+    committed: Collection[tuple[str, int]],
+    event: DeleteGroup,
 ) -> None:
-    """Handle a DeleteGroup: remove the group and its offsets if it has no members."""
+    """Handle a DeleteGroup: remove the group and its offsets if it has no members.
+
+    ``committed`` are the partitions with committed or pending offsets.
+    """
     answer = RESPONSES[RequestCase.DELETE][None if group is None else group.state]
     if group is None or answer in RESPONSE_ERRORS:
         context.reply(event.reply_to, DeleteGroupReply(error=RESPONSE_ERRORS[answer]))
@@ -92,7 +98,11 @@ def _remove(context: EventContext, group: Group, reason: str) -> None:
 
 
 def expire_offsets(
-    context: EventContext, group: Group, committed: GroupOffsets, in_use: frozenset[str] | None
+    context: EventContext,
+    group: Group,
+    committed: GroupOffsets,
+    pending: Collection[tuple[str, int]],
+    in_use: frozenset[str] | None,
 ) -> None:
     """Remove expired offsets, then the group if it is Empty and has neither offsets nor pending
     members.
@@ -110,16 +120,22 @@ def expire_offsets(
         context: Context of the current event.
         group: The group to check.
         committed: Its committed offsets.
+        pending: The partitions with pending offsets of transactions, which do not expire.
         in_use: The topics that its members subscribe to; None if they are unknown.
     """
-    gone = [c for c in committed.values() if _is_expired(context, group, in_use, c)]
+    gone = [
+        offset
+        for partition, offset in committed.items()
+        if partition not in pending and _is_expired(context, group, in_use, offset)
+    ]
     for offset in gone:
         context.write(
             OffsetTombstone(group_id=group.id, topic=offset.topic, partition=offset.partition)
         )
     if gone:
         context.emit(group, GroupEventType.OFFSETS_EXPIRED, reason=f"{len(gone)} offsets")
-    if group.state is GroupState.EMPTY and not group.pending_members and not committed:
+    is_empty = group.state is GroupState.EMPTY and not group.pending_members
+    if is_empty and not committed and not pending:
         _remove(context, group, "empty and without offsets")
 
 

@@ -1,13 +1,24 @@
-"""OffsetCommit and OffsetDelete, fenced by the group's generation."""
+"""OffsetCommit, TxnOffsetCommit and OffsetDelete, fenced by the group's generation."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from partage.coordinator.event_context import EventContext
-from partage.coordinator.events import Commit, DeleteOffsets
+from partage.coordinator.events import (
+    Commit,
+    DeleteOffsets,
+    OffsetToCommit,
+    TransactionalCommit,
+)
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
 from partage.coordinator.outcome import GroupEventType
-from partage.coordinator.records import OffsetRecord, OffsetTombstone
+from partage.coordinator.records import (
+    OffsetRecord,
+    OffsetTombstone,
+    TransactionalOffsetRecord,
+)
 from partage.coordinator.replies import CommitReply, DeleteOffsetsReply
 from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
@@ -42,7 +53,47 @@ def commit(context: EventContext, group: Group | None, event: Commit) -> None:
             _reject(context, group, event, RESPONSE_ERRORS[answer])
 
 
-def _is_simple(group: Group | None, event: Commit) -> bool:
+def commit_in_transaction(
+    context: EventContext, group: Group | None, event: TransactionalCommit
+) -> None:
+    """Handle a TransactionalCommit; ``group`` is None if the group does not exist.
+
+    Unlike an OffsetCommit it is accepted while the group awaits its sync, it does not keep the
+    member alive, and without member and generation it is accepted from any producer, as in Kafka.
+    """
+    if not event.group_id:
+        _reject(context, None, event, ErrorCode.INVALID_GROUP_ID)
+        return
+    is_fenced = event.generation >= 0 or event.member_id or event.instance_id is not None
+    row = RequestCase.TXN_COMMIT_SIMPLE
+    if is_fenced and not _is_simple(group, event):
+        row = RequestCase.TXN_COMMIT_MEMBER
+        if group is not None:
+            found = _identify(group, event)
+            if isinstance(found, ErrorCode):
+                _reject(context, group, event, found)
+                return
+    answer = RESPONSES[row][None if group is None else group.state]
+    if answer in RESPONSE_ERRORS:
+        _reject(context, group, event, RESPONSE_ERRORS[answer])
+        return
+    errors = []
+    for wanted in event.offsets:
+        error = _check_metadata(context, wanted)
+        errors.append(error)
+        if not error:
+            record = _to_record(context, event.group_id, wanted, None)
+            context.write(
+                TransactionalOffsetRecord(
+                    producer_id=event.producer_id,
+                    producer_epoch=event.producer_epoch,
+                    offset=record,
+                )
+            )
+    context.reply(event.reply_to, CommitReply(errors=tuple(errors)))
+
+
+def _is_simple(group: Group | None, event: Commit | TransactionalCommit) -> bool:
     """True if the commit does not come from a member of the group.
 
     A group without members accepts a commit with any member id, as long as it names no generation.
@@ -53,7 +104,7 @@ def _is_simple(group: Group | None, event: Commit) -> bool:
     return is_empty or (not event.member_id and event.instance_id is None)
 
 
-def _identify(group: Group, event: Commit) -> Member | ErrorCode:
+def _identify(group: Group, event: Commit | TransactionalCommit) -> Member | ErrorCode:
     member = group.validate_member(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
         return member
@@ -64,7 +115,12 @@ def _identify(group: Group, event: Commit) -> Member | ErrorCode:
     return member
 
 
-def _reject(context: EventContext, group: Group | None, event: Commit, error: ErrorCode) -> None:
+def _reject(
+    context: EventContext,
+    group: Group | None,
+    event: Commit | TransactionalCommit,
+    error: ErrorCode,
+) -> None:
     context.reply(event.reply_to, CommitReply(errors=(error,) * len(event.offsets)))
     if group is not None:
         topics = tuple(dict.fromkeys(wanted.topic for wanted in event.offsets))
@@ -77,29 +133,38 @@ def _store(context: EventContext, event: Commit) -> None:
     errors = []
     expire_ms = None if event.retention_ms is None else context.at_ms + event.retention_ms
     for wanted in event.offsets:
-        if len(wanted.metadata.encode()) > context.settings.offset_metadata_bytes_max:
-            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-            continue
-        errors.append(ErrorCode.NONE)
-        context.write(
-            OffsetRecord(
-                group_id=event.group_id,
-                topic=wanted.topic,
-                partition=wanted.partition,
-                offset=wanted.offset,
-                leader_epoch=wanted.leader_epoch,
-                metadata=wanted.metadata,
-                commit_ms=context.at_ms,
-                expire_ms=expire_ms,
-            )
-        )
+        error = _check_metadata(context, wanted)
+        errors.append(error)
+        if not error:
+            context.write(_to_record(context, event.group_id, wanted, expire_ms))
     context.reply(event.reply_to, CommitReply(errors=tuple(errors)))
+
+
+def _check_metadata(context: EventContext, wanted: OffsetToCommit) -> ErrorCode:
+    if len(wanted.metadata.encode()) > context.settings.offset_metadata_bytes_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _to_record(
+    context: EventContext, group_id: str, wanted: OffsetToCommit, expire_ms: int | None
+) -> OffsetRecord:
+    return OffsetRecord(
+        group_id=group_id,
+        topic=wanted.topic,
+        partition=wanted.partition,
+        offset=wanted.offset,
+        leader_epoch=wanted.leader_epoch,
+        metadata=wanted.metadata,
+        commit_ms=context.at_ms,
+        expire_ms=expire_ms,
+    )
 
 
 def delete_offsets(
     context: EventContext,
     group: Group | None,
-    committed: GroupOffsets,
+    committed: Collection[tuple[str, int]],
     in_use: frozenset[str] | None,
     event: DeleteOffsets,
 ) -> None:
@@ -108,7 +173,7 @@ def delete_offsets(
     Args:
         context: Context of the current event.
         group: The group; None if it does not exist.
-        committed: Its committed offsets.
+        committed: The partitions with committed or pending offsets.
         in_use: The topics that a consumer group subscribes to. None if they are unknown; then every
             topic counts as subscribed.
         event: The request.

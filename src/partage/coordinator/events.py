@@ -125,10 +125,38 @@ class Commit(GroupRequest, frozen=True, gc=False, kw_only=True):
     knows_group_not_found: bool = True  # supports GROUP_ID_NOT_FOUND (OffsetCommit v9 and later)
 
 
+class TransactionalCommit(GroupRequest, frozen=True, gc=False, kw_only=True):
+    """TxnOffsetCommit. The caller has checked that the producer's transaction is ongoing.
+
+    Generation -1 and no member id come from old producers, and are not fenced by the group.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+    offsets: tuple[OffsetToCommit, ...]
+
+
+class CompleteTransaction(Event, frozen=True, gc=False, kw_only=True):
+    """A transaction ended that has committed offsets to groups of the shard."""
+
+    reply_to: Ticket
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
 class FetchOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
-    """OffsetFetch of the given partitions, or of all committed ones if None."""
+    """OffsetFetch of the given partitions, or of all committed ones if None.
+
+    With ``requires_stable``, a partition with pending offsets of a transaction has no result.
+    """
 
     partitions: tuple[tuple[str, int], ...] | None
+    requires_stable: bool = False
 
 
 class DescribeGroup(GroupRequest, frozen=True, gc=False, kw_only=True):
@@ -158,4 +186,4 @@ class ListGroups(Event, frozen=True, gc=False, kw_only=True):
 
 
 #: The events that need a reply.
-Request = GroupRequest | ListGroups
+Request = GroupRequest | ListGroups | CompleteTransaction

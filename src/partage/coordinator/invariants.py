@@ -18,7 +18,7 @@ Tests and the simulator call `check` after each event; the broker does not.
 12. After the join phase, no group is larger than ``group.max.size``.
 13. The state of a phase ends with it: the initial delay with the join phase, the flag of a resumed
     sync with the sync phase.
-14. Offsets exist only for existing groups.
+14. Offsets, committed and pending, exist only for existing groups.
 """
 
 from __future__ import annotations
@@ -54,15 +54,25 @@ def check(shard: Shard, armed: ArmedTimers) -> None:
 
 def durable_state(
     shard: Shard,
-) -> tuple[dict[str, GroupRecord], dict[tuple[str, str, int], OffsetRecord]]:
-    """Return the groups and offsets that a replay of the log must restore."""
+) -> tuple[
+    dict[str, GroupRecord],
+    dict[tuple[str, str, int], OffsetRecord],
+    dict[tuple[int, str, str, int], tuple[OffsetRecord, bool]],
+]:
+    """Return the groups, the offsets, and the pending offsets that a replay of the log must
+    restore. A pending offset comes with its producer id, and with True if it is superseded.
+    """
     groups = {g.id: g.record for g in shard.groups.values() if g.record.generation}
     offsets = {
         (group_id, *partition): committed
         for group_id, of_group in shard.offsets.items()
         for partition, committed in of_group.items()
     }
-    return groups, offsets
+    pending = {
+        (producer_id, each.group_id, each.topic, each.partition): (each, is_superseded)
+        for producer_id, each, is_superseded in shard.pending_offsets.entries()
+    }
+    return groups, offsets, pending
 
 
 def counts_are_right(group: Group) -> None:
@@ -211,5 +221,6 @@ def phases_leave_nothing_behind(group: Group) -> None:
 
 def offsets_have_groups(shard: Shard) -> None:
     """Invariant 14."""
-    ownerless = [group_id for group_id in shard.offsets if group_id not in shard.groups]
+    with_offsets = (*shard.offsets, *shard.pending_offsets.groups())
+    ownerless = [group_id for group_id in with_offsets if group_id not in shard.groups]
     assert not ownerless, f"offsets exist for groups that do not: {ownerless}"

@@ -1,7 +1,8 @@
 """The records of a shard's log. `Shard.apply` is their only reader, both live and while loading.
 
 A record holds the full state of its key and not a change. So applying it twice has no further
-effect, and the log can be compacted by key. `store.record_formats` converts the records to
+effect, and the log can be compacted by key. Only the records of transactions depend on their order:
+a marker ends the pending offsets before it. `store.record_formats` converts the records to
 Kafka's binary formats.
 """
 
@@ -67,4 +68,23 @@ class OffsetTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     partition: int
 
 
-Record = GroupRecord | GroupTombstone | OffsetRecord | OffsetTombstone
+class TransactionalOffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """An offset that a transaction commits. It is pending until the transaction ends."""
+
+    producer_id: int
+    producer_epoch: int
+    offset: OffsetRecord
+
+
+class TransactionMarker(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The end of a producer's transaction: its pending offsets are committed or dropped."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
+#: The records that the log keeps by key.
+KeyedRecord = GroupRecord | GroupTombstone | OffsetRecord | OffsetTombstone
+Record = KeyedRecord | TransactionalOffsetRecord | TransactionMarker

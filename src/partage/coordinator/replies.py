@@ -59,11 +59,22 @@ class CommitReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     errors: tuple[ErrorCode, ...]
 
 
+class CompleteTransactionReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Reply to a CompleteTransaction."""
+
+    error: ErrorCode = ErrorCode.NONE
+
+
 class FetchOffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Reply to a FetchOffsets. An offset is None for a partition without a committed offset."""
+    """Reply to a FetchOffsets. An offset is None for a partition without a committed offset.
+
+    ``unstable`` are the requested partitions with pending offsets, if the request required stable
+    ones.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     offsets: tuple[OffsetRecord | None, ...] = ()
+    unstable: frozenset[tuple[str, int]] = frozenset()
 
 
 class DescribedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -124,6 +135,7 @@ Reply = (
     | HeartbeatReply
     | LeaveReply
     | CommitReply
+    | CompleteTransactionReply
     | FetchOffsetsReply
     | DescribeGroupReply
     | ListGroupsReply

@@ -28,6 +28,8 @@ class RequestCase(StrEnum):
     LEAVE = "LeaveGroup"
     COMMIT_MEMBER = "OffsetCommit, with member and generation"
     COMMIT_SIMPLE = "OffsetCommit, without member and generation"
+    TXN_COMMIT_MEMBER = "TxnOffsetCommit, with member or generation"
+    TXN_COMMIT_SIMPLE = "TxnOffsetCommit, without member and generation"
     FETCH = "OffsetFetch"
     DESCRIBE = "DescribeGroups"
     DELETE = "DeleteGroups"
@@ -42,6 +44,7 @@ class Response(Enum):
     NOT_EMPTY = "NON_EMPTY_GROUP"
     NOT_FOUND = "GROUP_ID_NOT_FOUND"
     REFUSED_COMMIT = "GROUP_ID_NOT_FOUND; ILLEGAL_GENERATION before v9"
+    ILLEGAL_GENERATION = "ILLEGAL_GENERATION"
     ALIVE = "no error; the session restarts"
     ALIVE_REBALANCING = "REBALANCE_IN_PROGRESS; the session restarts"
     CREATE = "the group is created; then as Empty"
@@ -60,6 +63,7 @@ class Response(Enum):
     LEAVE = "removed; a rebalance starts"
     COMMIT = "stored"
     COMMIT_ALIVE = "stored; the session restarts"
+    PENDING = "stored as pending; the group is created if it does not exist"
     OFFSETS = "the committed offsets"
     NO_OFFSETS = "offset -1 for every partition"
     DEAD = 'state "Dead"; GROUP_ID_NOT_FOUND from v6 on'
@@ -141,6 +145,20 @@ _TABLE: dict[RequestCase, tuple[Response, Response, Response, Response, Response
         _A.UNKNOWN_MEMBER,
         _A.UNKNOWN_MEMBER,
     ),
+    RequestCase.TXN_COMMIT_MEMBER: (
+        _A.ILLEGAL_GENERATION,
+        _A.UNKNOWN_MEMBER,
+        _A.PENDING,
+        _A.PENDING,
+        _A.PENDING,
+    ),
+    RequestCase.TXN_COMMIT_SIMPLE: (
+        _A.PENDING,
+        _A.PENDING,
+        _A.PENDING,
+        _A.PENDING,
+        _A.PENDING,
+    ),
     RequestCase.FETCH: (_A.NO_OFFSETS, _A.OFFSETS, _A.OFFSETS, _A.OFFSETS, _A.OFFSETS),
     RequestCase.DESCRIBE: (_A.DEAD, _A.PLAIN, _A.PLAIN, _A.PLAIN, _A.FULL),
     RequestCase.DELETE: (_A.NOT_FOUND, _A.DELETED, _A.NOT_EMPTY, _A.NOT_EMPTY, _A.NOT_EMPTY),
@@ -168,6 +186,7 @@ RESPONSES: dict[RequestCase, dict[GroupState | None, Response]] = {
 #: The error codes of the responses that consist of an error only.
 RESPONSE_ERRORS: dict[Response, ErrorCode] = {
     Response.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
+    Response.ILLEGAL_GENERATION: ErrorCode.ILLEGAL_GENERATION,
     Response.REBALANCING: ErrorCode.REBALANCE_IN_PROGRESS,
     Response.NOT_EMPTY: ErrorCode.NON_EMPTY_GROUP,
     Response.NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
@@ -206,6 +225,16 @@ VALIDATIONS: dict[str, tuple[str, ...]] = {
         "instance id, then member id, as above",
         "different generation, or a member that is in none yet: ILLEGAL_GENERATION",
         "for each partition: metadata too long: OFFSET_METADATA_TOO_LARGE",
+    ),
+    "TxnOffsetCommit": (
+        "empty group id: INVALID_GROUP_ID",
+        "instance id, then member id, as above",
+        "different generation, or a member that is in none yet: ILLEGAL_GENERATION",
+        "for each partition: metadata too long: OFFSET_METADATA_TOO_LARGE",
+    ),
+    "OffsetFetch": (
+        "for each partition, if the client requires stable offsets: a transaction has pending "
+        "offsets for it: UNSTABLE_OFFSET_COMMIT",
     ),
     "OffsetDelete": ("empty group id: INVALID_GROUP_ID",),
 }

@@ -14,10 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from partage.coordinator import admin, rebalance
-from partage.coordinator.commit import GroupOffsets, commit, delete_offsets
+from partage.coordinator.commit import (
+    GroupOffsets,
+    commit,
+    commit_in_transaction,
+    delete_offsets,
+)
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import (
     Commit,
+    CompleteTransaction,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
@@ -30,20 +36,30 @@ from partage.coordinator.events import (
     Sync,
     TimerFired,
     TopicsDeleted,
+    TransactionalCommit,
 )
 from partage.coordinator.group import Group
 from partage.coordinator.heartbeat import heartbeat, heartbeat_error
 from partage.coordinator.join import join, validate_request
 from partage.coordinator.leave import leave
 from partage.coordinator.outcome import Outcome, RebalanceCause
+from partage.coordinator.pending_offsets import PendingOffsets
 from partage.coordinator.records import (
     GroupRecord,
     GroupTombstone,
     OffsetRecord,
     OffsetTombstone,
     Record,
+    TransactionalOffsetRecord,
+    TransactionMarker,
 )
-from partage.coordinator.replies import FetchOffsetsReply, JoinReply, LeaveReply, SyncReply
+from partage.coordinator.replies import (
+    CompleteTransactionReply,
+    FetchOffsetsReply,
+    JoinReply,
+    LeaveReply,
+    SyncReply,
+)
 from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase
 from partage.coordinator.states import GroupState
 from partage.coordinator.sync import sync
@@ -65,6 +81,7 @@ class Shard:
         self.settings = settings
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        self.pending_offsets = PendingOffsets()
         self._subscribed_topics = subscribed_topics
         self._apply = self.apply  # bound once: binding costs too much for a heartbeat
 
@@ -74,9 +91,8 @@ class Shard:
         """Apply a record that is in the log, or is about to be appended."""
         match record:
             case OffsetRecord():
-                self._group(record.group_id)
-                of_group = self.offsets.setdefault(record.group_id, {})
-                of_group[record.topic, record.partition] = record
+                self._store_offset(record)
+                self.pending_offsets.supersede(record.group_id, record.topic, record.partition)
             case GroupRecord():
                 self._group(record.group_id).apply(record)
             case OffsetTombstone():
@@ -84,8 +100,24 @@ class Shard:
                 of_group.pop((record.topic, record.partition), None)
                 if not of_group:
                     self.offsets.pop(record.group_id, None)
+                self.pending_offsets.discard(record.group_id, record.topic, record.partition)
             case GroupTombstone():
                 self.groups.pop(record.group_id, None)
+                self.pending_offsets.discard_group(record.group_id)
+            case TransactionalOffsetRecord():
+                self._group(record.offset.group_id)
+                self.pending_offsets.add(record.producer_id, record.offset)
+            case TransactionMarker():
+                committed = self.pending_offsets.complete(
+                    record.producer_id, is_commit=record.is_commit
+                )
+                for offset in committed:
+                    self._store_offset(offset)
+
+    def _store_offset(self, record: OffsetRecord) -> None:
+        self._group(record.group_id)
+        of_group = self.offsets.setdefault(record.group_id, {})
+        of_group[record.topic, record.partition] = record
 
     def _group(self, group_id: str) -> Group:
         """Return the group, created if needed: a group that only commits offsets has no group
@@ -177,18 +209,41 @@ class Shard:
     def _commit(self, context: EventContext, event: Commit) -> None:
         commit(context, self.groups.get(event.group_id), event)
 
+    def _commit_in_transaction(self, context: EventContext, event: TransactionalCommit) -> None:
+        commit_in_transaction(context, self.groups.get(event.group_id), event)
+
+    def _complete_transaction(self, context: EventContext, event: CompleteTransaction) -> None:
+        context.write(
+            TransactionMarker(
+                producer_id=event.producer_id,
+                producer_epoch=event.producer_epoch,
+                coordinator_epoch=event.coordinator_epoch,
+                is_commit=event.is_commit,
+            )
+        )
+        context.reply(event.reply_to, CompleteTransactionReply())
+
     def _fetch_offsets(self, context: EventContext, event: FetchOffsets) -> None:
         committed = self.offsets.get(event.group_id, _NO_OFFSETS)
         if event.partitions is None:
             offsets: tuple[OffsetRecord | None, ...] = tuple(committed.values())
         else:
             offsets = tuple(committed.get(partition) for partition in event.partitions)
-        context.reply(event.reply_to, FetchOffsetsReply(offsets=offsets))
+        unstable: frozenset[tuple[str, int]] = frozenset()
+        if event.requires_stable:
+            unstable = self.pending_offsets.partitions(event.group_id)
+        context.reply(event.reply_to, FetchOffsetsReply(offsets=offsets, unstable=unstable))
+
+    def offset_partitions(self, group_id: str) -> list[tuple[str, int]]:
+        """Return the partitions for which a group has committed or pending offsets."""
+        committed = self.offsets.get(group_id, _NO_OFFSETS)
+        pending = self.pending_offsets.partitions(group_id)
+        return [*committed, *sorted(pending - committed.keys())]
 
     def _delete_offsets(self, context: EventContext, event: DeleteOffsets) -> None:
         group = self.groups.get(event.group_id)
-        committed = self.offsets.get(event.group_id, _NO_OFFSETS)
         in_use = None if group is None else self.topics_in_use(group)
+        committed = dict.fromkeys(self.offset_partitions(event.group_id))
         delete_offsets(context, group, committed, in_use, event)
 
     def _describe(self, context: EventContext, event: DescribeGroup) -> None:
@@ -199,11 +254,13 @@ class Shard:
 
     def _delete(self, context: EventContext, event: DeleteGroup) -> None:
         group = self.groups.get(event.group_id)
-        admin.delete_group(context, group, self.offsets.get(event.group_id, _NO_OFFSETS), event)
+        admin.delete_group(context, group, self.offset_partitions(event.group_id), event)
 
     def _topics_deleted(self, context: EventContext, event: TopicsDeleted) -> None:
-        for group_id, committed in list(self.offsets.items()):
-            for topic, partition in [at for at in committed if at[0] in event.topics]:
+        for group_id in dict.fromkeys([*self.offsets, *self.pending_offsets.groups()]):
+            for topic, partition in self.offset_partitions(group_id):
+                if topic not in event.topics:
+                    continue
                 context.write(OffsetTombstone(group_id=group_id, topic=topic, partition=partition))
 
     def _timer_fired(self, context: EventContext, event: TimerFired) -> None:
@@ -217,8 +274,9 @@ class Shard:
             case ExpiryTimer():
                 for group in list(self.groups.values()):
                     committed = self.offsets.get(group.id, _NO_OFFSETS)
+                    pending = self.pending_offsets.partitions(group.id)
                     in_use = self.topics_in_use(group) if committed else None
-                    admin.expire_offsets(context, group, committed, in_use)
+                    admin.expire_offsets(context, group, committed, pending, in_use)
                 context.arm_timer(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
 
     def topics_in_use(self, group: Group) -> frozenset[str] | None:
@@ -245,6 +303,8 @@ _HANDLERS: dict[type[Event], Callable[[Shard, EventContext, Any], None]] = {
     Heartbeat: Shard._heartbeat,
     Leave: Shard._leave,
     Commit: Shard._commit,
+    TransactionalCommit: Shard._commit_in_transaction,
+    CompleteTransaction: Shard._complete_transaction,
     FetchOffsets: Shard._fetch_offsets,
     DeleteOffsets: Shard._delete_offsets,
     DescribeGroup: Shard._describe,

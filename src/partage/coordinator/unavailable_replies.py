@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from partage.coordinator.events import (
     Commit,
+    CompleteTransaction,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
@@ -14,9 +15,11 @@ from partage.coordinator.events import (
     ListGroups,
     Request,
     Sync,
+    TransactionalCommit,
 )
 from partage.coordinator.replies import (
     CommitReply,
+    CompleteTransactionReply,
     DeleteGroupReply,
     DeleteOffsetsReply,
     DescribeGroupReply,
@@ -48,7 +51,9 @@ def error_reply(event: Request, error: ErrorCode) -> Reply:
             return SyncReply(error=error)
         case Leave():
             return LeaveReply(error=error)
-        case Commit():
+        case CompleteTransaction():
+            return CompleteTransactionReply(error=error)
+        case Commit() | TransactionalCommit():
             return CommitReply(errors=(error,) * len(event.offsets))
         case FetchOffsets() if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
             # Consumers of Kafka before 3.9 fail at COORDINATOR_NOT_AVAILABLE here, but retry this
@@ -84,5 +89,6 @@ def replace_with_error(reply: Reply, error: ErrorCode) -> Reply:
             | FetchOffsetsReply()
             | ListGroupsReply()
             | DeleteOffsetsReply()
+            | CompleteTransactionReply()
         ):
             return type(reply)(error=error)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from partage.coordinator.records import Record
+from partage.coordinator.records import KeyedRecord
 from partage.model.topic_partition import TopicPartition
 from partage.wire.types import Message
 
@@ -53,7 +53,7 @@ class RecordsAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
     broker: int = 1
     shard: int = 0
-    records: tuple[Record, ...]
+    records: tuple[KeyedRecord, ...]
     pairs: tuple[tuple[bytes, bytes | None], ...]
 
 
@@ -205,7 +205,7 @@ class CrashPoint(NamedTuple):
 
     kind: str
     is_after_storing: bool
-    matches: Callable[[Record], bool]
+    matches: Callable[[KeyedRecord], bool]
 
 
 class RuleViolationError(AssertionError):

@@ -8,9 +8,9 @@ from typing import Any, Final
 from partage.coordinator.records import (
     GroupRecord,
     GroupTombstone,
+    KeyedRecord,
     OffsetRecord,
     OffsetTombstone,
-    Record,
 )
 from partage.lab import history
 from partage.lab.environment.clock import START_MS
@@ -139,7 +139,7 @@ def _error_name(code: int) -> str:
         return str(code)
 
 
-def _record_text(record: Record) -> str:
+def _record_text(record: KeyedRecord) -> str:
     match record:
         case GroupRecord(awaiting_sync=True):
             ids = " ".join(m.member_id for m in record.members)

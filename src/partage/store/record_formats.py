@@ -14,10 +14,10 @@ from typing import Annotated, Final
 from partage.coordinator.records import (
     GroupRecord,
     GroupTombstone,
+    KeyedRecord,
     MemberRecord,
     OffsetRecord,
     OffsetTombstone,
-    Record,
 )
 from partage.wire.codec import decoder, encoder
 from partage.wire.primitives import MalformedError
@@ -110,7 +110,7 @@ _GROUP_PREFIX = _INT16.pack(GROUP_VALUE_VERSION)
 # Encoding.
 
 
-def encode_record(record: Record) -> tuple[bytes, bytes | None]:
+def encode_record(record: KeyedRecord) -> tuple[bytes, bytes | None]:
     """Encode a record.
 
     Returns:
@@ -178,7 +178,7 @@ def _group_value(record: GroupRecord) -> bytes:
 # Decoding.
 
 
-def decode_record(key: bytes, value: bytes | None) -> Record | None:
+def decode_record(key: bytes, value: bytes | None) -> KeyedRecord | None:
     """Decode a record.
 
     Returns:

@@ -15,6 +15,7 @@ from partage.wire.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 
 
 def group_handlers(
@@ -33,7 +34,11 @@ def group_handlers(
         coordinator.handle(inbound, inbound.start(exchange, broker_context, fresh_id()))
 
     return {
-        **{key: handler_of(exchange) for key, exchange in API_ADAPTERS.items()},
+        **{
+            key: handler_of(exchange)
+            for key, exchange in API_ADAPTERS.items()
+            if key != TXN_OFFSET_COMMIT.key  # transactions have handlers of their own
+        },
         JOIN_GROUP.key: join_group,
         CONSUMER_GROUP_HEARTBEAT.key: _refuse_consumer_protocol,
     }

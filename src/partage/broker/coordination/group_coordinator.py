@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.net.inbound_request import InboundRequest
-from partage.coordinator.events import ListGroups, Request
+from partage.coordinator.events import GroupRequest, ListGroups, Request
 from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.model.errors import ErrorCode
 from partage.model.printable import printable
 from partage.store.shard_log import shard_of
 
@@ -57,12 +58,28 @@ class GroupCoordinator:
             if isinstance(event, ListGroups):
                 self.hosts[position].handle(event)
             else:
+                assert isinstance(event, GroupRequest)
                 self.host_of(event.group_id).handle(event)
 
     def host_of(self, group_id: str) -> ShardHost:
         """Return the host of the group's shard."""
         place = _cached_shard_of if len(group_id) <= _CACHED_ID_LENGTH_MAX else shard_of
         return self.hosts[place(group_id, self.shard_count)]
+
+    def complete_transaction(
+        self,
+        shard: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Append the marker of a transaction to a shard; see `ShardHost.complete_transaction`."""
+        self.hosts[shard].complete_transaction(
+            producer_id, producer_epoch, coordinator_epoch, is_commit=is_commit, done=done
+        )
 
     def delete_topic_offsets(self, names: frozenset[str]) -> None:
         """Delete the groups' offsets of deleted topics."""

@@ -18,11 +18,12 @@ from partage.broker.coordination.group_event_listeners import (
 )
 from partage.broker.coordination.state_store import ContentReader, StateStore
 from partage.broker.net.inbound_request import InboundRequest
-from partage.coordinator.events import TimerFired, TopicsDeleted
+from partage.coordinator.events import CompleteTransaction, Ticket, TimerFired, TopicsDeleted
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.records import GroupTombstone, OffsetTombstone, Record
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import SessionTimer
+from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
 from partage.store.group_events import LagSample
@@ -83,7 +84,9 @@ class ShardHost(BaseShardHost[Driver]):
         shard = replay(read(), self._settings)
         if topics is None:
             return partial(self._activate, shard, frozenset())
-        known = {topic for offsets in shard.offsets.values() for topic, _ in offsets}
+        known = {
+            topic for group_id in shard.groups for topic, _ in shard.offset_partitions(group_id)
+        }
         return partial(self._activate, shard, frozenset(known - topics))
 
     def _activate(self, shard: Shard, deleted_topics: frozenset[str]) -> None:
@@ -113,8 +116,8 @@ class ShardHost(BaseShardHost[Driver]):
         assert shard is not None, f"{self._name} is not loaded"
         removed: list[Record] = [
             OffsetTombstone(group_id=group_id, topic=topic, partition=partition)
-            for group_id, offsets in shard.offsets.items()
-            for topic, partition in offsets
+            for group_id in shard.groups
+            for topic, partition in shard.offset_partitions(group_id)
         ]
         removed += [GroupTombstone(group_id=group_id) for group_id in shard.groups]
         self.unload()
@@ -131,7 +134,39 @@ class ShardHost(BaseShardHost[Driver]):
         """Delete the groups' offsets of deleted topics."""
         self.handle(TopicsDeleted(at_ms=self._clock.now_ms(), topics=names))
 
+    def complete_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Append the marker of a transaction: its pending offsets are committed or dropped.
+
+        Args:
+            producer_id: the producer of the transaction.
+            producer_epoch: the epoch of the marker.
+            coordinator_epoch: the epoch of the transaction coordinator.
+            is_commit: True to commit, False to abort.
+            done: called once with NONE when the marker is durable, or with an error.
+        """
+        self.handle(
+            CompleteTransaction(
+                at_ms=self._clock.now_ms(),
+                reply_to=Ticket(_CompletionTicket(done)),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                is_commit=is_commit,
+            )
+        )
+
     def _deliver(self, ticket: Any, reply: Any) -> None:
+        if isinstance(ticket, _CompletionTicket):
+            ticket.done(reply.error)
+            return
         call = deliver(ticket, reply)
         if call is not None:
             _respond(cast(InboundRequest, call))
@@ -186,6 +221,15 @@ class ShardHost(BaseShardHost[Driver]):
                     group_record=group.record,
                 )
                 self.publish(loaded)
+
+
+class _CompletionTicket:
+    """The ticket of a CompleteTransaction; equal only to itself."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
+        self.done = done
 
 
 def _respond(inbound: InboundRequest) -> None:

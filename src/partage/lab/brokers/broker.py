@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from partage.bridge import API_ADAPTERS
 from partage.bridge.api_adapter import BrokerContext
-from partage.coordinator.events import ListGroups, TopicsDeleted
+from partage.coordinator.events import GroupRequest, ListGroups, TopicsDeleted
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.cluster_membership import ClusterMembership
@@ -187,6 +187,7 @@ class Broker(BrokerShell):
                 if isinstance(event, ListGroups):
                     self.hosts[position].handle(event)
                 else:
+                    assert isinstance(event, GroupRequest)
                     self.host_of(event.group_id).handle(event)
             if not asked:
                 inbound.connection.respond(inbound, inbound.encode_response())

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from partage.coordinator.records import Record
+from partage.coordinator.records import KeyedRecord
 from partage.lab import history
 from partage.lab.brokers.storage import DiskWriter, Storage
 from partage.lab.context import WorldContext
@@ -92,7 +92,7 @@ class BrokerShell(ABC):
         self.on_process_ended()
         world.schedule_restart(self.start)
 
-    def hit_crash_point(self, records: Sequence[Record], *, is_stored: bool) -> bool:
+    def hit_crash_point(self, records: Sequence[KeyedRecord], *, is_stored: bool) -> bool:
         """Kill the process if the planned crash point matches these records.
 
         Args:

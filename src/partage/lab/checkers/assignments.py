@@ -4,7 +4,7 @@ topic.
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, Record
+from partage.coordinator.records import GroupRecord, KeyedRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RuleViolationError
 from partage.model.settings import GroupSettings
@@ -28,7 +28,7 @@ class AssignmentsChecker:
         self._awaited: dict[str, int] = {}
         ledger.on_durable(self._judge)
 
-    def _judge(self, record: Record) -> None:
+    def _judge(self, record: KeyedRecord) -> None:
         if not isinstance(record, GroupRecord):
             return
         is_new = self._awaited.get(record.group_id) == record.generation

@@ -16,9 +16,9 @@ from typing import Any, Final
 from partage.coordinator.records import (
     GroupRecord,
     GroupTombstone,
+    KeyedRecord,
     OffsetRecord,
     OffsetTombstone,
-    Record,
 )
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
@@ -164,12 +164,12 @@ class CommitsChecker:
         is_acknowledged = at is not None and last in self._stored[key][: at + 1]
         return last.commit_ms <= gone_ms or not is_acknowledged
 
-    def _lose(self, record: Record) -> None:
+    def _lose(self, record: KeyedRecord) -> None:
         """Forget an offset that was appended but lost."""
         if isinstance(record, OffsetRecord):
             self._written[record.group_id, record.topic, record.partition].remove(record)
 
-    def _store(self, record: Record) -> None:
+    def _store(self, record: KeyedRecord) -> None:
         match record:
             case OffsetRecord():
                 self._stored[record.group_id, record.topic, record.partition].append(record)

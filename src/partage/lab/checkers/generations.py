@@ -7,7 +7,7 @@ removed group starts again.
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, GroupTombstone, Record
+from partage.coordinator.records import GroupRecord, GroupTombstone, KeyedRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RuleViolationError
 from partage.model.settings import GroupSettings
@@ -21,7 +21,7 @@ class GenerationsChecker:
         self._before: dict[str, GroupRecord] = {}
         ledger.on_durable(self._judge)
 
-    def _judge(self, record: Record) -> None:
+    def _judge(self, record: KeyedRecord) -> None:
         if isinstance(record, GroupTombstone):
             self._before.pop(record.group_id, None)
         elif isinstance(record, GroupRecord):

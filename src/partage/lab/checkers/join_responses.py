@@ -6,7 +6,7 @@ in no later generation.
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, Record
+from partage.coordinator.records import GroupRecord, KeyedRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     History,
@@ -58,7 +58,7 @@ class JoinResponsesChecker:
                     "join-responses", f"{member.member_id} did not join {record}"
                 )
 
-    def _store(self, record: Record) -> None:
+    def _store(self, record: KeyedRecord) -> None:
         if isinstance(record, GroupRecord):
             self._saved.setdefault((record.group_id, record.generation), []).append(record)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-from partage.coordinator.records import GroupRecord, GroupTombstone, Record
+from partage.coordinator.records import GroupRecord, GroupTombstone, KeyedRecord
 from partage.lab.history import (
     BrokerDied,
     History,
@@ -26,7 +26,7 @@ from partage.lab.history import (
     ShardResigned,
 )
 
-_Written = tuple[tuple[bytes, bytes | None], Record]
+_Written = tuple[tuple[bytes, bytes | None], KeyedRecord]
 
 
 class _ShardLedger:
@@ -148,9 +148,9 @@ class Ledger:
         self._logs: dict[int, _ShardLedger] = defaultdict(_ShardLedger)
         self._shards: dict[str, int] = {}  # the shard of each known group
         self._written: list[Callable[[RecordsAppended], None]] = []
-        self._stored: list[Callable[[Record], None]] = []
+        self._stored: list[Callable[[KeyedRecord], None]] = []
         self._assigned: list[Callable[[GroupRecord], None]] = []
-        self._lost: list[Callable[[Record], None]] = []
+        self._lost: list[Callable[[KeyedRecord], None]] = []
         history.subscribe(RecordsAppended, self._write)
         history.subscribe(RecordsDurable, self._confirm)
         history.subscribe(LogWriteFailed, self._lose)
@@ -163,7 +163,7 @@ class Ledger:
         """Call ``listener`` with each append that may become durable."""
         self._written.append(listener)
 
-    def on_durable(self, listener: Callable[[Record], None]) -> None:
+    def on_durable(self, listener: Callable[[KeyedRecord], None]) -> None:
         """Call ``listener`` with each record once it is durable."""
         self._stored.append(listener)
 
@@ -174,7 +174,7 @@ class Ledger:
         """
         self._assigned.append(listener)
 
-    def on_lost(self, listener: Callable[[Record], None]) -> None:
+    def on_lost(self, listener: Callable[[KeyedRecord], None]) -> None:
         """Call ``listener`` with each record that was appended but lost."""
         self._lost.append(listener)
 
@@ -228,7 +228,7 @@ class Ledger:
             for listener in self._written:
                 listener(entry)
 
-    def _note_group(self, record: Record) -> None:
+    def _note_group(self, record: KeyedRecord) -> None:
         if isinstance(record, GroupRecord):
             self.groups[record.group_id].append(record)
         elif isinstance(record, GroupTombstone):

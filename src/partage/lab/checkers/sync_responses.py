@@ -6,7 +6,7 @@ return of a static member stores the group again with another member id (KIP-345
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, Record
+from partage.coordinator.records import GroupRecord, KeyedRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RequestReceived, ResponseSent, RuleViolationError
 from partage.model.settings import GroupSettings
@@ -34,7 +34,7 @@ class SyncResponsesChecker:
             sent = {a.member_id: bytes(a.assignment) for a in message.assignments}
             self._sent.setdefault(place, []).append(sent)
 
-    def _store(self, record: Record) -> None:
+    def _store(self, record: KeyedRecord) -> None:
         if isinstance(record, GroupRecord) and not record.awaiting_sync:
             for m in record.members:
                 self._stored[record.group_id, record.generation, m.member_id] = m.assignment

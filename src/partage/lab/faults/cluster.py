@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from partage.coordinator.records import GroupRecord, Record
+from partage.coordinator.records import GroupRecord, KeyedRecord
 from partage.lab.brokers.cluster_membership import zookeeper_client_name
 from partage.lab.history import CrashPoint
 from partage.lab.world import World
@@ -88,11 +88,11 @@ def shard_fails(world: World, rng: Random) -> bool:
     return True
 
 
-def _is_generation(record: Record) -> bool:
+def _is_generation(record: KeyedRecord) -> bool:
     return isinstance(record, GroupRecord) and record.awaiting_sync
 
 
-def _is_assignment(record: Record) -> bool:
+def _is_assignment(record: KeyedRecord) -> bool:
     return isinstance(record, GroupRecord) and not record.awaiting_sync and bool(record.members)
 
 

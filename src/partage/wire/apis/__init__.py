@@ -53,6 +53,7 @@ from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sasl_authenticate import SASL_AUTHENTICATE
 from partage.wire.apis.sasl_handshake import SASL_HANDSHAKE
 from partage.wire.apis.sync_group import SYNC_GROUP
+from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 from partage.wire.apis.update_features import UPDATE_FEATURES
 
 __all__ = ["APIS"]
@@ -84,6 +85,7 @@ APIS: Final[dict[int, AnyApi]] = {
         ADD_PARTITIONS_TO_TXN,
         ADD_OFFSETS_TO_TXN,
         END_TXN,
+        TXN_OFFSET_COMMIT,
         DESCRIBE_ACLS,
         CREATE_ACLS,
         DELETE_ACLS,

@@ -25,6 +25,7 @@ CRC_FROM: Final = 21  # the checksum covers everything from the attributes on
 MAGIC: Final = 2
 NO_PRODUCER: Final = -1
 NO_TIMESTAMP: Final = -1
+TRANSACTIONAL: Final = 0x10  # the bit in the attributes
 
 
 class Compression(IntEnum):
@@ -82,7 +83,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         """True if the batch belongs to a transaction."""
-        return bool(self.attributes & 0x10)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:

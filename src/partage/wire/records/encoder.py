@@ -21,6 +21,7 @@ from partage.wire.records.batch import (
     MAGIC,
     NO_PRODUCER,
     NO_TIMESTAMP,
+    TRANSACTIONAL,
     Compression,
 )
 from partage.wire.records.compression import compress
@@ -29,7 +30,6 @@ from partage.wire.types import Buffer
 _UP_TO_CRC: Final = struct.Struct(">qiibI")
 _FROM_CRC: Final = struct.Struct(">hiqqqhii")
 _LOG_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
 _SMALL: Final = 1 << 13
@@ -120,7 +120,7 @@ def encode_batch(
         attributes |= _LOG_APPEND_TIME
         max_timestamp_ms = append_time_ms
     if is_transactional:
-        attributes |= _TRANSACTIONAL
+        attributes |= TRANSACTIONAL
     if is_control:
         attributes |= _CONTROL
     if last_offset_delta is None:

@@ -1,0 +1,88 @@
+"""Adapter of TxnOffsetCommit."""
+
+from __future__ import annotations
+
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
+from partage.coordinator.events import OffsetToCommit, TransactionalCommit
+from partage.coordinator.replies import CommitReply
+from partage.model.errors import ErrorCode
+from partage.wire.apis.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
+    TxnOffsetCommitPartitionResult,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitTopicResult,
+)
+
+
+def to_events(call: ApiCall[TxnOffsetCommitRequest]) -> list[TransactionalCommit]:
+    """Return one event for the existing partitions; `to_response` rejects the others."""
+    request = call.message
+    has_partition = call.broker.has_partition
+    known = [
+        [has_partition(topic.name, p.partition_index) for p in topic.partitions]
+        for topic in request.topics
+    ]
+    call.prepared = known
+    offsets = tuple(
+        OffsetToCommit(
+            topic=topic.name,
+            partition=p.partition_index,
+            offset=p.committed_offset,
+            leader_epoch=p.committed_leader_epoch,
+            metadata=p.committed_metadata or "",
+        )
+        for topic, there in zip(request.topics, known, strict=True)
+        for p, is_there in zip(topic.partitions, there, strict=True)
+        if is_there
+    )
+    if not offsets:
+        return []
+    return [
+        TransactionalCommit(
+            at_ms=call.at_ms,
+            reply_to=call.ticket,
+            group_id=request.group_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            offsets=offsets,
+        )
+    ]
+
+
+def to_response(
+    call: ApiCall[TxnOffsetCommitRequest], replies: list[CommitReply]
+) -> TxnOffsetCommitResponse:
+    """Return an error for each partition, in the order of the request.
+
+    Producers of Kafka before 2.0 fail at COORDINATOR_LOAD_IN_PROGRESS, so before v2 they get an
+    error that they retry (KAFKA-7296).
+    """
+    errors = iter(replies[0].errors if replies else ())
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    loading_shown = loading if call.version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def result(index: int, *, is_there: bool) -> TxnOffsetCommitPartitionResult:
+        error = next(errors) if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return TxnOffsetCommitPartitionResult(
+            partition_index=index, error_code=loading_shown if error is loading else error
+        )
+
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitTopicResult(
+                name=topic.name,
+                partitions=[
+                    result(p.partition_index, is_there=is_there)
+                    for p, is_there in zip(topic.partitions, there, strict=True)
+                ],
+            )
+            for topic, there in zip(call.message.topics, call.prepared, strict=True)
+        ]
+    )
+
+
+TXN_OFFSET_COMMIT_ADAPTER = ApiAdapter(TXN_OFFSET_COMMIT, to_events, to_response)

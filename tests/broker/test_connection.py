@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
@@ -11,13 +12,16 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
+from partage.broker.clock import Clock
+from partage.broker.net.server import Server
+from partage.model.settings import ConnectionLimits
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.produce import PRODUCE
-from polled_conditions import eventually
+from polled_conditions import eventually, eventually_async
 
 from .broker_command import running_broker
 from .group_requests import heartbeat_request, join, join_and_sync, join_request
@@ -247,6 +251,29 @@ def test_failed_large_request_releases_memory(broker, raw, caplog):
     assert raw.is_closed()
     assert server.resources.memory_pool.available_bytes == free
     caplog.clear()
+
+
+def test_server_closes_although_listener_of_lost_connection_fails() -> None:
+    """The server waits for its connections, so each lost one must be removed."""
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        failures: list[str] = []
+        loop.set_exception_handler(lambda _, context: failures.append(str(context["exception"])))
+        server = Server(ConnectionLimits(), Clock())
+        address = await server.listen("127.0.0.1", 0)
+        with socket.create_connection(address):
+            await eventually_async(lambda: server.connections)
+            server.connections[0].on_lost = failing_listener
+        await eventually_async(lambda: failures)
+        assert failures == ["a fault of ours"]
+        assert server.connections == []
+        await asyncio.wait_for(server.close(), 10)
+
+    def failing_listener() -> None:
+        raise RuntimeError("a fault of ours")
+
+    asyncio.run(play())
 
 
 def test_disconnect_during_large_request_releases_memory(broker, raw):

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "coverage.md"
 HEADER = ("behaviour", "asked for by", "shown by")
 NOT_YET = "not yet"
 #: The stories that `coordinator/test_scenarios` runs, named by their files.
-STORIES = ("coordinator/scenarios/", "member/scenarios/")
+STORIES = ("coordinator/scenarios/", "member/scenarios/", "proposals/scenarios/")
 CELL_EDGE = re.compile(r"(?<!\\)\|")
 CODE = re.compile(r"`([^`]+)`")
 TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)

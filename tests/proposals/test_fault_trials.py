@@ -8,7 +8,7 @@ from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
 from partage.proposals.designs.worlds import new_trial
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.simulation.design import Design
-from partage.proposals.simulation.trial import FAULTS, RULES
+from partage.proposals.simulation.trial import FAULTS, RULES, TrialStep
 
 SETTINGS = (CoordinatorSettings(), MemberSettings(group_id="g"))
 ALL = [*DESIGNS, *VARIANTS]
@@ -50,6 +50,23 @@ def test_listed_finding_occurs(name: str, seed: int, rule: str, fault: str) -> N
     verdict = trial.run()
     assert fault in verdict.faults
     assert rule in {each.rule for each in trial.world.broken_rules}
+
+
+@pytest.mark.parametrize("name", ["multi-assignor", "single-assignor"])
+@pytest.mark.parametrize("pause_ms", range(2_900, 3_700, 100))
+def test_member_paused_while_it_joins_reads_no_partition_of_another(
+    name: str, pause_ms: int
+) -> None:
+    """It continues after its session, with a response that arrived meanwhile."""
+    steps = [
+        TrialStep(at_ms=0, kind="join", member="m1", topics=("t",)),
+        TrialStep(at_ms=0, kind="join", member="m2", topics=("t",)),
+        TrialStep(at_ms=pause_ms, kind="pause", member="m1", for_ms=100_000),
+        TrialStep(at_ms=110_000, kind="join", member="m3", topics=("u",)),
+    ]
+    trial = new_trial(name, 1, steps)
+    assert trial.run().rule is None
+    assert trial.world.broken_rules == []
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -41,8 +41,8 @@ STORAGE_MUTANTS = (
     Mutant(
         "a checkpoint is written before its records are durable",
         f"{_L}.partition",
-        "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))",
-        "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))\n"
+        "        writes.append(self._segments.append(stored))",
+        "        writes.append(self._segments.append(stored))\n"
         "        writes.append(self.mark_durable(self.end_offset))",
     ),
     Mutant(

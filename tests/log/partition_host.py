@@ -13,6 +13,7 @@ from partage.log.disk import Disk
 from partage.log.io import perform_step, perform_writes
 from partage.log.layout import CHECKPOINT_FILE
 from partage.log.memory_disk import MemoryDisk
+from partage.log.producer_state import VerificationGuard
 from partage.log.recovery.partition_recovery import OpenedPartition, open_partition
 from partage.log.results import AppendResult, DurableStep, Refusal, Write
 from partage.wire.records.batch import HEADER_SIZE, checksum, whole_batches
@@ -83,9 +84,11 @@ class Host:
         self.log = self.opened.log
         return self.opened
 
-    def append(self, payload: Buffer, **options: bool) -> AppendResult:
+    def append(
+        self, payload: Buffer, *, guard: VerificationGuard | None = None, **options: bool
+    ) -> AppendResult:
         """Append; the writes wait for `flush`."""
-        appended = self.log.append(payload, at_ms=self.now_ms, **options)
+        appended = self.log.append(payload, at_ms=self.now_ms, guard=guard, **options)
         assert isinstance(appended, AppendResult), appended
         self.writes += appended.writes
         return appended

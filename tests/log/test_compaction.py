@@ -275,7 +275,7 @@ def test_unreadable_batch_is_kept() -> None:
 
 def test_control_batches_are_kept() -> None:
     host = Host(segment_bytes=400, cleanup_policy="compact")
-    host.append(encode_batch([SimpleRecord(b"k", b"x")], is_control=True), from_client=False)
+    host.append(encode_batch([SimpleRecord(b"\0\0\0\2", b"x")], is_control=True), from_client=False)
     host.write(*[batch((b"a", VALUE))] * 12)
     host.compact()
     assert parse_header(host.fetch(0)).is_control

@@ -13,6 +13,7 @@ from partage.log.producer_state import (
     ProducerStateManager,
 )
 from partage.model.errors import ErrorCode
+from partage.wire.records.transaction_marker import TransactionMarkerRecord
 
 from .partition_host import Host, batch
 from .property_settings import PROPERTY_SETTINGS
@@ -129,11 +130,12 @@ def test_snapshot_restores_all_producers(
 ) -> None:
     producers = ProducerStateManager()
     for producer_id, (epoch, batches) in told.items():
-        producers.record_batch(producer_id, epoch, -1, 99, 99, is_control=True, seen_ms=5)
+        marker = TransactionMarkerRecord(is_commit=True, coordinator_epoch=epoch % 7)
+        producers.record_marker(producer_id, epoch, marker, 99, seen_ms=5)
         for sequence, records in batches:
             offsets = 100, 100 + records
             producers.record_batch(
-                producer_id, epoch, sequence, *offsets, is_control=False, seen_ms=5
+                producer_id, epoch, sequence, *offsets, is_transactional=False, seen_ms=5
             )
     snapshot = producers.snapshot()
     loaded = ProducerStateManager.load(snapshot + after)
@@ -145,7 +147,7 @@ def test_snapshot_restores_all_producers(
 @pytest.mark.parametrize("at", range(0, 60, 7))
 def test_damaged_snapshot_is_rejected(at: int) -> None:
     producers = ProducerStateManager()
-    producers.record_batch(1, 0, 0, 0, 4, is_control=False, seen_ms=5)
+    producers.record_batch(1, 0, 0, 0, 4, is_transactional=False, seen_ms=5)
     snapshot = bytearray(producers.snapshot())
     assert ProducerStateManager.load(snapshot[: len(snapshot) - 1]) is None
     snapshot[at % len(snapshot)] ^= 1

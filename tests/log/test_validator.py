@@ -145,9 +145,15 @@ def test_every_codec_is_stored_unchanged(codec: Compression) -> None:
     assert host.values() == [b"a" * 100, b"b" * 100]
 
 
+OTHER_TYPE = b"\0\0\0\2"  # a control record that is no transaction marker
+
+
 def test_broker_may_append_control_batch() -> None:
     host = Host()
-    host.append(encode_batch([SimpleRecord(None, b"x")], is_control=True), from_client=False)
+    host.append(encode_batch([SimpleRecord(OTHER_TYPE, b"x")], is_control=True), from_client=False)
+    cut_off = encode_batch([SimpleRecord(b"\0", b"x")], is_control=True)
+    refusal = host.log.append(cut_off, at_ms=NOW_MS, from_client=False)
+    assert getattr(refusal, "code", None) is ErrorCode.INVALID_RECORD
     damaged = changed(70, b"\1")
     refusal = host.log.append(damaged, at_ms=NOW_MS, from_client=False)
     assert getattr(refusal, "code", None) is ErrorCode.CORRUPT_MESSAGE

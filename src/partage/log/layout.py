@@ -7,6 +7,7 @@
     TOPIC-P/00000000000000000000.log     a segment, named after its base offset
     TOPIC-P/00000000000000000000.index       its offset index, once it is closed
     TOPIC-P/00000000000000000000.timeindex   its time index, once it is closed
+    TOPIC-P/00000000000000000000.txnindex    the transactions that its markers abort, if any
     TOPIC-P/00000000000000000000.snapshot    the producer state at its base offset
     TOPIC-P/compaction.progress          the extent and times of past compactions
     TOPIC-P/compaction.swap              a compaction that is being swapped in
@@ -28,6 +29,7 @@ SWAP_FILE: Final = "compaction.swap"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 CLEANED_SUFFIX: Final = ".cleaned"
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -68,5 +70,11 @@ def segment_files(directory: str, base_offset: int) -> list[str]:
     """Return the paths of all files that belong to a segment."""
     return [
         segment_file(directory, base_offset, suffix)
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+        for suffix in (
+            LOG_SUFFIX,
+            INDEX_SUFFIX,
+            TIME_INDEX_SUFFIX,
+            TXN_INDEX_SUFFIX,
+            SNAPSHOT_SUFFIX,
+        )
     ]

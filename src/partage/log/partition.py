@@ -28,20 +28,27 @@ from partage.log.compaction.segment_swap import (
 )
 from partage.log.disk import Buffer, Disk
 from partage.log.layout import SNAPSHOT_SUFFIX, segment_file, segment_files
-from partage.log.producer_state import DuplicateBatch, ProducerStateManager
+from partage.log.prepared_batches import prepare_batches
+from partage.log.producer_state import (
+    DuplicateBatch,
+    ProducerStateManager,
+    VerificationGuard,
+)
 from partage.log.results import AppendResult, DurableStep, Refusal, Slice, Write
+from partage.log.segments.aborted_index import AbortedTransaction
 from partage.log.segments.leader_epochs import EpochEnd, find_epoch_end
 from partage.log.segments.retention import RetentionCandidate, count_expired
 from partage.log.segments.segment import ActiveSegment, Segment
-from partage.log.segments.segment_list import LogEnd, PreparedBatches, SegmentList
+from partage.log.segments.segment_list import LogEnd, SegmentList
 from partage.log.segments.timestamp_lookup import (
     TimestampLookup,
     find_by_timestamp,
     find_max_timestamp,
 )
-from partage.log.validator import ValidatedBatch, stamp_batch, validate_batches
+from partage.log.validator import ValidatedBatch, validate_batches
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import NO_TIMESTAMP
+from partage.wire.records.transaction_marker import encode_marker
 
 HIGH_WATERMARK: Final = -1  # in DeleteRecords: delete everything up to the high watermark
 
@@ -54,7 +61,7 @@ class PartitionLog:
 
     Invariants:
 
-    1. ``log_start_offset <= high_watermark <= end_offset``
+    1. ``log_start_offset <= last_stable_offset <= high_watermark <= end_offset``
     2. Appended offsets are dense: each batch begins where the previous batch ended.
     3. Everything below ``high_watermark`` is durable, and consumers see nothing above it.
 
@@ -86,6 +93,8 @@ class PartitionLog:
         self._is_unchanged = is_as_closed  # close() has nothing to write again
         self._is_compacting = False
         self._compacted: CompactionProgress | None = None  # read at the first compaction
+        self._stable_end = self._segments.durable  # the last position that was looked up
+        producers.on_high_watermark(end_offset)
 
     @property
     def end_offset(self) -> int:
@@ -96,6 +105,33 @@ class PartitionLog:
     def high_watermark(self) -> int:
         """Offset up to which the log is durable and consumers can read."""
         return self._segments.durable.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Offset up to which every transaction has ended (KIP-98).
+
+        It is the first offset of the earliest transaction that is open, else the high watermark. A
+        transaction has ended once its marker is durable.
+        """
+        high_watermark = self._segments.durable.offset
+        unstable = self.producer_state.first_unstable_offset
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def stable_end(self) -> LogEnd:
+        """Position of the last stable offset; this may read a few KB from disk."""
+        end, offset = self._segments.durable, self.last_stable_offset
+        if offset == end.offset:
+            return end
+        if self._stable_end.offset != offset:
+            self._stable_end = self._segments.locate_batch(offset)
+        return self._stable_end
+
+    def bytes_between(self, start: LogEnd, end: LogEnd) -> int:
+        """Return the number of bytes between two positions, such as earlier stable ends."""
+        return self._segments.bytes_between(start, end)
 
     @property
     def size(self) -> int:
@@ -117,6 +153,7 @@ class PartitionLog:
         leader_epoch: int = 0,
         from_client: bool = True,
         are_records_checked: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult | Refusal:
         """Validate and append the batches of one partition in a Produce request.
 
@@ -128,6 +165,8 @@ class PartitionLog:
             from_client: False for the broker's own batches. Those may be control batches, and are
                 checked neither for sequence numbers nor for ``max.message.bytes``.
             are_records_checked: True if `validate_batches` has already validated the payload.
+            guard: The proof that a transactional batch of a client may open its transaction here:
+                see `ProducerStateManager.start_verification`.
 
         Returns:
             The offsets and the writes, or a `Refusal` with CORRUPT_MESSAGE, INVALID_RECORD,
@@ -144,8 +183,11 @@ class PartitionLog:
         )
         if isinstance(batches, Refusal):
             return batches
+        headers = [one.header for one in batches]
         verdict = (
-            self.producer_state.check([one.header for one in batches]) if from_client else None
+            self.producer_state.check(headers, guard)
+            if from_client
+            else self.producer_state.check_from_broker(headers)
         )
         if isinstance(verdict, Refusal):
             return verdict
@@ -154,10 +196,55 @@ class PartitionLog:
             return self._append_result(verdict.base_offset, verdict.last_offset, time_ms, [])
         writes = self._roll_if_due(batches, at_ms, time_ms)
         base_offset = self.end_offset
-        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))
+        stored = prepare_batches(
+            batches, self.producer_state, base_offset, leader_epoch, time_ms, at_ms
+        )
+        writes.append(self._segments.append(stored))
         self._written_ms = at_ms
         self._is_unchanged = False
         return self._append_result(base_offset, self.end_offset - 1, time_ms, writes)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        transaction_version: int,
+        at_ms: int,
+        leader_epoch: int = 0,
+    ) -> AppendResult | Refusal:
+        """Append the marker that ends a producer's transaction (KIP-98).
+
+        A marker without an open transaction is appended, too: it raises the producer's epoch.
+
+        Args:
+            producer_id: The producer.
+            producer_epoch: The epoch of the marker.
+            coordinator_epoch: The epoch of the transaction coordinator.
+            is_commit: True to commit the transaction, False to abort it.
+            transaction_version: 2 if each marker raises the epoch (KIP-890); 0 and 1 otherwise.
+            at_ms: Current time, ms since the epoch.
+            leader_epoch: Epoch to stamp into the batch.
+
+        Returns:
+            The offset and the writes, or a `Refusal` with INVALID_PRODUCER_EPOCH or
+            TRANSACTION_COORDINATOR_FENCED.
+        """
+        refusal = self.producer_state.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version
+        )
+        if refusal is not None:
+            return refusal
+        content = encode_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            is_commit=is_commit,
+            timestamp_ms=at_ms,
+        )
+        return self.append(content, at_ms=at_ms, leader_epoch=leader_epoch, from_client=False)
 
     def mark_durable(self, end_offset: int, *, synced: bool = True) -> Write:
         """Advance the high watermark to ``end_offset`` after the writes below it were synced.
@@ -171,6 +258,7 @@ class PartitionLog:
             The write of the new checkpoint. It needs no sync.
         """
         self._segments.mark_durable(end_offset, synced=synced)
+        self.producer_state.on_high_watermark(self.high_watermark)
         return self.checkpoint_write()
 
     def checkpoint_write(self) -> Write:
@@ -198,14 +286,14 @@ class PartitionLog:
         """
         if self._is_unchanged:
             return self._step(is_clean=True)
-        indexes = self._segments.active.to_closed().indexes(self._disk)
-        files = [*indexes.writes(self.directory), self._snapshot()]
+        indexes = self._segments.active.to_closed().index_writes(self._disk)
+        files = [*indexes, self._snapshot()]
         return self._step(files, is_clean=self._segments.is_fully_durable)
 
     # Reading
 
     def locate(
-        self, offset: int, bytes_max: int, *, whole_first: bool = True
+        self, offset: int, bytes_max: int, *, whole_first: bool = True, only_stable: bool = False
     ) -> list[Slice] | Refusal:
         """Return the slices to read for a fetch from ``offset``, ``bytes_max`` bytes at most.
 
@@ -217,9 +305,12 @@ class PartitionLog:
             bytes_max: Limit of all slices together, in bytes.
             whole_first: Return a first batch larger than ``bytes_max`` anyway, alone (KIP-74). If
                 False, return nothing in that case.
+            only_stable: Return only what is below the last stable offset (isolation level
+                read_committed).
 
         Returns:
-            The slices, empty at the high watermark, or a `Refusal` with OFFSET_OUT_OF_RANGE.
+            The slices, empty at the end of the readable part, or a `Refusal` with
+            OFFSET_OUT_OF_RANGE.
 
         Raises:
             DamagedLogError: The segment file is damaged.
@@ -230,9 +321,14 @@ class PartitionLog:
                 f"offset {offset} is not between {self.log_start_offset} and {self.end_offset}",
             )
         slices, room = list[Slice](), bytes_max
-        if offset >= self.high_watermark:
+        end = self._segments.durable
+        if only_stable and self.last_stable_offset < end.offset:
+            if offset >= self.last_stable_offset:
+                return slices
+            end = self.stable_end
+        if offset >= end.offset:
             return slices
-        for part in self._segments.readable_from(offset):
+        for part in self._segments.readable_from(offset, end):
             found = self._segments.find_batch(part, offset)
             if found is None:
                 continue
@@ -251,6 +347,28 @@ class PartitionLog:
             )
             room -= length
         return slices
+
+    def aborted_transactions(self, begin: int, slices: Sequence[Slice]) -> list[AbortedTransaction]:
+        """Return the aborted transactions of which slices may hold records.
+
+        A reader needs them to skip those records. It may read a few KB from disk.
+
+        Args:
+            begin: The offset that the slices were located for.
+            slices: The result of `locate`.
+
+        Returns:
+            The transactions, ordered by first offset. Some may begin after the slices.
+
+        Raises:
+            DamagedLogError: An index of aborted transactions is damaged.
+        """
+        if not slices or not self._segments.has_aborted:
+            return []
+        end = min(self._segments.end_of(slices[-1]), self.last_stable_offset)
+        return sorted(
+            self._segments.aborted_transactions(begin, end), key=lambda one: one.first_offset
+        )
 
     def timestamp_lookup(self, timestamp_ms: int | None) -> TimestampLookup:
         """Return a function that finds the first record with this timestamp or a later one.
@@ -430,29 +548,6 @@ class PartitionLog:
         """Close the active segment and begin a new one at the end of the log."""
         interval_bytes = self.config.index_interval_bytes
         return [self._snapshot(), *self._segments.roll(interval_bytes, now_ms)]
-
-    def _prepare(
-        self, batches: Sequence[ValidatedBatch], leader_epoch: int, time_ms: int, now_ms: int
-    ) -> PreparedBatches:
-        """Assign offsets to the batches and record their producers."""
-        stored, offset = PreparedBatches(), self.end_offset
-        for batch in batches:
-            header = batch.header
-            last_offset = offset + header.last_offset_delta
-            newest_ms = header.max_timestamp_ms if time_ms == NO_TIMESTAMP else time_ms
-            chunks = stamp_batch(batch, offset, leader_epoch, time_ms)
-            stored.add(chunks, header.size, last_offset, newest_ms)
-            self.producer_state.record_batch(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                offset,
-                last_offset,
-                is_control=header.is_control,
-                seen_ms=now_ms,
-            )
-            offset = last_offset + 1
-        return stored
 
     def _snapshot(self) -> Write:
         """Return the write of a producer snapshot at the end of the log."""

@@ -24,6 +24,7 @@ from partage.wire.records.batch import (
 )
 from partage.wire.records.columns import OFFSET_MAX
 from partage.wire.records.decoder import decode_columns, decode_records
+from partage.wire.records.transaction_marker import decode_marker
 from partage.wire.records.validation import CorruptBatchError, validate_batch
 
 #: The most invalid records that a refusal lists. With more of them it lists none, and the producer
@@ -152,6 +153,7 @@ def _check(
             return _check_client(header, content, config, now_ms, are_records_checked)
         if header.crc != checksum(content, 0, header.size):
             raise CorruptBatchError("the record batch does not match its checksum")
+        decode_marker(header, content)
     except CorruptBatchError as error:
         return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
     except MalformedError as error:
@@ -167,8 +169,6 @@ def _check_client(
     are_records_checked: bool,
 ) -> Refusal | None:
     validate_batch(content, 0, header)
-    if header.is_transactional:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, "no transaction is open on this partition")
     refusal = None
     if not config.uses_log_append_time:
         if header.is_log_append_time:

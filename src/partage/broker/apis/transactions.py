@@ -86,7 +86,8 @@ def _describe_partition(
                 producer_epoch=its.epoch,
                 last_sequence=its.last_sequence,
                 last_timestamp=its.seen_ms,
-                coordinator_epoch=-1,  # as in Kafka for a producer without transactions
+                coordinator_epoch=its.coordinator_epoch,
+                current_txn_start_offset=its.transaction_start,
             )
             for its in partition.log.producer_state.summaries()
         ],

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from partage.broker.topics.log_writer import LogWriter
 from partage.broker.topics.recompressor import Recompressor
+from partage.log.errors import DamagedLogError
 from partage.log.partition import PartitionLog
+from partage.log.producer_state import VerificationGuard
 from partage.log.recompression import needs_recompression, recompress_batches
 from partage.log.results import AppendResult, Refusal
+from partage.log.segments.segment_list import LogEnd
 from partage.log.validator import needs_decompression
 from partage.model.errors import ErrorCode
 from partage.wire.types import Buffer
@@ -66,6 +69,7 @@ class Partition:
         self._client_appends = deque[_ClientAppend]()
         self._on_failed = on_failed
         self._listeners: dict[PartitionListener, None] = {}
+        self._stable_listeners: dict[PartitionListener, None] = {}
         self.failure: OSError | None = None
         #: Error for requests to this partition; NONE without a failure.
         self.error = ErrorCode.NONE
@@ -144,6 +148,7 @@ class Partition:
         at_ms: int,
         from_client: bool = True,
         are_records_checked: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> AppendOutcome:
         """Append batches.
 
@@ -154,16 +159,63 @@ class Partition:
             at_ms: the time of the append.
             from_client: False for records of the broker itself.
             are_records_checked: True if `validate_batches` has already validated the payload.
+            guard: the proof that a transactional batch may open its transaction.
         """
         if self.failure is not None:
-            return Refusal(self.error, f"{self.name} is offline: {self.failure}")
-        appended = self.log.append(
-            payload, at_ms=at_ms, from_client=from_client, are_records_checked=are_records_checked
+            return self._offline()
+        outcome = self.log.append(
+            payload,
+            at_ms=at_ms,
+            from_client=from_client,
+            are_records_checked=are_records_checked,
+            guard=guard,
         )
-        if isinstance(appended, Refusal):
-            return appended
+        return self._submit(outcome, len(payload), done)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        transaction_version: int,
+        at_ms: int,
+        done: AppendCallback,
+    ) -> AppendOutcome:
+        """Append the marker that ends a producer's transaction: see `PartitionLog.append_marker`.
+
+        Args:
+            producer_id: the producer.
+            producer_epoch: the epoch of the marker.
+            coordinator_epoch: the epoch of the transaction coordinator.
+            is_commit: True to commit the transaction, False to abort it.
+            transaction_version: 2 if each marker raises the epoch (KIP-890).
+            at_ms: the time of the append.
+            done: called with NONE once the marker is durable, or with an error. It is not called
+                after a refusal, which changes nothing.
+        """
+        if self.failure is not None:
+            return self._offline()
+        outcome = self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            is_commit=is_commit,
+            transaction_version=transaction_version,
+            at_ms=at_ms,
+        )
+        size = 0 if isinstance(outcome, Refusal) else outcome.writes[-1].size
+        return self._submit(outcome, size, done)
+
+    def _offline(self) -> Refusal:
+        return Refusal(self.error, f"{self.name} is offline: {self.failure}")
+
+    def _submit(self, outcome: AppendOutcome, size: int, done: AppendCallback) -> AppendOutcome:
+        """Submit the writes of an append of ``size`` bytes, if it was not refused."""
+        if isinstance(outcome, Refusal):
+            return outcome
         end_offset = self.log.end_offset
-        size = len(payload)
 
         def written(error: OSError | None) -> None:
             if error is not None:
@@ -175,39 +227,55 @@ class Partition:
             done(ErrorCode.NONE)
 
         # A duplicate writes nothing, but waits for the write of the original.
-        self._writer.submit(appended.writes, written)
-        return appended
+        self._writer.submit(outcome.writes, written)
+        return outcome
 
     def _on_durable(self, end_offset: int, byte_count: int) -> None:
+        stable_end = self._stable_end() if self._stable_listeners else None
         marker = self.log.mark_durable(end_offset, synced=self._writer.is_sync_enabled)
         if self._writer.is_sync_enabled:
             self._writer.queue_checkpoint(marker)
-        self._notify(byte_count)
+        _notify(self._listeners, byte_count)
+        if self._stable_listeners:
+            new_end = self._stable_end()
+            if stable_end is not None and new_end is not None:
+                byte_count = self.log.bytes_between(stable_end, new_end)
+            if byte_count:
+                _notify(self._stable_listeners, byte_count)
+
+    def _stable_end(self) -> LogEnd | None:
+        """Return the position of the last stable offset; None if the log cannot be read."""
+        try:
+            return self.log.stable_end
+        except (DamagedLogError, OSError) as error:
+            log.error("%s: %s", self.name, error)
+            return None
 
     def fail(self, error: OSError) -> None:
         """Go offline: the log no longer matches its files."""
         if self.failure is None:
             log.error("partition %s went offline, a write failed: %s", self.name, error)
             self.failure, self.error = error, ErrorCode.KAFKA_STORAGE_ERROR
-            self._notify(0)
+            self._notify_failure()
             self._on_failed()
 
-    def add_listener(self, watcher: PartitionListener) -> None:
-        """Notify a listener of new records."""
-        self._listeners[watcher] = None
+    def add_listener(self, watcher: PartitionListener, *, only_stable: bool = False) -> None:
+        """Notify a listener of new records, or only of those below the last stable offset."""
+        (self._stable_listeners if only_stable else self._listeners)[watcher] = None
 
     def remove_listener(self, watcher: PartitionListener) -> None:
         """Stop notifying a listener."""
         self._listeners.pop(watcher, None)
+        self._stable_listeners.pop(watcher, None)
 
     @property
     def listener_count(self) -> int:
         """Number of listeners."""
-        return len(self._listeners)
+        return len(self._listeners) + len(self._stable_listeners)
 
-    def _notify(self, byte_count: int) -> None:
-        for watcher in list(self._listeners):
-            watcher.on_partition_changed(byte_count)
+    def _notify_failure(self) -> None:
+        _notify(self._listeners, 0)
+        _notify(self._stable_listeners, 0)
 
     async def retire(
         self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why: str = "deleted"
@@ -217,7 +285,12 @@ class Partition:
         When this returns, no request waits for it and nothing uses its files.
         """
         self.failure, self.error = OSError(f"{self.name} is {why}"), error
-        self._notify(0)
+        self._notify_failure()
         await self._writer.barrier()
         async with self.maintenance_lock:
             pass  # the maintenance checks `failure` before and during its work
+
+
+def _notify(listeners: Iterable[PartitionListener], byte_count: int) -> None:
+    for listener in list(listeners):
+        listener.on_partition_changed(byte_count)

@@ -13,6 +13,7 @@ from partage.log.layout import (
     SNAPSHOT_SUFFIX,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     offset_from_name,
     segment_files,
 )
@@ -28,7 +29,12 @@ def finish_interrupted_work(disk: Disk, directory: str) -> None:
 
 def segment_bases(disk: Disk, directory: str) -> list[int]:
     """Return the base offsets of the segments in a directory, in order."""
-    offsets = (offset_from_name(name, LOG_SUFFIX) for name in disk.names(directory))
+    return file_offsets(disk.names(directory), LOG_SUFFIX)
+
+
+def file_offsets(names: Iterable[str], suffix: str) -> list[int]:
+    """Return the offsets in the names of files with this suffix."""
+    offsets = (offset_from_name(name, suffix) for name in names)
     return [offset for offset in offsets if offset is not None]
 
 
@@ -57,6 +63,7 @@ def remove_orphan_files(
     kept = {
         INDEX_SUFFIX: {*bases},
         TIME_INDEX_SUFFIX: {*bases},
+        TXN_INDEX_SUFFIX: {*bases},
         SNAPSHOT_SUFFIX: {*bases, end_offset},
     }
     for name in disk.names(directory):

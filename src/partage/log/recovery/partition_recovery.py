@@ -27,17 +27,18 @@ from partage.log.layout import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     base_name,
     segment_file,
 )
 from partage.log.partition import PartitionLog
 from partage.log.producer_state import ProducerStateManager
 from partage.log.recovery.leftover_files import (
+    file_offsets,
     finish_interrupted_work,
     first_retained_segment,
     remove_orphan_files,
     remove_segments,
-    segment_bases,
 )
 from partage.log.recovery.segment_scan import BatchFault, replay_producers, scan_segment
 from partage.log.recovery.torn_tail import Truncation, set_aside_segment, truncate_tail
@@ -115,7 +116,9 @@ class _PartitionRecovery:
         self._cuts_nothing = cuts_nothing
         self._truncations: list[Truncation] = []
         self._scanned_bytes = 0
-        self._bases = self._find_segments()
+        names = disk.names(directory)
+        self._aborted_bases = frozenset(file_offsets(names, TXN_INDEX_SUFFIX))
+        self._bases = self._find_segments(names)
         self._drop_expired()
 
     def resume(self) -> OpenedPartition | None:
@@ -127,6 +130,8 @@ class _PartitionRecovery:
         indexes = self._indexes_up_to(segment, end_offset)
         producers = self._snapshot(end_offset) if end_offset else ProducerStateManager()
         if segment.size != marker.position or indexes is None or producers is None:
+            return None
+        if segment.has_aborted and not self._is_aborted_index_valid(segment, end_offset):
             return None
         active = ActiveSegment.resume(segment, self._disk, indexes, end_offset, self._now_ms)
         earlier = [self._closed(base) for base in self._bases[:-1]]
@@ -150,9 +155,9 @@ class _PartitionRecovery:
             perform_writes(self._disk, [opened.log.checkpoint_write()], sync=False)
         return opened
 
-    def _find_segments(self) -> list[int]:
-        """Return the base offsets of the segments."""
-        marker, bases = self._marker, segment_bases(self._disk, self._directory)
+    def _find_segments(self, names: Sequence[str]) -> list[int]:
+        """Return the base offsets of the segments among the files of the directory."""
+        marker, bases = self._marker, file_offsets(names, LOG_SUFFIX)
         is_begun = not marker.position and (not bases or marker.base_offset > bases[-1])
         if is_begun or not bases:
             bases.append(marker.base_offset)  # the first append creates its file
@@ -267,9 +272,9 @@ class _PartitionRecovery:
     def _closed_segment_writes(
         self, segment: ActiveSegment, end_offset: int, producers: ProducerStateManager
     ) -> list[Write]:
-        indexes = segment.to_closed().indexes(self._disk)
         path = segment_file(self._directory, end_offset, SNAPSHOT_SUFFIX)
-        return [*indexes.writes(self._directory), Write(path, 0, [producers.snapshot()])]
+        snapshot = Write(path, 0, [producers.snapshot()])
+        return [*segment.to_closed().index_writes(self._disk), snapshot]
 
     def _producers_at(self, segment: int) -> ProducerStateManager:
         """Return the producer state at a segment's base.
@@ -329,10 +334,18 @@ class _PartitionRecovery:
                 perform_writes(
                     self._disk, segment.rebuild_indexes(self._disk).writes(self._directory)
                 )
+            if segment.has_aborted and segment.load_aborted(self._disk) is None:
+                self._rebuild_aborted(segment)
+
+    def _rebuild_aborted(self, segment: Segment) -> None:
+        """Rebuild the index of aborted transactions from the headers and markers."""
+        producers = self._producers_at(self._bases.index(segment.base_offset))
+        segment.use_aborted(replay_producers(self._disk, segment, producers, self._now_ms))
+        perform_writes(self._disk, segment.index_writes(self._disk))
 
     def _remove_indexes(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
                 self._disk.remove(segment_file(self._directory, segment.base_offset, suffix))
 
     def _indexes_up_to(self, segment: Segment, end_offset: int) -> SegmentIndexes | None:
@@ -340,9 +353,18 @@ class _PartitionRecovery:
         indexes = segment.load_indexes(self._disk) if segment.size else segment.empty_indexes()
         return indexes if indexes and indexes.end_offset <= end_offset else None
 
+    def _is_aborted_index_valid(self, segment: Segment, end_offset: int) -> bool:
+        aborted = segment.load_aborted(self._disk)
+        return aborted is not None and (
+            not aborted or aborted[len(aborted) - 1].last_offset < end_offset
+        )
+
     def _closed(self, base_offset: int) -> Segment:
         size = self._size(segment_file(self._directory, base_offset, LOG_SUFFIX))
-        return Segment(self._directory, base_offset, size, self._config.index_interval_bytes)
+        interval_bytes = self._config.index_interval_bytes
+        segment = Segment(self._directory, base_offset, size, interval_bytes)
+        segment.has_aborted = base_offset in self._aborted_bases
+        return segment
 
     def _new_active(self, base_offset: int) -> ActiveSegment:
         interval_bytes = self._config.index_interval_bytes

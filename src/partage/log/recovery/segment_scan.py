@@ -7,14 +7,18 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from partage.log.disk import Buffer, Disk
-from partage.log.producer_state import ProducerStateManager
+from partage.log.producer_state import CompletedTransaction, ProducerStateManager
+from partage.log.segments.aborted_index import AbortedIndex, AbortedTransaction
 from partage.log.segments.batch_reader import SCAN_READ_BYTES, read_headers
 from partage.log.segments.segment import ActiveSegment, Segment
-from partage.wire.records.batch import NO_PRODUCER, parse_header
+from partage.wire.primitives import MalformedError
+from partage.wire.records.batch import NO_PRODUCER, BatchHeader, parse_header
 from partage.wire.records.columns import BatchScan, ScanReason
 from partage.wire.records.decoder import scan
+from partage.wire.records.transaction_marker import decode_marker
 
 CHUNK_BYTES: Final = 8 << 20
+_TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
 _FAULTS: Final[dict[ScanReason, str]] = {
@@ -69,7 +73,7 @@ def scan_segment(
             segment.add_batches(
                 found.position, found.last_offset, found.max_timestamp_ms, found.stop
             )
-            _remember(producers, found, now_ms)
+            _remember(producers, segment, chunk, found, now_ms)
             offset = found.last_offset[-1] + 1
         elif found.reason == "incomplete" and not is_last:
             # A batch larger than a chunk, if its length is valid.
@@ -85,22 +89,40 @@ def scan_segment(
 
 def replay_producers(
     disk: Disk, segment: Segment, producers: ProducerStateManager, now_ms: int
-) -> None:
-    """Advance ``producers`` from a closed segment's base to its end; reads all its headers."""
-    for _, header in read_headers(disk, segment.path, 0, segment.size, SCAN_READ_BYTES):
+) -> AbortedIndex:
+    """Advance ``producers`` from a closed segment's base to its end; reads all its headers.
+
+    Returns:
+        The transactions that markers in the segment abort.
+    """
+    aborted = AbortedIndex()
+    for position, header in read_headers(disk, segment.path, 0, segment.size, SCAN_READ_BYTES):
+        if header.is_control:
+            content = disk.read(segment.path, position, header.size)
+            completed = _replay_marker(producers, header, content, now_ms)
+            if completed and completed.is_aborted:
+                aborted.add(AbortedTransaction.from_completed(completed))
+            continue
         producers.record_batch(
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
             header.base_offset,
             header.last_offset,
-            is_control=header.is_control,
+            is_transactional=header.is_transactional,
             seen_ms=now_ms,
         )
+    return aborted
 
 
-def _remember(producers: ProducerStateManager, found: BatchScan, now_ms: int) -> None:
-    """Record the producers of scanned batches."""
+def _remember(
+    producers: ProducerStateManager,
+    segment: ActiveSegment,
+    chunk: bytes,
+    found: BatchScan,
+    now_ms: int,
+) -> None:
+    """Record the producers of scanned batches, and the transactions that they abort."""
     if max(found.producer_id) == NO_PRODUCER:
         return
     rows = zip(
@@ -110,10 +132,34 @@ def _remember(producers: ProducerStateManager, found: BatchScan, now_ms: int) ->
         found.base_offset,
         found.last_offset,
         found.attributes,
+        found.position,
         strict=True,
     )
-    for *batch, attributes in rows:
-        producers.record_batch(*batch, is_control=bool(attributes & _CONTROL), seen_ms=now_ms)
+    for *batch, attributes, position in rows:
+        if attributes & _CONTROL:
+            header = parse_header(chunk, position)
+            content = memoryview(chunk)[position : position + header.size]
+            completed = _replay_marker(producers, header, content, now_ms)
+            if completed and completed.is_aborted:
+                segment.add_aborted(AbortedTransaction.from_completed(completed))
+            continue
+        is_transactional = bool(attributes & _TRANSACTIONAL)
+        producers.record_batch(*batch, is_transactional=is_transactional, seen_ms=now_ms)
+
+
+def _replay_marker(
+    producers: ProducerStateManager, header: BatchHeader, content: Buffer, now_ms: int
+) -> CompletedTransaction | None:
+    """Record the marker in a control batch; ignore other control batches."""
+    try:
+        marker = decode_marker(header, content)
+    except MalformedError:
+        return None
+    if marker is None:
+        return None
+    return producers.record_marker(
+        header.producer_id, header.producer_epoch, marker, header.base_offset, seen_ms=now_ms
+    )
 
 
 def _scan(chunk: bytes, offset: int, dense: bool) -> BatchScan:

@@ -13,6 +13,7 @@ from partage.log.layout import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     base_name,
     segment_file,
 )
@@ -58,7 +59,7 @@ def set_aside_segment(disk: Disk, directory: str, base_offset: int, reason: str)
         disk.rename(path, kept_in)
     else:
         disk.remove(path)
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
         disk.remove(segment_file(directory, base_offset, suffix))
     disk.sync_directory(directory)
     return Truncation(path=path, position=0, length=length, reason=reason, kept_in=kept_in)

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from partage.log.disk import Disk
-from partage.log.layout import LOG_SUFFIX, segment_file
+from partage.log.errors import DamagedLogError
+from partage.log.io import read_file
+from partage.log.layout import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_file
+from partage.log.results import Write
+from partage.log.segments.aborted_index import AbortedIndex, AbortedTransaction
 from partage.log.segments.batch_reader import read_headers
 from partage.log.segments.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from partage.log.segments.segment_indexes import MaxTimestamp, SegmentIndexes, read_max_timestamp
@@ -42,6 +46,9 @@ class Segment:
         self._indexes: SegmentIndexes | None = None
         self._largest: MaxTimestamp | None = None
         self._first: BatchHeader | None = None
+        #: True if one of its markers aborts a transaction, so that it has an index of them.
+        self.has_aborted = False
+        self._aborted: AbortedIndex | None = None
 
     def indexes(self, disk: Disk) -> SegmentIndexes:
         """Return the segment's indexes. Safe to call from several threads."""
@@ -68,9 +75,48 @@ class Segment:
             disk, self.directory, self.base_offset, self.size, interval_bytes
         )
 
+    def aborted(self, disk: Disk) -> AbortedIndex:
+        """Return the index of aborted transactions, which this reads from disk on first use.
+
+        Raises:
+            DamagedLogError: The file is missing or implausible. Opening the log rebuilds it.
+        """
+        if self._aborted is None:
+            self._aborted = self.load_aborted(disk) if self.has_aborted else AbortedIndex()
+        if self._aborted is None:
+            raise DamagedLogError(self._aborted_path, 0, "the index cannot be read")
+        return self._aborted
+
+    def load_aborted(self, disk: Disk) -> AbortedIndex | None:
+        """Return the aborted transactions in the segment's file; None if it is not plausible."""
+        content = read_file(disk, self._aborted_path)
+        return None if content is None else AbortedIndex.decode(content, self.base_offset)
+
+    def use_aborted(self, aborted: AbortedIndex) -> None:
+        """Use this index of aborted transactions."""
+        self._aborted = aborted
+        self.has_aborted = len(aborted) > 0
+
+    def index_writes(self, disk: Disk) -> list[Write]:
+        """Return the writes of all index files of a closed segment."""
+        writes = self.indexes(disk).writes(self.directory)
+        if self.has_aborted:
+            writes.append(Write(self._aborted_path, 0, [self.aborted(disk).encode()]))
+        return writes
+
+    @property
+    def _aborted_path(self) -> str:
+        return segment_file(self.directory, self.base_offset, TXN_INDEX_SUFFIX)
+
+    def offset_bound(self, disk: Disk, position: int) -> int | None:
+        """Return an offset above all records before a position; None above the last index entry."""
+        offsets = self.indexes(disk).offsets
+        found = bisect_left(offsets.positions, position)
+        return self.base_offset + offsets.offsets[found] if found < len(offsets) else None
+
     def unload_indexes(self) -> None:
         """Drop the indexes from memory. They are loaded again when needed."""
-        self._indexes = None
+        self._indexes = self._aborted = None
 
     def max_timestamp(self, disk: Disk) -> MaxTimestamp:
         """Return the largest timestamp, -1 if no batch has one."""
@@ -117,6 +163,7 @@ class ActiveSegment(Segment):
         self._recent_offsets = array("i")  # last offset of each batch, relative to the base
         self._recent_positions = array("i")
         self._before_recent = base_offset - 1
+        self._aborted = AbortedIndex()
 
     @classmethod
     def resume(
@@ -127,6 +174,7 @@ class ActiveSegment(Segment):
         active.size = closed.size
         active._growing = active._indexes = indexes
         active._before_recent = end_offset - 1
+        active.use_aborted(closed.aborted(disk))
         first = closed.first_header(disk)
         active.first_timestamp_ms = first.max_timestamp_ms if first else NO_TIMESTAMP
         return active
@@ -144,6 +192,12 @@ class ActiveSegment(Segment):
         self._growing.add_batches(self.size, positions, last_offsets, times_ms)
         self._note_recent(positions, last_offsets)
         self.size += size
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """Record a transaction whose abort marker was added."""
+        assert self._aborted is not None
+        self._aborted.add(transaction)
+        self.has_aborted = True
 
     def max_timestamp(self, disk: Disk) -> MaxTimestamp:
         return self._growing.max_timestamp
@@ -186,6 +240,7 @@ class ActiveSegment(Segment):
         self._growing.close()
         closed = Segment(self.directory, self.base_offset, self.size, self._interval_bytes)
         closed._indexes, closed._largest = self._growing, self._growing.max_timestamp
+        closed._aborted, closed.has_aborted = self._aborted, self.has_aborted
         return closed
 
     def discard_recent(self) -> None:

@@ -8,15 +8,18 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from partage.log.disk import Buffer, Disk
+from partage.log.disk import Disk
 from partage.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     segment_file,
 )
-from partage.log.results import Write
+from partage.log.prepared_batches import PreparedBatches
+from partage.log.results import Slice, Write
+from partage.log.segments.aborted_index import AbortedTransaction
 from partage.log.segments.segment import ActiveSegment, BatchLocation, Segment
 from partage.log.segments.segment_indexes import MaxTimestamp
 from partage.log.segments.timestamp_lookup import ReadableSegment
@@ -30,25 +33,6 @@ class LogEnd(NamedTuple):
     base_offset: int  # of the segment that was active then
     position: int
     max_timestamp: MaxTimestamp  # the largest timestamp in that segment then
-
-
-class PreparedBatches:
-    """Batches prepared for the end of the log, in parallel lists with one entry per batch."""
-
-    def __init__(self) -> None:
-        self.chunks: list[Buffer] = []
-        self.positions: list[int] = []  # relative to the first batch
-        self.last_offsets: list[int] = []
-        self.max_timestamps_ms: list[int] = []
-        self.size = 0
-
-    def add(self, chunks: list[Buffer], size: int, last_offset: int, time_ms: int) -> None:
-        """Add a batch; ``time_ms`` is its largest timestamp."""
-        self.chunks += chunks
-        self.positions.append(self.size)
-        self.last_offsets.append(last_offset)
-        self.max_timestamps_ms.append(time_ms)
-        self.size += size
 
 
 class SegmentList:
@@ -87,6 +71,8 @@ class SegmentList:
         active.add_batches(
             batches.positions, batches.last_offsets, batches.max_timestamps_ms, batches.size
         )
+        for transaction in batches.aborted:
+            active.add_aborted(transaction)
         self.end_offset = batches.last_offsets[-1] + 1
         self._pending.append(self._end())
         return write
@@ -96,7 +82,7 @@ class SegmentList:
         closed = self.active.to_closed()
         self.active = ActiveSegment(self.directory, self.end_offset, interval_bytes, now_ms)
         self._segments[-1:] = [closed, self.active]
-        files = closed.indexes(self._disk).writes(self.directory)
+        files = closed.index_writes(self._disk)
         return [*files, Write(self.active.path, 0, [])]
 
     def mark_durable(self, end_offset: int, *, synced: bool) -> None:
@@ -117,11 +103,15 @@ class SegmentList:
             for path in self._unsynced_files(segment)
         ]
 
-    def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
-        """Yield the durable part of each segment, from the one that contains ``offset``."""
-        first = bisect_right(self._segments, offset, key=attrgetter("base_offset")) - 1
-        end = self.durable
-        for segment in self._segments[max(0, first) :]:
+    def readable_from(self, offset: int, end: LogEnd | None = None) -> Iterator[ReadableSegment]:
+        """Yield the readable part of each segment, from the one that contains ``offset``.
+
+        Args:
+            offset: The first offset to read.
+            end: The end of the readable part, by default of the durable one.
+        """
+        end = end or self.durable
+        for segment in self._segments[self._number_of(offset) :]:
             if segment.base_offset < end.base_offset:
                 yield ReadableSegment(segment, segment.size)
             elif segment.base_offset == end.base_offset:
@@ -138,6 +128,49 @@ class SegmentList:
             first = segment.first_header(self._disk)
             found = BatchLocation(0, first.size, first.base_offset) if first else None
         return found if found and found.position < part.size else None
+
+    def locate_batch(self, offset: int) -> LogEnd:
+        """Return the position of the durable batch that contains ``offset``, as an end to read."""
+        for part in self.readable_from(offset):
+            if found := self.find_batch(part, offset):
+                none = MaxTimestamp(NO_TIMESTAMP, offset)
+                return LogEnd(offset, part.segment.base_offset, found.position, none)
+        return self.durable
+
+    def bytes_between(self, start: LogEnd, end: LogEnd) -> int:
+        """Return the number of bytes between two positions."""
+        size = sum(
+            segment.size
+            for segment in self._segments
+            if start.base_offset <= segment.base_offset < end.base_offset
+        )
+        return size - start.position + end.position
+
+    def end_of(self, part: Slice) -> int:
+        """Return an offset above all records of a slice, at most an index interval above them."""
+        at = self._number_of(part.base_offset)
+        bound = self._segments[at].offset_bound(self._disk, part.position + part.length)
+        if bound is not None:
+            return bound
+        later = self._segments[at + 1 : at + 2]
+        return later[0].base_offset if later else self.end_offset
+
+    @property
+    def has_aborted(self) -> bool:
+        """True if a marker in one of the segments aborts a transaction."""
+        return any(segment.has_aborted for segment in self._segments)
+
+    def aborted_transactions(self, begin: int, end: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that overlap a range of offsets, in order of markers."""
+        found = list[AbortedTransaction]()
+        for segment in self._segments[self._number_of(begin) :]:
+            if segment.has_aborted and segment.aborted(self._disk).collect(begin, end, found):
+                break
+        return found
+
+    def _number_of(self, offset: int) -> int:
+        """Return the index of the segment that contains ``offset``, or else of the first one."""
+        return max(0, bisect_right(self._segments, offset, key=attrgetter("base_offset")) - 1)
 
     def durable_closed(self) -> list[tuple[Segment, int]]:
         """Return the closed and durable segments, each with its end offset."""
@@ -168,6 +201,8 @@ class SegmentList:
         suffixes = [LOG_SUFFIX]
         if segment.base_offset < self.durable.base_offset:
             suffixes += [INDEX_SUFFIX, TIME_INDEX_SUFFIX]
+            if segment.has_aborted:
+                suffixes.append(TXN_INDEX_SUFFIX)
         if segment.base_offset > self.synced.base_offset:
             suffixes.append(SNAPSHOT_SUFFIX)
         return [segment_file(self.directory, segment.base_offset, suffix) for suffix in suffixes]

@@ -57,5 +57,7 @@ async def main(servers: str, topic: str, group: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/async_consumer.py SERVERS TOPIC GROUP")
     with suppress(KeyboardInterrupt):
         asyncio.run(main(*sys.argv[1:]))

@@ -40,5 +40,7 @@ def main(servers: str, topic: str, group: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/consumer.py SERVERS TOPIC GROUP")
     with suppress(KeyboardInterrupt):
         main(*sys.argv[1:])

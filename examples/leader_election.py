@@ -44,5 +44,7 @@ async def main(servers: str, group: str, name: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/leader_election.py SERVERS GROUP NAME")
     with suppress(KeyboardInterrupt):
         asyncio.run(main(*sys.argv[1:]))

@@ -6,7 +6,7 @@
 #
 # Every command works with Apache Kafka too.
 set -eu
-export PARTAGE_BOOTSTRAP_SERVER="$1"
+export PARTAGE_BOOTSTRAP_SERVER="${1:?usage: examples/operator.sh HOST:PORT}"
 
 partage topics create orders --partitions 3
 printf 'a:1\nb:2\nc:3\n' | partage produce --topic orders --key-separator :

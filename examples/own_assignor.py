@@ -86,5 +86,7 @@ def main(servers: str, topic: str, group: str, *preferred: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit("usage: python examples/own_assignor.py SERVERS TOPIC GROUP [PARTITION...]")
     with suppress(KeyboardInterrupt):
         main(*sys.argv[1:])

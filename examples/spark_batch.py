@@ -38,4 +38,6 @@ def main(servers: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/spark_batch.py SERVERS TOPIC")
     main(*sys.argv[1:])

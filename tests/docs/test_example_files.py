@@ -55,6 +55,30 @@ def running(name: str, *arguments: str) -> Iterator[Example]:
             process.kill()
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("consumer.py", "SERVERS TOPIC GROUP"),
+        ("async_consumer.py", "SERVERS TOPIC GROUP"),
+        ("own_assignor.py", "SERVERS TOPIC GROUP [PARTITION...]"),
+        ("leader_election.py", "SERVERS GROUP NAME"),
+        ("spark_batch.py", "SERVERS TOPIC"),
+    ],
+)
+def test_example_without_arguments_prints_usage(name, arguments):
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / name], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr == f"usage: python examples/{name} {arguments}\n"
+
+
+def test_operator_example_without_address_prints_usage():
+    ran = subprocess.run([EXAMPLES / "operator.sh"], capture_output=True, text=True, check=False)
+    assert ran.returncode != 0
+    assert "usage: examples/operator.sh HOST:PORT" in ran.stderr
+
+
 def produce(servers: str, *values: bytes, key: bytes | None = None) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for value in values:

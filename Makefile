@@ -95,8 +95,7 @@ lab: setup  ## simulate SEEDS worlds, from seed SEED on
 	$(BIN)/partage lab designs --seeds $(or $(SEEDS),300) --seed-from $(or $(SEED),$(shell date +%s))
 
 compare: setup  ## compare the designs of groups; write docs/comparison.md
-	$(BIN)/partage lab compare --grid members=10,30,100,300 --grid partitions=0,1000 \
-	  --grid metadata_kb=0,10 --claims --cost-model --output build/comparison
+	$(BIN)/partage lab compare --everything --output build/comparison
 	cp build/comparison/report.md docs/comparison.md
 	cp build/comparison/pictures/*.svg docs/pictures/
 

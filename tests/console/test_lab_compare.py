@@ -14,6 +14,10 @@ from typer.testing import CliRunner
 
 from partage.console.app import app
 from partage.console.lab import compare
+from partage.proposals.comparison.grid import DEFAULT_GRID, expand_grid
+from partage.proposals.comparison.machine_limits import estimate_duration_s
+from partage.proposals.designs import finding_worlds
+from partage.proposals.designs.catalog import DESIGNS
 
 from .cli import PartageCli
 
@@ -35,7 +39,7 @@ def test_interrupted_comparison_continues(partage: PartageCli, tmp_path: Path) -
 def _without_cpu(report: str) -> list[list[str]]:
     """Return the cells of all table rows, without the measured CPU time."""
     rows = [line.split("|") for line in report.splitlines()]
-    return [row[:6] + row[7:] if len(row) > 7 else row for row in rows]
+    return [row[:7] + row[8:] if len(row) > 8 else row for row in rows]
 
 
 def test_json_has_every_cell_and_phase(partage: PartageCli) -> None:
@@ -94,6 +98,10 @@ def test_progress_counts_the_cells(partage: PartageCli) -> None:
         (("--grid", "members=10", "--grid", "members=20"), "members is given twice"),
         (("--master", "local[1]"), "add --spark"),
         (("--sockets", "--spark"), "--sockets cannot be combined with --spark"),
+        (("--sockets", "--everything"), "--sockets cannot be combined with --spark"),
+        (("--phase", "lunch"), "no phase 'lunch'"),
+        (("--sockets", "--phase", "slow"), "does not run over sockets"),
+        (("--cost-model", "--unseen-members", 1000), "must be above the 1,000 members"),
         (("--sockets", "--grid", "members=500"), "a cell over sockets has 500 members"),
     ],
 )
@@ -130,5 +138,33 @@ def test_long_comparison_prints_an_estimate(partage: PartageCli, tmp_path: Path)
     design = result["workload"]["design"]
     result["workload"]["members"] = 1000  # as if an earlier run had finished this cell
     (tmp_path / "cells.jsonl").write_text(json.dumps(result) + "\n")
-    grid = ("--design", design, "--grid", "members=1000")
-    assert "about" not in partage("lab", "compare", *grid, "--output", tmp_path).err
+    grid = ("--design", design, "--grid", "members=1000", "--jobs", 1)
+    ran = partage("lab", "compare", *grid, "--output", tmp_path)
+    assert re.search(r"1 cell: about \d+ s with 1 process on idle CPUs", ran.err)
+    assert "about" not in partage(*SMALL).err
+
+
+def test_default_grid_takes_less_than_five_minutes_on_two_cores() -> None:
+    cells = expand_grid([], DEFAULT_GRID)
+    assert {(each.design, each.members) for each in cells} >= {(name, 1_000) for name in DESIGNS}
+    assert estimate_duration_s(cells, 2) < 300
+
+
+def test_chosen_phases_run_after_the_group_has_formed(partage: PartageCli) -> None:
+    found = partage(*SMALL, "--phase", "leave", "--json").json["cells"]
+    assert [[each["phase"] for each in cell["phases"]] for cell in found] == [["form", "leave"]] * 2
+
+
+def test_findings_have_their_smallest_worlds(
+    partage: PartageCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding_worlds, "_SEEDS", (28,))
+    found = partage(
+        "lab", "compare", "--design", "two-phase-resync", "--grid", "members=3", "--phase", "none",
+        "--findings", "--jobs", 1, "--json",
+    ).json["findings"]  # fmt: skip
+    first = found[0]
+    assert first["finding"]["faults"] == ["new partition"]
+    words = first["world"]["command"].split()[1:]
+    again = partage(*words, "--json", code=1).json["failures"]
+    assert [each["rule"] for each in again] == [first["world"]["rule"]]

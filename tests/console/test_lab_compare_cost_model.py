@@ -6,7 +6,10 @@ from pathlib import Path
 
 from .cli import PartageCli
 
-COMPARE = ("lab", "compare", "--design", "broker-side", "--jobs", 1, "--cost-model")
+COMPARE = (
+    "lab", "compare", "--design", "broker-side", "--jobs", 1, "--cost-model",
+    "--unseen-members", 20, "--phase", "steady", "--phase", "join",
+)  # fmt: skip
 GRID = ("--grid", "members=3,4,5,6", "--grid", "partitions=0,20", "--grid", "metadata_kb=0,1")
 
 
@@ -21,7 +24,8 @@ def test_json_has_the_cost_model_of_the_grid(partage: PartageCli) -> None:
     found = partage(*COMPARE, *GRID, "--json").json["cost_models"]
     models = {(each["phase"], each["quantity"]): each for each in found["models"]}
     assert models["form", "messages"]["largest"]["worst"] < 0.01
-    assert found["held_out"] == 7
+    assert (found["held_out"], found["unseen_members"]) == (7, 20)
+    assert models["form", "messages"]["unseen"]["worst"] < 0.01
 
 
 def test_small_grid_is_refused_before_anything_runs(partage: PartageCli, tmp_path: Path) -> None:
@@ -31,4 +35,5 @@ def test_small_grid_is_refused_before_anything_runs(partage: PartageCli, tmp_pat
 
 
 def test_json_without_cost_model_has_null(partage: PartageCli) -> None:
-    assert partage(*COMPARE[:-1], "--grid", "members=3", "--json").json["cost_models"] is None
+    arguments = [each for each in COMPARE if each != "--cost-model"]
+    assert partage(*arguments, "--grid", "members=3", "--json").json["cost_models"] is None

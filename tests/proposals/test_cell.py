@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from partage.proposals.comparison.cell import PHASES, CellResult, CellRun, Workload, run_cell
+from partage.proposals.comparison.cell import (
+    PHASES,
+    CellResult,
+    CellRun,
+    PhaseTraffic,
+    Workload,
+    run_cell,
+)
 from partage.proposals.designs.catalog import DESIGNS
+from partage.proposals.simulation.readers import ReadingStats
+from partage.proposals.simulation.traffic import Traffic
 
 
 def form(design: str, **changes: object) -> CellResult:
@@ -94,6 +103,36 @@ def test_bytes_of_a_join_grow_with_the_square_only_if_all_receive_all(
         form(design, members=members, metadata_kb=10).phases[0].bytes for members in (50, 100)
     )
     assert large / small == pytest.approx(growth, rel=0.08)
+
+
+@pytest.mark.parametrize("design", list(DESIGNS))
+def test_time_in_which_nothing_changes_does_not_count(design: str) -> None:
+    """A join is over in a few seconds; the 15 s in which the cell verifies it have heartbeats."""
+    result = run_cell(Workload(design=design, members=5, phases=("steady", "join")))
+    assert result.phase("steady").counted_s == 30
+    for phase in ("form", "join"):
+        measured = result.phase(phase)
+        assert measured.stable_after_s is not None
+        assert measured.stable_after_s <= measured.counted_s < measured.stable_after_s + 0.1
+        assert measured.counted_s < 10
+
+
+def test_traffic_counts_until_the_group_was_stable_for_the_last_time() -> None:
+    traffic = Traffic()
+    counted = PhaseTraffic(begin_ms=1_000)
+    for at_ms in (1_500, 4_000):
+        traffic.count("JoinGroupRequest", 100)
+        counted.count(traffic, at_ms)
+    traffic.count("HeartbeatRequest", 10)
+    result = counted.result("join", ReadingStats(changed_ms=3_000), [2, 5], is_stable=True)
+    assert (result.counted_s, result.stable_after_s) == (3.0, 2.0)
+    assert (result.messages, result.bytes, result.round_trips) == (2, 200, 5)
+
+
+def test_messages_are_slow_only_in_their_phase() -> None:
+    result = run_cell(Workload(design="two-phase-eager", members=5, phases=("slow", "join")))
+    slow, join = (result.phase(name).unread_partition_s for name in ("slow", "join"))
+    assert join < slow / 4
 
 
 def test_unknown_phase_is_refused() -> None:

@@ -1,134 +1,211 @@
-"""The claims of the documents: the verdict for some figures, and the measured figures."""
+"""The verdicts of claims: for some figures, with the reason that states these figures."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import pytest
 
-from partage.proposals.comparison import claims, variant_claims
+from partage.proposals.comparison import (
+    rebalance_claims,
+    size_claims,
+    synchronizer_claims,
+    upgrade_claims,
+)
 from partage.proposals.comparison.cell import PhaseResult
-from partage.proposals.comparison.claim import ClaimVerdict
-from partage.proposals.comparison.variant_claims import SynchronizerFigures, UpgradeResult
+from partage.proposals.comparison.claim import (
+    ClaimVerdict,
+    Judgement,
+    combine,
+    combine_holds,
+    join_words,
+)
+from partage.proposals.comparison.claims import CLAIMS
+from partage.proposals.comparison.rebalance_claims import DisagreementJoins, UpgradeActivity
+from partage.proposals.comparison.size_claims import CompressedShares, SocketLoad
+from partage.proposals.comparison.synchronizer_claims import Proportion, SynchronizerFigures
+from partage.proposals.comparison.upgrade_claims import (
+    BOUNCES,
+    CountResult,
+    ResyncResult,
+    UpgradeResult,
+)
 from partage.proposals.single_assignor.coordinator import SynchronizerChoice
 
 REPRODUCED, REFUTED, DEPENDS = ClaimVerdict.REPRODUCED, ClaimVerdict.REFUTED, ClaimVerdict.DEPENDS
 
 
+def check(judgement: Judgement, verdict: ClaimVerdict, *texts: str) -> None:
+    """Check a verdict, and that its reason states some figures."""
+    assert judgement.verdict is verdict, judgement
+    for text in texts:
+        assert text in judgement.reason
+
+
+def test_combined_verdict_depends_if_measurements_disagree() -> None:
+    assert combine([REFUTED, REFUTED]) is REFUTED
+    assert combine([REFUTED, REPRODUCED]) is DEPENDS
+    assert combine_holds([True, True]) is REPRODUCED
+    assert combine_holds([True, False]) is DEPENDS
+    with pytest.raises(ValueError, match="a verdict needs a measurement"):
+        combine([])
+
+
+def test_words_are_joined_as_an_enumeration() -> None:
+    assert [join_words(range(count)) for count in range(4)] == [
+        "none",
+        "0",
+        "0 and 1",
+        "0, 1 and 2",
+    ]
+
+
+# Sizes
+
+
+def socket_load(share: float = 0.3, *, is_stable: bool = True) -> SocketLoad:
+    return SocketLoad(consumers=5_000, is_stable=is_stable, form_s=3, share=share)
+
+
 @pytest.mark.parametrize(
-    ("shares", "verdict"),
-    [((0.1, 0.4), REPRODUCED), ((0.1, 0.7), DEPENDS), ((1.2, 0.1), REFUTED)],
+    ("share", "sockets", "verdict", "text"),
+    [
+        (0.1, socket_load(), REPRODUCED, "all 5,000 consumers needs 30.0%"),
+        (0.1, None, DEPENDS, "Connections were not measured"),
+        (0.1, socket_load(1.1), DEPENDS, "it is open how much of this the coordinator needs"),
+        (1.2, socket_load(), REFUTED, "alone needs 120.0% of a core"),
+        (0.1, socket_load(is_stable=False), REFUTED, "did not become stable"),
+    ],
 )
 def test_consumers_need_less_than_one_core(
-    shares: tuple[float, ...], verdict: ClaimVerdict
+    share: float, sockets: SocketLoad | None, verdict: ClaimVerdict, text: str
 ) -> None:
-    assert claims.judge_consumers_per_coordinator(shares) is verdict
+    check(size_claims.judge_consumers_per_coordinator(share, sockets), verdict, text)
 
 
 @pytest.mark.parametrize(
-    ("sent", "verdict"), [(1_010_000_000, REPRODUCED), (20_000_000, REFUTED), (2 * 10**9, REFUTED)]
-)
-def test_metadata_for_all_costs_about_a_gigabyte(sent: int, verdict: ClaimVerdict) -> None:
-    assert claims.judge_metadata_for_all(sent) is verdict
-
-
-@pytest.mark.parametrize(
-    ("multi", "single", "without_metadata", "verdict"),
+    ("form", "join", "verdict", "text"),
     [
-        (2.0, 1.1, 1.0, REPRODUCED),
-        (2.0, 1.1, 1.8, DEPENDS),
-        (2.0, 1.9, 1.0, REFUTED),
-        (1.0, 1.0, 1.0, REFUTED),
+        (1_010_000_000, 1_020_000_000, REPRODUCED, "1.01 GB (form) and 1.02 GB (join)."),
+        (20_000_000, 2 * 10**9, REFUTED, "not within 10% of: form and join"),
+        (1_010_000_000, 20_000_000, DEPENDS, "not within 10% of: join"),
+    ],
+)
+def test_metadata_for_all_costs_about_a_gigabyte(
+    form: int, join: int, verdict: ClaimVerdict, text: str
+) -> None:
+    check(size_claims.judge_metadata_for_all({"form": form, "join": join}), verdict, text)
+
+
+@pytest.mark.parametrize(
+    ("multi", "single", "verdict", "text"),
+    [
+        ((2.0, 1.9), (1.1, 1.0), REPRODUCED, "1.10 with a single assignor: the claim holds"),
+        ((2.0, 2.0), (1.8, 1.1), DEPENDS, "1.80 with a single assignor: the claim fails"),
+        ((1.4, 2.0), (1.0, 1.6), REFUTED, "the exponent is 1.40 if all members assign"),
     ],
 )
 def test_growth_is_judged_by_its_exponents(
-    multi: float, single: float, without_metadata: float, verdict: ClaimVerdict
+    multi: tuple[float, float], single: tuple[float, float], verdict: ClaimVerdict, text: str
 ) -> None:
-    assert claims.judge_growth(multi, single, without_metadata) is verdict
-
-
-@pytest.mark.parametrize(("share", "verdict"), [(0.5, REPRODUCED), (0.9, REFUTED), (0.1, REFUTED)])
-def test_capacity_is_halved(share: float, verdict: ClaimVerdict) -> None:
-    assert claims.judge_upgrade_with_hashes(share) is verdict
-
-
-@pytest.mark.parametrize(
-    ("joins", "remedied", "verdict"),
-    [(90, 0.5, REPRODUCED), (90, 80, DEPENDS), (0.2, 0.1, REFUTED)],
-)
-def test_disagreement_is_judged_by_its_joins(
-    joins: float, remedied: float, verdict: ClaimVerdict
-) -> None:
-    assert claims.judge_disagreement(joins, remedied) is verdict
-
-
-@pytest.mark.parametrize(
-    ("eager", "cooperative", "verdict"), [(2, 0.2, REPRODUCED), (2, 1.5, DEPENDS), (2, 3, REFUTED)]
-)
-def test_cooperative_savings_are_judged_by_unread_time(
-    eager: float, cooperative: float, verdict: ClaimVerdict
-) -> None:
-    assert claims.judge_cooperative_savings(eager, cooperative) is verdict
-
-
-def upgrade_result(rejected: int = 0, double_read_s: float = 0) -> UpgradeResult:
-    return UpgradeResult(
-        restarts=1, rejected=rejected, double_read_s=double_read_s, unread_partition_s=0
+    sizes = (0.0, 10.0)
+    judgement = size_claims.judge_growth(
+        dict(zip(sizes, multi, strict=True)), dict(zip(sizes, single, strict=True))
     )
+    check(judgement, verdict, text)
+
+
+def test_growth_exponent_of_squares_is_two() -> None:
+    assert size_claims.growth_exponent((10, 100), (100, 10_000)) == pytest.approx(2)
+
+
+def shares(members: float, group: float) -> CompressedShares:
+    return CompressedShares(members=members, group=group)
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "verdict"),
+    ("identical", "half", "verdict", "text"),
     [
-        (upgrade_result(rejected=1), upgrade_result(), REPRODUCED),
-        (upgrade_result(double_read_s=0.1), upgrade_result(), REPRODUCED),
-        (upgrade_result(), upgrade_result(), REFUTED),
-        (upgrade_result(rejected=1), upgrade_result(rejected=1), REFUTED),
+        (shares(0.4, 0.1), shares(0.5, 0.2), REPRODUCED, "identical: 40% of the bytes"),
+        (shares(0.4, 0.1), shares(0.6, 0.2), DEPENDS, "not effective for: half."),
+        (shares(0.9, 0.1), shares(0.4, 0.6), REFUTED, "not effective for: identical and half."),
     ],
 )
-def test_two_bounces_are_needed_if_one_is_unsafe(
-    one: UpgradeResult, two: UpgradeResult, verdict: ClaimVerdict
+def test_compression_is_effective_at_half_of_the_bytes(
+    identical: CompressedShares, half: CompressedShares, verdict: ClaimVerdict, text: str
 ) -> None:
-    assert variant_claims.judge_two_bounces(one, two) is verdict
+    judgement = size_claims.judge_compression(
+        {"identical": identical, "half": half}, disjoint=shares(0.9, 0.7)
+    )
+    check(judgement, verdict, text, "no common topic: 90%")
+
+
+# Rebalances
+
+
+def activity(members: int, hashed: int, plain: int) -> UpgradeActivity:
+    return UpgradeActivity(members=members, hashed=[members, hashed], plain=[members, plain])
 
 
 @pytest.mark.parametrize(
-    ("rejoin", "resync", "double_read_s", "verdict"),
+    ("upgrades", "verdict", "text"),
     [
-        (100, 10, (0, 0), REPRODUCED),
-        (100, 10, (0, 0.7), DEPENDS),
-        (100, 100, (0, 0), REFUTED),
+        ([activity(10, 5, 10), activity(9, 4, 9)], REPRODUCED, "4 of 9 members with hashes"),
+        ([activity(10, 5, 10), activity(20, 8, 20)], DEPENDS, "8 of 20 members with hashes"),
+        ([activity(10, 9, 10)], REFUTED, "9 of 10"),
+        ([activity(10, 2, 10)], REFUTED, "2 of 10"),
+        ([activity(10, 5, 5)], REFUTED, "5 without"),  # hashes are not the cause
     ],
 )
-def test_resync_must_save_bytes_and_keep_one_reader(
-    rejoin: int, resync: int, double_read_s: tuple[float, ...], verdict: ClaimVerdict
+def test_capacity_is_halved_by_hashes_only(
+    upgrades: list[UpgradeActivity], verdict: ClaimVerdict, text: str
 ) -> None:
-    assert variant_claims.judge_resync(rejoin, resync, double_read_s) is verdict
+    check(rebalance_claims.judge_upgrade_with_hashes(upgrades), verdict, text)
+
+
+def joins(count: float, remedied: float) -> DisagreementJoins:
+    return DisagreementJoins(refresh_s=2, refreshes=150, joins=count, remedied=remedied)
 
 
 @pytest.mark.parametrize(
-    ("leader_s", "largest_s", "missing", "verdict"),
-    [(40, 5, 0, REPRODUCED), (40, 5, 10, DEPENDS), (40, 40, 0, REFUTED)],
+    ("measured", "verdict", "text"),
+    [
+        ([joins(1_400, 19)], REPRODUCED, "the remedy ends this"),
+        ([joins(1_400, 900)], DEPENDS, "the remedy does not end this"),
+        ([joins(1_400, 19), joins(150, 19)], DEPENDS, "causes no endless rebalances"),
+        ([joins(151, 19)], REFUTED, "joins 151 times in a time with 150 refreshes"),
+    ],
 )
-def test_largest_count_must_be_sooner_and_exist(
-    leader_s: float, largest_s: float, missing: int, verdict: ClaimVerdict
+def test_disagreement_is_endless_if_joins_exceed_refreshes(
+    measured: list[DisagreementJoins], verdict: ClaimVerdict, text: str
 ) -> None:
-    assert variant_claims.judge_largest_count(leader_s, largest_s, missing) is verdict
+    check(rebalance_claims.judge_disagreement(measured), verdict, text)
 
 
 @pytest.mark.parametrize(
-    ("members", "group", "verdict"),
-    [(200, 50, REPRODUCED), (200, 300, DEPENDS), (900, 50, DEPENDS), (900, 800, REFUTED)],
+    ("join", "crash", "verdict", "text"),
+    [
+        ([(2, 0.2), (3, 0.3)], [(9, 8), (9, 8)], REPRODUCED, "join: 2.50 partition-seconds eager"),
+        ([(2, 0.2), (3, 3)], [(9, 8), (9, 8)], DEPENDS, "less in 1 of 2 worlds"),
+        ([(2, 3), (3, 0.3)], [(9, 9), (9, 8)], REFUTED, "less in 1 of 2 worlds"),
+    ],
 )
-def test_compression_is_effective_at_a_tenth(
-    members: int, group: int, verdict: ClaimVerdict
+def test_cooperative_savings_are_judged_in_each_world(
+    join: list[tuple[float, float]],
+    crash: list[tuple[float, float]],
+    verdict: ClaimVerdict,
+    text: str,
 ) -> None:
-    assert variant_claims.judge_compression(1_000, members, group) is verdict
+    judgement = rebalance_claims.judge_cooperative_savings({"join": join, "crash": crash})
+    check(judgement, verdict, text)
 
 
 PHASE = PhaseResult(
     phase="join",
     is_stable=True,
     stable_after_s=1,
+    counted_s=1,
     messages=1,
     bytes=1,
     bytes_by_message={},
@@ -141,82 +218,182 @@ PHASE = PhaseResult(
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict"),
+    ("changes", "verdict", "text"),
     [
-        ({}, REPRODUCED),
-        ({"duplicate_records": 11}, DEPENDS),
-        ({"unread_partition_s": 2.1}, DEPENDS),
-        ({"is_stable": False}, REFUTED),
+        ({}, REPRODUCED, "costs no more"),
+        ({"duplicate_records": 11}, DEPENDS, "records read again (11 instead of 10)"),
+        ({"unread_partition_s": 2.1}, DEPENDS, "without a reader (2.1 instead of 1)"),
+        ({"is_stable": False}, REFUTED, "does not complete"),
     ],
 )
 def test_closed_connections_are_compared_with_stop_fetcher(
-    changes: dict[str, object], verdict: ClaimVerdict
+    changes: dict[str, Any], verdict: ClaimVerdict, text: str
 ) -> None:
     closing = msgspec.structs.replace(PHASE, **changes)
-    assert variant_claims.judge_closing(PHASE, closing) is verdict
+    check(rebalance_claims.judge_closing(PHASE, closing), verdict, text)
+
+
+# Upgrades and topics
+
+
+def upgrade_result(
+    rejected: int = 0, double_read_s: float = 0, *, is_complete: bool = True
+) -> UpgradeResult:
+    return UpgradeResult(
+        restarts=1,
+        rejected=rejected,
+        double_read_s=double_read_s,
+        unread_partition_s=0,
+        is_complete=is_complete,
+    )
+
+
+def bounces(
+    new: UpgradeResult, both: UpgradeResult, two: UpgradeResult
+) -> dict[str, UpgradeResult]:
+    return dict(zip(BOUNCES, (new, both, two), strict=True))
+
+
+GOOD = upgrade_result()
+REJECTED = upgrade_result(rejected=1, is_complete=False)
+UNFINISHED = upgrade_result(is_complete=False)
 
 
 @pytest.mark.parametrize(
-    ("without", "with_timeout", "verdict"),
-    [(False, True, REPRODUCED), (False, False, DEPENDS), (True, True, REFUTED)],
+    ("groups", "verdict", "text"),
+    [
+        ([bounces(REJECTED, UNFINISHED, GOOD)], REPRODUCED, "two bounces: succeeds"),
+        ([bounces(REJECTED, upgrade_result(double_read_s=0.1), GOOD)], REPRODUCED, "two readers"),
+        ([bounces(GOOD, UNFINISHED, GOOD)], REFUTED, "one bounce to the new assignor: succeeds"),
+        ([bounces(REJECTED, GOOD, GOOD)], REFUTED, "that adds the new assignor: succeeds"),
+        (
+            [bounces(REJECTED, UNFINISHED, UNFINISHED)],
+            REFUTED,
+            "two bounces: does not reach the cooperative protocol",
+        ),
+        (
+            [bounces(REJECTED, UNFINISHED, GOOD), bounces(GOOD, UNFINISHED, GOOD)],
+            DEPENDS,
+            "In 2 groups",
+        ),
+    ],
+)
+def test_two_bounces_are_needed_if_no_single_one_succeeds(
+    groups: list[dict[str, UpgradeResult]], verdict: ClaimVerdict, text: str
+) -> None:
+    check(upgrade_claims.judge_two_bounces(groups), verdict, text)
+
+
+def resync(resync_bytes: int, double_read_s: float = 0) -> ResyncResult:
+    return ResyncResult(
+        name="a topic", rejoin_bytes=100, resync_bytes=resync_bytes, double_read_s=double_read_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "verdict", "text"),
+    [
+        ([resync(10), resync(20)], REPRODUCED, "10.0% of the bytes"),
+        ([resync(10), resync(10, 0.7)], DEPENDS, "0.7 partition-seconds"),
+        ([resync(10, 0.7)], DEPENDS, "0.7 partition-seconds"),
+        ([resync(100), resync(120)], REFUTED, "120.0% of the bytes"),
+    ],
+)
+def test_resync_must_save_bytes_and_keep_one_reader(
+    results: list[ResyncResult], verdict: ClaimVerdict, text: str
+) -> None:
+    check(upgrade_claims.judge_resync(results), verdict, text)
+
+
+def count_result(added_s: float, deleted_s: float) -> CountResult:
+    return CountResult(added_s=added_s, joins=1, deleted_s=deleted_s)
+
+
+@pytest.mark.parametrize(
+    ("largest", "verdict", "text"),
+    [
+        ([(5, 700), (5, 700)], REPRODUCED, "sooner in 2 of 2 worlds (mean 5.0 s instead of 60.0"),
+        ([(5, 700), (5, 900)], DEPENDS, "for longer in 1 of 2 worlds (mean 800"),
+        ([(5, 700), (5, 700), (80, 700)], DEPENDS, "sooner in 2 of 3 worlds"),
+        ([(5, 700), (60, 700)], REFUTED, "sooner in 1 of 2 worlds"),
+    ],
+)
+def test_largest_count_must_be_sooner_and_keep_nothing_deleted(
+    largest: list[tuple[float, float]], verdict: ClaimVerdict, text: str
+) -> None:
+    judgement = upgrade_claims.judge_largest_count(
+        [count_result(60, 700)] * len(largest), [count_result(*each) for each in largest]
+    )
+    check(judgement, verdict, text)
+
+
+# The synchronizer
+
+
+@pytest.mark.parametrize(
+    ("without_s", "with_s", "verdict", "text"),
+    [
+        (None, 15.1, REPRODUCED, "that of the members it forms in 15.1 s"),
+        (None, None, DEPENDS, "that of the members it does not form"),
+        (9, 9, REFUTED, "coordinator's timeout the group forms in 9.0 s"),
+    ],
 )
 def test_synchronize_timeout_must_make_the_group_form(
-    without: bool, with_timeout: bool, verdict: ClaimVerdict
+    without_s: float | None, with_s: float | None, verdict: ClaimVerdict, text: str
 ) -> None:
-    assert variant_claims.judge_synchronize_timeout(without, with_timeout) is verdict
+    check(synchronizer_claims.judge_synchronize_timeout(without_s, with_s), verdict, text)
+
+
+def of_hundred(count: int) -> Proportion:
+    return Proportion(count=count, trials=100)
 
 
 @pytest.mark.parametrize(
-    ("last_failed", "newest", "highest", "verdict"),
-    [(0.1, 0.9, 1, REPRODUCED), (0.3, 0.9, 1, DEPENDS), (0.3, 0.1, 0.5, REFUTED)],
+    ("last_failed", "newest", "highest", "verdict", "text"),
+    [
+        (2, 90, 100, REPRODUCED, "It does not hold that: none."),
+        (18, 90, 100, DEPENDS, "does not hold that: the last member to join fails less often"),
+        (2, 100, 100, DEPENDS, "does not hold that: the newest member is not always upgraded"),
+        (30, 10, 50, DEPENDS, "It holds that: the newest member is not always upgraded."),
+    ],
 )
 def test_each_synchronizer_choice_must_keep_its_promise(
-    last_failed: float, newest: float, highest: float, verdict: ClaimVerdict
+    last_failed: int, newest: int, highest: int, verdict: ClaimVerdict, text: str
 ) -> None:
-    figures = {
-        SynchronizerChoice.RANDOM: SynchronizerFigures(failed=0.2, upgraded=0.5),
-        SynchronizerChoice.LAST_TO_JOIN: SynchronizerFigures(failed=last_failed, upgraded=0.5),
-        SynchronizerChoice.NEWEST: SynchronizerFigures(failed=0.2, upgraded=newest),
-        SynchronizerChoice.HIGHEST_VERSION: SynchronizerFigures(failed=0.2, upgraded=highest),
-    }
-    assert variant_claims.judge_synchronizer_choices(figures) is verdict
+    check(judge_choices(last_failed, newest, highest), verdict, text)
 
 
-def test_growth_exponent_of_squares_is_two() -> None:
-    assert claims.growth_exponent((10, 100), (100, 10_000)) == pytest.approx(2)
+def test_synchronizer_choices_without_any_advantage_refute_the_claim() -> None:
+    assert judge_choices(20, 100, 99, random_upgraded=100).verdict is REFUTED
 
 
-def test_titles_of_claims_are_measured_once() -> None:
-    assert len(set(claims.CLAIMS)) == len(claims.CLAIMS)
-    assert set(variant_claims.VARIANT_CLAIMS) < set(claims.CLAIMS)
+def judge_choices(
+    last_failed: int, newest: int, highest: int, random_upgraded: int = 50
+) -> Judgement:
+    def figures(failed: int, upgraded: int) -> SynchronizerFigures:
+        return SynchronizerFigures(failed=of_hundred(failed), upgraded=of_hundred(upgraded))
+
+    return synchronizer_claims.judge_synchronizer_choices(
+        {
+            SynchronizerChoice.RANDOM: figures(20, random_upgraded),
+            SynchronizerChoice.LAST_TO_JOIN: figures(last_failed, 50),
+            SynchronizerChoice.NEWEST: figures(20, newest),
+            SynchronizerChoice.HIGHEST_VERSION: figures(20, highest),
+        }
+    )
 
 
-def test_subscription_hashes_halve_the_capacity_during_an_upgrade() -> None:
-    assert claims.measure_upgrade_with_hashes(int).verdict is REPRODUCED
+def test_confidence_interval_is_that_of_wilson() -> None:
+    low, high = of_hundred(10).interval()
+    assert (low, high) == (pytest.approx(0.0552, abs=1e-3), pytest.approx(0.1744, abs=1e-3))
+    assert of_hundred(0).interval()[0] == pytest.approx(0, abs=1e-9)
+    assert str(of_hundred(10)) == "10% (6% to 17%)"
 
 
-def test_disagreement_is_endless_unless_metadata_is_from_the_coordinator() -> None:
-    assert claims.measure_disagreement(int).verdict is REPRODUCED
+def test_small_difference_is_no_difference() -> None:
+    assert of_hundred(2).is_below(of_hundred(20))
+    assert not of_hundred(18).is_below(of_hundred(20))
 
 
-def test_one_bounce_is_rejected_and_two_are_not() -> None:
-    assert variant_claims.measure_two_bounces(int).verdict is REPRODUCED
-
-
-def test_resync_saves_the_join_but_moves_partitions_without_a_barrier() -> None:
-    claim = variant_claims.measure_resync(int)
-    assert claim.verdict is DEPENDS
-    figures = dict(claim.figures)
-    assert figures["two-phase-resync, 2 topics: JoinGroup requests"] == "0"
-    assert figures["two-phase-resync, 1 topic: partition-seconds with two readers"] == "0.0"
-    assert figures["two-phase-resync, 2 topics: partition-seconds with two readers"] != "0.0"
-
-
-def test_stale_member_makes_the_group_assign_partitions_that_do_not_exist() -> None:
-    assert variant_claims.missing_partitions(10, 20) == 10
-    assert variant_claims.missing_partitions(20, 10) == 0
-
-
-def test_slow_assignor_needs_the_members_synchronize_timeout() -> None:
-    assert variant_claims.formation_s(sends_timeout=False, assign_ms=12_000, within_s=60) is None
-    assert variant_claims.formation_s(sends_timeout=True, assign_ms=12_000, within_s=60) is not None
+def test_each_claim_is_measured_once() -> None:
+    assert len(set(CLAIMS)) == len(CLAIMS) == 13

@@ -7,12 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from partage.proposals.comparison.cell import Workload, run_cell
+from partage.proposals.comparison.cell import PHASES, Workload, run_cell
 from partage.proposals.comparison.cells import append_result, load_results
 from partage.proposals.comparison.claim import Claim, ClaimVerdict
 from partage.proposals.comparison.grid import cell_command, expand_grid, parse_parameter
-from partage.proposals.comparison.report import format_report
+from partage.proposals.comparison.report import Comparison, format_report
+from partage.proposals.comparison.report_texts import COLUMN_TEXTS, PHASE_TEXTS
+from partage.proposals.comparison.socket_cell import expand_socket_grid
 from partage.proposals.designs.catalog import DESIGNS
+from partage.proposals.designs.finding_worlds import FindingWorld, find_world, findings_of
 
 SMALL = Workload(design="single-assignor", members=3, phases=("join",))
 
@@ -32,7 +35,10 @@ class TestGrid:
             ("memers=3", "did you mean 'members'"),
             ("members", "is no parameter of a grid"),
             ("members=ten", "not all of type int"),
-            ("members=-1", "must not be negative"),
+            ("members=-1", "must be finite and not negative"),
+            ("metadata_kb=inf", "must be finite and not negative"),
+            ("metadata_kb=nan", "must be finite and not negative"),
+            ("members=", "not all of type int"),
         ],
     )
     def test_wrong_parameter_is_refused(self, text: str, message: str) -> None:
@@ -76,6 +82,26 @@ class TestGrid:
         with pytest.raises(ValueError, match=r"up to 44,000 partitions; .* room for 32,767"):
             expand_grid(["broker-side"], few)
 
+    def test_unknown_phase_is_refused_before_anything_runs(self) -> None:
+        with pytest.raises(ValueError, match="no phase 'lunch'"):
+            expand_grid(["multi-assignor"], {}, phases=("join", "lunch"))
+
+    @pytest.mark.parametrize(
+        ("phases", "words"),
+        [
+            (("join", "new partitions"), ' --phase join --phase "new partitions"'),
+            ((), " --phase none"),
+        ],
+    )
+    def test_command_has_the_phases(self, phases: tuple[str, ...], words: str) -> None:
+        assert cell_command(Workload(design="multi-assignor", phases=phases)).endswith(words)
+
+    def test_command_over_sockets_has_their_defaults(self) -> None:
+        (cell,) = expand_socket_grid(["multi-assignor"], {"members": (4,)})
+        assert cell_command(cell, is_over_sockets=True) == (
+            "partage lab compare --design multi-assignor --sockets --grid members=4"
+        )
+
     def test_command_repeats_the_cell(self) -> None:
         cell = Workload(design="multi-assignor", members=7, metadata_kb=0.5)
         words = cell_command(cell).split()
@@ -100,21 +126,59 @@ class TestResults:
             load_results(path)
 
     def test_report_has_each_phase_and_the_findings(self) -> None:
-        report = format_report([run_cell(SMALL)], [])
+        report = format_report(Comparison(cells=[run_cell(SMALL)]))
         assert "### 3 members, 6 partitions, 0 KB of metadata, seed 1" in report
         assert "| single-assignor | join |" in report
         assert "partage lab compare --design single-assignor --grid members=3" in report
         assert "- single-assignor, rules one reader" in report
 
 
-def test_report_quotes_a_claim_with_its_verdict() -> None:
-    claim = Claim(
-        title="A title",
-        statement="a statement",
-        figures=[("messages", "7")],
-        verdict=ClaimVerdict.REFUTED,
-        explanation="Because.",
-    )
-    report = format_report([], [claim])
-    assert "### A title: refuted" in report
-    assert "| messages | 7 |" in report
+class TestReport:
+    def test_report_quotes_a_claim_with_its_rule_and_verdict(self) -> None:
+        claim = Claim(
+            title="A title",
+            statement="a statement",
+            setup="Two worlds.",
+            rule="Refuted if seven.",
+            figures=[("messages", "7")],
+            verdict=ClaimVerdict.REFUTED,
+            explanation="It is seven.",
+        )
+        report = format_report(Comparison(claims=[claim]))
+        assert "### A title: refuted" in report
+        assert "**Measured.** Two worlds." in report
+        assert "| messages | 7 |" in report
+        assert "**Rule.** Refuted if seven." in report
+        assert "**Verdict: refuted.** It is seven." in report
+
+    def test_report_defines_each_phase_and_column(self) -> None:
+        assert list(PHASE_TEXTS) == ["form", *PHASES]
+        report = format_report(Comparison(cells=[run_cell(SMALL)]))
+        head = next(line for line in report.splitlines() if line.startswith("| design | phase |"))
+        columns = head.strip("| ").split(" | ")[2:]
+        assert columns == list(COLUMN_TEXTS)
+        for name in (*PHASE_TEXTS, *COLUMN_TEXTS):
+            assert f"\n| {name} | " in report
+
+    def test_cells_over_sockets_have_a_section_and_commands(self) -> None:
+        (cell,) = expand_socket_grid(["single-assignor"], {"members": (3,)}, phases=("join",))
+        result = msgspec.structs.replace(run_cell(cell), broken_rules=["one reader: two read"])
+        report = format_report(Comparison(socket_cells=[result]))
+        assert "## Over sockets" in report
+        assert "### 3 members over sockets, 6 partitions, 0 KB of metadata, seed 1\n" in report
+        assert "--design single-assignor --sockets --grid members=3 --phase join\n" in report
+        assert "- single-assignor: one reader: two read" in report
+        assert "## Measurements" not in report
+
+    def test_finding_has_a_seed_steps_and_a_command(self) -> None:
+        (finding, *_) = findings_of("two-phase-resync")
+        world = find_world("two-phase-resync", 0, seeds=(28,))
+        assert world is not None
+        found = FindingWorld(design="two-phase-resync", finding=finding, world=world)
+        report = format_report(Comparison(findings=[found]))
+        assert "### two-phase-resync, rules one reader, commits, after a new partition" in report
+        assert "Seed 28 breaks the rule “one reader” with these steps" in report
+        assert f"```sh\n{world.command}\n```" in report
+        assert all(f"- {step}" in report for step in world.steps)
+        unknown = msgspec.structs.replace(found, world=None)
+        assert "No searched world shows it." in format_report(Comparison(findings=[unknown]))

@@ -22,6 +22,7 @@ from partage.proposals.comparison.machine_limits import (
 from partage.proposals.comparison.output import write_report
 from partage.proposals.comparison.page import format_page
 from partage.proposals.comparison.plots import METRICS, collect_plot, draw_figure, draw_svg
+from partage.proposals.comparison.report import Comparison
 from partage.proposals.comparison.result_table import COLUMNS, results_table
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -63,7 +64,7 @@ class TestPlots:
     ) -> None:
         figure = draw_figure(collect_plot(BYTES, results), ["multi-assignor", "two-phase-eager"])
         scales = [axes.get_yscale() for axes in figure.axes]
-        assert scales == ["linear", "linear", "log", "log"]
+        assert scales == ["log", "linear", "log", "log"]
         labels = [(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes]
         assert labels == [("", "bytes"), ("", ""), ("members", "bytes"), ("members", "")]
         linear = draw_figure(
@@ -80,12 +81,12 @@ class TestPlots:
 
 class TestFiles:
     def test_page_needs_no_other_file(self, results: list[CellResult], tmp_path: Path) -> None:
-        write_report(tmp_path, results, [])
+        write_report(tmp_path, Comparison(cells=results))
         page = (tmp_path / "report.html").read_text()
         found = PageParser()
         found.feed(page)
         assert found.pictures == len(METRICS)
-        assert found.headings[:2] == ["Comparison of the designs", "Plots"]
+        assert found.headings[:2] == ["Comparison of the designs", "Phases and columns"]
         assert not found.tags & {"script", "link", "img", "iframe"}
         assert not re.findall(r"(?:src|url|@import)[=( ]+[\"']?(?!#)[a-z]", page)
         assert "prefers-color-scheme: dark" in page
@@ -100,7 +101,7 @@ class TestFiles:
     def test_table_has_one_row_for_each_cell_and_phase(
         self, results: list[CellResult], tmp_path: Path
     ) -> None:
-        write_report(tmp_path, results, [])
+        write_report(tmp_path, Comparison(cells=results))
         table = pq.read_table(tmp_path / "cells.parquet")
         assert table.schema.equals(COLUMNS)
         assert table.equals(results_table(results))
@@ -117,10 +118,25 @@ class TestFiles:
         described = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
         assert [each for each in COLUMNS.names if each not in described] == []
 
-    def test_report_has_further_sections(self, results: list[CellResult], tmp_path: Path) -> None:
-        write_report(tmp_path, results, [], ["## Cost models\n\nNone."])
-        assert "\n## Cost models\n\nNone.\n" in (tmp_path / "report.md").read_text()
-        assert '<h2 id="cost-models">' in (tmp_path / "report.html").read_text()
+    def test_variants_are_in_the_tables_and_not_in_the_plots(
+        self, results: list[CellResult], tmp_path: Path
+    ) -> None:
+        variant = run_cell(Workload(design="two-phase-resync", members=3, phases=("join",)))
+        write_report(tmp_path, Comparison(cells=[*results, variant]))
+        assert "| two-phase-resync | join |" in (tmp_path / "report.md").read_text()
+        assert "two-phase-resync" not in (tmp_path / "pictures/comparison-bytes.svg").read_text()
+
+    def test_table_marks_cells_over_sockets_and_has_those_of_the_fit(
+        self, results: list[CellResult], tmp_path: Path
+    ) -> None:
+        first, second, third, *_ = results
+        write_report(
+            tmp_path,
+            Comparison(cells=[first], further_cells=[second], socket_cells=[third]),
+        )
+        rows = pq.read_table(tmp_path / "cells.parquet").to_pylist()
+        assert [row["is_over_sockets"] for row in rows] == [False] * 4 + [True] * 2
+        assert [" --sockets" in row["command"] for row in rows] == [False] * 4 + [True] * 2
 
 
 class PageParser(HTMLParser):

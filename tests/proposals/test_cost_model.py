@@ -26,6 +26,7 @@ from partage.proposals.comparison.grid import expand_grid
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS
 
 PHASES = ("steady", "join")
+LARGER = Size(members=5_000, partitions=10_000, metadata_kb=10.0)
 SIZES = [
     Size(members=members, partitions=partitions, metadata_kb=metadata_kb)
     for members, partitions, metadata_kb in itertools.product(
@@ -41,6 +42,7 @@ def result(size: Size, value: float, *, is_stable: bool = True, cpu_ms: float = 
             phase=phase,
             is_stable=is_stable,
             stable_after_s=None,
+            counted_s=30,
             messages=size.members,
             bytes=round(value),
             bytes_by_message={},
@@ -124,6 +126,39 @@ class TestValidation:
         cells = [result(size, size.members * rng.uniform(90, 110)) for size in SIZES]
         assert fit_cost_models(cells) == fit_cost_models(reversed(cells))
 
+    def test_larger_groups_show_the_error_of_a_wrong_model(self) -> None:
+        def cost(size: Size) -> float:
+            return size.members + (size.members / 500) ** 4  # the last term is small in the fit
+
+        models = fit_cost_models(
+            (result(size, 1_000 * cost(size)) for size in SIZES),
+            [result(LARGER, 1_000 * cost(LARGER))],
+        )
+        model = models.find("multi-assignor", "form", Quantity.BYTES)
+        assert model is not None
+        assert model.unseen is not None
+        assert model.largest.worst < 0.01 < 0.5 < model.unseen.worst
+        assert model.worst_error == model.unseen.worst
+        assert not model.is_valid
+        assert models.error_of(model, 9) is None
+        assert models.error_of(model, 300) == max(model.largest.worst, model.random.worst)
+        assert models.error_of(model, 15_000) == model.unseen.worst
+        assert models.error_of(model, 15_001) is None
+
+    def test_larger_groups_are_not_in_the_fit(self) -> None:
+        cells = [result(size, 100 * size.members) for size in SIZES]
+        alone = fit_cost_models(cells)
+        checked = fit_cost_models(cells, [result(LARGER, 7)])
+        assert [each.coefficients for each in checked.models] == [
+            each.coefficients for each in alone.models
+        ]
+        assert (alone.unseen_members, checked.unseen_members) == (None, 5_000)
+
+    def test_larger_group_that_is_not_stable_is_named(self) -> None:
+        cells = [result(size, size.members) for size in SIZES]
+        with pytest.raises(ValueError, match=r"multi-assignor with 5,000 members.* not become"):
+            fit_cost_models(cells, [result(LARGER, 1, is_stable=False)])
+
     def test_unmeasured_cpu_time_has_no_model(self) -> None:
         models = fit_cost_models(result(size, size.members, cpu_ms=0) for size in SIZES)
         assert models.find("multi-assignor", "form", Quantity.CPU_MS) is None
@@ -166,12 +201,30 @@ class TestGrid:
 
 
 class TestReport:
-    def test_report_has_formulas_and_marks_extrapolations(self) -> None:
+    def test_report_has_formulas_with_their_errors(self) -> None:
         page = format_cost_models(models_of(lambda size: 67 * size.members**2))
-        assert "| multi-assignor | bytes | 67·members² | 0.0% | 0.0% | 0.0% | 0.0% |" in page
+        row = "| multi-assignor | bytes | 67·members² | 0.0% | 0.0% | 0.0% | 0.0% | not measured |"
+        assert row in page
+        assert "No larger groups were measured." in page
+
+    def test_report_has_the_error_for_larger_groups(self) -> None:
+        models = fit_cost_models(
+            (result(size, 67 * size.members**2) for size in SIZES),
+            [result(LARGER, 80 * LARGER.members**2)],
+        )
+        page = format_cost_models(models)
+        assert "5,000 members, 16.7 times the largest size of the fit." in page
+        assert "| 67·members² | 0.0% | 0.0% | 0.0% | 0.0% | 16.2% |" in page
+        assert "larger than those of the fit, but not than the largest measured one" in page
+        assert "| 67 MB ± 16% |" in page  # a group of 1,000 members
+
+    def test_far_extrapolation_is_an_order_of_magnitude(self) -> None:
+        page = format_cost_models(models_of(lambda size: 67 * size.members**2))
         assert "10,000 members on 10 or 100,000 members on 100 coordinators" in page
         assert "the groups are 333 times as large as the largest measured one" in page
-        assert "| 670 GB ± <1% |" in page  # 67 bytes for each pair of 100,000 members
+        (_, far) = page.split("#### 100,000 members in one group on one coordinator")
+        assert "| ~1 TB, members² |" in far  # 67 bytes for each pair of 100,000 members: 670 GB
+        assert "±" not in far
 
     def test_sums_are_those_of_groups_and_coordinators(self) -> None:
         page = format_cost_models(models_of(lambda size: 67 * size.members**2))
@@ -193,7 +246,8 @@ def test_every_design_has_terms_for_each_figure(design: str) -> None:
 def test_simulated_cells_are_predicted_from_smaller_ones(design: str) -> None:
     models = fit_cost_models(map(run_cell, small_grid([design])))
     for model in models.models:
-        limit = 0.15 if model.phase == "join" else 0.03
+        # A join lasts less than a heartbeat interval, so the number of its heartbeats varies.
+        limit = 0.3 if model.phase == "join" else 0.03
         assert model.quantity is not Quantity.CPU_MS
         assert model.worst_error < limit, model
         assert not any(map(math.isnan, model.coefficients.values()))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
-import msgspec
 import typer
 
 from partage.console.common.dispatch import command_app, install_hint
@@ -28,28 +26,37 @@ from partage.console.common.signals import SigtermAsInterrupt
 from partage.proposals.comparison.cell import CellResult, Workload
 from partage.proposals.comparison.cells import append_result, load_results, run_cells
 from partage.proposals.comparison.claim import Claim
-from partage.proposals.comparison.claims import CLAIMS
+from partage.proposals.comparison.claims import CLAIMS, measure_claims
 from partage.proposals.comparison.cost_model import (
     COST_GRID,
+    COST_PHASES,
+    UNSEEN_MEMBERS,
     CostModels,
     check_cost_grid,
     fit_cost_models,
 )
-from partage.proposals.comparison.cost_report import format_cost_models
-from partage.proposals.comparison.grid import DEFAULT_GRID, expand_grid, parse_parameter
+from partage.proposals.comparison.grid import (
+    DEFAULT_GRID,
+    SOCKET_PHASES,
+    VARIANT_GRID,
+    expand_grid,
+    parse_parameter,
+)
 from partage.proposals.comparison.machine_limits import (
     available_memory_bytes,
     check_memory,
     estimate_duration_s,
 )
 from partage.proposals.comparison.output import missing_packages, write_report
-from partage.proposals.comparison.report import format_report
+from partage.proposals.comparison.report import Comparison, format_report
 from partage.proposals.comparison.socket_cell import (
     SOCKET_GRID,
-    SOCKET_SECTION,
+    estimate_socket_s,
     expand_socket_grid,
     run_socket_cells,
 )
+from partage.proposals.designs.catalog import DESIGNS, VARIANTS
+from partage.proposals.designs.finding_worlds import FindingWorld, find_worlds
 
 app = command_app()
 
@@ -59,18 +66,28 @@ _SOCKET_RESULTS: Final = "socket-cells.jsonl"
 _ESTIMATE_MIN_S: Final = 20
 
 
-class ComparisonReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of ``partage lab compare --json``.
+class _Plan(NamedTuple):
+    """The cells of a comparison.
 
-    ``claims`` is empty without --claims, and ``cost_models`` is null without --cost-model.
+    Attributes:
+        cells: The cells in the simulator that the report shows.
+        fitted: Those from which the cost models are fitted.
+        unseen: Those with larger groups, which validate the models.
+        over_sockets: The cells over sockets.
     """
 
-    cells: list[CellResult]
-    claims: list[Claim]
-    cost_models: CostModels | None
+    cells: list[Workload]
+    fitted: list[Workload]
+    unseen: list[Workload]
+    over_sockets: list[Workload]
+
+    @property
+    def simulated(self) -> list[Workload]:
+        """All cells in the simulator, each once."""
+        return list(dict.fromkeys((*self.cells, *self.unseen, *self.fitted)))
 
 
-@app.command(epilog=json_help(ComparisonReport))
+@app.command(epilog=json_help(Comparison))
 def compare(
     design: Annotated[
         list[str] | None,
@@ -80,12 +97,37 @@ def compare(
         list[str] | None,
         typer.Option("--grid", metavar="NAME=VALUES", help="Values of a parameter; repeatable."),
     ] = None,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option("--phase", metavar="NAME", help="A phase after “form”; repeatable."),
+    ] = None,
     claims: Annotated[
         bool, typer.Option("--claims", help="Measure the claims of the documents too.")
+    ] = False,
+    findings: Annotated[
+        bool,
+        typer.Option(
+            "--findings", help="Search the smallest world of each guarantee that a design breaks."
+        ),
     ] = False,
     cost_model: Annotated[
         bool,
         typer.Option("--cost-model", help="Fit and extrapolate a cost model of each design too."),
+    ] = False,
+    unseen_members: Annotated[
+        int,
+        typer.Option(
+            "--unseen-members",
+            metavar="COUNT",
+            help="Size of the larger groups that validate the cost model; 0 for none.",
+        ),
+    ] = UNSEEN_MEMBERS,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--everything",
+            help="Add the variants, cells over sockets, claims, findings and cost models.",
+        ),
     ] = False,
     output: Annotated[
         Path | None,
@@ -119,7 +161,7 @@ def compare(
 
     A grid has each design with each combination of values. With --output, an interrupted run
     continues where it stopped. --cost-model needs a grid with several values of members, partitions
-    and metadata_kb; without --grid it has such a grid.
+    and metadata_kb; without --grid, and with --everything, it has separate cells.
 
     \b
     Examples:
@@ -130,38 +172,143 @@ def compare(
     """
     if master is not None and not spark:
         raise usage_error("--master applies to Spark: add --spark")
-    if sockets and (spark or cost_model):
-        raise usage_error("--sockets cannot be combined with --spark or --cost-model")
+    if sockets and (spark or cost_model or everything):
+        raise usage_error("--sockets cannot be combined with --spark, --cost-model or --everything")
     master = master or f"local[{jobs}]"
     is_remote = spark and not master.startswith("local")
     try:
-        default = SOCKET_GRID if sockets else COST_GRID if cost_model else DEFAULT_GRID
-        expand = expand_socket_grid if sockets else expand_grid
-        cells = expand(design or (), _parse_grid(grid) if grid else default)
-        if cost_model:
-            check_cost_grid(cells)
+        given = _parse_grid(grid or ())
+        phases = None if phase is None else tuple(each for each in phase if each != "none")
+        if sockets:
+            plan = _Plan([], [], [], _socket_cells(design or (), given or SOCKET_GRID, phases))
+        elif everything:
+            plan = _plan_everything(design or (), given, phases, unseen_members)
+        else:
+            plan = _plan(design or (), given, phases, unseen_members if cost_model else None)
         memory_bytes = available_memory_bytes()
         if memory_bytes is not None and not is_remote:
-            check_memory(cells, jobs, memory_bytes)
+            check_memory([*plan.simulated, *plan.over_sockets], jobs, memory_bytes)
     except ValueError as error:
         raise usage_error(str(error)) from None
     if output is not None:
         _check_packages()
-    results = _run(cells, output, jobs, master if spark else None, sockets=sockets)
-    models = _fit_cost_models(results) if cost_model else None
-    sections = [] if models is None else [format_cost_models(models)]
-    if sockets:
-        sections.append(SOCKET_SECTION)
-    measured = _measure_claims() if claims else []
+    _print_estimate(plan, jobs)
+    simulated = _run(plan.simulated, output, jobs, master if spark else None)
+    over_sockets = _run_over_sockets(plan.over_sockets, output)
+    names = [*DESIGNS, *VARIANTS] if everything and not design else _designs_of(plan)
+    shown = list(dict.fromkeys((*plan.cells, *plan.unseen)))
+    comparison = Comparison(
+        cells=[simulated[cell] for cell in shown],
+        further_cells=[simulated[cell] for cell in plan.simulated if cell not in shown],
+        socket_cells=[over_sockets[cell] for cell in plan.over_sockets],
+        claims=_measure_claims(jobs) if claims or everything else [],
+        findings=_find_worlds(names, jobs) if findings or everything else [],
+        cost_models=_fit_cost_models(plan, simulated) if plan.fitted else None,
+    )
     with ignore_closed_output():
         if json:
-            print_json(ComparisonReport(cells=results, claims=measured, cost_models=models))
+            print_json(comparison)
         elif output is None:
-            print(format_report(results, measured, sections=sections), end="")
+            print(format_report(comparison), end="")
     if output is not None:
         with _file_errors(output):
-            for path in write_report(output, results, measured, sections):
+            for path in write_report(output, comparison):
                 note(f"wrote {path}")
+
+
+def _plan(
+    designs: Sequence[str],
+    grid: Mapping[str, Sequence[float]],
+    phases: tuple[str, ...] | None,
+    unseen_members: int | None,
+) -> _Plan:
+    """Return the cells of one grid.
+
+    Args:
+        designs: The designs; all if there are none.
+        grid: The grid of the user; empty for the default.
+        phases: The phases of the user; None for the default.
+        unseen_members: The size of larger groups; None without a cost model.
+
+    Raises:
+        ValueError: A cell is impossible, or the grid is too small for a cost model.
+    """
+    default = DEFAULT_GRID if unseen_members is None else COST_GRID
+    if phases is None and unseen_members is not None and not grid:
+        phases = COST_PHASES
+    cells = expand_grid(designs, grid or default, **_fixed(phases))
+    if unseen_members is None:
+        return _Plan(cells, [], [], [])
+    check_cost_grid(cells)
+    return _Plan(cells, cells, _unseen_cells(cells, unseen_members), [])
+
+
+def _plan_everything(
+    designs: Sequence[str],
+    grid: Mapping[str, Sequence[float]],
+    phases: tuple[str, ...] | None,
+    unseen_members: int,
+) -> _Plan:
+    """Return the cells of a complete report; see `_plan`."""
+    cells = expand_grid(designs, grid or DEFAULT_GRID, **_fixed(phases))
+    if not designs:
+        cells += expand_grid(VARIANTS, VARIANT_GRID, **_fixed(phases))
+    fitted = expand_grid(designs, COST_GRID, phases=COST_PHASES)
+    return _Plan(
+        cells,
+        fitted,
+        _unseen_cells(fitted, unseen_members),
+        _socket_cells(designs, SOCKET_GRID, phases),
+    )
+
+
+def _fixed(phases: tuple[str, ...] | None) -> dict[str, tuple[str, ...]]:
+    return {} if phases is None else {"phases": phases}
+
+
+def _unseen_cells(fitted: Sequence[Workload], members: int) -> list[Workload]:
+    """Return a cell of larger groups for each design, with the largest metadata of the fit.
+
+    Raises:
+        ValueError: The groups are not larger than those of the fit.
+    """
+    if not members:
+        return []
+    largest = max(each.members for each in fitted)
+    if members <= largest:
+        raise ValueError(
+            f"--unseen-members={members} must be above the {largest:,} members of the grid, or 0"
+        )
+    grid = {"members": (members,), "metadata_kb": (max(each.metadata_kb for each in fitted),)}
+    designs = dict.fromkeys(each.design for each in fitted)
+    return expand_grid(designs, grid, phases=COST_PHASES)
+
+
+def _socket_cells(
+    designs: Sequence[str],
+    grid: Mapping[str, Sequence[float]],
+    phases: tuple[str, ...] | None,
+) -> list[Workload]:
+    return expand_socket_grid(designs, grid, SOCKET_PHASES if phases is None else phases)
+
+
+def _designs_of(plan: _Plan) -> list[str]:
+    return list(dict.fromkeys(each.design for each in (*plan.simulated, *plan.over_sockets)))
+
+
+def _print_estimate(plan: _Plan, jobs: int) -> None:
+    """Print how long the cells take, including finished ones."""
+    seconds = estimate_duration_s(plan.simulated, jobs)
+    seconds += sum(map(estimate_socket_s, plan.over_sockets))
+    if seconds < _ESTIMATE_MIN_S:
+        return
+    cells = count(len(plan.simulated) + len(plan.over_sockets), "cell")
+    processes = count(jobs, "process", "processes")
+    note(f"{cells}: about {_duration(seconds)} with {processes} on idle CPUs")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _parse_grid(texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -189,37 +336,50 @@ def _file_errors(output: Path) -> Iterator[None]:
 
 
 def _run(
-    cells: Sequence[Workload],
-    output: Path | None,
-    jobs: int,
-    master: str | None,
-    *,
-    sockets: bool,
-) -> list[CellResult]:
-    """Run the cells that have no result yet; return all results in the order of the grid."""
-    results: dict[Workload, CellResult] = {}
-    file_name = _SOCKET_RESULTS if sockets else _RESULTS
-    if output is not None:
-        with _file_errors(output):
-            output.mkdir(parents=True, exist_ok=True)
-            results = load_results(output / file_name)
+    cells: Sequence[Workload], output: Path | None, jobs: int, master: str | None
+) -> dict[Workload, CellResult]:
+    """Run the cells in the simulator that have no result yet, and return all results."""
+    results = _load(output, _RESULTS)
     missing = [cell for cell in cells if cell not in results]
-    seconds = 0.0 if sockets else estimate_duration_s(missing, jobs)
-    if seconds >= _ESTIMATE_MIN_S:
-        text = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
-        processes = count(jobs, "process", "processes")
-        note(f"{count(len(missing), 'cell')}: about {text} with {processes}")
+    with ExitStack() as stack:
+        found = stack.enter_context(_results_of(missing, jobs, master))
+        _collect(found, results, missing, output, _RESULTS)
+    return results
+
+
+def _run_over_sockets(cells: Sequence[Workload], output: Path | None) -> dict[Workload, CellResult]:
+    """Run the cells over sockets that have no result yet, and return all results."""
+    if not cells:
+        return {}
+    results = _load(output, _SOCKET_RESULTS)
+    missing = [cell for cell in cells if cell not in results]
+    _collect(run_socket_cells(missing), results, missing, output, _SOCKET_RESULTS)
+    return results
+
+
+def _load(output: Path | None, file_name: str) -> dict[Workload, CellResult]:
+    if output is None:
+        return {}
+    with _file_errors(output):
+        output.mkdir(parents=True, exist_ok=True)
+        return load_results(output / file_name)
+
+
+def _collect(
+    found: Generator[CellResult],
+    results: dict[Workload, CellResult],
+    missing: Sequence[Workload],
+    output: Path | None,
+    file_name: str,
+) -> None:
+    """Add the results to ``results`` and to their file as they are found."""
     done = 0
     try:
-        with ExitStack() as stack:
-            stack.enter_context(SigtermAsInterrupt())
-            found = (
-                run_socket_cells(missing)
-                if sockets
-                else stack.enter_context(_results_of(missing, jobs, master))
-            )
-            stack.enter_context(closing(found))
-            progress = stack.enter_context(ProgressBar("comparing designs", len(missing)))
+        with (
+            SigtermAsInterrupt(),
+            closing(found),
+            ProgressBar("comparing designs", len(missing)) as progress,
+        ):
             for done, result in enumerate(found, 1):
                 results[result.workload] = result
                 if output is not None:
@@ -231,11 +391,14 @@ def _run(
         hint = "" if output is None else ". Run the command again to continue"
         raise CommandError(f"stopped after {done} of {len(missing)} cells{hint}", 130) from None
     except BrokenProcessPool:
-        raise CommandError(
-            "a worker process was killed (out of memory?): run again with --jobs 1, or with "
-            "smaller cells"
-        ) from None
-    return [results[cell] for cell in cells]
+        raise _killed_worker() from None
+
+
+def _killed_worker() -> CommandError:
+    return CommandError(
+        "a worker process was killed (out of memory?): run again with --jobs 1, or with "
+        "smaller cells"
+    )
 
 
 @contextmanager
@@ -263,17 +426,34 @@ def _results_of(
         raise CommandError(str(error)) from None
 
 
-def _fit_cost_models(results: Sequence[CellResult]) -> CostModels:
+def _fit_cost_models(plan: _Plan, results: Mapping[Workload, CellResult]) -> CostModels:
     try:
-        return fit_cost_models(results)
+        return fit_cost_models(
+            (results[cell] for cell in plan.fitted), (results[cell] for cell in plan.unseen)
+        )
     except ValueError as error:  # some cells did not become stable
         raise CommandError(str(error)) from None
 
 
-def _measure_claims() -> list[Claim]:
-    measured = []
-    with ProgressBar("measuring claims", len(CLAIMS)) as progress:
-        for done, measure in enumerate(CLAIMS, 1):
-            measured.append(measure(time.process_time_ns))
-            progress.update(measured[-1].title, done, len(CLAIMS))
-    return measured
+def _measure_claims(jobs: int) -> list[Claim]:
+    measured: dict[int, Claim] = {}
+    try:
+        with SigtermAsInterrupt(), ProgressBar("measuring claims", len(CLAIMS)) as progress:
+            for number, claim in measure_claims(jobs):
+                measured[number] = claim
+                progress.update(claim.title, len(measured), len(CLAIMS))
+    except BrokenProcessPool:
+        raise _killed_worker() from None
+    except KeyboardInterrupt:
+        raise CommandError("stopped while measuring claims", 130) from None
+    return [measured[number] for number in sorted(measured)]
+
+
+def _find_worlds(names: Sequence[str], jobs: int) -> list[FindingWorld]:
+    try:
+        with SigtermAsInterrupt():
+            return list(find_worlds(names, jobs))
+    except BrokenProcessPool:
+        raise _killed_worker() from None
+    except KeyboardInterrupt:
+        raise CommandError("stopped while searching worlds of findings", 130) from None

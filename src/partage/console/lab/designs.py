@@ -53,6 +53,12 @@ def designs(
             help="Take only these steps: numbers separated by commas, or none.",
         ),
     ] = None,
+    findings: Annotated[
+        bool,
+        typer.Option(
+            "--findings", help="Report also the rules that a design breaks by construction."
+        ),
+    ] = False,
     jobs: Annotated[
         int,
         typer.Option("--jobs", min=1, help="Number of processes.", show_default="number of CPUs"),
@@ -62,7 +68,8 @@ def designs(
     """Run simulated worlds of the designs of consumer groups, and check them against the rules.
 
     A seed gives the same world on any machine. The exit code is 1 if a rule was broken that the
-    design does not break by construction. The first failure is reduced to the fewest steps.
+    design does not break by construction, or with --findings any rule. The first failure is reduced
+    to the fewest steps.
 
     \b
     Examples:
@@ -75,11 +82,12 @@ def designs(
         for name in names:
             find_design(name)
         if keep is None:
-            verdicts = _run(names, range(seed_from, seed_from + seeds), jobs)
+            verdicts = _run(names, range(seed_from, seed_from + seeds), jobs, findings)
         elif seeds != 1 or len(names) != 1:
             raise usage_error("--keep applies to one world: add --design NAME --seeds 1")
         else:
-            verdicts = [run_world(names[0], seed_from, _parse_steps(keep))]
+            kept = _parse_steps(keep)
+            verdicts = [run_world(names[0], seed_from, kept, reports_findings=findings)]
     except ValueError as error:
         raise usage_error(str(error)) from None
     verdicts.sort(key=lambda each: (each.seed, names.index(each.design)))
@@ -89,7 +97,9 @@ def designs(
         steps=dict(Counter(step.kind for each in verdicts for step in each.steps)),
         failures=failures,
         smallest=(
-            shrink_world(failures[0].design, failures[0].seed) if failures and not keep else None
+            shrink_world(failures[0].design, failures[0].seed, reports_findings=findings)
+            if failures and not keep
+            else None
         ),
     )
     with ignore_closed_output():
@@ -112,10 +122,10 @@ def _parse_steps(text: str) -> tuple[int, ...]:
         ) from None
 
 
-def _run(names: list[str], seeds: range, jobs: int) -> list[DesignVerdict]:
+def _run(names: list[str], seeds: range, jobs: int, reports_findings: bool) -> list[DesignVerdict]:
     total = len(names) * len(seeds)
     verdicts: list[DesignVerdict] = []
-    found = run_worlds(names, seeds, jobs)
+    found = run_worlds(names, seeds, jobs, reports_findings=reports_findings)
     try:
         with (
             SigtermAsInterrupt(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -10,13 +10,15 @@ import msgspec
 
 from partage.proposals.designs.catalog import DesignFactory, find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
-from partage.proposals.simulation.design import MemberTemplate
+from partage.proposals.simulation.design import Design, MemberTemplate
 from partage.proposals.simulation.processes import MemberProcess
+from partage.proposals.simulation.readers import ReadingStats
+from partage.proposals.simulation.traffic import Traffic
 from partage.proposals.simulation.world import World, WorldOptions
 
-_STEADY_MS: Final = 30_000
+#: The time of the phase "steady".
+STEADY_MS: Final = 30_000
 _CHURN_GAP_MS: Final = 2_000
-_SLOW_MS: Final = 60_000
 _GROUP_ID: Final = "compared"
 
 
@@ -90,16 +92,52 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         count = self.subscribed_topics or len(names)
         return frozenset(names[(number + n) % len(names)] for n in range(count))
 
+    def member(self, number: int) -> MemberTemplate:
+        """Return a member to start.
+
+        Args:
+            number: How many members were started before it.
+        """
+        return MemberTemplate(
+            name=f"member-{number:05}",
+            topics=self.subscription(number),
+            metadata_bytes=int(self.metadata_kb * 1000),
+        )
+
+    def create_design(self, factory: DesignFactory | None = None) -> Design:
+        """Return the design with the settings of the workload.
+
+        Args:
+            factory: Creates the design; by default the one that the workload names.
+        """
+        return (factory or find_design(self.design))(
+            CoordinatorSettings(),
+            MemberSettings(
+                group_id=_GROUP_ID,
+                session_timeout_ms=self.session_timeout_ms,
+                heartbeat_interval_ms=self.heartbeat_interval_ms,
+            ),
+        )
+
+    @property
+    def phase_timeout_ms(self) -> int:
+        """The time within which a phase must end stable."""
+        return 3 * self.session_timeout_ms + 2 * self.metadata_refresh_ms + 60_000
+
 
 class PhaseResult(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of one phase.
+
+    The counts are those from the disturbance until the group was stable for the last time. The
+    following time, in which a cell verifies that nothing changes, does not count.
 
     Attributes:
         phase: The name of the phase.
         is_stable: True if every partition had one reader and no member had work to do in the end.
         stable_after_s: Time until the last change of a reader; null if the phase did not end
             stable.
-        messages: Messages to and from the coordinator.
+        counted_s: Time in which messages, bytes and CPU time were counted.
+        messages: Messages to and from the coordinator, with heartbeats, pings and commits.
         bytes: Their size with frames and headers.
         bytes_by_message: Their size by type of message.
         coordinator_cpu_ms: CPU time in the coordinator's state machine on this machine.
@@ -112,6 +150,7 @@ class PhaseResult(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     is_stable: bool
     stable_after_s: float | None
+    counted_s: float
     messages: int
     bytes: int
     bytes_by_message: dict[str, int]
@@ -135,6 +174,51 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
         return next(each for each in self.phases if each.phase == name)
 
 
+class PhaseTraffic:
+    """The traffic of a phase until the group was stable for the last time.
+
+    Args:
+        begin_ms: When the phase began.
+    """
+
+    def __init__(self, begin_ms: int) -> None:
+        self._begin_ms = begin_ms
+        self._end_ms = begin_ms
+        self._traffic = Traffic()
+
+    def count(self, traffic: Traffic, at_ms: int) -> None:
+        """Keep the traffic so far: the group is stable now."""
+        self._traffic, self._end_ms = traffic.copy(), at_ms
+
+    def result(
+        self, phase: str, reading: ReadingStats, requests: Iterable[int], *, is_stable: bool
+    ) -> PhaseResult:
+        """Return the measurements of the phase.
+
+        Args:
+            phase: The name of the phase.
+            reading: The readers of the phase.
+            requests: The requests of each member until its last assignment.
+            is_stable: True if the phase ended stable.
+        """
+        traffic = self._traffic
+        changed_ms = max(reading.changed_ms, self._begin_ms)
+        return PhaseResult(
+            phase=phase,
+            is_stable=is_stable,
+            stable_after_s=(changed_ms - self._begin_ms) / 1000 if is_stable else None,
+            counted_s=(self._end_ms - self._begin_ms) / 1000,
+            messages=sum(traffic.messages.values()),
+            bytes=sum(traffic.bytes.values()),
+            bytes_by_message=dict(traffic.bytes),
+            coordinator_cpu_ms=round(traffic.cpu_ns / 1e6, 3),
+            unread_partition_s=round(reading.unread_partition_ms / 1000, 3),
+            moved_partitions=reading.moved,
+            duplicate_records=reading.duplicates,
+            round_trips=max(requests, default=0),
+        )
+
+
 class CellRun:
     """A world that goes through the phases of a workload.
 
@@ -151,39 +235,25 @@ class CellRun:
         factory: DesignFactory | None = None,
     ) -> None:
         self.workload = workload
-        design = (factory or find_design(workload.design))(
-            CoordinatorSettings(),
-            MemberSettings(
-                group_id=_GROUP_ID,
-                session_timeout_ms=workload.session_timeout_ms,
-                heartbeat_interval_ms=workload.heartbeat_interval_ms,
-            ),
-        )
         options = WorldOptions(
             topics=workload.partitions_by_topic,
             metadata_refresh_ms=workload.metadata_refresh_ms,
         )
-        self.world = World(design, options, workload.seed, cpu_clock_ns)
+        self.world = World(workload.create_design(factory), options, workload.seed, cpu_clock_ns)
         self._started = 0
 
     def start_members(self, count: int) -> None:
         """Start members with the next free names."""
         for _ in range(count):
-            template = MemberTemplate(
-                name=f"member-{self._started:05}",
-                topics=self.workload.subscription(self._started),
-                metadata_bytes=int(self.workload.metadata_kb * 1000),
-            )
+            self.world.start_member(self.workload.member(self._started))
             self._started += 1
-            self.world.start_member(template)
 
     def run(self) -> CellResult:
         """Run all phases."""
         results = [self._measure("form", lambda: self.start_members(self.workload.members))]
-        self.world.run(_STEADY_MS)
-        for phase in self.workload.phases:
-            results.append(self._measure(phase, partial(PHASES[phase], self)))
-            self.world.run(_STEADY_MS)
+        results += [
+            self._measure(phase, partial(PHASES[phase], self)) for phase in self.workload.phases
+        ]
         world = self.world
         return CellResult(
             workload=self.workload,
@@ -199,34 +269,24 @@ class CellRun:
         for member in world.members:
             member.requests = member.requests_at_start = 0
         begin_ms = world.clock.now_ms
+        counted = PhaseTraffic(begin_ms)
         disturb()
-        is_stable = world.run_until_settled(self._timeout_ms)
-        traffic, reading = world.traffic.take(), world.readers.take(world.clock.now_ms)
-        changed_ms = max(reading.changed_ms, begin_ms)
-        return PhaseResult(
-            phase=phase,
-            is_stable=is_stable,
-            stable_after_s=(changed_ms - begin_ms) / 1000 if is_stable else None,
-            messages=sum(traffic.messages.values()),
-            bytes=sum(traffic.bytes.values()),
-            bytes_by_message=dict(traffic.bytes),
-            coordinator_cpu_ms=round(traffic.cpu_ns / 1e6, 3),
-            unread_partition_s=round(reading.unread_partition_ms / 1000, 3),
-            moved_partitions=reading.moved,
-            duplicate_records=reading.duplicates,
-            round_trips=max((each.requests_at_start for each in world.members), default=0),
+        is_stable = world.run_until_settled(
+            self.workload.phase_timeout_ms,
+            lambda: counted.count(world.traffic, world.clock.now_ms),
         )
-
-    @property
-    def _timeout_ms(self) -> int:
-        workload = self.workload
-        return 3 * workload.session_timeout_ms + 2 * workload.metadata_refresh_ms + 60_000
+        world.network.heal()
+        if not is_stable:
+            counted.count(world.traffic, world.clock.now_ms)
+        requests = [each.requests_at_start for each in world.members]
+        reading = world.readers.take(world.clock.now_ms)
+        return counted.result(phase, reading, requests, is_stable=is_stable)
 
     # Phases
 
     def steady(self) -> None:
         """Change nothing for a time."""
-        self.world.run(_STEADY_MS)
+        self.world.run(STEADY_MS)
 
     def join(self) -> None:
         """Start further members."""
@@ -255,14 +315,17 @@ class CellRun:
             self.world.run(_CHURN_GAP_MS)
 
     def slow_down(self) -> None:
-        """Start a member while the messages of another one take long."""
+        """Start a member while the messages of another one take long, until the phase ends."""
         slow = self._readers()[0]
-        self.world.network.slow_down(slow.name, self.workload.slow_ms, _SLOW_MS)
+        workload = self.workload
+        self.world.network.slow_down(slow.name, workload.slow_ms, workload.phase_timeout_ms)
         self.start_members(1)
 
     def lose_coordinator(self) -> None:
-        """Kill the coordinator."""
+        """Kill the coordinator, and let time pass until members have reached another one."""
         self.world.crash_coordinator()
+        heartbeat_ms = self.workload.heartbeat_interval_ms
+        self.world.run(self.world.options.failover_ms + heartbeat_ms)
 
     def add_partitions(self) -> None:
         """Add a tenth of all partitions to the first topic, at least one."""

@@ -3,6 +3,9 @@
 A figure of a phase is a sum of terms with coefficients of at least zero, such as
 ``120 · members + 0.5 · members²``. The terms follow from the messages of the design. The fit
 minimizes the relative errors, so that small groups count as much as large ones.
+
+Three kinds of cells validate a model: the largest cells of the grid and random ones, by a fit to
+the others, and cells of larger groups, which no fit has seen.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,10 +24,19 @@ from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
 
 #: The grid from which the command fits the models if the user gives none.
 COST_GRID: Final[Mapping[str, Sequence[float]]] = {
-    "members": (10, 30, 100, 300),
+    "members": (10, 30, 100, 300, 1_000),
     "partitions": (0, 1_000),
     "metadata_kb": (0, 10),
 }
+
+#: The phases of cells that only serve the models.
+COST_PHASES: Final = ("steady", "join")
+
+#: The default size of the groups that no fit has seen.
+UNSEEN_MEMBERS: Final = 5_000
+
+#: An error is given for groups up to this many times the largest measured one.
+RANGE_MAX: Final = 3
 
 #: A model with a larger error on an unseen cell is marked as doubtful.
 ERROR_MAX: Final = 0.5
@@ -37,7 +49,6 @@ _ROUNDING: Final = 1e-5
 _COLLINEAR: Final = 1e-9
 #: The parameters in which the cells of a design may differ.
 _VARIABLES: Final = frozenset({"members", "partitions", "metadata_kb", "seed", "phases"})
-_STEADY_S: Final = 45.0  # the phase "steady" and the time in which a world settles
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +134,8 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
         coefficients: The coefficient of each term that the model has, fitted to all cells.
         largest: The errors on the largest cells, by a fit to smaller ones.
         random: The errors on the other held-out cells, by the same fit.
+        unseen: The errors on the cells of larger groups, by the fit to all cells of the grid; null
+            if there are none.
     """
 
     design: str
@@ -131,6 +144,7 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
     coefficients: dict[str, float]
     largest: HoldOutErrors
     random: HoldOutErrors
+    unseen: HoldOutErrors | None
 
     def predict(self, size: Size) -> float:
         """Return the figure of a group."""
@@ -138,8 +152,17 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def worst_error(self) -> float:
-        """The worst relative error on an unseen cell."""
-        return max(self.largest.worst, self.random.worst)
+        """The worst relative error on a cell that the fit had not seen."""
+        errors = (self.largest, self.random, self.unseen)
+        return max(each.worst for each in errors if each is not None)
+
+    def dominant_term(self, size: Size) -> str:
+        """Return the term with the largest part of a prediction."""
+        return max(
+            self.coefficients,
+            key=lambda term: self.coefficients[term] * TERMS[term](size),
+            default="none",
+        )
 
     @property
     def is_valid(self) -> bool:
@@ -148,13 +171,40 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostModels(msgspec.Struct, frozen=True, kw_only=True):
-    """The models of all designs, and the range of the cells from which they were fitted."""
+    """The models of all designs, and the range of the cells from which they were fitted.
+
+    Attributes:
+        models: The models.
+        cells: The cells to which they were fitted.
+        held_out: Of these, the cells that were held out for validation.
+        smallest: The smallest parameters of these cells.
+        largest: Their largest parameters.
+        unseen_members: The members of the larger groups that no fit has seen; null if there are
+            none.
+        unseen_cells: The number of their cells.
+    """
 
     models: list[CostModel]
     cells: int
     held_out: int
     smallest: Size
     largest: Size
+    unseen_members: int | None
+    unseen_cells: int
+
+    def error_of(self, model: CostModel, members: int) -> float | None:
+        """Return the worst error of a model for groups of a size, as a share of the figure.
+
+        Returns:
+            None if the groups are more than `RANGE_MAX` times as large as the largest measured
+            ones, or smaller than all of them.
+        """
+        if members < self.smallest.members:
+            return None
+        if members <= self.largest.members:
+            return max(model.largest.worst, model.random.worst)
+        measured = max(self.largest.members, self.unseen_members or 0)
+        return model.worst_error if members <= RANGE_MAX * measured else None
 
     def find(self, design: str, phase: str, quantity: Quantity) -> CostModel | None:
         """Return a model, or None if the cells had no such figure."""
@@ -300,19 +350,30 @@ def _join(values: Iterable[float]) -> str:
     return ", ".join(f"{each:,g}" for each in values)
 
 
-def fit_cost_models(results: Iterable[CellResult]) -> CostModels:
+def fit_cost_models(results: Iterable[CellResult], unseen: Iterable[CellResult] = ()) -> CostModels:
     """Fit and validate the models of all designs in the results.
 
     The hold-out has the largest cells of each design, and a random quarter of its other cells. The
     same cells are held out in every run.
 
+    Args:
+        results: The cells of the grid.
+        unseen: Cells of larger groups, which only validate the models.
+
     Raises:
-        ValueError: A design lacks cells.
+        ValueError: A design lacks cells, or a cell of larger groups did not become stable.
     """
+    larger = list(unseen)
+    for each in larger:
+        if not _is_usable(each):
+            raise ValueError(
+                f"the cell of {each.workload.design} with {each.workload.members:,} members, which "
+                "validates the cost model, did not become stable"
+            )
     by_design: dict[str, list[CellResult]] = {}
     left_out = 0
     for result in results:
-        if all(each.is_stable for each in result.phases if each.phase in PHASES):
+        if _is_usable(result):
             by_design.setdefault(result.workload.design, []).append(result)
         else:
             left_out += 1
@@ -328,7 +389,9 @@ def fit_cost_models(results: Iterable[CellResult]) -> CostModels:
         largest, random = _held_out(cells)
         held_out += len(largest) + len(random)
         for phase, quantity in itertools.product(PHASES, Quantity):
-            model = _fit_model(design, phase, quantity, cells, largest, random)
+            of_design = [each for each in larger if each.workload.design == design]
+            split = _Split(cells, largest, random, of_design)
+            model = _fit_model(design, phase, quantity, split)
             if model is not None:
                 models.append(model)
     used = [_size(cell.workload) for cells in by_design.values() for cell in cells]
@@ -338,7 +401,13 @@ def fit_cost_models(results: Iterable[CellResult]) -> CostModels:
         held_out=held_out,
         smallest=_extreme(min, used),
         largest=_extreme(max, used),
+        unseen_members=max((each.workload.members for each in larger), default=None),
+        unseen_cells=len(larger),
     )
+
+
+def _is_usable(result: CellResult) -> bool:
+    return all(each.is_stable for each in result.phases if each.phase in PHASES)
 
 
 def _extreme(choose: Callable[[Iterable[float]], float], sizes: Sequence[Size]) -> Size:
@@ -359,34 +428,47 @@ def _held_out(cells: Sequence[CellResult]) -> tuple[set[Workload], set[Workload]
     return largest, set(Random("held-out cells").sample(others, count))
 
 
-def _fit_model(
-    design: str,
-    phase: str,
-    quantity: Quantity,
-    cells: Sequence[CellResult],
-    largest: set[Workload],
-    random: set[Workload],
-) -> CostModel | None:
-    points = [
-        (each.workload, _size(each.workload), value)
-        for each in cells
-        if (value := _value(each.phase(phase), quantity)) > 0
-    ]
+class _Split(NamedTuple):
+    """The cells of a design: those of the grid, of them the held-out ones, and the larger ones."""
+
+    cells: Sequence[CellResult]
+    largest: set[Workload]
+    random: set[Workload]
+    unseen: Sequence[CellResult]
+
+
+def _fit_model(design: str, phase: str, quantity: Quantity, split: _Split) -> CostModel | None:
+    points = _points(split.cells, phase, quantity)
     terms = terms_of(design, quantity)
-    seen = [(size, value) for cell, size, value in points if cell not in largest | random]
-    unseen_largest = [(size, value) for cell, size, value in points if cell in largest]
-    unseen_random = [(size, value) for cell, size, value in points if cell in random]
+    held_out = split.largest | split.random
+    seen = [point for cell, point in points if cell not in held_out]
+    unseen_largest = [point for cell, point in points if cell in split.largest]
+    unseen_random = [point for cell, point in points if cell in split.random]
     if not (seen and unseen_largest and unseen_random):
         return None  # the CPU time was not measured
     validated = fit(terms, seen)
+    coefficients = fit(terms, [point for _, point in points])
+    larger = [point for _, point in _points(split.unseen, phase, quantity)]
     return CostModel(
         design=design,
         phase=phase,
         quantity=quantity,
-        coefficients=fit(terms, [(size, value) for _, size, value in points]),
+        coefficients=coefficients,
         largest=_errors(validated, unseen_largest),
         random=_errors(validated, unseen_random),
+        unseen=_errors(coefficients, larger) if larger else None,
     )
+
+
+def _points(
+    cells: Iterable[CellResult], phase: str, quantity: Quantity
+) -> list[tuple[Workload, tuple[Size, float]]]:
+    """Return the figures that are above zero, each with its cell and size."""
+    return [
+        (each.workload, (_size(each.workload), value))
+        for each in cells
+        if (value := _value(each.phase(phase), quantity)) > 0
+    ]
 
 
 def _size(cell: Workload) -> Size:
@@ -399,7 +481,7 @@ def _value(phase: PhaseResult, quantity: Quantity) -> float:
         Quantity.MESSAGES: phase.messages,
         Quantity.CPU_MS: phase.coordinator_cpu_ms,
     }
-    return values[quantity] / (_STEADY_S if phase.phase == "steady" else 1.0)
+    return values[quantity] / (phase.counted_s if phase.phase == "steady" else 1.0)
 
 
 def _errors(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ import msgspec
 from partage.proposals.comparison.cost_model import (
     ERROR_MAX,
     PHASES,
+    RANGE_MAX,
     CostModel,
     CostModels,
     Quantity,
@@ -59,21 +61,38 @@ def format_cost_models(models: CostModels) -> str:
         f"{smallest.members:,} to {largest.members:,} members, {smallest.partitions:,} to "
         f"{largest.partitions:,} partitions and {smallest.metadata_kb:g} to "
         f"{largest.metadata_kb:g} KB of metadata. A term stays only if it reduces the error "
-        "clearly, and no coefficient is negative.",
-        f"For the errors, {models.held_out} cells were held out: the largest ones of each design, "
-        "and a random quarter of the others. A fit to the remaining cells predicts them. The "
-        "formula is that of a fit to all cells.",
+        "clearly, and no coefficient is negative. CPU is that of the state machine on this "
+        "machine, from one run of each cell.",
+        _validation(models),
         _doubts(doubtful, len(models.models)),
         *itertools.starmap(_models_of_phase, ((models, phase) for phase in PHASES)),
         "### Extrapolations",
-        "Each member has two partitions. ± is the worst error on unseen cells; “?” marks an error "
-        f"above {ERROR_MAX:.0%}. Beyond the measured range the error may be larger. "
-        "The costs of several groups are added, and CPU is that of the state machine on "
-        "this machine.",
+        f"Each member has two partitions. ± is the worst error of the model on unseen cells; “?” "
+        f"marks an error above {ERROR_MAX:.0%}. For groups in the range of the fit, the unseen "
+        "cells are the held-out ones, otherwise the larger ones too. Beyond "
+        f"{RANGE_MAX} times the largest measured group no error is known: the table has the order "
+        "of magnitude (~, a power of ten) with the term that dominates the model. The costs of "
+        "several groups are added.",
         "A group has one coordinator. The first design elects one for the whole cluster, although "
         "its introduction spreads the groups over all brokers. With it, each coordinator here "
         "stands for a cluster.",
         *(_scenario(models, each) for each in SCENARIOS),
+    )
+
+
+def _validation(models: CostModels) -> str:
+    """Return how the models were validated."""
+    text = (
+        f"For the errors, {models.held_out} cells were held out: the largest ones of each design, "
+        "and a random quarter of the others. A fit to the remaining cells predicts them. The "
+        "formula is that of a fit to all cells of the grid."
+    )
+    if models.unseen_members is None:
+        return f"{text} No larger groups were measured."
+    times = models.unseen_members / models.largest.members
+    return (
+        f"{text} It also predicts {models.unseen_cells} cells with groups of "
+        f"{models.unseen_members:,} members, {times:.3g} times the largest size of the fit."
     )
 
 
@@ -98,20 +117,23 @@ def _models_of_phase(models: CostModels, phase: str) -> str:
                 for of in (each.largest, each.random)
                 for error in (of.median, of.worst)
             ),
+            "not measured" if each.unseen is None else f"{each.unseen.worst:.1%}",
         )
         for each in models.models
         if each.phase == phase
     ]
+    larger = "larger" if models.unseen_members is None else f"{models.unseen_members:,}-member"
     head = (
         "design",
         "figure",
         "model",
-        "largest cells: median error",
+        "largest cells of the fit: median error",
         "worst",
         "random cells: median error",
         "worst",
+        f"{larger} cells: worst error",
     )
-    return join_blocks(f"### Cost model: {PHASES[phase]}", table(head, rows))
+    return join_blocks(f"### Cost model: {PHASES[phase]}", table(head, rows, head[3:]))
 
 
 def format_formula(coefficients: Mapping[str, float]) -> str:
@@ -158,19 +180,23 @@ def _scenario(models: CostModels, scenario: Scenario) -> str:
 
 
 def _range(models: CostModels, scenario: Scenario) -> str:
-    """Return whether the groups of a scenario are extrapolations."""
-    times = scenario.group_members / models.largest.members
-    if times > 1:
-        return (
-            f"Extrapolation: the groups are {times:.3g} times as large as the largest measured "
-            "one. For each coordinator:"
+    """Return how far the groups of a scenario are from the measured ones."""
+    members = scenario.group_members
+    measured = max(models.largest.members, models.unseen_members or 0)
+    if members < models.smallest.members:
+        text = "The groups are smaller than all measured ones."
+    elif members <= models.largest.members:
+        text = (
+            "The size of the groups is in the range of the fit; only the sums are extrapolations."
         )
-    if scenario.group_members < models.smallest.members:
-        return "Extrapolation: the groups are smaller than all measured ones. For each coordinator:"
-    return (
-        "The size of the groups is in the measured range; only the sums are extrapolations. For "
-        "each coordinator:"
-    )
+    elif members <= measured:
+        text = "The groups are larger than those of the fit, but not than the largest measured one."
+    else:
+        text = (
+            f"Extrapolation: the groups are {members / measured:.3g} times as large as the largest "
+            "measured one."
+        )
+    return f"{text} For each coordinator:"
 
 
 def _scenario_row(
@@ -186,9 +212,13 @@ def _scenario_row(
         model = models.find(design, phase, quantity)
         if model is None:
             return "not measured"
-        error = "<1%" if model.worst_error < 0.01 else f"{model.worst_error:.0%}"
-        doubt = "" if model.is_valid else " ?"
-        return f"{text(count * model.predict(size))} ± {error}{doubt}"
+        value = count * model.predict(size)
+        error = models.error_of(model, size.members)
+        if error is None:
+            magnitude = 10.0 ** round(math.log10(value)) if value > 0 else 0.0
+            return f"~{text(magnitude)}, {model.dominant_term(size)}"
+        rounded = "<1%" if error < 0.01 else f"{error:.0%}"
+        return f"{text(value)} ± {rounded}{' ?' if error > ERROR_MAX else ''}"
 
     groups = scenario.groups
     return (
@@ -196,7 +226,7 @@ def _scenario_row(
         f"{metadata_kb:g} KB",
         cell("steady", Quantity.MESSAGES, groups, "{:,.0f}".format),
         cell("steady", Quantity.BYTES, groups, _bytes),
-        cell("steady", Quantity.CPU_MS, groups, lambda cpu_ms: f"{cpu_ms / 1000:.1%}"),
+        cell("steady", Quantity.CPU_MS, groups, lambda cpu_ms: f"{cpu_ms / 1000:.2%}"),
         cell("join", Quantity.BYTES, 1, _bytes),
         cell("join", Quantity.CPU_MS, 1, "{:,.0f} ms".format),
         cell("form", Quantity.BYTES, groups, _bytes),

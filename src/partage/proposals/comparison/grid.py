@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 
-from partage.proposals.comparison.cell import Workload
+from partage.proposals.comparison.cell import PHASES, Workload
 from partage.proposals.designs.catalog import DESIGNS, find_design
 
 #: The parameters of a grid: fields of `Workload` that are numbers.
@@ -30,11 +31,24 @@ PARAMETERS: Final[Mapping[str, type]] = {
     "seed": int,
 }
 
-#: The default grid takes a few minutes on two cores.
+#: The default grid of all designs takes less than five minutes on two cores.
 DEFAULT_GRID: Final[Mapping[str, Sequence[float]]] = {
     "members": (10, 100, 1_000),
     "metadata_kb": (0, 10),
 }
+
+#: The phases that run over sockets. "slow" needs the simulated network.
+SOCKET_PHASES: Final = tuple(each for each in PHASES if each != "slow")
+
+#: The parameters of cells over sockets that their grid does not set: real time passes.
+SOCKET_DEFAULTS: Final[Mapping[str, int]] = {
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 500,
+    "metadata_refresh_ms": 2_000,
+}
+
+#: The grid of the variants in a complete report.
+VARIANT_GRID: Final[Mapping[str, Sequence[float]]] = {"members": (100,), "metadata_kb": (10,)}
 
 _MEMBERS_MAX: Final = 20_000
 _PARTITIONS_MAX: Final = 200_000
@@ -63,8 +77,8 @@ def parse_parameter(text: str) -> tuple[str, tuple[float, ...]]:
         raise ValueError(
             f"{text!r}: the values of {name} are not all of type {kind.__name__}"
         ) from None
-    if any(each < 0 for each in numbers):
-        raise ValueError(f"{text!r}: the values of {name} must not be negative")
+    if any(each < 0 or not math.isfinite(each) for each in numbers):
+        raise ValueError(f"{text!r}: the values of {name} must be finite and not negative")
     return name, numbers
 
 
@@ -82,6 +96,9 @@ def expand_grid(
         ValueError: A design does not exist, or a cell is impossible or too large.
     """
     names = list(designs) or list(DESIGNS)
+    unknown = [each for each in fixed.get("phases", ()) if each not in PHASES]
+    if unknown:
+        raise ValueError(f"no phase {unknown[0]!r}. The phases are: {', '.join(PHASES)}")
     cells = []
     for values in itertools.product(*grid.values()):
         parameters: dict[str, Any] = dict(zip(grid, values, strict=True))
@@ -164,12 +181,27 @@ def _validate_subscriptions(cell: Workload) -> None:
         )
 
 
-def cell_command(cell: Workload) -> str:
-    """Return the command that runs one cell again."""
-    defaults = msgspec.structs.asdict(Workload(design=cell.design))
-    changed = [
+def cell_command(cell: Workload, *, is_over_sockets: bool = False) -> str:
+    """Return the command that runs one cell again.
+
+    Args:
+        cell: The cell.
+        is_over_sockets: True if it ran over sockets instead of in the simulator.
+    """
+    default = Workload(design=cell.design)
+    if is_over_sockets:
+        default = msgspec.structs.replace(default, phases=SOCKET_PHASES, **SOCKET_DEFAULTS)
+    defaults = msgspec.structs.asdict(default)
+    words = ["partage lab compare --design", cell.design, *(["--sockets"] * is_over_sockets)]
+    words += [
         f"--grid {name}={value:g}"
         for name, value in msgspec.structs.asdict(cell).items()
         if name in PARAMETERS and value != defaults[name]
     ]
-    return " ".join(["partage lab compare --design", cell.design, *changed])
+    if cell.phases != default.phases:
+        words += [f"--phase {_quoted(each)}" for each in cell.phases or ("none",)]
+    return " ".join(words)
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"' if " " in word else word

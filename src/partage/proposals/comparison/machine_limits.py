@@ -10,16 +10,16 @@ from typing import Final
 from partage.proposals.comparison.cell import Workload
 
 # Measured with all designs on one core; the largest of them counts.
-_CPU_S_PER_MEMBER: Final = 0.035
-_CPU_S_PER_SQUARED_MEMBER: Final = 5e-6
-_CPU_S_PER_PARTITION: Final = 8e-4
+_CPU_S_PER_MEMBER: Final = 0.024
+_CPU_S_PER_SQUARED_MEMBER: Final = 1e-6
+_CPU_S_PER_PARTITION: Final = 4e-4
 _PROCESS_BYTES: Final = 60_000_000
 _MEMBER_BYTES: Final = 50_000
 _PARTITION_BYTES: Final = 4_000
 #: A simulated group holds its metadata in members, in the coordinator and in messages.
 _METADATA_COPIES: Final = 7
 #: The phases of the cells that were measured, with "form".
-_PHASES: Final = 8
+_PHASES: Final = 10
 
 
 def estimate_cpu_s(cell: Workload) -> float:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from partage.proposals.comparison.cell import CellResult
-from partage.proposals.comparison.claim import Claim
 from partage.proposals.comparison.plots import METRICS, collect_plot, draw_svg
-from partage.proposals.comparison.report import format_report, picture_address
+from partage.proposals.comparison.report import Comparison, format_report, picture_address
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS
 
 #: The packages that `write_report` needs.
@@ -22,19 +19,15 @@ def missing_packages() -> list[str]:
     return [each for each in _PACKAGES if find_spec(each) is None]
 
 
-def write_report(
-    directory: Path,
-    results: Sequence[CellResult],
-    claims: Sequence[Claim],
-    sections: Sequence[str] = (),
-) -> list[Path]:
+def write_report(directory: Path, comparison: Comparison) -> list[Path]:
     """Write ``report.html``, ``report.md`` with its pictures, and ``cells.parquet``.
+
+    The plots have the designs without their variants, and cells over sockets only if there are no
+    others. The table has all cells.
 
     Args:
         directory: An existing directory.
-        results: The cells, in any order.
-        claims: The measured claims; none if they were not measured.
-        sections: Further sections of the report, in Markdown.
+        comparison: The results, with cells in any order.
 
     Returns:
         The files, without the pictures.
@@ -45,16 +38,18 @@ def write_report(
     from partage.proposals.comparison.page import format_page
     from partage.proposals.comparison.result_table import write_results
 
-    used = {each.workload.design for each in results}
+    cells = comparison.cells or comparison.socket_cells
+    plotted = [each for each in cells if each.workload.design in DESIGNS] or cells
+    used = {each.workload.design for each in plotted}
     designs = [each for each in (*DESIGNS, *VARIANTS) if each in used]
-    plots = [collect_plot(metric, results) for metric in METRICS]
+    plots = [collect_plot(metric, plotted) for metric in METRICS]
     pictures = {picture_address(plot): draw_svg(plot, designs) for plot in plots}
-    report = format_report(results, claims, plots=plots, sections=sections)
+    report = format_report(comparison, plots)
     table, text, page = (directory / each for each in ("cells.parquet", "report.md", "report.html"))
     for address, svg in pictures.items():
         (directory / address).parent.mkdir(exist_ok=True)
         (directory / address).write_text(svg, encoding="utf-8")
-    write_results(table, results)
+    write_results(table, (*comparison.cells, *comparison.further_cells), comparison.socket_cells)
     text.write_text(report, encoding="utf-8")
     page.write_text(format_page(report, pictures), encoding="utf-8")
     return [page, text, table]

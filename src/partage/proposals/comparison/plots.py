@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import floor, log10, nan
 from typing import Any, Final
 
 import msgspec
 
-from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
+from partage.proposals.comparison.cell import CellResult, Workload
 
 #: Colours of text and lines; a page replaces them by its own, see `inline_svg`.
 _GROUND: Final = "#ffffff"
@@ -59,75 +59,69 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         name: The name of the picture's file.
         title: The title of the picture.
         axis: The label of the axis, with the unit.
-        value: Returns the figure of a phase; None if there is none.
+        field: The attribute of `PhaseResult`, which may be None.
         phases: The phases to draw. If a comparison has none of these, its first phases are drawn.
     """
 
     name: str
     title: str
     axis: str
-    value: Callable[[PhaseResult], float | None]
+    field: str
     phases: tuple[str, ...]
 
 
+_TRAFFIC_PHASES: Final = ("form", "join", "steady")
+_FAULT_PHASES: Final = ("join", "crash", "coordinator loss")
+
 #: The pictures of a report, in order.
-METRICS: Final = (
-    Metric(
-        name="bytes",
-        title="Bytes through the coordinator",
-        axis="bytes",
-        value=lambda phase: phase.bytes,
-        phases=("form", "join", "steady"),
-    ),
-    Metric(
-        name="messages",
-        title="Messages to and from the coordinator",
-        axis="messages",
-        value=lambda phase: phase.messages,
-        phases=("form", "join", "steady"),
-    ),
-    Metric(
-        name="cpu",
-        title="CPU time of the coordinator",
-        axis="CPU time, ms",
-        value=lambda phase: phase.coordinator_cpu_ms,
-        phases=("form", "join", "steady"),
-    ),
-    Metric(
-        name="stable",
-        title="Time until the group is stable",
-        axis="seconds",
-        value=lambda phase: phase.stable_after_s,
-        phases=("join", "crash", "coordinator loss"),
-    ),
-    Metric(
-        name="unread",
-        title="Time of partitions without an owner",
-        axis="partition-seconds",
-        value=lambda phase: phase.unread_partition_s,
-        phases=("join", "crash", "coordinator loss"),
-    ),
-    Metric(
-        name="moved",
-        title="Partitions moved to another member",
-        axis="partitions",
-        value=lambda phase: phase.moved_partitions,
-        phases=("join", "leave", "crash"),
-    ),
-    Metric(
-        name="duplicates",
-        title="Records read again",
-        axis="records",
-        value=lambda phase: phase.duplicate_records,
-        phases=("crash", "pause", "coordinator loss"),
-    ),
-    Metric(
-        name="round-trips",
-        title="Round trips of a member until its last assignment",
-        axis="round trips",
-        value=lambda phase: phase.round_trips,
-        phases=("form", "join", "crash"),
-    ),
+METRICS: Final = tuple(
+    Metric(name=name, title=title, axis=axis, field=field, phases=phases)
+    for name, title, axis, field, phases in (
+        ("bytes", "Bytes through the coordinator", "bytes", "bytes", _TRAFFIC_PHASES),
+        (
+            "messages",
+            "Messages to and from the coordinator",
+            "messages",
+            "messages",
+            _TRAFFIC_PHASES,
+        ),
+        (
+            "cpu",
+            "CPU time of the coordinator",
+            "CPU time, ms",
+            "coordinator_cpu_ms",
+            _TRAFFIC_PHASES,
+        ),
+        ("stable", "Time until the group is stable", "seconds", "stable_after_s", _FAULT_PHASES),
+        (
+            "unread",
+            "Time of partitions without an owner",
+            "partition-seconds",
+            "unread_partition_s",
+            _FAULT_PHASES,
+        ),
+        (
+            "moved",
+            "Partitions moved to another member",
+            "partitions",
+            "moved_partitions",
+            ("join", "leave", "crash"),
+        ),
+        (
+            "duplicates",
+            "Records read again",
+            "records",
+            "duplicate_records",
+            ("crash", "pause", "coordinator loss"),
+        ),
+        (
+            "round-trips",
+            "Round trips of a member until its last assignment",
+            "round trips",
+            "round_trips",
+            ("form", "join", "crash"),
+        ),
+    )
 )
 
 #: One line of a plot: the number of members and the figure.
@@ -169,7 +163,7 @@ def collect_plot(metric: Metric, results: Sequence[CellResult]) -> Plot:
         for phase in result.phases:
             if phase.phase in row:
                 points = row[phase.phase].setdefault(result.workload.design, [])
-                points.append((result.workload.members, metric.value(phase)))
+                points.append((result.workload.members, getattr(phase, metric.field)))
     titles: dict[str, list[tuple[Any, ...]]] = {}
     kept: dict[str, dict[str, dict[str, Points]]] = {}
     for values, row in sorted(by_row.items(), key=lambda item: str(item[0])):

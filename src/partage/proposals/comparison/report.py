@@ -5,61 +5,80 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
 from partage.proposals.comparison.claim import Claim
-from partage.proposals.comparison.grid import PARAMETERS, cell_command
+from partage.proposals.comparison.cost_model import CostModels
+from partage.proposals.comparison.cost_report import format_cost_models
+from partage.proposals.comparison.grid import PARAMETERS, SOCKET_DEFAULTS, cell_command
 from partage.proposals.comparison.plots import Plot
-from partage.proposals.designs.catalog import find_design
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.comparison.report_texts import (
+    ABOUT_FINDINGS,
+    ABOUT_PLOTS,
+    ABOUT_SOCKETS,
+    COLUMN_TEXTS,
+    PHASE_TEXTS,
+)
+from partage.proposals.designs.finding_worlds import FindingWorld, findings_of
 from partage.statemachine.pages import join_blocks, section, table
 
-_ABOUT_PLOTS: Final = (
-    "Each line is a design. A panel has one phase of the workload. A point is missing if the group "
-    "did not become stable. Axes are logarithmic where the figures differ much."
-)
+_HEAD: Final = ("design", "phase", *COLUMN_TEXTS)
 _TITLE_PARAMETERS: Final = frozenset({"members", "partitions", "metadata_kb", "seed"})
-_HEAD: Final = (
-    "design",
-    "phase",
-    "stable after",
-    "messages",
-    "bytes",
-    "coordinator CPU",
-    "partition-seconds unread",
-    "moved",
-    "read again",
-    "round trips",
-)
 
 
-def format_report(
-    results: Sequence[CellResult],
-    claims: Sequence[Claim],
-    *,
-    plots: Sequence[Plot] = (),
-    sections: Sequence[str] = (),
-) -> str:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of a comparison: the output of ``partage lab compare --json``.
+
+    ``further_cells`` only serve the cost models, and the report has no tables of them. ``claims``,
+    ``findings`` and ``cost_models`` need their options.
+    """
+
+    cells: list[CellResult] = []
+    further_cells: list[CellResult] = []
+    socket_cells: list[CellResult] = []
+    claims: list[Claim] = []
+    findings: list[FindingWorld] = []
+    cost_models: CostModels | None = None
+
+    @property
+    def designs(self) -> list[str]:
+        """The designs and variants of all cells."""
+        names = (each.workload.design for each in (*self.cells, *self.socket_cells))
+        return list(dict.fromkeys(names))
+
+
+def format_report(comparison: Comparison, plots: Sequence[Plot] = ()) -> str:
     """Return the report.
 
     Args:
-        results: The cells, in any order.
-        claims: The measured claims; none if they were not measured.
+        comparison: The results, with cells in any order.
         plots: The plots to which the report links; see `picture_address`.
-        sections: Further sections in Markdown, after the claims.
     """
     blocks = [
         "# Comparison of the designs",
-        "One workload ran through each design in the simulator. Sizes are those on the wire. CPU "
-        "times are those of the coordinator's state machine on the machine that made this report; "
-        "all other figures depend on the seed only.",
+        "One workload ran through each design in the simulator. CPU times depend on the machine; "
+        "all other figures of the simulator depend on the seed only.",
+        section(
+            "Phases and columns",
+            "A cell runs one design through the phases of a workload, one after the other. The "
+            "parentheses have the parameter of the grid and its default.",
+            table(("phase", "what happens"), PHASE_TEXTS.items()),
+            table(("column", "meaning"), COLUMN_TEXTS.items()),
+        ),
     ]
-    if claims:
-        blocks.append(section("Claims of the documents", *map(_claim, claims)))
-    blocks += sections
+    if comparison.claims:
+        blocks.append(section("Claims of the documents", *map(_claim, comparison.claims)))
+    if comparison.cost_models is not None:
+        blocks.append(format_cost_models(comparison.cost_models))
     if plots:
-        blocks.append(section("Plots", _ABOUT_PLOTS, *map(_picture, plots)))
-    blocks.append(section("Measurements", *_groups(results)))
-    blocks.append(section("Guarantees that a design cannot give", _findings(results)))
+        blocks.append(section("Plots", ABOUT_PLOTS, *map(_picture, plots)))
+    if comparison.cells:
+        blocks.append(section("Measurements", *_groups(comparison.cells)))
+    if comparison.socket_cells:
+        tables = _groups(comparison.socket_cells, is_over_sockets=True)
+        blocks.append(section("Over sockets", ABOUT_SOCKETS, *tables))
+    blocks.append(section("Guarantees that a design cannot give", *_findings(comparison)))
     return join_blocks(*blocks)
 
 
@@ -83,42 +102,51 @@ def _claim(claim: Claim) -> str:
     return join_blocks(
         f"### {claim.title}: {claim.verdict}",
         f"> {claim.statement}",
+        f"**Measured.** {claim.setup}",
         table(("figure", "value"), claim.figures),
-        claim.explanation,
+        f"**Rule.** {claim.rule}",
+        f"**Verdict: {claim.verdict}.** {claim.explanation}",
     )
 
 
-def _groups(results: Iterable[CellResult]) -> list[str]:
+def _groups(results: Iterable[CellResult], *, is_over_sockets: bool = False) -> list[str]:
     """Return one table for each combination of parameters."""
     by_parameters: dict[str, list[CellResult]] = {}
-    for result in sorted(results, key=lambda each: (each.workload.members, cell_title(each))):
-        by_parameters.setdefault(cell_title(result), []).append(result)
+    titled = [(cell_title(each, is_over_sockets=is_over_sockets), each) for each in results]
+    for title, result in sorted(titled, key=lambda each: (each[1].workload.members, each[0])):
+        by_parameters.setdefault(title, []).append(result)
     blocks = []
     for title, cells in by_parameters.items():
         rows = [_row(cell, phase) for cell in cells for phase in cell.phases]
-        blocks += [f"### {title}", table(_HEAD, rows, _HEAD[2:])]
-        commands = [cell_command(cell.workload) for cell in cells]
-        blocks.append("\n".join(("To run one design again:", "", "```sh", *commands, "```")))
-        broken = [
-            f"- {cell.workload.design}: {rule}" for cell in cells for rule in cell.broken_rules
+        commands = [cell_command(each.workload, is_over_sockets=is_over_sockets) for each in cells]
+        blocks += [
+            f"### {title}",
+            table(_HEAD, rows, _HEAD[2:]),
+            "\n".join(("To run one design again:", "", "```sh", *commands, "```")),
         ]
-        blocks.append("\n".join(broken))
+        broken = [
+            f"- {each.workload.design}: {rule}" for each in cells for rule in each.broken_rules
+        ]
+        if broken:
+            blocks += ["Guarantees that did not hold:", "\n".join(broken)]
     return blocks
 
 
-def cell_title(result: CellResult) -> str:
+def cell_title(result: CellResult, *, is_over_sockets: bool = False) -> str:
     """Return the parameters of a cell without its design."""
     cell = result.workload
-    defaults = Workload(design=cell.design)
+    defaults = msgspec.structs.asdict(Workload(design=cell.design))
+    if is_over_sockets:
+        defaults |= SOCKET_DEFAULTS
     further = [
         f", {name} = {value:g}"
         for name in PARAMETERS
-        if name not in _TITLE_PARAMETERS
-        and (value := getattr(cell, name)) != getattr(defaults, name)
+        if name not in _TITLE_PARAMETERS and (value := getattr(cell, name)) != defaults[name]
     ]
     return (
-        f"{cell.members:,} members, {cell.partition_count:,} partitions, "
-        f"{cell.metadata_kb:g} KB of metadata, seed {cell.seed}{''.join(further)}"
+        f"{cell.members:,} members{' over sockets' * is_over_sockets}, "
+        f"{cell.partition_count:,} partitions, {cell.metadata_kb:g} KB of metadata, "
+        f"seed {cell.seed}{''.join(further)}"
     )
 
 
@@ -128,9 +156,10 @@ def _row(cell: CellResult, phase: PhaseResult) -> tuple[str, ...]:
         cell.workload.design,
         phase.phase,
         stable,
+        f"{phase.counted_s:.2f} s",
         f"{phase.messages:,}",
         f"{phase.bytes:,}",
-        f"{phase.coordinator_cpu_ms:,.0f} ms",
+        f"{phase.coordinator_cpu_ms:,.1f} ms",
         f"{phase.unread_partition_s:,.1f}",
         f"{phase.moved_partitions:,}",
         f"{phase.duplicate_records:,}",
@@ -138,14 +167,36 @@ def _row(cell: CellResult, phase: PhaseResult) -> tuple[str, ...]:
     )
 
 
-def _findings(results: Iterable[CellResult]) -> str:
-    names = dict.fromkeys(each.workload.design for each in results)
-    lines = []
-    for name in names:
-        design = find_design(name)(CoordinatorSettings(), MemberSettings(group_id="g"))
-        lines += [
-            f"- {name}, rules {', '.join(finding.rules)}, after a {' or '.join(finding.faults)}: "
-            f"{finding.reason}"
-            for finding in design.findings
-        ]
-    return "\n".join(lines) or "None is known."
+def _findings(comparison: Comparison) -> list[str]:
+    """Return the findings: with their worlds if these were searched, otherwise as a list."""
+    if comparison.findings:
+        return [ABOUT_FINDINGS, *map(_finding, comparison.findings)]
+    lines = [
+        f"- {name}, {_terms(finding.rules, finding.faults)}: {finding.reason}"
+        for name in comparison.designs
+        for finding in findings_of(name)
+    ]
+    return ["\n".join(lines) or "None is known."]
+
+
+def _terms(rules: Sequence[str], faults: Sequence[str]) -> str:
+    under = f"after a {' or '.join(faults)}" if faults else "without a fault"
+    return f"rule{'s' * (len(rules) > 1)} {', '.join(rules)}, {under}"
+
+
+def _finding(found: FindingWorld) -> str:
+    finding, world = found.finding, found.world
+    blocks = [
+        f"### {found.design}, {_terms(finding.rules, finding.faults)}",
+        finding.reason,
+    ]
+    if world is None:
+        return join_blocks(*blocks, "No searched world shows it.")
+    steps = "\n".join(f"- {step}" for step in world.steps) or "- none"
+    return join_blocks(
+        *blocks,
+        f"Seed {world.seed} breaks the rule “{world.rule}” with these steps, at their seconds:",
+        steps,
+        f"{world.description}.",
+        f"```sh\n{world.command}\n```",
+    )

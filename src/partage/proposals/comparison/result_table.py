@@ -40,6 +40,7 @@ def _columns() -> pa.Schema:
                 is_nullable = NoneType in get_args(kind)
                 kind = kinds[0] if is_nullable else kind
                 fields.append(pa.field(name, _TYPES[kind], nullable=is_nullable))
+    fields.append(pa.field("is_over_sockets", pa.bool_(), nullable=False))
     fields.append(pa.field("command", pa.string(), nullable=False))
     return pa.schema(fields)
 
@@ -48,13 +49,22 @@ def _columns() -> pa.Schema:
 COLUMNS: Final = _columns()
 
 
-def results_table(results: Iterable[CellResult]) -> pa.Table:
-    """Return the table of some results, in their order."""
+def results_table(
+    results: Iterable[CellResult], socket_results: Iterable[CellResult] = ()
+) -> pa.Table:
+    """Return the table of some results, in their order.
+
+    Args:
+        results: The cells that ran in the simulator.
+        socket_results: Those that ran over sockets.
+    """
     rows = []
-    for result in results:
+    cells = [(each, False) for each in results] + [(each, True) for each in socket_results]
+    for result, is_over_sockets in cells:
         cell = _values(result.workload) | _values(result)
         cell["partitions"] = result.workload.partition_count
-        cell["command"] = cell_command(result.workload)
+        cell["is_over_sockets"] = is_over_sockets
+        cell["command"] = cell_command(result.workload, is_over_sockets=is_over_sockets)
         rows += [cell | _values(phase) for phase in result.phases]
     return pa.Table.from_pylist(rows, COLUMNS)
 
@@ -67,6 +77,8 @@ def _values(struct: msgspec.Struct) -> dict[str, Any]:
     }
 
 
-def write_results(path: Path, results: Iterable[CellResult]) -> None:
-    """Write the table to a Parquet file."""
-    pq.write_table(results_table(results), path, compression="zstd")
+def write_results(
+    path: Path, results: Iterable[CellResult], socket_results: Iterable[CellResult] = ()
+) -> None:
+    """Write the table to a Parquet file; see `results_table`."""
+    pq.write_table(results_table(results, socket_results), path, compression="zstd")

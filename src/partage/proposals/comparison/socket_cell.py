@@ -16,15 +16,14 @@ from typing import Any, Final
 
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
-from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
-from partage.proposals.comparison.grid import expand_grid
+from partage.proposals.comparison.cell import CellResult, PhaseResult, PhaseTraffic, Workload
+from partage.proposals.comparison.grid import SOCKET_DEFAULTS, SOCKET_PHASES, expand_grid
 from partage.proposals.designs.broker_side import BrokerSide
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.designs.multi_assignor import MultiAssignor
 from partage.proposals.designs.single_assignor import SingleAssignor
 from partage.proposals.designs.two_phase import TwoPhaseCooperative, TwoPhaseEager
 from partage.proposals.join_group.frames import ProtocolVersions
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.machine import CoordinatorMachine, CoordinatorOutcome, Event
 from partage.proposals.multi_assignor.messages import JOIN_GROUP as MULTI_JOIN_GROUP
 from partage.proposals.simulation.design import Design, MemberTemplate
@@ -46,53 +45,38 @@ _RECORDS_PER_S: Final = 100
 _MEMBERS_MAX: Final = 200
 #: Beyond that, a slow member may lose its connection while it gets the metadata of a group.
 _METADATA_BYTES_MAX: Final = 10_000_000
-_GROUP_ID: Final = "compared"
-
-#: The phases that run over sockets. "slow" needs the simulated network.
-SOCKET_PHASES: Final = (
-    "steady",
-    "join",
-    "leave",
-    "crash",
-    "pause",
-    "churn",
-    "coordinator loss",
-    "new partitions",
-)
-
 
 #: The default grid. A cell takes about a minute.
 SOCKET_GRID: Final[Mapping[str, Sequence[float]]] = {"members": (10,)}
 
-#: The parameters of cells that the grid does not set: real time passes.
-_SHORT: Final[Mapping[str, float]] = {
-    "session_timeout_ms": 6_000,
-    "heartbeat_interval_ms": 500,
-    "metadata_refresh_ms": 2_000,
-}
-
-#: The section of a report about cells that ran over sockets.
-SOCKET_SECTION: Final = """## Over sockets
-
-These cells did not run in the simulator, but over real connections of this machine and in real
-time. Add `--sockets` to the command that runs a design again. A phase ends when the group is stable
-for three heartbeat intervals, and "steady" takes ten of them.
-"""
-
 
 def expand_socket_grid(
-    designs: Iterable[str], grid: Mapping[str, Sequence[float]]
+    designs: Iterable[str],
+    grid: Mapping[str, Sequence[float]],
+    phases: tuple[str, ...] = SOCKET_PHASES,
 ) -> list[Workload]:
     """Return the cells of a grid, with short intervals where the grid does not set them.
+
+    Args:
+        designs: Names of designs or variants; the designs of `DESIGNS` if it is empty.
+        grid: The values of each parameter.
+        phases: The phases after "form".
 
     Raises:
         ValueError: A design does not exist, or a cell cannot run over sockets.
     """
-    short = {name: (value,) for name, value in _SHORT.items() if name not in grid}
-    cells = expand_grid(designs, {**grid, **short}, phases=SOCKET_PHASES)
+    short = {name: (value,) for name, value in SOCKET_DEFAULTS.items() if name not in grid}
+    cells = expand_grid(designs, {**grid, **short}, phases=phases)
     for cell in cells:
         validate_socket_cell(cell)
     return cells
+
+
+def estimate_socket_s(cell: Workload) -> float:
+    """Return about how many seconds a cell takes; most of them pass for its intervals."""
+    heartbeat_s, session_s = cell.heartbeat_interval_ms / 1000, cell.session_timeout_ms / 1000
+    settling_s = 3 * heartbeat_s * (1 + len(cell.phases))
+    return settling_s + 10 * heartbeat_s + 4 * session_s + 2 * _FAILOVER_S
 
 
 def run_socket_cells(cells: Iterable[Workload]) -> Generator[CellResult]:
@@ -351,18 +335,13 @@ class SocketCell:
 
     Args:
         workload: The workload. `validate_socket_cell` accepts it.
+        poll_s: How often to check whether the group is stable.
     """
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, poll_s: float = _POLL_S) -> None:
         self.workload = workload
-        self.design = find_design(workload.design)(
-            CoordinatorSettings(),
-            MemberSettings(
-                group_id=_GROUP_ID,
-                session_timeout_ms=workload.session_timeout_ms,
-                heartbeat_interval_ms=workload.heartbeat_interval_ms,
-            ),
-        )
+        self._poll_s = poll_s
+        self.design = workload.create_design()
         self.topics = dict(workload.partitions_by_topic)
         self.readers = Readers(_RECORDS_PER_S)
         self.traffic = Traffic()
@@ -431,13 +410,8 @@ class SocketCell:
     def start_members(self, count: int) -> None:
         """Start members with the next free names."""
         for _ in range(count):
-            template = MemberTemplate(
-                name=f"member-{self._started:05}",
-                topics=self.workload.subscription(self._started),
-                metadata_bytes=int(self.workload.metadata_kb * 1000),
-            )
+            member = _CellMember(self, self.workload.member(self._started))
             self._started += 1
-            member = _CellMember(self, template)
             self.members.append(member)
             member.start()
 
@@ -455,8 +429,8 @@ class SocketCell:
 
     async def run(self) -> CellResult:
         """Run all phases."""
-        results = [await self._measure("form")]
-        results += [await self._measure(phase) for phase in self.workload.phases]
+        results = [await self.measure("form")]
+        results += [await self.measure(phase) for phase in self.workload.phases]
         return CellResult(
             workload=self.workload,
             phases=results,
@@ -464,29 +438,24 @@ class SocketCell:
             double_read_s=self.readers.double_read_ms / 1000,
         )
 
-    async def _measure(self, phase: str) -> PhaseResult:
+    async def measure(self, phase: str) -> PhaseResult:
+        """Run one phase, "form" or one of `SOCKET_PHASES`.
+
+        Raises:
+            Exception: The coordinator's state machine has failed.
+        """
         self.traffic.take()
         self.readers.take(now_ms())
         for member in self.members:
             member.requests = member.requests_at_start = 0
-        begin_ms = now_ms()
+        counted = PhaseTraffic(now_ms())
         await self._disturb(phase)
-        is_stable = await self._wait_until_settled(begin_ms)
-        traffic, reading = self.traffic.take(), self.readers.take(now_ms())
-        changed_ms = max(reading.changed_ms, begin_ms)
-        return PhaseResult(
-            phase=phase,
-            is_stable=is_stable,
-            stable_after_s=(changed_ms - begin_ms) / 1000 if is_stable else None,
-            messages=sum(traffic.messages.values()),
-            bytes=sum(traffic.bytes.values()),
-            bytes_by_message=dict(traffic.bytes),
-            coordinator_cpu_ms=round(traffic.cpu_ns / 1e6, 3),
-            unread_partition_s=round(reading.unread_partition_ms / 1000, 3),
-            moved_partitions=reading.moved,
-            duplicate_records=reading.duplicates,
-            round_trips=max((each.requests_at_start for each in self.members), default=0),
-        )
+        is_stable = await self._wait_until_settled(counted)
+        if not is_stable:
+            counted.count(self.traffic, now_ms())
+        requests = [each.requests_at_start for each in self.members]
+        reading = self.readers.take(now_ms())
+        return counted.result(phase, reading, requests, is_stable=is_stable)
 
     async def _disturb(self, phase: str) -> None:
         workload = self.workload
@@ -551,22 +520,25 @@ class SocketCell:
             and all(len(each.readers) == 1 for each in self.readers.partitions.values())
         )
 
-    async def _wait_until_settled(self, begin_ms: int) -> bool:
+    async def _wait_until_settled(self, counted: PhaseTraffic) -> bool:
         """Wait until nothing changes for longer than a member needs to notice a rebalance.
 
         Raises:
             Exception: The coordinator's state machine has failed.
         """
         workload = self.workload
-        timeout_ms = 3 * workload.session_timeout_ms + 2 * workload.metadata_refresh_ms + 60_000
+        end_ms = now_ms() + workload.phase_timeout_ms
         quiet_ms = 3 * workload.heartbeat_interval_ms
-        since_ms = begin_ms
-        while (at_ms := now_ms()) < begin_ms + timeout_ms:
+        since_ms: int | None = None
+        while (at_ms := now_ms()) < end_ms:
             if self._failure is not None:
                 raise self._failure
             if not self._is_stable:
+                since_ms = None
+            elif since_ms is None:
                 since_ms = at_ms
+                counted.count(self.traffic, at_ms)
             elif at_ms - since_ms >= quiet_ms:
                 return True
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(self._poll_s)
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from partage.coordinator import invariants as shard_invariants
@@ -20,10 +20,8 @@ from partage.proposals.join_group.member_checker import JoinGroupMemberChecker
 from partage.proposals.machine import (
     Action,
     CoordinatorMachine,
-    CoordinatorOutcome,
     Event,
     MemberMachine,
-    MemberOutcome,
     TimerFired,
 )
 from partage.proposals.multi_assignor import invariants as multi_assignor
@@ -41,24 +39,45 @@ from partage.proposals.two_phase.member import TwoPhaseMember
 from partage.wire.types import Message
 
 
-class _Timers:
-    """The armed timers of a machine."""
+class _CheckedMachine:
+    """A machine whose state and effects are checked after each event.
 
-    def __init__(self) -> None:
+    Args:
+        machine: The machine.
+        checker: Checks the effects of each event; None if the design has no such checker.
+    """
+
+    def __init__(self, machine: Any, checker: Any) -> None:
+        self.machine = machine
+        #: The deadlines of the armed timers.
         self.armed: dict[Any, int] = {}
+        self._checker = checker
 
-    def follow(self, event: Event, timers: Iterable[tuple[Hashable, int | None]]) -> None:
-        """Apply the effects of an event."""
+    def handle(self, event: Event) -> Any:
+        """Handle an event, check its effects and return them.
+
+        Raises:
+            AssertionError: A rule does not hold.
+        """
+        outcome = self.machine.handle(event)
         if isinstance(event, TimerFired):
             self.armed.pop(event.key, None)
-        for key, deadline_ms in timers:
+        for key, deadline_ms in outcome.timers:
             if deadline_ms is None:
                 self.armed.pop(key, None)
             else:
                 self.armed[key] = deadline_ms
+        self._check_state()
+        if self._checker is not None:
+            self._checker.check(event, outcome)
+        return outcome
+
+    def _check_state(self) -> None:
+        """Raise `AssertionError` if an invariant of the machine does not hold."""
+        raise NotImplementedError
 
 
-class CheckedCoordinator:
+class CheckedCoordinator(_CheckedMachine):
     """A coordinator that is checked after each event.
 
     Args:
@@ -66,14 +85,7 @@ class CheckedCoordinator:
     """
 
     def __init__(self, machine: CoordinatorMachine) -> None:
-        self.machine = machine
-        self._timers = _Timers()
-        self._checker = _coordinator_checker(machine)
-
-    @property
-    def armed(self) -> dict[Any, int]:
-        """The deadlines of the armed timers."""
-        return self._timers.armed
+        super().__init__(machine, _coordinator_checker(machine))
 
     def apply(self, record: Any) -> None:
         """Apply a stored record while loading."""
@@ -81,15 +93,8 @@ class CheckedCoordinator:
         if self._checker is not None:
             self._checker.load(record)
 
-    def handle(self, event: Event) -> CoordinatorOutcome[Any, Any]:
-        """Handle an event, check its effects and return them.
-
-        Raises:
-            AssertionError: A rule does not hold.
-        """
-        outcome = self.machine.handle(event)
-        self._timers.follow(event, outcome.timers)
-        armed = self._timers.armed
+    def _check_state(self) -> None:
+        armed = self.armed
         match self.machine:
             case PushCoordinator() as push:
                 broker_side.check(push)
@@ -100,13 +105,10 @@ class CheckedCoordinator:
                 single_assignor.check_coordinator(single, armed)
             case TwoPhaseCoordinator() as product:
                 shard_invariants.check(product.shard, armed)
-        if self._checker is not None:
-            self._checker.check(event, outcome)
-        return outcome
 
     def check_empty(self) -> None:
         """Raise `AssertionError` if there are members, or timers that belong to members."""
-        armed = set(self._timers.armed)
+        armed = set(self.armed)
         match self.machine:
             case PushCoordinator() as push:
                 assert not push.consumers, f"consumers are left: {push.consumers}"
@@ -141,7 +143,7 @@ def _coordinator_checker(
     return None
 
 
-class CheckedMember:
+class CheckedMember(_CheckedMachine):
     """A member that is checked after each event.
 
     Args:
@@ -149,9 +151,7 @@ class CheckedMember:
     """
 
     def __init__(self, machine: MemberMachine) -> None:
-        self.machine = machine
-        self._timers = _Timers()
-        self._checker = _member_checker(machine)
+        super().__init__(machine, _member_checker(machine))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.machine, name)
@@ -159,27 +159,16 @@ class CheckedMember:
     @property
     def owned(self) -> frozenset[TopicPartition]:
         """The partitions of the current assignment."""
-        return self.machine.owned
+        owned: frozenset[TopicPartition] = self.machine.owned
+        return owned
 
     @property
     def is_stable(self) -> bool:
         """True if the member has its assignment and nothing to do."""
-        return self.machine.is_stable
+        return bool(self.machine.is_stable)
 
-    @property
-    def armed(self) -> dict[Any, int]:
-        """The deadlines of the armed timers."""
-        return self._timers.armed
-
-    def handle(self, event: Event) -> MemberOutcome[Any]:
-        """Handle an event, check its effects and return them.
-
-        Raises:
-            AssertionError: A rule does not hold.
-        """
-        outcome = self.machine.handle(event)
-        self._timers.follow(event, outcome.timers)
-        armed = self._timers.armed
+    def _check_state(self) -> None:
+        armed = self.armed
         match self.machine:
             case PushConsumer() as consumer:
                 broker_side.check_consumer(consumer, armed)
@@ -189,9 +178,6 @@ class CheckedMember:
                 single_assignor.check_member(single, armed)
             case TwoPhaseMember() as product:
                 member_invariants.check_ownership(product._core, armed)
-        if self._checker is not None:
-            self._checker.check(event, outcome)
-        return outcome
 
 
 def _member_checker(

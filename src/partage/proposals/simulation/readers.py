@@ -58,6 +58,8 @@ class Readers:
         self.misread: set[TopicPartition] = set()  # those without a reader, or with several
         self.broken: list[RuleBroken] = []
         self.double_read_ms = 0  # time with two readers, summed over all partitions
+        self.deleted: set[TopicPartition] = set()
+        self._deleted_read_ms = 0
         self._records_per_s = records_per_s
 
     def create(self, partitions: Iterable[TopicPartition], at_ms: int) -> None:
@@ -65,6 +67,26 @@ class Readers:
         for partition in partitions:
             self.partitions[partition] = PartitionHistory(created_ms=at_ms, unread_since_ms=at_ms)
             self.misread.add(partition)
+            self.deleted.discard(partition)
+
+    def delete(self, partitions: Iterable[TopicPartition], at_ms: int) -> None:
+        """Delete partitions. No rule applies to them, but the time of their readers is counted."""
+        for partition in partitions:
+            history = self.partitions[partition]
+            if history.unread_since_ms is not None:
+                self.stats.unread_partition_ms += at_ms - history.unread_since_ms
+                history.unread_since_ms = None
+            history.readers = dict.fromkeys(history.readers, at_ms)
+            self.misread.discard(partition)
+            self.deleted.add(partition)
+
+    def deleted_read_ms(self, at_ms: int) -> int:
+        """Return how long members had deleted partitions, summed over these partitions."""
+        return self._deleted_read_ms + sum(
+            at_ms - since_ms
+            for partition in self.deleted
+            for since_ms in self.partitions[partition].readers.values()
+        )
 
     def end_offset(self, partition: TopicPartition, at_ms: int) -> int:
         """Return the number of records in a partition."""
@@ -75,6 +97,9 @@ class Readers:
         """A member starts to read a partition from a committed offset (-1: the beginning)."""
         history = self.partitions[partition]
         if member in history.readers:
+            return
+        if partition in self.deleted:
+            history.readers[member] = at_ms
             return
         if history.readers:
             other = next(iter(history.readers))
@@ -105,6 +130,9 @@ class Readers:
         since_ms = history.readers.pop(member, None)
         if since_ms is None:
             return
+        if partition in self.deleted:
+            self._deleted_read_ms += at_ms - since_ms
+            return
         self._note_readers(partition, history)
         for other_since_ms in history.readers.values():
             self.double_read_ms += at_ms - max(since_ms, other_since_ms)
@@ -126,8 +154,12 @@ class Readers:
 
     @property
     def unread(self) -> list[TopicPartition]:
-        """The partitions without a reader."""
-        return [p for p, history in self.partitions.items() if not history.readers]
+        """The existing partitions without a reader."""
+        return [
+            each
+            for each, history in self.partitions.items()
+            if not history.readers and each not in self.deleted
+        ]
 
     def take(self, at_ms: int) -> ReadingStats:
         """Return the statistics, including open gaps, and start again from zero."""

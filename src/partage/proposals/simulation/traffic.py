@@ -23,6 +23,10 @@ class Traffic(msgspec.Struct):
         self.messages[name] += 1
         self.bytes[name] += size
 
+    def copy(self) -> Traffic:
+        """Return the counts so far."""
+        return Traffic(self.messages.copy(), self.bytes.copy(), self.cpu_ns)
+
     def take(self) -> Traffic:
         """Return the counts, and start again from zero."""
         taken = Traffic(self.messages, self.bytes, self.cpu_ns)

@@ -68,7 +68,8 @@ class FaultVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one world; ``rule`` is None if no rule was broken.
 
     ``faults`` are the kinds of the faults that were taken, in order. ``steps`` also has the first
-    members.
+    members. ``broken`` has the descriptions of the first violation of each broken rule, also of
+    rules that the design breaks by construction.
     """
 
     seed: int
@@ -76,6 +77,7 @@ class FaultVerdict(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     faults: tuple[str, ...]
     steps: tuple[TrialStep, ...] = ()
+    broken: dict[str, str] = {}
 
 
 class FaultTrial:
@@ -93,6 +95,7 @@ class FaultTrial:
         design: Creates the design.
         seed: The seed.
         has_mixed_subscriptions: True if members subscribe to different topics.
+        reports_findings: True if the verdict has also rules that the design breaks by construction.
         steps: Steps to take instead of those that the seed gives.
     """
 
@@ -102,11 +105,13 @@ class FaultTrial:
         seed: int,
         *,
         has_mixed_subscriptions: bool = True,
+        reports_findings: bool = False,
         steps: Sequence[TrialStep] | None = None,
     ) -> None:
         self._rng = Random(f"trial {seed}")
         self._seed = seed
         self._has_mixed_subscriptions = has_mixed_subscriptions
+        self._reports_findings = reports_findings
         self._given = steps
         self._taken: list[TrialStep] = []
         options = WorldOptions(
@@ -132,17 +137,21 @@ class FaultTrial:
         except AssertionError as error:
             rule, description = "invariant", str(error)
         faults = tuple(step.kind for step in self._taken[self._first :])
+        broken = {} if rule is None else {rule: description}
+        for each in self.world.broken_rules:
+            broken.setdefault(each.rule, each.description)
         known = {
             each
             for finding in self.world.design.findings
             if not finding.faults or not set(finding.faults).isdisjoint(faults)
             for each in finding.rules
+            if not self._reports_findings
         }
         if rule in known:
             rule, description = None, ""
-        for broken in self.world.broken_rules:
-            if broken.rule not in known:
-                rule, description = broken.rule, broken.description
+        for each in self.world.broken_rules:
+            if each.rule not in known:
+                rule, description = each.rule, each.description
                 break
         return FaultVerdict(
             seed=self._seed,
@@ -150,6 +159,7 @@ class FaultTrial:
             description=description,
             faults=faults,
             steps=tuple(self._taken),
+            broken=broken,
         )
 
     # Steps
@@ -263,23 +273,35 @@ class NothingToShrinkError(ValueError):
 def shrink_trial(trial: Callable[[Sequence[TrialStep] | None], FaultTrial]) -> FaultVerdict:
     """Return the verdict of the world with the fewest steps that breaks the same rule.
 
-    It drops single steps until no step can be dropped.
-
     Args:
         trial: Creates the world, with given steps or those of its seed.
 
     Raises:
         NothingToShrinkError: The world breaks no rule.
     """
-    smallest = trial(None).run()
-    rule = smallest.rule
-    if rule is None:
-        raise NothingToShrinkError(f"seed {smallest.seed} breaks no rule")
+    first = trial(None).run()
+    if first.rule is None:
+        raise NothingToShrinkError(f"seed {first.seed} breaks no rule")
+    return shrink_steps(first, trial, lambda verdict: verdict.rule == first.rule)
+
+
+def shrink_steps(
+    first: FaultVerdict,
+    trial: Callable[[Sequence[TrialStep]], FaultTrial],
+    is_same: Callable[[FaultVerdict], bool],
+) -> FaultVerdict:
+    """Drop single steps of a world until no step can be dropped.
+
+    Args:
+        first: The verdict of the world with all steps.
+        trial: Creates the world with given steps.
+        is_same: Returns True if a verdict shows what the smallest world must show.
+    """
+    smallest = first
     at = 0
     while at < len(smallest.steps):
-        fewer = smallest.steps[:at] + smallest.steps[at + 1 :]
-        verdict = trial(fewer).run()
-        if verdict.rule == rule:
+        verdict = trial(smallest.steps[:at] + smallest.steps[at + 1 :]).run()
+        if is_same(verdict):
             smallest = verdict
         else:
             at += 1

@@ -114,9 +114,15 @@ class World(WorldContext):
                 return True
         return False
 
-    def run_until_settled(self, timeout_ms: int) -> bool:
+    def run_until_settled(
+        self, timeout_ms: int, on_stable: Callable[[], None] = lambda: None
+    ) -> bool:
         """Let time pass until the effects of a disturbance are over: the world is stable and
         nothing changes for longer than a member needs to notice a rebalance or a lost session.
+
+        Args:
+            timeout_ms: The longest time to wait.
+            on_stable: Called when the world becomes stable, and at the start if it is stable then.
 
         Returns:
             False if that does not happen in time.
@@ -124,11 +130,18 @@ class World(WorldContext):
         end_ms = self.clock.now_ms + timeout_ms
         quiet_ms = self.options.settle_ms
         since_ms = self.clock.now_ms
+        was_stable = self.is_stable
+        if was_stable:
+            on_stable()
         while self.clock.now_ms < end_ms:
             self.clock.run(_STEP_MS)
             if not self.is_stable:
-                since_ms = self.clock.now_ms
-            elif self.clock.now_ms - since_ms >= quiet_ms:
+                since_ms, was_stable = self.clock.now_ms, False
+                continue
+            if not was_stable:
+                was_stable = True
+                on_stable()
+            if self.clock.now_ms - since_ms >= quiet_ms:
                 return True
         return False
 
@@ -187,6 +200,19 @@ class World(WorldContext):
         self._create_partitions(topic, range(before, before + count))
         if self.design.watches_topics and self.coordinator is not None:
             self.coordinator.on_topics_changed(dict(self.topics))
+
+    def recreate_topic(self, topic: str, count: int) -> None:
+        """Delete a topic, and create it again with fewer partitions.
+
+        Some brokers serve the old count for `WorldOptions.stale_metadata_ms`. Until a rebalance,
+        members keep the partitions that no longer exist; see `Readers.delete`.
+        """
+        self._old_topics = dict(self.topics)
+        self._stale_until_ms = self.clock.now_ms + self.options.stale_metadata_ms
+        before = self.topics[topic]
+        self.topics[topic] = count
+        deleted = [TopicPartition(topic, number) for number in range(count, before)]
+        self.readers.delete(deleted, self.clock.now_ms)
 
     def _create_partitions(self, topic: str, numbers: Sequence[int]) -> None:
         self.readers.create([TopicPartition(topic, each) for each in numbers], self.clock.now_ms)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.partition import Partition
-from partage.coordinator.records import Record
 from partage.log.disk import Disk
 from partage.log.errors import DamagedLogError
 from partage.log.recovery.segment_scan import find_batch_fault
@@ -34,7 +33,7 @@ class StateStore(Protocol):
         broker.
         """
 
-    def append(self, records: list[Record], at_ms: int, stored: StoredCallback) -> None:
+    def append(self, records: list[Any], at_ms: int, stored: StoredCallback) -> None:
         """Append records in order.
 
         Raises:
@@ -64,14 +63,31 @@ class StateStore(Protocol):
 
 
 class LocalStore:
-    """A local partition of ``__consumer_offsets``."""
+    """A local partition of an internal topic.
+
+    Args:
+        log_manager: the broker's partitions.
+        disk: the data directory.
+        index: the partition.
+        topic: its topic.
+        encode: returns records as batches, for a timestamp.
+    """
 
     epoch: Final = None
 
-    def __init__(self, log_manager: LogManager, disk: Disk, index: int) -> None:
+    def __init__(
+        self,
+        log_manager: LogManager,
+        disk: Disk,
+        index: int,
+        topic: str = TOPIC,
+        encode: Callable[[list[Any], int], list[bytes]] = encode_records,
+    ) -> None:
         self._log_manager = log_manager
         self._disk = disk
         self._index = index
+        self._topic = topic
+        self._encode = encode
 
     @property
     def is_empty(self) -> bool:
@@ -80,13 +96,13 @@ class LocalStore:
 
     def partition(self) -> Partition:
         """Return the partition."""
-        partition = self._log_manager.partition(TOPIC, self._index)
+        partition = self._log_manager.partition(self._topic, self._index)
         assert partition is not None
         return partition
 
-    def append(self, records: list[Record], at_ms: int, stored: StoredCallback) -> None:
+    def append(self, records: list[Any], at_ms: int, stored: StoredCallback) -> None:
         """Append the records as batches; they are durable when the last batch is."""
-        batches = encode_records(records, at_ms)
+        batches = self._encode(records, at_ms)
         partition = self.partition()
         for position, batch in enumerate(batches, start=1):
             is_last = position == len(batches)
@@ -137,7 +153,7 @@ class LocalStore:
             OSError: the log cannot be opened.
             DamagedLogError: the log is damaged.
         """
-        await self._log_manager.reopen(TOPIC, self._index)
+        await self._log_manager.reopen(self._topic, self._index)
 
 
 def _ignore_result(error: ErrorCode) -> None:

@@ -1,0 +1,143 @@
+"""Host of a shard of the transaction coordinator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from partage.broker.clock import Clock
+from partage.broker.coordination.base_shard_host import BaseShardHost
+from partage.broker.coordination.state_store import ContentReader, StateStore
+from partage.broker.transactions.marker_writer import MarkerWriter
+from partage.model.settings import TransactionSettings
+from partage.model.topic_partition import TopicPartition
+from partage.runtime.transaction_driver import TransactionDriver
+from partage.store.transaction_log import replay_transactions
+from partage.transactions.events import MarkersWritten
+from partage.transactions.outcome import MarkersToWrite
+from partage.transactions.replies import TransactionReply
+from partage.transactions.shard import TransactionShard
+
+log = logging.getLogger(__name__)
+
+
+class ReplyTicket:
+    """The ticket of a request; equal only to itself. ``done`` is called with the reply."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, done: Callable[[Any], None]) -> None:
+        self.done = done
+
+
+class TransactionShardHost(BaseShardHost[TransactionDriver]):
+    """Runs one shard of the transaction coordinator.
+
+    Args:
+        name: the shard's name in log lines.
+        store: the shard's log.
+        settings: the transaction settings.
+        clock: the broker's clock.
+        markers: writes markers.
+        loaders: threads for loading; by default the loop's pool.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: StateStore,
+        settings: TransactionSettings,
+        clock: Clock,
+        markers: MarkerWriter,
+        loaders: Executor | None = None,
+    ) -> None:
+        super().__init__(name, store, clock, TransactionDriver(), loaders)
+        self._settings = settings
+        self._marker_writer = markers
+
+    def load(self) -> None:
+        """Start loading; until it is done, requests fail with COORDINATOR_LOAD_IN_PROGRESS."""
+        self._start_loading(self._read_shard)
+
+    def start_empty(self) -> None:
+        """Activate the shard without loading: its log is empty."""
+        self._activate(TransactionShard(self._settings))
+        self._flush_outputs()
+
+    def _read_shard(self, read: ContentReader) -> Callable[[], None]:
+        return partial(self._activate, replay_transactions(read(), self._settings))
+
+    def _activate(self, shard: TransactionShard) -> None:
+        self._driver.activate(shard, self._clock.now_ms())
+
+    def _deliver(self, ticket: ReplyTicket, reply: TransactionReply) -> None:
+        try:
+            ticket.done(reply)
+        except Exception:  # a bug; other requests continue
+            log.exception("response of %s failed", self._name)
+
+    def _flush_notices(self) -> None:
+        for markers in self._driver.pop_markers():
+            self._marker_writer.write(_Order(self, markers))
+
+    @property
+    def shard(self) -> TransactionShard | None:
+        """The state machine, for tests that inject faults; None while it is being loaded."""
+        return self._driver.shard
+
+    # The orders of markers.
+
+    @property
+    def incarnation(self) -> int:
+        """Number of times that the state was discarded."""
+        return self._incarnation
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the host handles no more events."""
+        return self._is_closed
+
+    def report(self, markers: MarkersToWrite, partitions: tuple[TopicPartition, ...]) -> None:
+        """Report durable markers to the state machine."""
+        self.handle(
+            MarkersWritten(
+                at_ms=self._clock.now_ms(),
+                transactional_id=markers.transactional_id,
+                producer_id=markers.producer_id,
+                epoch=markers.epoch,
+                partitions=partitions,
+            )
+        )
+
+    def report_soon(self, report: Callable[[], None]) -> None:
+        """Call a function in the next turn of the loop."""
+        self._loop.call_soon(report)
+
+
+class _Order:
+    """An order of markers; it reports all that become durable in one turn of the loop together."""
+
+    def __init__(self, host: TransactionShardHost, markers: MarkersToWrite) -> None:
+        self.markers = markers
+        self._host = host
+        self._incarnation = host.incarnation
+        self._unreported: list[TopicPartition] = []
+
+    @property
+    def is_current(self) -> bool:
+        """False if the shard was discarded since, or the broker stops."""
+        return self._incarnation == self._host.incarnation and not self._host.is_closed
+
+    def on_written(self, partition: TopicPartition) -> None:
+        """Report a marker soon."""
+        if not self._unreported:
+            self._host.report_soon(self._report)
+        self._unreported.append(partition)
+
+    def _report(self) -> None:
+        written, self._unreported = self._unreported, []
+        if self.is_current:
+            self._host.report(self.markers, tuple(written))

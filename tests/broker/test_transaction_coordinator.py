@@ -1,0 +1,311 @@
+"""The transaction coordinator on partitions in memory: markers, failures and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from partage.broker.clock import Clock
+from partage.broker.coordination.group_coordinator import GroupCoordinator
+from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.coordination.state_store import LocalStore
+from partage.broker.topics.log_manager import LogManager
+from partage.broker.topics.log_writer import LogWriter
+from partage.broker.topics.partition import Partition
+from partage.broker.topics.producer_ids import ProducerIdManager
+from partage.broker.transactions import marker_writer
+from partage.broker.transactions.marker_writer import MarkerWriter
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
+from partage.log.memory_disk import MemoryDisk
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings, GroupSettings, TransactionSettings
+from partage.model.topic_partition import TopicPartition
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.transaction_log import TOPIC
+from partage.transactions.events import VERSION_0, VERSION_2
+from partage.transactions.replies import ProducerReply
+from partage.transactions.states import TransactionState
+from polled_conditions import eventually_async
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SETTINGS = TransactionSettings(partitions=3)
+
+
+def fail_test(error: BaseException) -> None:
+    raise error
+
+
+class CoordinatorFixture:
+    """A coordinator with topic ``t``; `restart` opens the same disk again, as after a crash."""
+
+    def __init__(self) -> None:
+        self._disk = MemoryDisk()
+
+    async def open(self) -> CoordinatorFixture:
+        clock, disk = Clock(), self._disk
+        writer = LogWriter(disk, sync=False, inline=True)
+        settings = BrokerSettings(offsets_partitions=1)
+        self.log_manager = LogManager(disk, writer, clock, settings, fail_test)
+        await self.log_manager.open()
+        if self.log_manager.topic("t") is None:
+            await self.log_manager.create("t", 2, {})
+        host = ShardHost(
+            "groups",
+            LocalStore(self.log_manager, disk, 0),
+            GroupSettings(),
+            clock,
+            lambda event: None,
+        )
+        host.load()
+        self.groups = GroupCoordinator([host])
+        self.coordinator = TransactionCoordinator(
+            self.log_manager,
+            disk,
+            SETTINGS,
+            clock,
+            ProducerIdManager(disk),
+            MarkerWriter(self.log_manager, clock, self.groups),
+        )
+        self.coordinator.open()
+        await self.coordinator.wait_loaded()
+        return self
+
+    async def restart(self) -> None:
+        self.close()
+        await self.open()
+
+    def close(self) -> None:
+        self.coordinator.close()
+        self.groups.close()
+
+    def partition(self, where: TopicPartition) -> Partition:
+        partition = self.log_manager.partition(*where)
+        assert partition is not None
+        return partition
+
+    async def init(self, transactional_id: str = "x") -> ProducerReply:
+        """Return the next id and epoch; retry as a client does."""
+        await self.coordinator.create_topic()
+        while True:
+            reply = await reply_of(
+                lambda done: self.coordinator.init_producer(transactional_id, 1_000, -1, -1, done)
+            )
+            if reply.error is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                assert isinstance(reply, ProducerReply)
+                return reply
+            await asyncio.sleep(0)
+
+    async def begin(self, *partitions: TopicPartition, adds: bool = True) -> ProducerReply:
+        """Begin a transaction with the partitions."""
+        producer = await self.init()
+        errors = await self.admit(producer, *partitions, adds=adds)
+        assert set(errors.values()) == {ErrorCode.NONE}
+        return producer
+
+    async def admit(
+        self, producer: ProducerReply, *partitions: TopicPartition, adds: bool
+    ) -> dict[TopicPartition, ErrorCode]:
+        result: dict[TopicPartition, ErrorCode] = await reply_of(
+            lambda done: self.coordinator.admit(
+                "x", producer.producer_id, producer.epoch, partitions, adds=adds, done=done
+            )
+        )
+        return result
+
+    async def end(
+        self, producer: ProducerReply, *, is_commit: bool = True, version: int = VERSION_2
+    ) -> ProducerReply:
+        reply: ProducerReply = await reply_of(
+            lambda done: self.coordinator.end_transaction(
+                "x",
+                producer.producer_id,
+                producer.epoch,
+                is_commit=is_commit,
+                version=version,
+                done=done,
+            )
+        )
+        return reply
+
+    async def state(self) -> TransactionState:
+        record = (await self.coordinator.describe("x")).record
+        assert record is not None
+        return record.state
+
+    async def reach(self, state: TransactionState) -> None:
+        """Wait until the transaction is in a state."""
+        host = self.coordinator.host_of("x")
+        await eventually_async(
+            lambda: host.shard and host.shard.transactions["x"].record.state is state
+        )
+
+
+async def reply_of(ask: Callable[[Callable[[Any], None]], None]) -> Any:
+    """Return the reply of a request with a callback."""
+    reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    ask(reply.set_result)
+    return await reply
+
+
+def run(scenario: Callable[[CoordinatorFixture], Coroutine[Any, Any, None]]) -> None:
+    async def running() -> None:
+        fixture = await CoordinatorFixture().open()
+        try:
+            await scenario(fixture)
+        finally:
+            fixture.close()
+
+    asyncio.run(running())
+
+
+@pytest.fixture(autouse=True)
+def retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_writer, "_RETRY_AFTER_S", 0.001)
+    monkeypatch.setattr(marker_writer, "_RETRY_AFTER_MAX_S", 0.001)
+
+
+@pytest.mark.parametrize("version", [VERSION_0, VERSION_2])
+def test_commit_writes_one_marker_to_each_partition(version: int) -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0, T1)
+        ended = await its.end(producer, version=version)
+        assert ended.epoch == producer.epoch + (version == VERSION_2)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert [its.partition(where).log.end_offset for where in (T0, T1)] == [1, 1]
+
+    run(scenario)
+
+
+def test_topic_is_created_at_first_use() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        assert its.log_manager.topic(TOPIC) is None
+        unknown = ProducerReply(producer_id=0, epoch=0)
+        for adds in (False, True):
+            errors = await its.admit(unknown, T0, adds=adds)
+            assert errors == {T0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+        assert (await its.end(unknown)).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert (await its.coordinator.describe("x")).error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        every = (frozenset[str](), frozenset[int](), -1)
+        assert (await its.coordinator.list_transactions(*every)).records == ()
+        assert all(
+            await asyncio.gather(its.coordinator.create_topic(), its.coordinator.create_topic())
+        )
+        topic = its.log_manager.topic(TOPIC)
+        assert topic is not None
+        assert topic.partition_count == len(its.coordinator.hosts) == SETTINGS.partitions
+
+    run(scenario)
+
+
+def test_partitions_are_verified() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        errors = await its.admit(producer, T0, T1, adds=False)
+        assert errors == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
+
+    run(scenario)
+
+
+def test_marker_of_deleted_partition_is_not_needed() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        await its.log_manager.create("u", 1, {})
+        producer = await its.begin(T0, TopicPartition("u", 0))
+        await its.log_manager.delete("u")
+        await its.end(producer)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert its.partition(T0).log.end_offset == 1
+
+    run(scenario)
+
+
+def test_marker_of_failed_partition_is_repeated() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0, T1)
+        its.partition(T0).fail(OSError("the disk failed"))
+        await its.end(producer)
+        await eventually_async(lambda: its.partition(T1).log.end_offset)
+        assert await its.state() is TransactionState.PREPARE_COMMIT
+        await its.log_manager.reopen(*T0)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert its.partition(T0).log.end_offset == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("version", [VERSION_0, VERSION_2])
+def test_crash_between_markers_ends_as_decided(is_commit: bool, version: int) -> None:
+    """The marker of one partition exists already, and the one of the other does not."""
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0, T1)
+        its.partition(T0).fail(OSError("the disk failed"))
+        ended = await its.end(producer, is_commit=is_commit, version=version)
+        assert ended.error is ErrorCode.NONE
+        await eventually_async(lambda: its.partition(T1).log.end_offset)
+        await its.restart()
+        complete = TransactionState.COMPLETE_ABORT
+        await its.reach(TransactionState.COMPLETE_COMMIT if is_commit else complete)
+        assert its.partition(T0).log.end_offset == 1
+        again = await its.end(ended, is_commit=is_commit, version=VERSION_0)
+        assert (again.error, again.epoch) == (ErrorCode.NONE, ended.epoch)
+
+    run(scenario)
+
+
+def test_crash_keeps_open_transaction() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        await its.restart()
+        assert await its.state() is TransactionState.ONGOING
+        await its.end(producer)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+
+    run(scenario)
+
+
+def test_failed_log_reloads_shard() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        (held,) = [
+            where
+            for index in range(SETTINGS.partitions)
+            if its.partition(where := TopicPartition(TOPIC, index)).log.end_offset
+        ]
+        its.partition(held).fail(OSError("the disk failed"))
+        ended = await its.end(producer)
+        assert ended.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        loading = await its.end(producer)
+        assert loading.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await its.coordinator.wait_loaded()
+        assert await its.state() is TransactionState.ONGOING
+        assert (await its.end(producer)).error is ErrorCode.NONE
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+
+    run(scenario)
+
+
+def test_marker_of_offsets_goes_to_the_group_coordinator() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        offsets = TopicPartition(OFFSETS_TOPIC, 0)
+        producer = await its.begin(offsets)
+        await its.end(producer)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert its.partition(offsets).log.end_offset == 1
+
+    run(scenario)
+
+
+def test_new_producer_fences_open_transaction() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        successor = await its.init()
+        assert successor.epoch == producer.epoch + 2
+        assert its.partition(T0).log.end_offset == 1
+        fenced = await its.admit(producer, T1, adds=True)
+        assert fenced == {T1: ErrorCode.PRODUCER_FENCED}
+
+    run(scenario)

@@ -140,7 +140,7 @@ def test_long_comparison_prints_an_estimate(partage: PartageCli, tmp_path: Path)
     (tmp_path / "cells.jsonl").write_text(json.dumps(result) + "\n")
     grid = ("--design", design, "--grid", "members=1000", "--jobs", 1)
     ran = partage("lab", "compare", *grid, "--output", tmp_path)
-    assert re.search(r"1 cell: about \d+ s with 1 process on idle CPUs", ran.err)
+    assert re.search(r"1 cell: about \d+ s on 1 idle CPU\n", ran.err)
     assert "about" not in partage(*SMALL).err
 
 

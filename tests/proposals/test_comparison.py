@@ -145,6 +145,7 @@ class TestReport:
             explanation="It is seven.",
         )
         report = format_report(Comparison(claims=[claim]))
+        assert "| A title | **refuted** |" in report
         assert "### A title: refuted" in report
         assert "**Measured.** Two worlds." in report
         assert "| messages | 7 |" in report

@@ -298,13 +298,13 @@ def _designs_of(plan: _Plan) -> list[str]:
 
 def _print_estimate(plan: _Plan, jobs: int) -> None:
     """Print how long the cells take, including finished ones."""
-    seconds = estimate_duration_s(plan.simulated, jobs)
+    cpus = min(jobs, os.cpu_count() or 1)
+    seconds = estimate_duration_s(plan.simulated, cpus)
     seconds += sum(map(estimate_socket_s, plan.over_sockets))
     if seconds < _ESTIMATE_MIN_S:
         return
     cells = count(len(plan.simulated) + len(plan.over_sockets), "cell")
-    processes = count(jobs, "process", "processes")
-    note(f"{cells}: about {_duration(seconds)} with {processes} on idle CPUs")
+    note(f"{cells}: about {_duration(seconds)} on {count(cpus, 'idle CPU')}")
 
 
 def _duration(seconds: float) -> str:

@@ -46,7 +46,12 @@ def estimate_memory_bytes(cell: Workload) -> int:
 
 
 def estimate_duration_s(cells: Sequence[Workload], jobs: int) -> float:
-    """Return about how many seconds some cells take with ``jobs`` processes."""
+    """Return about how many seconds some cells take.
+
+    Args:
+        cells: The cells.
+        jobs: The number of processes that have a CPU each.
+    """
     seconds = [estimate_cpu_s(cell) for cell in cells]
     return max(sum(seconds) / jobs, max(seconds, default=0))
 

@@ -41,10 +41,17 @@ blockquote {
 }
 pre { background: var(--bed); padding: .6rem .8rem; overflow-x: auto; border-radius: 4px; }
 code { font: .9em ui-monospace, monospace; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; margin: .8rem 0 1.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { text-align: left; padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--rule); }
+th, td {
+  text-align: left; vertical-align: top; padding: .25rem .9rem .25rem 0;
+  border-bottom: 1px solid var(--rule);
+}
 thead th { color: var(--quiet); font-weight: 500; vertical-align: bottom; }
+td[style], td:first-child:not(:nth-last-child(2)), td:nth-child(2):not(:last-child) {
+  white-space: nowrap;
+}
+th[style] { min-width: 4.5rem; }
 tbody tr:hover { background: var(--bed); }
 figure { margin: .5rem 0 1.5rem; }
 svg { width: 100%; max-width: 62rem; height: auto; }

@@ -251,7 +251,7 @@ def draw_figure(plot: Plot, designs: Sequence[str]) -> Any:
                 axes = panels[at][number]
                 _panel(axes, plot.lines[row, phase], designs)
                 title = f"{phase}\n{row}" if row else phase
-                axes.set_title(title, loc="left", fontsize=8.5)
+                axes.set_title(title, loc="left", fontsize=9.5)
             panels[at][0].set_ylabel(plot.metric.axis)
         for axes in panels[-1]:
             axes.set_xlabel("members")
@@ -326,7 +326,7 @@ def _looks(name: str) -> Any:
     looks: Any = {
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 8,
+        "font.size": 9,
         "text.parse_math": False,
         "text.color": _INK,
         "axes.facecolor": "none",

@@ -14,6 +14,7 @@ from partage.proposals.comparison.cost_report import format_cost_models
 from partage.proposals.comparison.grid import PARAMETERS, SOCKET_DEFAULTS, cell_command
 from partage.proposals.comparison.plots import Plot
 from partage.proposals.comparison.report_texts import (
+    ABOUT_CLAIMS,
     ABOUT_FINDINGS,
     ABOUT_PLOTS,
     ABOUT_SOCKETS,
@@ -68,7 +69,10 @@ def format_report(comparison: Comparison, plots: Sequence[Plot] = ()) -> str:
         ),
     ]
     if comparison.claims:
-        blocks.append(section("Claims of the documents", *map(_claim, comparison.claims)))
+        rows = [(each.title, f"**{each.verdict}**") for each in comparison.claims]
+        overview = table(("claim", "verdict"), rows)
+        claims = map(_claim, comparison.claims)
+        blocks.append(section("Claims of the documents", ABOUT_CLAIMS, overview, *claims))
     if comparison.cost_models is not None:
         blocks.append(format_cost_models(comparison.cost_models))
     if plots:

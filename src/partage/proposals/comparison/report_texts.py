@@ -68,6 +68,12 @@ COLUMN_TEXTS: Final = {
     "round trips": "The most requests that one member sent until its last assignment.",
 }
 
+ABOUT_CLAIMS: Final = (
+    "Each claim has a rule, which says when the figures reproduce or refute it. “Depends” means "
+    "that it holds in a part of the measured cases. A verdict is about the implementations of this "
+    "package in the measured worlds, and about no other workload."
+)
+
 ABOUT_PLOTS: Final = (
     "Each line is a design, with its own marker and dashes. A panel has one phase of the workload. "
     "A point is missing if the group did not become stable. Axes are logarithmic where the figures "

@@ -34,6 +34,7 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     id_expiration_ms: int = 10_080 * MINUTE_MS
     abort_check_interval_ms: int = 10_000
     expiry_check_interval_ms: int = 60 * MINUTE_MS
+    is_verification_enabled: bool = True  # of partitions, for transaction versions 0 and 1
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +117,7 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "transaction.state.log.num.partitions": ("transactions", "partitions"),
     "transaction.max.timeout.ms": ("transactions", "timeout_max_ms"),
     "transactional.id.expiration.ms": ("transactions", "id_expiration_ms"),
+    "transaction.partition.verification.enable": ("transactions", "is_verification_enabled"),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": (
         "transactions",
         "abort_check_interval_ms",

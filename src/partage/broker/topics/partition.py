@@ -36,6 +36,15 @@ class PartitionListener(Protocol):
         """
 
 
+class AdmissionKey(NamedTuple):
+    """The batches that wait for one answer of the transaction coordinator about a partition."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    adds: bool  # the partition to the transaction
+
+
 class _ClientAppend(NamedTuple):
     """Batches of a producer that wait until earlier ones are validated or recompressed."""
 
@@ -43,6 +52,7 @@ class _ClientAppend(NamedTuple):
     at_ms: int
     appended: Callable[[AppendOutcome], None]
     done: AppendCallback
+    guard: VerificationGuard | None
 
 
 class Partition:
@@ -67,6 +77,8 @@ class Partition:
         self._writer = writer
         self._recompressor = recompressor
         self._client_appends = deque[_ClientAppend]()
+        #: Decisions about transactional batches, in order of arrival: `transaction_admission`.
+        self.admissions: dict[AdmissionKey, list[Callable[[ErrorCode], None]]] = {}
         self._on_failed = on_failed
         self._listeners: dict[PartitionListener, None] = {}
         self._stable_listeners: dict[PartitionListener, None] = {}
@@ -81,6 +93,7 @@ class Partition:
         done: AppendCallback,
         *,
         at_ms: int,
+        guard: VerificationGuard | None = None,
     ) -> None:
         """Append batches of a producer, in order of arrival.
 
@@ -93,11 +106,12 @@ class Partition:
             appended: called with the offsets or a refusal.
             done: called after ``appended``, as in `append`.
             at_ms: the time of the append.
+            guard: the proof that a transactional batch may open its transaction.
         """
         waiting = self._client_appends
-        one = _ClientAppend(payload, at_ms, appended, done)
+        one = _ClientAppend(payload, at_ms, appended, done, guard)
         if not waiting and not self._needs_thread(one):
-            appended(self.append(payload, done, at_ms=at_ms))
+            appended(self.append(payload, done, at_ms=at_ms, guard=guard))
             return
         waiting.append(one)
         if len(waiting) == 1:
@@ -121,7 +135,11 @@ class Partition:
                     content
                     if isinstance(content, Refusal)
                     else self.append(
-                        content, one.done, at_ms=one.at_ms, are_records_checked=is_prepared
+                        content,
+                        one.done,
+                        at_ms=one.at_ms,
+                        are_records_checked=is_prepared,
+                        guard=one.guard,
                     )
                 )
             except Exception:  # a bug; later batches must not wait forever

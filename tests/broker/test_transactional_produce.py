@@ -1,0 +1,383 @@
+"""Transactional Produce requests: admission by the coordinator, order, and errors by version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from partage.broker.apis.produce import ProduceHandler
+from partage.broker.broker import Broker
+from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.topics.log_manager import LogManager
+from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings, TransactionSettings
+from partage.model.topic_partition import TopicPartition
+from partage.wire.apis.produce import (
+    PRODUCE,
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceTopic,
+)
+from partage.wire.records.batch import Compression
+from partage.wire.records.encoder import SimpleRecord, encode_batch
+
+NOW_MS = 1_700_000_000_000
+ADDING_VERSION = 12
+NONE = ErrorCode.NONE
+
+
+class Admission(NamedTuple):
+    """A question to the coordinator."""
+
+    transactional_id: str
+    producer: tuple[int, int]
+    partitions: Sequence[TopicPartition]
+    adds: bool
+    done: Callable[[Mapping[TopicPartition, ErrorCode]], None]
+
+    def answer(self, error: ErrorCode) -> None:
+        self.done(dict.fromkeys(self.partitions, error))
+
+
+class ScriptedParticipation:
+    """A coordinator whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self.asked: list[Admission] = []
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        done: Callable[[Mapping[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        producer = producer_id, producer_epoch
+        self.asked.append(Admission(transactional_id, producer, list(partitions), adds, done))
+
+
+class Connection:
+    client_host = "localhost"
+    on_lost = None
+    response_bytes_max = 1 << 20
+
+    def on_response_ready(self) -> None:
+        pass
+
+    def close_for_error(self, why: str) -> None:
+        raise AssertionError(why)
+
+    def close(self) -> None:
+        pass
+
+
+class Inbound(InboundRequest):
+    """A request that keeps its response."""
+
+    def __init__(self, request: ProduceRequest, version: int) -> None:
+        super().__init__(Connection(), PRODUCE, version, 1, "test", request, NOW_MS)
+        self.response: Any = None
+        self.answered = asyncio.Event()
+
+    def respond(self, message: Any) -> None:
+        self.response = message
+        self.answered.set()
+
+    @property
+    def results(self) -> list[ProducePartitionResult]:
+        return [p for topic in self.response.responses for p in topic.partition_responses]
+
+
+class World:
+    """A broker in memory with topic ``t`` and a scripted coordinator."""
+
+    def __init__(self, log_manager: LogManager) -> None:
+        self.log_manager = log_manager
+        self.coordinator = ScriptedParticipation()
+        self.has_coordinator = True
+
+    @property
+    def log(self):
+        partition = self.log_manager.partition("t", 0)
+        assert partition is not None
+        return partition.log
+
+    def send(
+        self, *payloads: bytes, version: int = ADDING_VERSION, transactional_id: str | None = "tx"
+    ) -> Inbound:
+        """Handle a Produce request with one payload for each partition from 0 on."""
+        partitions = [
+            ProducePartition(index=at, records=[payload]) for at, payload in enumerate(payloads)
+        ]
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout_ms=5000,
+            topic_data=[ProduceTopic(name="t", partition_data=partitions)],
+        )
+        inbound = Inbound(request, version)
+        participation = self.coordinator if self.has_coordinator else None
+        ProduceHandler(inbound, self.log_manager, participation).run()
+        return inbound
+
+
+def run(
+    story: Callable[[World], Coroutine[object, object, None]],
+    transactions: TransactionSettings | None = None,
+    **configs: str,
+) -> None:
+    async def running() -> None:
+        settings = BrokerSettings(
+            offsets_partitions=1, transactions=transactions or TransactionSettings()
+        )
+        broker = await Broker.start(MemoryDisk(), settings, host="127.0.0.1", port=0)
+        names = {name.replace("_", "."): value for name, value in configs.items()}
+        assert not isinstance(await broker.log_manager.create("t", 2, names), Refusal)
+        await story(World(broker.log_manager))
+        await broker.stop()
+
+    asyncio.run(running())
+
+
+def batch(
+    sequence: int = 0,
+    *,
+    producer: tuple[int, int] = (1, 0),
+    is_transactional: bool = True,
+    compression: int = Compression.NONE,
+) -> bytes:
+    return encode_batch(
+        [SimpleRecord(None, b"%d" % sequence, timestamp_ms=NOW_MS)],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+        compression=compression,
+    )
+
+
+PLAIN = encode_batch([SimpleRecord(None, b"plain", timestamp_ms=NOW_MS)])
+
+
+async def outcome(inbound: Inbound) -> list[tuple[ErrorCode, int]]:
+    """Return error and offset of each partition, once the request is answered."""
+    await inbound.answered.wait()
+    return [(ErrorCode(one.error_code), one.base_offset) for one in inbound.results]
+
+
+async def code(inbound: Inbound) -> ErrorCode:
+    return (await outcome(inbound))[0][0]
+
+
+def test_first_batch_waits_for_the_coordinator() -> None:
+    async def story(world: World) -> None:
+        sent = world.send(batch())
+        (asked,) = world.coordinator.asked
+        assert asked[:4] == ("tx", (1, 0), [TopicPartition("t", 0)], True)
+        assert world.log.end_offset == 0
+        asked.answer(NONE)
+        assert await outcome(sent) == [(NONE, 0)]
+        assert world.log.last_stable_offset == 0
+        assert world.log.high_watermark == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize(("version", "adds"), [(9, False), (11, False), (12, True)])
+def test_leader_adds_the_partition_from_version_12_on(version: int, adds: bool) -> None:
+    async def story(world: World) -> None:
+        sent = world.send(batch(), version=version)
+        assert world.coordinator.asked[0].adds is adds
+        world.coordinator.asked[0].answer(NONE)
+        assert await outcome(sent) == [(NONE, 0)]
+
+    run(story)
+
+
+def test_open_transaction_is_not_asked_again() -> None:
+    async def story(world: World) -> None:
+        first = world.send(batch(0))
+        world.coordinator.asked[0].answer(NONE)
+        assert await outcome(first) == [(NONE, 0)]
+        assert await outcome(world.send(batch(1))) == [(NONE, 1)]
+        assert await outcome(world.send(batch(1))) == [(NONE, 1)]  # a duplicate
+        assert len(world.coordinator.asked) == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_batches_behind_an_admission_stay_in_order(codec: int) -> None:
+    async def story(world: World) -> None:
+        sent = [world.send(batch(sequence, compression=codec)) for sequence in range(4)]
+        assert len(world.coordinator.asked) == 1
+        world.coordinator.asked[0].answer(NONE)
+        sent.append(world.send(batch(4, compression=codec)))
+        for asked in world.coordinator.asked[1:]:  # while a thread recompresses the first batch
+            asked.answer(NONE)
+        found = [await outcome(one) for one in sent]
+        assert found == [[(NONE, offset)] for offset in range(5)]
+
+    run(story, compression_type="lz4")
+
+
+def test_batches_behind_a_refused_admission_are_refused() -> None:
+    async def story(world: World) -> None:
+        sent = [world.send(batch(sequence)) for sequence in range(3)]
+        world.coordinator.asked[0].answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        for one in sent:
+            assert await outcome(one) == [(ErrorCode.CONCURRENT_TRANSACTIONS, -1)]
+        # A batch that overtakes the refused ones would leave a gap.
+        overtaking = world.send(batch(3))
+        world.coordinator.asked[1].answer(NONE)
+        assert await code(overtaking) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        again = world.send(batch(0))
+        world.coordinator.asked[2].answer(NONE)
+        assert await outcome(again) == [(NONE, 0)]
+
+    run(story)
+
+
+def test_other_producers_do_not_wait_for_an_admission() -> None:
+    async def story(world: World) -> None:
+        waiting = world.send(batch())
+        assert await outcome(world.send(PLAIN, transactional_id=None)) == [(NONE, 0)]
+        other = world.send(batch(producer=(2, 0)), transactional_id="other")
+        world.coordinator.asked[1].answer(NONE)
+        assert await outcome(other) == [(NONE, 1)]
+        world.coordinator.asked[0].answer(NONE)
+        assert await outcome(waiting) == [(NONE, 2)]
+
+    run(story)
+
+
+def test_marker_during_an_admission_refuses_the_batch() -> None:
+    async def story(world: World) -> None:
+        sent = world.send(batch())
+        world.log.append_marker(1, 0, 0, is_commit=False, transaction_version=0, at_ms=NOW_MS)
+        world.coordinator.asked[0].answer(NONE)
+        assert await outcome(sent) == [(ErrorCode.INVALID_TXN_STATE, -1)]
+
+    run(story)
+
+
+def test_partition_deleted_during_an_admission_refuses_the_batch() -> None:
+    async def story(world: World) -> None:
+        sent = world.send(batch())
+        await world.log_manager.delete("t")
+        world.coordinator.asked[0].answer(NONE)
+        assert await code(sent) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(story)
+
+
+def test_partitions_of_a_request_are_asked_together() -> None:
+    async def story(world: World) -> None:
+        sent = world.send(batch(), batch())
+        (asked,) = world.coordinator.asked
+        both = [TopicPartition("t", 0), TopicPartition("t", 1)]
+        assert asked.partitions == both
+        asked.done({both[0]: NONE, both[1]: ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+        assert await outcome(sent) == [(NONE, 0), (ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1)]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "shown"),
+    [
+        (10, "TRANSACTION_ABORTABLE", "INVALID_TXN_STATE"),
+        (11, "TRANSACTION_ABORTABLE", "TRANSACTION_ABORTABLE"),
+        (9, "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
+        (12, "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
+        (11, "CONCURRENT_TRANSACTIONS", "NOT_ENOUGH_REPLICAS"),
+        (12, "CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS"),
+        (9, "NOT_COORDINATOR", "NOT_ENOUGH_REPLICAS"),
+        (12, "COORDINATOR_LOAD_IN_PROGRESS", "NOT_ENOUGH_REPLICAS"),
+        (12, "INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING"),
+    ],
+)
+def test_error_of_the_coordinator_depends_on_the_version(
+    version: int, error: str, shown: str
+) -> None:
+    async def story(world: World) -> None:
+        sent = world.send(batch(), version=version)
+        world.coordinator.asked[0].answer(ErrorCode[error])
+        assert await code(sent) is ErrorCode[shown]
+        assert world.log.end_offset == 0
+
+    run(story)
+
+
+def test_transactional_batch_without_transactional_id_fails_the_request() -> None:
+    async def story(world: World) -> None:
+        sent = world.send(PLAIN, batch(), transactional_id=None)
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await outcome(sent) == [(refused, -1)] * 2
+
+    run(story)
+
+
+def test_transactional_batch_without_coordinator_is_refused() -> None:
+    async def story(world: World) -> None:
+        world.has_coordinator = False
+        sent = world.send(batch(), transactional_id=None)
+        assert await code(sent) is ErrorCode.INVALID_TXN_STATE
+        sent = world.send(batch())
+        assert await code(sent) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    run(story)
+
+
+def test_batches_of_two_producers_fail_the_request() -> None:
+    async def story(world: World) -> None:
+        sent = world.send(batch(), batch(producer=(2, 0)))
+        assert await outcome(sent) == [(ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1)] * 2
+
+    run(story)
+
+
+def test_plain_batch_with_transactional_id_is_appended() -> None:
+    async def story(world: World) -> None:
+        sent = world.send(PLAIN, batch())
+        world.coordinator.asked[0].answer(ErrorCode.INVALID_TXN_STATE)
+        assert await outcome(sent) == [(NONE, 0), (ErrorCode.INVALID_TXN_STATE, -1)]
+
+    run(story)
+
+
+def test_control_batch_of_a_client_is_refused() -> None:
+    async def story(world: World) -> None:
+        marker = encode_batch(
+            [SimpleRecord(b"\0\0\0\1", b"\0\0\0\0\0\0")],
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+            is_control=True,
+            is_transactional=True,
+        )
+        sent = world.send(marker)
+        world.coordinator.asked[0].answer(NONE)
+        assert await code(sent) is ErrorCode.INVALID_RECORD
+
+    run(story)
+
+
+def test_disabled_verification_does_not_ask_for_old_versions() -> None:
+    async def story(world: World) -> None:
+        assert await outcome(world.send(batch(0), version=11)) == [(NONE, 0)]
+        assert not world.coordinator.asked
+        added = world.send(batch(producer=(2, 0)))
+        world.coordinator.asked[0].answer(NONE)
+        assert await outcome(added) == [(NONE, 1)]
+
+    run(story, TransactionSettings(is_verification_enabled=False))

@@ -64,8 +64,12 @@ def test_words_are_joined_as_an_enumeration() -> None:
 # Sizes
 
 
-def socket_load(share: float = 0.3, *, is_stable: bool = True) -> SocketLoad:
-    return SocketLoad(consumers=5_000, is_stable=is_stable, form_s=3, share=share)
+def socket_load(
+    share: float = 0.3, *, is_stable: bool = True, form_share: float = 0.95
+) -> SocketLoad:
+    return SocketLoad(
+        consumers=5_000, is_stable=is_stable, form_s=3, form_share=form_share, share=share
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,7 @@ def socket_load(share: float = 0.3, *, is_stable: bool = True) -> SocketLoad:
         (0.1, socket_load(1.1), DEPENDS, "it is open how much of this the coordinator needs"),
         (1.2, socket_load(), REFUTED, "alone needs 120.0% of a core"),
         (0.1, socket_load(is_stable=False), REFUTED, "did not become stable"),
+        (0.1, socket_load(is_stable=False, form_share=0.2), DEPENDS, "got only 20% of a core"),
     ],
 )
 def test_consumers_need_less_than_one_core(

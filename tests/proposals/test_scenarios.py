@@ -8,10 +8,12 @@ import pytest
 
 from scenario_text import replay
 
+from .member_scenario_runner import MemberScenarioRunner
 from .scenario_runner import ConsumerRunner, JoinGroupRunner, PushRunner, ScenarioRunner
 
-RUNNERS: dict[str, type[ScenarioRunner]] = {
+RUNNERS: dict[str, type[ScenarioRunner | MemberScenarioRunner]] = {
     "join_group": JoinGroupRunner,
+    "members": MemberScenarioRunner,
     "broker_side": PushRunner,
     "consumer": ConsumerRunner,
 }

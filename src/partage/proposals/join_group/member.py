@@ -78,7 +78,8 @@ class MemberState(StrEnum):
 STATE_DESCRIPTIONS: dict[MemberState, str] = {
     MemberState.INITIAL: "The user has not started the member.",
     MemberState.CONNECTING: "The member looks for the coordinator or waits before the next try.",
-    MemberState.FETCHING_METADATA: "The member waits for the partition counts of the topics.",
+    MemberState.FETCHING_METADATA: "The member waits for the partition counts of the topics, or "
+    "before it fetches them again.",
     MemberState.COMMITTING: "The member has stopped reading and commits before it joins again.",
     MemberState.JOINING: "The member waits for the response to its JoinGroup request.",
     MemberState.SYNCHRONIZING: "The member waits for the response to its assignment for all.",
@@ -234,12 +235,15 @@ class JoinGroupMember(ABC):
             self._schedule_timers(outcome)
             self._heartbeat(outcome)
         elif not self._has_metadata:
-            self.state = MemberState.FETCHING_METADATA
-            outcome.act(FetchMetadata(is_from_coordinator=self._fetches_from_coordinator))
+            self._fetch_metadata(outcome)
         elif self.owned:
             self._commit_or(outcome, MemberState.COMMITTING)
         else:
             self._join(outcome)
+
+    def _fetch_metadata(self, outcome: Outcome) -> None:
+        self.state = MemberState.FETCHING_METADATA
+        outcome.act(FetchMetadata(is_from_coordinator=self._fetches_from_coordinator))
 
     @property
     def _fetches_from_coordinator(self) -> bool:
@@ -504,6 +508,8 @@ class JoinGroupMember(ABC):
                     outcome.act(CommitDue(partitions=self.owned))
             case Timer.SESSION:
                 self._end_session(outcome)
+            case Timer.RETRY if self.state is MemberState.FETCHING_METADATA:
+                self._fetch_metadata(outcome)
             case Timer.RETRY:
                 self._connect(outcome)
             case Timer.REQUEST:

@@ -17,7 +17,7 @@ from partage.assignors.group_view import Member
 from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.member import JoinGroupMember as MemberBase
-from partage.proposals.join_group.member import Outcome
+from partage.proposals.join_group.member import MemberState, Outcome, Timer
 from partage.proposals.join_group.settings import MemberSettings
 from partage.proposals.multi_assignor.computation import (
     Compression,
@@ -191,7 +191,14 @@ class MultiAssignorMember(MemberBase):
         self._start(outcome, shares.get(self.member_id, frozenset()))
 
     def _disagree(self, outcome: Outcome) -> None:
-        """Fetch metadata again and rejoin: another member has another view of the topics."""
+        """Fetch metadata again and rejoin: another member has another view of the topics.
+
+        While that does not help, the member waits before it does it again.
+        """
         self.disagreements += 1
         self._has_metadata = False
-        self._proceed(outcome)
+        if self.disagreements == 1:
+            self._proceed(outcome)
+        else:
+            self.state = MemberState.FETCHING_METADATA
+            outcome.arm_timer(Timer.RETRY, self.settings.retry_backoff_ms)

@@ -34,6 +34,13 @@ MULTI_MEMBER_TRANSITIONS: Final = (
         "JoinGroup response",
         MemberState.FETCHING_METADATA,
         ("fetches metadata",),
-        "a member has another view of the topics",
+        "a member has another view of the topics; if again, the member first waits",
+    ),
+    StateTransition(
+        (MemberState.FETCHING_METADATA,),
+        "retry timer",
+        None,
+        ("fetches metadata",),
+        "members had different views repeatedly",
     ),
 )

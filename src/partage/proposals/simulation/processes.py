@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable
 from random import Random
@@ -20,7 +21,7 @@ from partage.runtime.timers import TimerQueue
 from partage.wire.types import Message
 
 
-class Process:
+class Process(ABC):
     """A process with timers. It can be paused: what happens meanwhile waits."""
 
     def __init__(self, world: WorldContext) -> None:
@@ -84,8 +85,9 @@ class Process:
             self._fire(key)
         self._set_timers([])
 
+    @abstractmethod
     def _fire(self, key: Hashable) -> None:
-        raise NotImplementedError
+        """Hand a timer to the machine."""
 
 
 class CoordinatorProcess(Process, Coordinator):

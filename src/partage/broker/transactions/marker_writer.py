@@ -87,6 +87,13 @@ class MarkerWriter:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         if where.topic == OFFSETS_TOPIC:
+            # The group coordinator appends without checks; a repeated marker must not reach it.
+            refusal = partition.log.producer_state.check_marker(
+                markers.producer_id, markers.epoch, COORDINATOR_EPOCH, markers.version
+            )
+            if refusal is not None:
+                done(_refusal_error(partition, refusal))
+                return
             self._offset_markers.complete_transaction(
                 where.partition,
                 markers.producer_id,

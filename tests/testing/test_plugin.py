@@ -1,8 +1,10 @@
 """The fixtures of the pytest plugin."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -29,6 +31,20 @@ def test_broker_is_empty_in_each_test(partage_broker, turn):
     assert set(topics) == {"__consumer_offsets"}
     producer.produce("something", b"")
     assert producer.flush(10) == 0
+
+
+@pytest.fixture
+def references():
+    """Check that the referenced brokers no longer exist after the end of their fixtures."""
+    references = []
+    yield references
+    gc.collect()
+    assert [found for reference in references if (found := reference()) is not None] == []
+
+
+def test_broker_and_its_records_are_freed_after_the_test(references, request):
+    broker = request.getfixturevalue("partage_broker")  # an argument would live longer
+    references += [weakref.ref(broker), weakref.ref(broker.broker)]
 
 
 @pytest.mark.partage_broker({"auto.create.topics.enable": "false"})

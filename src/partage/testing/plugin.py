@@ -81,6 +81,7 @@ def partage_broker(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
     try:
         yield broker
     finally:
+        del request.node.stash[_BROKER]  # pytest keeps all tests until the end of the session
         broker.stop()
 
 

@@ -116,7 +116,8 @@ def _to_value(record: TransactionRecord) -> TransactionLogValue:
             TransactionLogPartitions(topic=topic, partition_ids=ids)
             for topic, ids in topics.items()
         ]
-        or None,
+        if record.state is not TransactionState.EMPTY  # as in Kafka
+        else None,
         transaction_last_update_timestamp_ms=record.updated_ms,
         transaction_start_timestamp_ms=record.started_ms,
         client_transaction_version=record.version,

@@ -84,6 +84,7 @@ def _create(context: TransactionContext, event: InitProducer) -> None:
     record = TransactionRecord(
         transactional_id=event.transactional_id,
         producer_id=event.fresh_producer_id,
+        previous_producer_id=event.fresh_producer_id,  # as in Kafka
         epoch=0,
         timeout_ms=event.timeout_ms,
         updated_ms=context.at_ms,

@@ -29,6 +29,7 @@ TIMERS: tuple[TimerFacts[type[TransactionTimerKey]], ...] = (
         IdExpiryTimer,
         "the shard has transactional ids",
         "{expiry_check_interval_ms}",
-        "each id that was unused for {id_expiration_ms} and has no open transaction is removed",
+        "each id without an open transaction that was unused for `transactional.id.expiration.ms` "
+        "is removed",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
@@ -13,8 +13,10 @@ from partage.broker.topics.log_reader import LogReader
 from partage.broker.topics.partition import Partition
 from partage.log.errors import DamagedLogError
 from partage.log.results import Refusal, Slice
+from partage.log.segments.aborted_index import AbortedTransaction
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import (
+    FetchAbortedTransaction,
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 _NO_SESSION = 0
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
+READ_COMMITTED: Final = 1  # an isolation level
 
 
 class _RequestedPartition(NamedTuple):
@@ -39,24 +42,27 @@ class _RequestedPartition(NamedTuple):
 
 
 class _LocatedPartition(NamedTuple):
-    """The slices to send for one partition."""
+    """The slices to send for one partition, and the aborted transactions that they overlap."""
 
     requested: _RequestedPartition
     slices: list[Slice]
     error: ErrorCode
+    aborted: list[AbortedTransaction] | None = None  # None for isolation level read_uncommitted
 
 
 class FetchHandler:
     """One Fetch request, until enough bytes are available or its wait time has passed.
 
     Fetch sessions (KIP-227) are not kept. Every request names all its partitions; session id 0 in
-    the response says so.
+    the response says so. With isolation level read_committed, only data below the last stable
+    offset counts (KIP-98).
     """
 
     def __init__(self, inbound: InboundRequest, log_manager: LogManager, reads: LogReader) -> None:
         self._inbound = inbound
         self._request: FetchRequest = inbound.message
         self._log_reader = reads
+        self._only_stable = self._request.isolation_level == READ_COMMITTED
         self._bytes_max = min(
             self._request.max_bytes,
             log_manager.settings.fetch_bytes_max,
@@ -86,7 +92,7 @@ class FetchHandler:
             self._send(found)
             return
         for partition in self._partitions():
-            partition.add_listener(self)
+            partition.add_listener(self, only_stable=self._only_stable)
         self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._end_wait)
         self._inbound.connection.on_lost = self._stop_waiting
 
@@ -152,33 +158,38 @@ class FetchHandler:
         for _, wanted in self._topics:
             for one in wanted:
                 located = self._locate(one, left, whole_first=nothing_yet)
-                if isinstance(located, ErrorCode):
-                    found.append(_LocatedPartition(one, [], located))
-                    continue
-                if located:
+                if located.slices:
                     nothing_yet = False
-                    left -= sum(part.length for part in located)
-                found.append(_LocatedPartition(one, located, ErrorCode.NONE))
+                    left -= sum(part.length for part in located.slices)
+                found.append(located)
         return found
 
     def _locate(
         self, wanted: _RequestedPartition, left: int, *, whole_first: bool
-    ) -> list[Slice] | ErrorCode:
+    ) -> _LocatedPartition:
         requested, partition = wanted
         if isinstance(partition, Refusal):
-            return partition.code
+            return _LocatedPartition(wanted, [], partition.code)
         error = partition.error or leader_epoch_error(requested.current_leader_epoch)
         if error:
             is_by_id = self._inbound.version >= 13
             is_gone = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return ErrorCode.UNKNOWN_TOPIC_ID if is_by_id and is_gone else error
+            error = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id and is_gone else error
+            return _LocatedPartition(wanted, [], error)
         limit = max(0, min(left, requested.partition_max_bytes))
+        offset, aborted = requested.fetch_offset, None
         try:
-            located = partition.log.locate(requested.fetch_offset, limit, whole_first=whole_first)
+            located = partition.log.locate(
+                offset, limit, whole_first=whole_first, only_stable=self._only_stable
+            )
+            if isinstance(located, Refusal):
+                return _LocatedPartition(wanted, [], located.code)
+            if self._only_stable:
+                aborted = partition.log.aborted_transactions(offset, located)
         except (DamagedLogError, OSError) as fault:
             log.error("%s: %s", partition.name, fault)
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        return located.code if isinstance(located, Refusal) else located
+            return _LocatedPartition(wanted, [], ErrorCode.KAFKA_STORAGE_ERROR)
+        return _LocatedPartition(wanted, located, ErrorCode.NONE, aborted)
 
     def _send(self, found: list[_LocatedPartition], *, is_second_try: bool = False) -> None:
         slices = [part for one in found for part in one.slices]
@@ -216,21 +227,28 @@ class FetchHandler:
     @staticmethod
     def _result(found: _LocatedPartition, buffers: list[Buffer | None]) -> FetchPartitionResult:
         requested, partition = found.requested
-        error = found.error
+        error, aborted = found.error, found.aborted
         records: list[Buffer] = [b for b in buffers if b is not None]
         if len(records) < len(buffers):
-            error, records = ErrorCode.KAFKA_STORAGE_ERROR, []
+            error, records, aborted = ErrorCode.KAFKA_STORAGE_ERROR, [], None
         if isinstance(partition, Refusal):
-            high_watermark = log_start_offset = -1
+            high_watermark = last_stable_offset = log_start_offset = -1
         else:
             high_watermark = partition.log.high_watermark
+            last_stable_offset = partition.log.last_stable_offset
             log_start_offset = partition.log.log_start_offset
         return FetchPartitionResult(
             partition_index=requested.partition,
             error_code=error,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,
+            aborted_transactions=None
+            if aborted is None
+            else [
+                FetchAbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+                for one in aborted
+            ],
             records=records,
         )
 

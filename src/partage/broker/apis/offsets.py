@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from partage.broker.apis.fetch import leader_epoch_error
+from partage.broker.apis.fetch import READ_COMMITTED, leader_epoch_error
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.log_reader import LogReader
@@ -63,6 +63,7 @@ class _PendingLookup(NamedTuple):
     partition: Partition
     timestamp_ms: int | None
     result: ListOffsetsPartitionResult
+    end_offset: int  # a record from this offset on does not count
 
     def lookup(self) -> TimestampLookup:
         return self.partition.log.timestamp_lookup(self.timestamp_ms)
@@ -94,13 +95,14 @@ async def list_offsets(inbound: InboundRequest, log_manager: LogManager, reads: 
         error = _partition_error(partition, requested.current_leader_epoch)
         if error:
             return _result(requested, error)
-        end = _known_offset(partition, requested.timestamp_ms)
-        result = _result(requested, ErrorCode.NONE, -1 if end is None else end)
-        if end is None:
+        is_committed = request.isolation_level == READ_COMMITTED
+        end = partition.log.last_stable_offset if is_committed else partition.log.high_watermark
+        known = _known_offset(partition, requested.timestamp_ms, end)
+        result = _result(requested, ErrorCode.NONE, -1 if known is None else known)
+        if known is None:
             is_largest = requested.timestamp_ms == MAX_TIMESTAMP
-            sought.append(
-                _PendingLookup(partition, None if is_largest else requested.timestamp_ms, result)
-            )
+            timestamp_ms = None if is_largest else requested.timestamp_ms
+            sought.append(_PendingLookup(partition, timestamp_ms, result, end))
         return result
 
     response = ListOffsetsResponse(
@@ -125,6 +127,8 @@ async def _look_up(
     found = await reads.look_up_timestamps([one.lookup() for one in sought]) if sought else []
     for one, at in zip(sought, found, strict=True):
         if isinstance(at, TimestampAndOffset):
+            if at.offset >= one.end_offset:
+                continue
             one.result.offset, one.result.timestamp_ms = at
             one.result.leader_epoch = _LEADER_EPOCH
         elif at is not None and not is_last:
@@ -146,10 +150,10 @@ def _result(
     )
 
 
-def _known_offset(partition: Partition, timestamp_ms: int) -> int | None:
+def _known_offset(partition: Partition, timestamp_ms: int, end_offset: int) -> int | None:
     """Return the offset for a special timestamp, or None if a lookup is necessary."""
     if timestamp_ms == LATEST:
-        return partition.log.high_watermark
+        return end_offset
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return partition.log.log_start_offset
     if timestamp_ms == LATEST_TIERED:

@@ -132,8 +132,11 @@ def _timed(
 ) -> list[TimestampAndOffset]:
     """Return the records of a batch from an offset on.
 
-    For a batch that cannot be decompressed, return one entry with the batch's largest timestamp.
+    For a batch that cannot be decompressed, return one entry with the batch's largest timestamp. A
+    transaction marker counts as a record, as in Kafka.
     """
+    if header.is_control:
+        return [TimestampAndOffset(header.base_offset, header.max_timestamp_ms)]
     batch = StoredBatch(path, position, header, disk.read(path, position, header.size))
     try:
         records = decode_batch(batch, from_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from partage.proposals.comparison.cell import PHASES, Workload, run_cell
 from partage.proposals.comparison.cells import append_result, load_results
 from partage.proposals.comparison.claim import Claim, ClaimVerdict
 from partage.proposals.comparison.grid import cell_command, expand_grid, parse_parameter
+from partage.proposals.comparison.machine_limits import describe_machine
 from partage.proposals.comparison.report import Comparison, format_report
 from partage.proposals.comparison.report_texts import COLUMN_TEXTS, PHASE_TEXTS
 from partage.proposals.comparison.socket_cell import expand_socket_grid
@@ -160,6 +162,11 @@ class TestReport:
         assert columns == list(COLUMN_TEXTS)
         for name in (*PHASE_TEXTS, *COLUMN_TEXTS):
             assert f"\n| {name} | " in report
+
+    def test_report_has_the_machine_of_its_cpu_times(self) -> None:
+        machine = describe_machine()
+        assert re.search(r", \d+ CPUs, Python 3\.\d+\.\d+, load average \d+\.\d$", machine)
+        assert f"at the end of the run ({machine})." in format_report(Comparison(machine=machine))
 
     def test_cells_over_sockets_have_a_section_and_commands(self) -> None:
         (cell,) = expand_socket_grid(["single-assignor"], {"members": (3,)}, phases=("join",))

@@ -45,6 +45,7 @@ from partage.proposals.comparison.grid import (
 from partage.proposals.comparison.machine_limits import (
     available_memory_bytes,
     check_memory,
+    describe_machine,
     estimate_duration_s,
 )
 from partage.proposals.comparison.output import missing_packages, write_report
@@ -204,6 +205,7 @@ def compare(
         claims=_measure_claims(jobs) if claims or everything else [],
         findings=_find_worlds(names, jobs) if findings or everything else [],
         cost_models=_fit_cost_models(plan, simulated) if plan.fitted else None,
+        machine=describe_machine(),
     )
     with ignore_closed_output():
         if json:

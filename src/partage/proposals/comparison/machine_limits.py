@@ -1,9 +1,11 @@
-"""Estimates of the memory and time that cells need, and the memory of this machine."""
+"""Estimates of the memory and time that cells need, and the memory and load of this machine."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -78,6 +80,22 @@ def check_memory(cells: Sequence[Workload], jobs: int, available_bytes: int) -> 
         f"{len(sizes)} cells at a time need about {sum(sizes) / 1e9:,.1f} GB, but {available}: "
         f"use --jobs {fitting}, or smaller cells"
     )
+
+
+def describe_machine() -> str:
+    """Return the processor, its number of CPUs, the version of Python, and the current load."""
+    load = f"load average {os.getloadavg()[0]:.1f}"
+    return ", ".join(
+        (_processor_name(), f"{os.cpu_count()} CPUs", f"Python {platform.python_version()}", load)
+    )
+
+
+def _processor_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def available_memory_bytes() -> int | None:

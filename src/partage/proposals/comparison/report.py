@@ -15,6 +15,7 @@ from partage.proposals.comparison.grid import PARAMETERS, SOCKET_DEFAULTS, cell_
 from partage.proposals.comparison.plots import Plot
 from partage.proposals.comparison.report_texts import (
     ABOUT_CLAIMS,
+    ABOUT_CPU,
     ABOUT_FINDINGS,
     ABOUT_PLOTS,
     ABOUT_SOCKETS,
@@ -31,10 +32,12 @@ _TITLE_PARAMETERS: Final = frozenset({"members", "partitions", "metadata_kb", "s
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a comparison: the output of ``partage lab compare --json``.
 
-    ``further_cells`` only serve the cost models, and the report has no tables of them. ``claims``,
-    ``findings`` and ``cost_models`` need their options.
+    ``machine`` describes the machine at the end of the run. ``further_cells`` only serve the cost
+    models, and the report has no tables of them. ``claims``, ``findings`` and ``cost_models`` need
+    their options.
     """
 
+    machine: str = ""
     cells: list[CellResult] = []
     further_cells: list[CellResult] = []
     socket_cells: list[CellResult] = []
@@ -60,6 +63,7 @@ def format_report(comparison: Comparison, plots: Sequence[Plot] = ()) -> str:
         "# Comparison of the designs",
         "One workload ran through each design in the simulator. CPU times depend on the machine; "
         "all other figures of the simulator depend on the seed only.",
+        f"{ABOUT_CPU} ({comparison.machine})." if comparison.machine else "",
         section(
             "Phases and columns",
             "A cell runs one design through the phases of a workload, one after the other. The "

@@ -68,6 +68,11 @@ COLUMN_TEXTS: Final = {
     "round trips": "The most requests that one member sent until its last assignment.",
 }
 
+ABOUT_CPU: Final = (
+    "A CPU time does not include the time in which other programs had the CPU, but shared caches "
+    "make it longer on a busy machine. This is the machine, with its load at the end of the run"
+)
+
 ABOUT_CLAIMS: Final = (
     "Each claim has a rule, which says when the figures reproduce or refute it. “Depends” means "
     "that it holds in a part of the measured cases. A verdict is about the implementations of this "

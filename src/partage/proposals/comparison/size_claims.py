@@ -345,18 +345,16 @@ def judge_compression(
         overlapping: The shares for subscriptions that overlap, by the name of the overlap.
         disjoint: Those for subscriptions without a common topic.
     """
-    holds = {
-        name: max(each.members, each.group) <= _EFFECTIVE_MAX for name, each in overlapping.items()
-    }
+    holds = {name: each.group <= _EFFECTIVE_MAX for name, each in overlapping.items()}
     texts = [
-        f"{name}: {each.members:.0%} of the bytes if members compress, {each.group:.0%} if the "
-        "coordinator does"
+        f"{name}: {each.group:.0%} of the bytes if the coordinator compresses, {each.members:.0%} "
+        "if members do"
         for name, each in (*overlapping.items(), ("no common topic", disjoint))
     ]
     failing = [name for name, is_effective in holds.items() if not is_effective]
     reason = f"What remains, for {'; for '.join(texts)}."
     if failing:
-        reason += f" One of the two ways is not effective for: {join_words(failing)}."
+        reason += f" Compression of the group is not effective for: {join_words(failing)}."
     return Judgement(verdict=combine_holds(holds.values()), reason=reason)
 
 
@@ -398,8 +396,10 @@ def measure_compression(cpu_clock_ns: Callable[[], int]) -> Claim:
     return Claim(
         title="Compressed metadata",
         statement=(
-            "“Since most subscription sets in a group will probably have considerable overlap "
-            "(even matching exactly in most cases), this should be very effective …”"
+            "“For maximum compression, the protocol could be modified to support compression of "
+            "the entire group metadata. Since most subscription sets in a group will probably have "
+            "considerable overlap (even matching exactly in most cases), this should be very "
+            "effective …”"
         ),
         setup=(
             f"{members} members and {count} topics form a group. The names of the topics have 16 "
@@ -407,9 +407,10 @@ def measure_compression(cpu_clock_ns: Callable[[], int]) -> Claim:
             "default level."
         ),
         rule=(
-            "The document has no figure; effective means at most half of the bytes. Reproduced if "
-            "both ways to compress are effective for both kinds of overlapping subscriptions. "
-            "Subscriptions without a common topic are for comparison."
+            "The document has no figure; effective means at most half of the bytes. The overlap of "
+            "members concerns the compression of the whole group. Reproduced if this is effective "
+            "for both kinds of overlapping subscriptions. Compression by each member, and "
+            "subscriptions without a common topic, are for comparison."
         ),
         figures=figures,
         verdict=judgement.verdict,

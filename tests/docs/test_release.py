@@ -178,6 +178,25 @@ def test_workflows_use_existing_targets_and_tools():
             assert "timeout-minutes" in job
 
 
+#: Runners that GitHub offers, of those that actionlint 1.7.12 knows.
+RUNNERS = {
+    "macos-15-intel",
+    "macos-latest",
+    "ubuntu-24.04-arm",
+    "ubuntu-latest",
+    "windows-latest",
+}
+
+
+def test_workflows_use_existing_runners():
+    used = set()
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            systems = job.get("strategy", {}).get("matrix", {}).get("os", [])
+            used |= {*systems, job["runs-on"]} - {"${{ matrix.os }}"}
+    assert used == RUNNERS
+
+
 def test_dockerfile_is_valid():
     run(program("hadolint"), ROOT / "Dockerfile")
 

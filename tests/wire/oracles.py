@@ -107,7 +107,9 @@ class Kio:
         return bool(self.entity(case).__flexible__)
 
     def spare(self, case: Case, values: dict[str, Any]) -> None:
-        pass
+        if (case.api.name, case.side) == ("DescribeTransactions", "response"):
+            for state in values["transaction_states"]:  # its type of this field excludes -1
+                state["transaction_start_time_ms"] = max(state["transaction_start_time_ms"], 0)
 
     def decode(self, case: Case, frame: bytes) -> dict[str, Any]:
         entity, size = entity_reader(self.entity(case))(frame, 0)

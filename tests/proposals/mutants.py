@@ -52,14 +52,14 @@ MUTANTS = (
     Mutant(
         "an unexpected response is ignored",
         f"{_B}.coordinator",
-        "            self._fail(outcome, consumer)\n            return False\n",
-        "            return False\n",
+        "            self._fail(outcome, consumer)\n            return None\n",
+        "            return None\n",
     ),
     Mutant(
         "a watcher outlives its response",
         f"{_B}.coordinator",
-        "        outcome.cancel_timer(watcher)\n        return True\n",
-        "        return True\n",
+        "        outcome.cancel_timer(watcher)\n        return watcher\n",
+        "        return watcher\n",
     ),
     Mutant(
         "pings come every half of the session timeout",
@@ -137,21 +137,21 @@ MUTANTS = (
         "the offsets of StopFetcher responses are dropped",
         f"{_B}.coordinator",
         "                    self._record_offsets(outcome, consumer, message.offset_info)\n"
-        "                    self._on_stopped(",
-        "                    self._on_stopped(",
+        "                    self._on_answered(",
+        "                    self._on_answered(",
     ),
     # The first design: rebalances
     Mutant(
         "fetchers start after the first StopFetcher response",
         f"{_B}.rebalance",
-        "        group.waiting.discard(consumer.connection)\n        return not group.waiting\n",
-        "        group.waiting.discard(consumer.connection)\n        return True\n",
+        "        del group.waiting[consumer.connection]\n        if group.waiting:\n",
+        "        group.waiting.clear()\n        if group.waiting:\n",
     ),
     Mutant(
         "an old response counts for the next attempt",
         f"{_B}.rebalance",
-        "        if self.purgatories[kind].has_waiting(consumer.connection):\n            return False\n",  # noqa: E501
-        "",
+        "        if group.waiting.get(consumer.connection) != watcher:\n            return\n",
+        "        if consumer.connection not in group.waiting:\n            return\n",
     ),
     Mutant(
         "a rebalance begins while earlier consumers are awaited",
@@ -180,14 +180,42 @@ MUTANTS = (
     Mutant(
         "a lost consumer does not end the attempt",
         f"{_B}.rebalance",
-        "        if is_in_progress:\n            outcome.cancel_timer(BackoffTimer(group.id))\n",
-        "        if False:\n            outcome.cancel_timer(BackoffTimer(group.id))\n",
+        "            group.failed_attempts = 0\n            self._back_off(outcome, group)\n",
+        "            pass\n",
     ),
     Mutant(
         "a late response fails no attempt",
         f"{_B}.rebalance",
-        "        if consumer.connection in group.waiting:\n            self._fail_attempt(outcome, group)\n",  # noqa: E501
-        "",
+        "        if group.waiting.get(consumer.connection) == watcher:\n"
+        "            self._fail_attempt(outcome, group)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "the expiry of an earlier attempt fails the current one",
+        f"{_B}.rebalance",
+        "        if group.waiting.get(consumer.connection) == watcher:\n"
+        "            self._fail_attempt(outcome, group)\n",
+        "        if consumer.connection in group.waiting:\n"
+        "            self._fail_attempt(outcome, group)\n",
+    ),
+    Mutant(
+        "a lost consumer repeats the back-off",
+        f"{_B}.rebalance",
+        "        if group.phase is not RebalancePhase.BACKING_OFF:\n",
+        "        if True:\n",
+    ),
+    Mutant(
+        "a group without consumers keeps its rebalance bit",
+        f"{_B}.coordinator",
+        "            group.is_pending = False\n            self._delete_owners",
+        "            self._delete_owners",
+    ),
+    Mutant(
+        "a group that awaits closed consumers is never cleared",
+        f"{_B}.rebalance",
+        "            self._enqueue_if_due(outcome, group)\n        else:\n"
+        "            self._clear(outcome, group)\n",
+        "            self._enqueue_if_due(outcome, group)\n",
     ),
     Mutant(
         "an attempt fails without a back-off",
@@ -247,7 +275,7 @@ MUTANTS = (
     Mutant(
         "a new topic is not added to wildcard groups",
         f"{_B}.coordinator",
-        "                    self._subscribe(group_id, topic)\n        affected",
+        "                    self._subscribe(group, topic)\n        affected",
         "                    pass\n        affected",
     ),
     # The first design: the consumer

@@ -110,7 +110,7 @@ def test_hostile_topic_count_takes_little_time(topic_count: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("consumer_id", "", "consumer_id is empty"),
+        ("consumer_id", "", "consumer_id has 0 bytes"),
         ("session_timeout_ms", 0, "session_timeout_ms=0 is below 1"),
         ("retry_backoff_ms", -1, "retry_backoff_ms=-1 is below 0"),
     ],

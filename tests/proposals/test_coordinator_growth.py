@@ -57,15 +57,20 @@ def test_calls_of_a_coordinator_grow_linearly(design: str) -> None:
     assert large / small < 2.2
 
 
-def test_lost_connections_of_broker_side_restart_each_rebalance() -> None:
-    """The document lets a rebalance fail if a consumer fails, and begins another one.
-
-    So if all connections are lost, the requests grow with the square of the consumers.
-    """
-    counter = run_group("broker-side", 10)
-    now_ms = 1_000_000
-    requests = 0
+def lose_all_connections(design: str, members: int) -> tuple[int, int]:
+    """Return the calls and requests of a coordinator that loses all connections at once."""
+    counter = run_group(design, members)
+    before, requests = counter.calls, 0
     for connection in sorted(counter.connections):
-        event = ConnectionLost(at_ms=now_ms, connection=connection)
-        requests += len(counter.coordinator.handle(event).sends)
-    assert requests == 9 * 10 // 2  # 9 StopFetcher requests, then 8, then 7 …
+        event = ConnectionLost(at_ms=1_000_000, connection=connection)
+        requests += len(counter.handle(event).sends)
+    return counter.calls - before, requests
+
+
+@pytest.mark.parametrize("design", ["broker-side", "broker-side-closing"])
+def test_loss_of_all_connections_costs_linear_work(design: str) -> None:
+    (small_calls, small), (large_calls, large) = (
+        lose_all_connections(design, members) for members in (20, 40)
+    )
+    assert (small, large) == ((19, 39) if design == "broker-side" else (0, 0))
+    assert large_calls / small_calls < 2.2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 
 from cluster.zookeeper_ensemble import Ensemble
 from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
@@ -22,20 +23,27 @@ from partage.proposals.broker_side.messages import (
     PingResponse,
     StartFetcherRequest,
 )
-from partage.proposals.broker_side.records import OffsetRecord, OwnerRecord
+from partage.proposals.broker_side.records import (
+    CONSUMER_ID_BYTES_MAX,
+    OffsetRecord,
+    OwnerRecord,
+)
 from partage.proposals.broker_side.settings import PushCoordinatorSettings
+from partage.proposals.sockets.broker_side.foreground import serve_broker
 from partage.proposals.sockets.broker_side.push_broker import (
     BrokerIdInUseError,
     PushBroker,
     PushBrokerOptions,
 )
-from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes
-from partage.store.zookeeper import Create
+from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes, split_writes
+from partage.proposals.sockets.foreground import ForegroundError
+from partage.store.zookeeper import Create, RefusedError
 from polled_conditions import eventually_async
 from proposals.sockets.test_broker_side_faults import RawConsumer
 
 WAIT_S = 60.0
 SESSION_MS = 4_000
+NOBODY = [make_digest_acl("nobody", "secret", all=True)]
 
 
 class Stage:
@@ -50,20 +58,21 @@ class Stage:
     async def _topics(self) -> dict[str, int]:
         return self.topics
 
-    async def broker(self, broker_id: int, port: int = 0) -> PushBroker:
-        broker = await PushBroker.start(
-            PushBrokerOptions(
-                state=self.state,
-                settings=PushCoordinatorSettings(
-                    broker_id=broker_id, session_timeout_min_ms=100, offset_commit_interval_ms=50
-                ),
-                host="127.0.0.1",
-                port=port,
-                zookeeper_session_timeout_ms=SESSION_MS,
-                topic_source=self._topics,
-                topic_refresh_ms=10,
-            )
+    def options(self, broker_id: int, port: int = 0) -> PushBrokerOptions:
+        return PushBrokerOptions(
+            state=self.state,
+            settings=PushCoordinatorSettings(
+                broker_id=broker_id, session_timeout_min_ms=100, offset_commit_interval_ms=50
+            ),
+            host="127.0.0.1",
+            port=port,
+            zookeeper_session_timeout_ms=SESSION_MS,
+            topic_source=self._topics,
+            topic_refresh_ms=10,
         )
+
+    async def broker(self, broker_id: int, port: int = 0) -> PushBroker:
+        broker = await PushBroker.start(self.options(broker_id, port))
         self.brokers.append(broker)
         return broker
 
@@ -224,6 +233,101 @@ def test_new_topics_and_partitions_reach_the_coordinator(run: Run) -> None:
             await stage.elected(broker)
 
     run(play)
+
+
+def test_topic_that_is_deleted_and_created_again_is_watched(run: Run) -> None:
+    async def play(stage: Stage) -> None:
+        stage.topics = {}
+        broker = await stage.broker(1)
+        await eventually_async(lambda: broker.is_coordinator)
+        session, nodes = await stage.nodes()
+        client = KazooClient(stage.state.servers)
+        try:
+            await asyncio.to_thread(client.start)
+            topic = f"{stage.state.path}/brokers/topics/u"
+            for count in (3, 2):
+                await nodes.add_topics({"u": count})
+                await eventually_async(lambda count=count: broker.machine.topics == {"u": count})
+                await asyncio.to_thread(client.delete, topic, recursive=True)
+                await eventually_async(lambda: broker.machine.topics == {})
+                nodes.forget_topic("u")
+            # The broker creates the nodes of a deleted topic again, if Kafka still has it.
+            stage.topics = {"t": 2}
+            await stage.elected(broker)
+            topic = f"{stage.state.path}/brokers/topics/t"
+            created_ms = client.get(topic)[1].ctime
+            await asyncio.to_thread(client.delete, topic, recursive=True)
+            await eventually_async(
+                lambda: (node := client.exists(topic)) is not None and node.ctime > created_ms
+            )
+            await stage.elected(broker)
+        finally:
+            client.stop()
+            client.close()
+            await session.end()
+
+    run(play)
+
+
+def test_topics_that_cannot_be_read_stop_the_broker(run: Run) -> None:
+    async def play(stage: Stage) -> None:
+        broker = await stage.broker(1)
+        await stage.elected(broker)
+        client = KazooClient(stage.state.servers)
+        await asyncio.to_thread(client.start)
+        try:
+            client.create(f"{stage.state.path}/brokers/topics/secret", acl=NOBODY)
+            error = await asyncio.wait_for(broker.wait_failed(), WAIT_S)
+        finally:
+            client.stop()
+            client.close()
+        assert isinstance(error, RefusedError)
+
+    run(play)
+
+
+def test_zookeeper_that_refuses_the_registration_is_reported_in_one_line(run: Run) -> None:
+    async def play(stage: Stage) -> None:
+        client = KazooClient(stage.state.servers)
+        await asyncio.to_thread(client.start)
+        client.ensure_path("/proposals")
+        client.create(stage.state.path, acl=NOBODY)
+        client.stop()
+        client.close()
+        with pytest.raises(ForegroundError, match="cannot register in ZooKeeper") as caught:
+            await serve_broker(stage.options(1), lambda address: None)
+        assert "\n" not in str(caught.value)
+
+    run(play)
+
+
+def test_owners_with_long_ids_fit_into_transactions(run: Run) -> None:
+    """ZooKeeper closes the connection after a request of more than 1 MB."""
+    consumer_id = "\0" * CONSUMER_ID_BYTES_MAX  # each byte has six characters in JSON
+    owners = [
+        OwnerRecord(group_id="g", topic="t", partition=number, thread=f"{consumer_id}-0")
+        for number in range(400)
+    ]
+
+    async def play(stage: Stage) -> None:
+        session, nodes = await stage.nodes()
+        try:
+            await asyncio.wait_for(nodes.store(owners), WAIT_S)
+            assert sorted(await nodes.load(), key=lambda each: each.partition) == owners
+        finally:
+            await session.end()
+
+    run(play)
+
+
+def test_writes_are_split_by_their_size() -> None:
+    wanted = {f"/{number}": b"x" * 100_000 for number in range(10)}
+    parts = list(split_writes(wanted))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    assert {path: data for part in parts for path, data in part.items()} == wanted
+    deleted: dict[str, bytes | None] = {f"/{number}": None for number in range(1_200)}
+    assert [len(part) for part in split_writes(deleted)] == [500, 500, 200]
+    assert list(split_writes({})) == []
 
 
 def test_records_are_read_as_they_were_stored(run: Run) -> None:

@@ -91,6 +91,7 @@ class KnownGroup(msgspec.Struct, kw_only=True):
         awaited: Earlier consumers that have not registered again.
         is_frozen: True if rebalancing is off.
         attempt: The consumers and topics when the current attempt began; None if there is none.
+        is_backing_off: True while the next attempt is scheduled.
     """
 
     offsets: dict[TopicPartition, int] = {}
@@ -99,6 +100,7 @@ class KnownGroup(msgspec.Struct, kw_only=True):
     awaited: set[str] = set()
     is_frozen: bool = False
     attempt: tuple[frozenset[Connection], dict[str, int]] | None = None
+    is_backing_off: bool = False
 
 
 class PushCoordinatorChecker:
@@ -118,6 +120,8 @@ class PushCoordinatorChecker:
     7. The owners are recorded when all fetchers have started, and as they were assigned.
     8. Offsets are stored only as reported by owners, and all of them at the committer's interval.
     9. A group does not rebalance while it is frozen or awaits earlier consumers.
+    10. The late response to a request of an earlier attempt does not fail the current one, and no
+        event postpones the attempt after a back-off.
 
     Args:
         settings: The settings of the coordinator.
@@ -180,6 +184,8 @@ class PushCoordinatorChecker:
                 self._on_expired(watcher, outcome)
             case machine.TimerFired(key=events.RegistrationTimer(group_id=group_id)):
                 self._group(group_id).awaited.clear()
+            case machine.TimerFired(key=events.BackoffTimer(group_id=group_id)):
+                self._group(group_id).is_backing_off = False
             case machine.Elected(topics=topics):
                 self._is_elected, self._topics = True, dict(topics)
                 for group in self._groups.values():
@@ -189,6 +195,7 @@ class PushCoordinatorChecker:
             case events.RebalancingSwitched(group_id=group_id, is_enabled=is_enabled):
                 self._group(group_id).is_frozen = not is_enabled
         self._check_records(outcome)
+        self._check_backoffs(outcome)
         for connection in outcome.closes:
             self._on_close(event, connection)
         armed = Counter(
@@ -260,7 +267,8 @@ class PushCoordinatorChecker:
     ) -> PushError:
         if not self._is_elected:
             return PushError.COORDINATOR_NOT_AVAILABLE
-        if not request.group_id or not request.consumer_id or connection in self._consumers:
+        is_id = 1 <= len(request.consumer_id.encode()) <= 1_024
+        if not request.group_id or not is_id or connection in self._consumers:
             return PushError.INVALID_REGISTRATION
         if request.consumer_id in {each.id for each in self._of_group(request.group_id).values()}:
             return PushError.DUPLICATE_CONSUMER_ID
@@ -308,7 +316,16 @@ class PushCoordinatorChecker:
         waiting = consumer.waiting.get(watcher.kind)
         assert waiting, f"{watcher} expires after the response"
         assert False in waiting, f"{watcher} expires twice"
-        waiting[waiting.index(False)] = True
+        position = waiting.index(False)
+        waiting[position] = True
+        is_stopping = bool(consumer.waiting.get(RequestKind.STOP_FETCHER))
+        is_earlier = position < len(waiting) - 1 or (
+            watcher.kind is RequestKind.START_FETCHER and is_stopping
+        )
+        if is_earlier and watcher.kind is not RequestKind.PING:
+            armed = dict(outcome.timers)
+            is_failed = armed.get(events.BackoffTimer(consumer.group_id)) is not None
+            assert not is_failed, f"{watcher} of an earlier attempt fails the current one"
         if watcher.kind is RequestKind.PING:
             consumer.failed_pings += 1
             has_failed = consumer.failed_pings > self._settings.ping_retries_max
@@ -404,7 +421,15 @@ class PushCoordinatorChecker:
             sizes = [*counts.values(), *[0] * (threads - len(counts))]
             assert max(sizes) - min(sizes) <= 1, f"the shares of {topic} are {counts}"
 
-    # Records
+    # Records and timers
+
+    def _check_backoffs(self, outcome: events.Outcome) -> None:
+        for key, deadline_ms in outcome.timers:
+            if isinstance(key, events.BackoffTimer):
+                group = self._group(key.group_id)
+                is_postponed = deadline_ms is not None and group.is_backing_off
+                assert not is_postponed, f"the next attempt of {key.group_id} is postponed"
+                group.is_backing_off = deadline_ms is not None
 
     def _check_records(self, outcome: events.Outcome) -> None:
         for record in outcome.records:

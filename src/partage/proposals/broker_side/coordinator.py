@@ -32,7 +32,12 @@ from partage.proposals.broker_side.messages import (
 )
 from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
 from partage.proposals.broker_side.rebalance import Rebalancer
-from partage.proposals.broker_side.records import Record, is_group_id, partition_number
+from partage.proposals.broker_side.records import (
+    Record,
+    is_consumer_id,
+    is_group_id,
+    partition_number,
+)
 from partage.proposals.broker_side.registry import Group, RegisteredConsumer
 from partage.proposals.broker_side.scheduler import PingScheduler
 from partage.proposals.broker_side.settings import OFFSET_RESETS, PushCoordinatorSettings
@@ -117,27 +122,35 @@ class PushCoordinator(Rebalancer):
                 if error:
                     outcome.send(connection, RegisterConsumerResponse(error_code=error))
             case PingResponse() if consumer is not None:
-                if self._satisfy(outcome, RequestKind.PING, consumer):
+                if self._satisfy(outcome, RequestKind.PING, consumer) is not None:
                     consumer.failed_pings = 0
                     self._record_offsets(outcome, consumer, message.offset_info)
             case StopFetcherResponse() if consumer is not None:
-                if self._satisfy(outcome, RequestKind.STOP_FETCHER, consumer):
+                watcher = self._satisfy(outcome, RequestKind.STOP_FETCHER, consumer)
+                if watcher is not None:
                     self._record_offsets(outcome, consumer, message.offset_info)
-                    self._on_stopped(outcome, consumer, message.error_code)
+                    self._on_answered(outcome, consumer, watcher, message.error_code)
             case StartFetcherResponse() if consumer is not None:
-                if self._satisfy(outcome, RequestKind.START_FETCHER, consumer):
-                    self._on_started(outcome, consumer, message.error_code)
+                watcher = self._satisfy(outcome, RequestKind.START_FETCHER, consumer)
+                if watcher is not None:
+                    self._on_answered(outcome, consumer, watcher, message.error_code)
             case _:
                 outcome.closes.append(connection)
 
-    def _satisfy(self, outcome: Outcome, kind: RequestKind, consumer: RegisteredConsumer) -> bool:
-        """Clear the watcher of a response. Remove a consumer that was not asked."""
+    def _satisfy(
+        self, outcome: Outcome, kind: RequestKind, consumer: RegisteredConsumer
+    ) -> WatcherTimer | None:
+        """Clear and return the watcher of a response.
+
+        Returns:
+            None if the consumer got no such request. It was removed.
+        """
         watcher = self.purgatories[kind].satisfy(consumer.connection)
         if watcher is None:
             self._fail(outcome, consumer)
-            return False
+            return None
         outcome.cancel_timer(watcher)
-        return True
+        return watcher
 
     def _on_timer(self, outcome: Outcome, key: Hashable) -> None:
         match key:
@@ -160,7 +173,7 @@ class PushCoordinator(Rebalancer):
         if consumer is None:
             return
         if watcher.kind is not RequestKind.PING:
-            self._on_late(outcome, consumer)
+            self._on_late(outcome, consumer, watcher)
             return
         consumer.failed_pings += 1
         if consumer.failed_pings > self.settings.ping_retries_max:
@@ -189,25 +202,31 @@ class PushCoordinator(Rebalancer):
         self._reset()
 
     def _on_topics_changed(self, outcome: Outcome, topics: Mapping[str, int]) -> None:
-        """Rebalance the groups that subscribe to new topics or to topics with new partitions."""
+        """Rebalance the groups that subscribe to topics with other partitions than before."""
         before, self.topics = self.topics, dict(topics)
-        changed = [name for name in sorted(topics) if topics[name] != before.get(name)]
+        changed = [
+            name
+            for name in sorted(topics.keys() | before.keys())
+            if topics.get(name) != before.get(name)
+        ]
         for topic in changed:
             for group_id in sorted(self.wildcard_groups):
                 group = self.groups[group_id]
                 if any(each.topic_count.threads_of(topic) for each in group.consumers.values()):
-                    self._subscribe(group_id, topic)
+                    self._subscribe(group, topic)
         affected = {group_id for topic in changed for group_id in self.topic_groups.get(topic, ())}
         for group_id in sorted(affected):
             self._request_rebalance(outcome, self.groups[group_id])
 
-    def _subscribe(self, group_id: str, topic: str) -> None:
-        self.topic_groups.setdefault(topic, set()).add(group_id)
+    def _subscribe(self, group: Group, topic: str) -> None:
+        group.topics.add(topic)
+        self.topic_groups.setdefault(topic, set()).add(group.id)
 
     def _on_switched(self, outcome: Outcome, event: RebalancingSwitched) -> None:
         group = self._group(event.group_id)
         group.is_frozen = not event.is_enabled
         self._enqueue_if_due(outcome, group)
+        self._evict(group)
 
     # Consumers
 
@@ -227,7 +246,7 @@ class PushCoordinator(Rebalancer):
             return PushError.COORDINATOR_NOT_AVAILABLE
         if (
             not is_group_id(request.group_id)
-            or not request.consumer_id
+            or not is_consumer_id(request.consumer_id)
             or connection in self.consumers
         ):
             return PushError.INVALID_REGISTRATION
@@ -264,7 +283,7 @@ class PushCoordinator(Rebalancer):
             self.wildcard_groups.add(group.id)
         for topic in self.topics if count.is_wildcard else count.threads:
             if count.threads_of(topic):
-                self._subscribe(group.id, topic)
+                self._subscribe(group, topic)
         self._request_rebalance(outcome, group)
         if group.awaited:
             group.awaited.pop(consumer.id, None)
@@ -299,10 +318,16 @@ class PushCoordinator(Rebalancer):
         """End the subscriptions of a group without consumers, and delete its owners."""
         self._commit(outcome, group)
         self.wildcard_groups.discard(group.id)
-        for topic in [each for each, ids in self.topic_groups.items() if group.id in ids]:
-            self.topic_groups[topic].discard(group.id)
+        for topic in group.topics:
+            group_ids = self.topic_groups[topic]
+            group_ids.discard(group.id)
+            if not group_ids:
+                del self.topic_groups[topic]
+        group.topics.clear()
         if not group.awaited:
+            group.is_pending = False
             self._delete_owners(outcome, group)
+            self._evict(group)
 
     # Pings and offsets
 

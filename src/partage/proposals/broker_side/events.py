@@ -63,15 +63,16 @@ TimerKey: TypeAlias = PingTimer | CommitTimer | BackoffTimer | RegistrationTimer
 class Outcome(CoordinatorOutcome[TimerKey, Record]):
     """The effects of one event of the coordinator.
 
-    ``failed_rebalances`` are groups whose rebalance failed in all attempts, which is an error for
-    the log. ``refused_offsets`` are offsets of partitions that their consumer does not own.
+    ``failed_rebalances`` has groups whose rebalance failed for good, with the reason. That is an
+    error for the log. ``refused_offsets`` are offsets of partitions that their consumer does not
+    own.
     """
 
     __slots__ = ("failed_rebalances", "refused_offsets")
 
     def __init__(self, at_ms: int, draw: int = 0) -> None:
         super().__init__(at_ms, draw)
-        self.failed_rebalances: list[str] = []
+        self.failed_rebalances: dict[str, str] = {}  # reason by group
         self.refused_offsets: list[tuple[str, str, str]] = []  # consumer, topic, partition
 
 

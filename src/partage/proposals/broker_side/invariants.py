@@ -101,18 +101,16 @@ def check_timers(coordinator: PushCoordinator, armed: Mapping[Hashable, int]) ->
         waiting = coordinator.purgatories[key.kind].has_waiting(key.connection)
         assert waiting, f"{key} is armed after the response"
     for group in groups:
-        kind = _KINDS.get(group.phase)
-        watched = {each.connection for each in watchers if each.kind is kind}
-        missing = group.waiting - watched
+        missing = set(group.waiting.values()) - watchers
         assert not missing, f"{group.id} waits for {missing} without end"
 
 
 def _check_group(coordinator: PushCoordinator, group: Group) -> None:
     kind = _KINDS.get(group.phase)
     assert bool(group.waiting) == (kind is not None), f"{group.phase} waits for {group.waiting}"
-    for connection in group.waiting:
+    for connection, watcher in group.waiting.items():
         assert connection in coordinator.consumers, f"{group.id} waits for a lost consumer"
-        assert kind is not None
+        assert watcher.kind is kind, f"{group.phase} waits for the response to {watcher.kind}"
         assert coordinator.purgatories[kind].has_waiting(connection), "no request without response"
     owners: dict[TopicPartition, str] = {}
     for consumer in group.consumers.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.events import BackoffTimer, Outcome, RegistrationTimer
@@ -13,7 +14,7 @@ from partage.proposals.broker_side.messages import (
     StopFetcherRequest,
     ThreadOwnership,
 )
-from partage.proposals.broker_side.purgatory import Purgatory, RequestKind
+from partage.proposals.broker_side.purgatory import Purgatory, RequestKind, WatcherTimer
 from partage.proposals.broker_side.records import (
     OffsetRecord,
     OwnerRecord,
@@ -32,7 +33,9 @@ from partage.proposals.machine import Connection
 from partage.wire.types import Message
 
 #: The offset of a partition without a committed one.
-NO_OFFSET = -1
+NO_OFFSET: Final = -1
+#: The most partitions of a consumer: ``num_partition`` is an int16.
+PARTITIONS_MAX: Final = 0x7FFF
 
 
 class Rebalancer(ABC):
@@ -63,6 +66,17 @@ class Rebalancer(ABC):
             group.is_frozen = group_id in self.settings.frozen_groups
         return group
 
+    def _evict(self, group: Group) -> None:
+        """Forget a group without consumers that has nothing in ZooKeeper.
+
+        Otherwise clients could fill the memory with group ids. The document creates the registry
+        of a group when its first consumer registers.
+        """
+        is_at_default = group.is_frozen == (group.id in self.settings.frozen_groups)
+        is_idle = group.phase is RebalancePhase.IDLE and not self.handlers.has_task(group.id)
+        if group.is_empty and is_at_default and is_idle:
+            self.groups.pop(group.id, None)
+
     def _write(self, outcome: Outcome, record: Record) -> None:
         self.groups[record.group_id].apply(record)
         outcome.records.append(record)
@@ -71,17 +85,22 @@ class Rebalancer(ABC):
     def _unregister(self, outcome: Outcome, group: Group, consumer: RegisteredConsumer) -> None:
         """Remove a consumer from the registry."""
 
+    @abstractmethod
+    def _clear(self, outcome: Outcome, group: Group) -> None:
+        """Clear a group that has lost its last consumer."""
+
     def _send(
         self,
         outcome: Outcome,
         kind: RequestKind,
         consumer: RegisteredConsumer,
         request: Message,
-    ) -> None:
-        """Send a request, and watch for its response."""
+    ) -> WatcherTimer:
+        """Send a request; return the watcher for its response."""
         outcome.send(consumer.connection, request)
         watcher = self.purgatories[kind].watch(consumer.connection)
         outcome.arm_timer(watcher, consumer.response_timeout_ms)
+        return watcher
 
     # Requests to rebalance
 
@@ -106,20 +125,28 @@ class Rebalancer(ABC):
                 if self._begin_attempt(outcome, group):
                     return
             self.handlers.finish(group_id)
+            self._evict(group)
 
     def _finish(self, outcome: Outcome, group: Group) -> None:
         """End the task of a group, and begin the handler's next one."""
         group.phase = RebalancePhase.IDLE
-        group.waiting.clear()
+        group.failed_attempts = 0
+        self._end_attempt(group)
         self._run(outcome, self.handlers.finish(group.id))
 
     def _rebalance_after_loss(self, outcome: Outcome, group: Group) -> None:
-        """Request a rebalance after the loss of a consumer. An attempt in progress fails."""
-        is_in_progress = group.phase is not RebalancePhase.IDLE
-        self._request_rebalance(outcome, group)
-        if is_in_progress:
-            outcome.cancel_timer(BackoffTimer(group.id))
+        """Request a rebalance after the loss of a consumer. An attempt in progress fails.
+
+        It is repeated after the back-off, as other failed attempts. If each loss began the next
+        attempt at once, n losses would cost n²/2 requests.
+        """
+        if group.phase is RebalancePhase.IDLE:
+            self._request_rebalance(outcome, group)
+        elif group.consumers:
             group.failed_attempts = 0
+            self._back_off(outcome, group)
+        else:
+            outcome.cancel_timer(BackoffTimer(group.id))
             self._finish(outcome, group)
 
     # Attempts
@@ -131,18 +158,27 @@ class Rebalancer(ABC):
             False if no rebalance is necessary or possible now.
         """
         group.plan = assign_threads(group.consumers.values(), self.topics)
-        if not group.consumers or not group.is_rebalance_needed(self._shares(group)):
-            group.failed_attempts = 0
+        shares = self._shares(group)
+        if not group.consumers or not group.is_rebalance_needed(shares):
+            return False
+        most = max(map(len, shares.values()), default=0)
+        if most > PARTITIONS_MAX:
+            outcome.failed_rebalances[group.id] = (
+                f"a consumer would get {most} partitions, and the messages hold {PARTITIONS_MAX}"
+            )
             return False
         if self.settings.rebalance_method is RebalanceMethod.CLOSE_CONNECTIONS:
             return self._close_connections(outcome, group)
         group.phase = RebalancePhase.STOPPING
         group.participants = list(group.consumers.values())
-        group.waiting = {each.connection for each in group.participants}
         for consumer in group.participants:
             consumer.is_started = False
-            request = StopFetcherRequest(consumer_id=consumer.id)
-            self._send(outcome, RequestKind.STOP_FETCHER, consumer, request)
+            group.waiting[consumer.connection] = self._send(
+                outcome,
+                RequestKind.STOP_FETCHER,
+                consumer,
+                StopFetcherRequest(consumer_id=consumer.id),
+            )
         return True
 
     def _close_connections(self, outcome: Outcome, group: Group) -> bool:
@@ -169,31 +205,36 @@ class Rebalancer(ABC):
             by_consumer.setdefault(consumer_of(thread), []).append(partition)
         return {each: frozenset(partitions) for each, partitions in by_consumer.items()}
 
-    def _has_answered(self, group: Group, kind: RequestKind, consumer: RegisteredConsumer) -> bool:
-        """Note the last response of a consumer; True if it was the last one of the phase.
+    def _on_answered(
+        self,
+        outcome: Outcome,
+        consumer: RegisteredConsumer,
+        watcher: WatcherTimer,
+        error_code: int,
+    ) -> None:
+        """Handle the response to StopFetcher or StartFetcher: steps 4.2 and 4.5.
 
-        An earlier request that had expired may get its response first.
+        It does not count if it belongs to a request of an earlier attempt.
         """
-        if self.purgatories[kind].has_waiting(consumer.connection):
-            return False
-        group.waiting.discard(consumer.connection)
-        return not group.waiting
-
-    def _on_stopped(self, outcome: Outcome, consumer: RegisteredConsumer, error_code: int) -> None:
-        """Handle the response to StopFetcher: step 4.2."""
         group = self.groups[consumer.group_id]
-        if group.phase is not RebalancePhase.STOPPING or consumer.connection not in group.waiting:
+        if group.waiting.get(consumer.connection) != watcher:
             return
         if error_code:
             self._fail_attempt(outcome, group)
-        elif self._has_answered(group, RequestKind.STOP_FETCHER, consumer):
+            return
+        del group.waiting[consumer.connection]
+        if group.waiting:
+            return
+        if watcher.kind is RequestKind.STOP_FETCHER:
             self._start_fetchers(outcome, group)
+        else:
+            self._record_owners(outcome, group)
+            self._finish(outcome, group)
 
     def _start_fetchers(self, outcome: Outcome, group: Group) -> None:
         """Commit the offsets and start the fetchers (steps 4.3 and 4.4)."""
         self._commit(outcome, group)
         group.phase = RebalancePhase.STARTING
-        group.waiting = {each.connection for each in group.participants}
         threads: dict[str, dict[str, list[TopicPartition]]] = {}
         for partition, thread in sorted(group.plan.items()):
             of_consumer = threads.setdefault(consumer_of(thread), {})
@@ -215,7 +256,9 @@ class Rebalancer(ABC):
                 ],
                 brokers_info=list(self.brokers),
             )
-            self._send(outcome, RequestKind.START_FETCHER, consumer, request)
+            group.waiting[consumer.connection] = self._send(
+                outcome, RequestKind.START_FETCHER, consumer, request
+            )
 
     def _start_offset(self, group: Group, partition: TopicPartition) -> PartitionOffset:
         return PartitionOffset(
@@ -224,19 +267,8 @@ class Rebalancer(ABC):
             offset=group.offsets.get(partition, NO_OFFSET),
         )
 
-    def _on_started(self, outcome: Outcome, consumer: RegisteredConsumer, error_code: int) -> None:
-        """Handle the response to StartFetcher: step 4.5, then 4.6."""
-        group = self.groups[consumer.group_id]
-        if group.phase is not RebalancePhase.STARTING or consumer.connection not in group.waiting:
-            return
-        if error_code:
-            self._fail_attempt(outcome, group)
-        elif self._has_answered(group, RequestKind.START_FETCHER, consumer):
-            self._record_owners(outcome, group)
-            group.failed_attempts = 0
-            self._finish(outcome, group)
-
     def _record_owners(self, outcome: Outcome, group: Group) -> None:
+        """Record the assignment in ZooKeeper: step 4.6."""
         for partition in [each for each in group.owners if each not in group.plan]:
             self._write_owner(outcome, group, partition, None)
         for partition, thread in group.plan.items():
@@ -267,23 +299,37 @@ class Rebalancer(ABC):
 
     # Failed attempts
 
-    def _on_late(self, outcome: Outcome, consumer: RegisteredConsumer) -> None:
-        """Handle the expiry of a StopFetcher or StartFetcher request: step 5."""
+    def _on_late(
+        self, outcome: Outcome, consumer: RegisteredConsumer, watcher: WatcherTimer
+    ) -> None:
+        """Handle the expiry of a StopFetcher or StartFetcher request: step 5.
+
+        A request of an earlier attempt may expire during the current one, which continues.
+        """
         group = self.groups[consumer.group_id]
-        if consumer.connection in group.waiting:
+        if group.waiting.get(consumer.connection) == watcher:
             self._fail_attempt(outcome, group)
 
     def _fail_attempt(self, outcome: Outcome, group: Group) -> None:
         """Back off before the next attempt, or give up with an error."""
-        group.waiting.clear()
         group.failed_attempts += 1
         if group.failed_attempts > self.settings.rebalance_retries_max:
-            group.failed_attempts = 0
-            outcome.failed_rebalances.append(group.id)
+            outcome.failed_rebalances[group.id] = f"{group.failed_attempts} attempts failed"
             self._finish(outcome, group)
         else:
+            self._back_off(outcome, group)
+
+    def _back_off(self, outcome: Outcome, group: Group) -> None:
+        """End the attempt, and schedule the next one, unless it is scheduled."""
+        self._end_attempt(group)
+        if group.phase is not RebalancePhase.BACKING_OFF:
             group.phase = RebalancePhase.BACKING_OFF
             outcome.arm_timer(BackoffTimer(group.id), self.settings.rebalance_backoff_ms)
+
+    def _end_attempt(self, group: Group) -> None:
+        group.waiting.clear()
+        group.participants.clear()
+        group.plan = {}
 
     def _on_backoff_over(self, outcome: Outcome, group: Group) -> None:
         if not self._begin_attempt(outcome, group):
@@ -314,11 +360,10 @@ class Rebalancer(ABC):
     def _end_wait(self, outcome: Outcome, group: Group) -> None:
         outcome.cancel_timer(RegistrationTimer(group.id))
         group.awaited.clear()
-        if not group.consumers:
-            group.is_pending = False
-            self._delete_owners(outcome, group)
-        else:
+        if group.consumers:
             self._enqueue_if_due(outcome, group)
+        else:
+            self._clear(outcome, group)
 
     def _commit(self, outcome: Outcome, group: Group) -> None:
         """Write the offsets that are not in ZooKeeper yet."""

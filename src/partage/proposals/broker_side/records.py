@@ -18,6 +18,9 @@ TOPICS_PATH: Final = "/brokers/topics"
 
 #: A group id is a part of paths, and must not be the name of the coordinator's node.
 _GROUP_ID: Final = re.compile(r"(?!(?:\.\.?|coordinator)\Z)[A-Za-z0-9._-]{1,249}")
+#: A consumer id is a part of the id of each thread, and the node of each partition has one. Longer
+#: ids, and a thread's number after them, would not fit the int16 length of a string.
+CONSUMER_ID_BYTES_MAX: Final = 1_024
 _PARTITION: Final = re.compile(r"[0-9]{1,10}-([0-9]{1,10})")
 
 
@@ -80,3 +83,8 @@ def partition_number(name: str) -> int:
 def is_group_id(text: str) -> bool:
     """True if a group of this id can have nodes in ZooKeeper."""
     return _GROUP_ID.fullmatch(text) is not None
+
+
+def is_consumer_id(text: str) -> bool:
+    """True if the id of a consumer is neither empty nor too long."""
+    return 0 < len(text.encode()) <= CONSUMER_ID_BYTES_MAX

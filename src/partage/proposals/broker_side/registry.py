@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from partage.model.topic_partition import TopicPartition
+from partage.proposals.broker_side.purgatory import WatcherTimer
 from partage.proposals.broker_side.records import OffsetRecord, OwnerRecord, Record, thread_id
 from partage.proposals.broker_side.topic_count import TopicCount
 from partage.proposals.machine import Connection
@@ -27,7 +28,7 @@ PHASE_DESCRIPTIONS: dict[RebalancePhase, str] = {
     RebalancePhase.IDLE: "No handler rebalances the group.",
     RebalancePhase.STOPPING: "The handler waits for the responses to its StopFetcher requests.",
     RebalancePhase.STARTING: "The handler waits for the responses to its StartFetcher requests.",
-    RebalancePhase.BACKING_OFF: "A response was late. The handler waits before the next attempt.",
+    RebalancePhase.BACKING_OFF: "An attempt failed. The handler waits before the next one.",
 }
 
 
@@ -71,6 +72,8 @@ class Group:
     def __init__(self, group_id: str) -> None:
         self.id = group_id
         self.consumers: dict[str, RegisteredConsumer] = {}
+        #: The topics of its consumers, and of those that it has lost since it was empty.
+        self.topics: set[str] = set()
         #: The consumed offsets, as reported last.
         self.offsets: dict[TopicPartition, int] = {}
         #: The partitions whose offset is not in ZooKeeper yet.
@@ -89,13 +92,18 @@ class Group:
         self.plan: dict[TopicPartition, str] = {}
         #: The consumers of the current attempt.
         self.participants: list[RegisteredConsumer] = []
-        #: Of them, those whose response the handler waits for.
-        self.waiting: set[Connection] = set()
+        #: The requests of the current attempt without a response.
+        self.waiting: dict[Connection, WatcherTimer] = {}
 
     @property
     def may_rebalance(self) -> bool:
         """True if rebalancing is on and no earlier consumer is awaited."""
         return not self.is_frozen and not self.awaited
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing would be lost without the group: a new one has the same state."""
+        return not (self.consumers or self.awaited or self.offsets or self.owners)
 
     def apply(self, record: Record) -> None:
         """Apply a node of ZooKeeper."""

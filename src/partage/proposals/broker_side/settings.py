@@ -8,7 +8,11 @@ from typing import Final
 import msgspec
 
 from partage.proposals.broker_side.messages import BrokerAddress
-from partage.proposals.broker_side.records import is_group_id
+from partage.proposals.broker_side.records import (
+    CONSUMER_ID_BYTES_MAX,
+    is_consumer_id,
+    is_group_id,
+)
 from partage.proposals.broker_side.topic_count import parse_topic_count
 
 #: Where to read if an offset is out of range.
@@ -69,7 +73,7 @@ class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
         bootstrap_brokers: "Bootstrap broker list": at least one.
         session_timeout_ms: "Session timeout".
         group_id: The consumer's group.
-        consumer_id: Its id, unique within the group.
+        consumer_id: Its id, unique within the group, of at most `CONSUMER_ID_BYTES_MAX` bytes.
         topic_count: Its topics and threads; see `topic_count.parse_topic_count`.
         auto_commit: True if it reports its offsets.
         auto_offset_reset: "smallest" or "largest": where to read if an offset is out of range.
@@ -93,8 +97,11 @@ class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"group_id={self.group_id!r} is invalid: use at most 249 letters, digits, '.', "
                 "'_' and '-'; 'coordinator' is reserved"
             )
-        if not self.consumer_id:
-            raise ValueError("consumer_id is empty")
+        if not is_consumer_id(self.consumer_id):
+            raise ValueError(
+                f"consumer_id has {len(self.consumer_id.encode())} bytes: use 1 to "
+                f"{CONSUMER_ID_BYTES_MAX}"
+            )
         _check_minimum(self, "session_timeout_ms", 1)
         _check_minimum(self, "retry_backoff_ms", 0)
         if self.auto_offset_reset not in OFFSET_RESETS:

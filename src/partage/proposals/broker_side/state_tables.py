@@ -75,10 +75,13 @@ REBALANCE_TRANSITIONS: Final = (
     ),
     StateTransition((_P.BACKING_OFF,), "backoff timer", _P.STOPPING, _STOP),
     StateTransition(
-        _PHASES,
+        (_P.IDLE,), _LOST, _P.STOPPING, (_CLOSES, *_STOP), "other consumers are in the group"
+    ),
+    StateTransition(
+        (*_WAITING, _P.BACKING_OFF),
         _LOST,
-        _P.STOPPING,
-        (_CLOSES, *_STOP),
+        _P.BACKING_OFF,
+        (_CLOSES,),
         "other consumers are in the group",
     ),
     StateTransition(

@@ -19,6 +19,7 @@ from partage.proposals.sockets.broker_side.push_broker import (
 )
 from partage.proposals.sockets.broker_side.push_consumer import PushConsumerShell
 from partage.proposals.sockets.foreground import ForegroundError, stop_signal
+from partage.store.zookeeper import StoreError
 
 
 async def serve_broker(options: PushBrokerOptions, on_listening: Callable[[str], None]) -> None:
@@ -42,6 +43,11 @@ async def serve_broker(options: PushBrokerOptions, on_listening: Callable[[str],
         return
     except (ZooKeeperUnreachableError, BrokerIdInUseError) as error:
         raise ForegroundError(str(error)) from None
+    except StoreError as error:
+        raise ForegroundError(
+            f"cannot register in ZooKeeper {options.state.servers} below "
+            f"{options.state.path!r}: {error}"
+        ) from None
     except OSError as error:
         listen = format_address(options.host, options.port)
         raise ForegroundError(f"cannot listen on {listen}: {error.strerror or error}") from None

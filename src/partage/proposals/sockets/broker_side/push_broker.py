@@ -289,6 +289,7 @@ class PushBroker:
                     case StartCoordinator():
                         watch = await self._start_coordinator(nodes)
                         following_topics = self._loop.create_task(self._follow_topics(watch))
+                        following_topics.add_done_callback(self._on_topics_unfollowed)
                     case WatchNode(path=path):
                         await self._wait_deleted(nodes, path)
                         actions += self._elector.handle(NodeDeleted(at_ms=0))
@@ -335,6 +336,13 @@ class PushBroker:
                 await watch.wait_changed()
                 self._handle(TopicsChanged(at_ms=0, topics=await watch.read()))
 
+    def _on_topics_unfollowed(self, task: asyncio.Task[None]) -> None:
+        """Fail if the topics can no longer be followed: groups would miss all changes."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            log.error("cannot follow the topics in ZooKeeper", exc_info=error)
+            self._fail(error)
+
     # Brokers and topics
 
     async def _follow_brokers(self, nodes: ZooKeeperNodes) -> None:
@@ -366,8 +374,13 @@ class PushBroker:
 def _log_outcome(outcome: Any) -> None:
     if not isinstance(outcome, Outcome):
         return
-    for group_id in outcome.failed_rebalances:
-        log.error("ConsumerRebalanceFailedException: the rebalance of %r failed", group_id)
+    for group_id, reason in outcome.failed_rebalances.items():
+        log.error(
+            "ConsumerRebalanceFailedException: the rebalance of group %r failed: %s; it is "
+            "repeated when its consumers or topics change",
+            group_id,
+            reason,
+        )
     for consumer_id, topic, partition in outcome.refused_offsets:
         log.warning(
             "refused an offset of %s %s: consumer %r does not own it",

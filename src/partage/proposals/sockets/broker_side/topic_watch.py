@@ -11,6 +11,8 @@ from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes
 class TopicWatch:
     """Watches ``/brokers/topics`` and each topic below it, in one session.
 
+    The document says that topics are never deleted. An operator can do it, and create one again.
+
     Args:
         nodes: The nodes in the session.
     """
@@ -29,13 +31,25 @@ class TopicWatch:
         self._changed.clear()
         if self._are_names_stale:
             self._are_names_stale = False
-            names = await self._nodes.topic_names(self._on_names_changed)
-            self._stale.update(name for name in names if name not in self._counts)
+            names = set(await self._nodes.topic_names(self._on_names_changed))
+            for topic in self._callbacks.keys() - names:
+                self._forget(topic)
+            self._stale |= names - self._counts.keys()
         for topic in sorted(self._stale):
             self._stale.discard(topic)
             callback = self._callbacks.setdefault(topic, partial(self._on_topic_changed, topic))
-            self._counts[topic] = await self._nodes.partition_count(topic, callback)
+            count = await self._nodes.partition_count(topic, callback)
+            if count:
+                self._counts[topic] = count
+            else:  # It may be deleted, and then nothing watches it: it is read with the next names.
+                self._counts.pop(topic, None)
         return dict(self._counts)
+
+    def _forget(self, topic: str) -> None:
+        del self._callbacks[topic]
+        self._counts.pop(topic, None)
+        self._stale.discard(topic)
+        self._nodes.forget_topic(topic)
 
     async def wait_changed(self) -> None:
         """Return when a watch has fired since the last `read` began."""

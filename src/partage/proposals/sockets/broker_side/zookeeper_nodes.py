@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -31,6 +31,7 @@ from partage.proposals.broker_side.records import (
     Record,
 )
 from partage.store.zookeeper import (
+    TRANSACTION_BYTES_MAX,
     Create,
     Delete,
     InDoubtError,
@@ -49,6 +50,7 @@ CONSUMERS_PATH: Final = "/consumers"
 BROKERS_PATH: Final = "/brokers/ids"
 _COORDINATOR_NAME: Final = COORDINATOR_PATH.rpartition("/")[2]
 _OPERATIONS_MAX: Final = 500  # in a transaction
+_OPERATION_BYTES: Final = 128  # estimate for the overhead besides path and data
 _ATTEMPTS_MAX: Final = 20
 
 ChangeCallback = Callable[[], None]
@@ -189,8 +191,15 @@ class ZooKeeperNodes:
             await self.ensure(self.path(TOPICS_PATH))
             await self.ensure(parent)
             self._existing.update(f"{parent}/{each}" for each in await self._children(parent))
-            # One transaction, so that a watcher sees all new partitions at once.
+            # One transaction, if they fit, so that a watcher sees all new partitions at once.
             await self._write({path: b"" for path in paths if path not in self._existing})
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget that a topic exists: an operator has deleted it. `add_topics` creates it again."""
+        node = self.path(f"{TOPICS_PATH}/{topic}")
+        self._existing = {
+            path for path in self._existing if path != node and not path.startswith(f"{node}/")
+        }
 
     # Records
 
@@ -229,9 +238,7 @@ class ZooKeeperNodes:
 
     async def _write(self, wanted: Mapping[str, bytes | None]) -> None:
         """Give nodes their data, or delete them if it is None."""
-        paths = list(wanted)
-        for begin in range(0, len(paths), _OPERATIONS_MAX):
-            part = {path: wanted[path] for path in paths[begin : begin + _OPERATIONS_MAX]}
+        for part in split_writes(wanted):
             for _ in range(_ATTEMPTS_MAX):
                 if await self._try_write(part):
                     break
@@ -278,6 +285,26 @@ class ZooKeeperNodes:
                     yield Delete(path)
             else:
                 yield SetData(path, data) if exists else Create(path, data)
+
+
+def split_writes(wanted: Mapping[str, bytes | None]) -> Generator[dict[str, bytes | None]]:
+    """Split writes into parts that ZooKeeper takes in one transaction each.
+
+    A server closes the connection of a client whose request is larger than ``jute.maxbuffer``. The
+    client would send it again, and so would each following coordinator.
+    """
+    part: dict[str, bytes | None] = {}
+    size_bytes = 0
+    for path, data in wanted.items():
+        added_bytes = _OPERATION_BYTES + len(path.encode()) + len(data or b"")
+        is_too_large = size_bytes + added_bytes > TRANSACTION_BYTES_MAX
+        if part and (is_too_large or len(part) == _OPERATIONS_MAX):
+            yield part
+            part, size_bytes = {}, 0
+        part[path] = data
+        size_bytes += added_bytes
+    if part:
+        yield part
 
 
 def _data(record: Record) -> bytes | None:

@@ -55,6 +55,7 @@ from partage.wire.apis.sasl_handshake import SASL_HANDSHAKE
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 from partage.wire.apis.update_features import UPDATE_FEATURES
+from partage.wire.apis.write_txn_markers import WRITE_TXN_MARKERS
 
 __all__ = ["APIS"]
 
@@ -85,6 +86,7 @@ APIS: Final[dict[int, AnyApi]] = {
         ADD_PARTITIONS_TO_TXN,
         ADD_OFFSETS_TO_TXN,
         END_TXN,
+        WRITE_TXN_MARKERS,
         TXN_OFFSET_COMMIT,
         DESCRIBE_ACLS,
         CREATE_ACLS,

@@ -216,7 +216,8 @@ def measure_disagreement(cpu_clock_ns: Callable[[], int]) -> Claim:
             f"A topic of {_DISAGREEING} members gets partitions. For {_STALE_MS // 1000} s every "
             "other broker serves the old count; the figures are those of the second half. Members "
             "refresh their metadata at three intervals; Kafka's default is 300 s, at which few "
-            "members would notice the change in this time."
+            "members would notice the change in this time. After a second disagreement in a row, a "
+            "member waits 0.1 s before it fetches metadata again, which limits the joins."
         ),
         rule=(
             "A refresh that finds another count causes one rebalance, in which each member joins "

@@ -17,7 +17,7 @@ from partage.proposals.simulation.design import Finding
 from partage.proposals.simulation.trial import FaultVerdict, shrink_steps
 
 #: The worlds that are searched. The first ones showed a finding of some design before.
-_SEEDS: Final = (10, 28, 43, 51, 195, 311, 353, 1220, 1611, *range(150))
+_SEEDS: Final = (10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498, *range(150))
 
 
 class FindingWorld(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,10 @@ import struct
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError
 
 from partage.model.errors import ErrorCode
+from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
 from partage.wire.apis import APIS
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
 from partage.wire.apis.consumer_group_heartbeat import (
@@ -131,23 +132,31 @@ def test_find_coordinator_returns_this_broker(broker, raw, version):
         assert f"{one.host}:{one.port}" == broker.bootstrap_servers
 
 
-@pytest.mark.parametrize("kind", [TRANSACTION, SHARE, 9, -1])
+@pytest.mark.parametrize("version", [1, 3, 4, 6])
+def test_find_coordinator_of_transactions_returns_this_broker(broker, raw, version):
+    for transactional_id in ("x", "y", ""):
+        found = find_coordinator(raw, TRANSACTION, version, transactional_id)
+        assert (found.error_code, found.node_id) == (0, 1)
+        assert f"{found.host}:{found.port}" == broker.bootstrap_servers
+    (topic,) = metadata(raw, TRANSACTIONS_TOPIC).topics
+    assert (topic.error_code, topic.is_internal) == (0, True)
+
+
+def find_coordinator(raw, kind, version, key):
+    if version >= 4:
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        (found,) = raw.request(FIND_COORDINATOR, request, version).coordinators
+        return found
+    request = FindCoordinatorRequest(key=key, key_type=kind)
+    return raw.request(FIND_COORDINATOR, request, version)
+
+
+@pytest.mark.parametrize("kind", [SHARE, 9, -1])
 @pytest.mark.parametrize("version", [1, 3, 4, 6])
 def test_find_coordinator_other_types_are_refused(raw, kind, version):
-    if version >= 4:
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
-        (found,) = raw.request(FIND_COORDINATOR, request, version).coordinators
-    else:
-        found = raw.request(
-            FIND_COORDINATOR, FindCoordinatorRequest(key="x", key_type=kind), version
-        )
-    expected = (
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        if kind == TRANSACTION
-        else ErrorCode.INVALID_REQUEST
-    )
-    assert (found.error_code, found.node_id) == (expected, -1)
-    assert "coordinates" in found.error_message
+    found = find_coordinator(raw, kind, version, "x")
+    assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert "share groups" in found.error_message
 
 
 def test_find_coordinator_without_keys(raw):
@@ -175,12 +184,39 @@ def test_init_producer_id_replaces_given_id(raw):
     assert producer_id(raw, producer_id=first, producer_epoch=3) != first
 
 
-@pytest.mark.parametrize("transactional_id", ["", "tx"])
-def test_init_producer_id_transactional_is_refused(raw, transactional_id):
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
-    answer = raw.request(INIT_PRODUCER_ID, request)
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
+        ({"producer_epoch": 5, "transactional_id": None}, ErrorCode.INVALID_REQUEST),
+        ({"transaction_timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        ({"transaction_timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    ],
+)
+def test_init_producer_id_invalid_request_is_refused(raw, options, error):
+    find_coordinator(raw, TRANSACTION, 4, "tx")
+    fields = {"transactional_id": "tx", "transaction_timeout_ms": 1000} | options
+    answer = raw.request(INIT_PRODUCER_ID, InitProducerIdRequest(**fields))
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (error, -1, -1)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_init_producer_id_before_find_coordinator_is_refused(raw, version):
+    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+    answer = raw.request(INIT_PRODUCER_ID, request, version)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(("version", "minimum"), [(3, 1), (4, 0)])
+def test_api_versions_states_version_of_transactions(raw, version, minimum):
+    answer = raw.request(API_VERSIONS, SOFTWARE, version)
+    (supported,) = answer.supported_features
+    (finalized,) = answer.finalized_features
+    assert (supported.name, finalized.name) == ("transaction.version",) * 2
+    assert (supported.min_version, supported.max_version) == (minimum, 2)
+    assert (finalized.min_version_level, finalized.max_version_level) == (2, 2)
+    assert answer.finalized_features_epoch >= 0
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -192,18 +228,6 @@ def test_consumer_group_heartbeat_is_refused(raw, version):
 
 
 # Real clients: none of them may wait forever.
-
-
-def test_librdkafka_transactional_producer_fails_fast(broker):
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", **QUIET}
-    )
-    with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(10)
-    error = caught.value.args[0]
-    assert error.fatal()
-    assert error.code() == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "consumer groups only" in error.str()
 
 
 def test_librdkafka_kip848_consumer_fails_fast(broker):

@@ -16,6 +16,7 @@ from partage.broker.apis.describe_configs import ConfigDescriber
 from partage.broker.apis.fetch import FetchHandler
 from partage.broker.apis.groups import group_handlers
 from partage.broker.apis.produce import ProduceHandler
+from partage.broker.apis.transaction_descriptions import describe_transactions
 from partage.broker.clock import Clock
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView, SingleBrokerView
@@ -45,6 +46,9 @@ from partage.broker.topics.log_writer import LogWriter
 from partage.broker.topics.producer_ids import ProducerIdManager
 from partage.broker.topics.real_disk import RealDisk
 from partage.broker.topics.topic_admin import LocalTopicAdmin, TopicAdmin
+from partage.broker.transactions.marker_writer import MarkerWriter
+from partage.broker.transactions.offset_commits import txn_offset_commit_handler
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
@@ -56,6 +60,7 @@ from partage.wire.apis.delete_records import DELETE_RECORDS
 from partage.wire.apis.delete_topics import DELETE_TOPICS
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER
 from partage.wire.apis.describe_configs import DESCRIBE_CONFIGS
+from partage.wire.apis.describe_transactions import DESCRIBE_TRANSACTIONS
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
 from partage.wire.apis.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
@@ -64,6 +69,7 @@ from partage.wire.apis.list_offsets import LIST_OFFSETS
 from partage.wire.apis.metadata import METADATA
 from partage.wire.apis.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from partage.wire.apis.produce import PRODUCE
+from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from partage.broker.cluster.cluster_membership import ClusterMembership
@@ -87,6 +93,7 @@ class Broker:
         log_manager: the topics and partitions of this broker.
         server: the listener and its connections.
         coordinator: the group coordinator.
+        transactions: the transaction coordinator, None in a cluster.
         group_events: the writer of ``__group_events``, None if it is disabled.
         cluster: the membership in a cluster, None for a single broker.
         dynamic_configs: the configs of brokers and groups that clients have altered.
@@ -120,6 +127,7 @@ class Broker:
         self.server = Server(settings.limits, self._clock)
         self.dynamic_configs = DynamicConfigs(settings, self._use_settings)
         self.group_events: GroupEventsWriter | None = None
+        self.transactions: TransactionCoordinator | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # A separate pool: in the loop's default pool, fetches from disk and new topics would wait
         # until the last of many shards is loaded.
@@ -202,6 +210,16 @@ class Broker:
         hosts = [self._create_local_host(n, topics) for n in range(offsets_topic.partition_count)]
         self.coordinator = GroupCoordinator(hosts)
         self._topic_admin = LocalTopicAdmin(self.log_manager, self.coordinator)
+        self.transactions = TransactionCoordinator(
+            self.log_manager,
+            self._disk,
+            self._settings.transactions,
+            self._clock,
+            self._producer_ids,
+            MarkerWriter(self.log_manager, self._clock, self.coordinator),
+            self._loaders,
+        )
+        self.transactions.open()
 
     def _create_local_host(self, index: int, topics: frozenset[str]) -> ShardHost:
         store = LocalStore(self.log_manager, self._disk, index)
@@ -260,8 +278,13 @@ class Broker:
         self.server.limit_connections(settings.limits)
 
     async def wait_loaded(self) -> None:
-        """Return once all groups are loaded. Requests for other groups are served before that."""
+        """Return once all groups and transactional ids are loaded.
+
+        Requests for those that are loaded are served before that.
+        """
         await self.coordinator.wait_loaded()
+        if self.transactions is not None:
+            await self.transactions.wait_loaded()
 
     async def wait_failed(self) -> BaseException:
         """Return the reason if the broker cannot continue, otherwise never. The caller must stop it
@@ -286,6 +309,8 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._lag_sampler.close()
+        if self.transactions is not None:
+            self.transactions.close()
         self.coordinator.close()
         if self.group_events is not None:
             await self.group_events.close()
@@ -304,15 +329,21 @@ class Broker:
         describer = ConfigDescriber(log_manager, self.dynamic_configs, self.node, self.address)
         alterer = ConfigAlterer(changes, self.dynamic_configs, self.node.node_id)
         handlers: dict[int, Handler] = {
-            PRODUCE.key: lambda inbound: ProduceHandler(inbound, log_manager).run(),
+            PRODUCE.key: lambda inbound: ProduceHandler(
+                inbound, log_manager, self.transactions
+            ).run(),
             FETCH.key: lambda inbound: FetchHandler(inbound, log_manager, reads).run(),
             LIST_OFFSETS.key: self._as_task(lambda i: offsets.list_offsets(i, log_manager, reads)),
             METADATA.key: self._as_task(
                 lambda i: metadata.metadata(i, log_manager, cluster_view, changes)
             ),
-            FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, cluster_view),
+            FIND_COORDINATOR.key: self._as_task(
+                lambda i: cluster.find_coordinator(i, cluster_view, self.transactions)
+            ),
             API_VERSIONS.key: lambda inbound: cluster.api_versions(
-                inbound, self.server.resources.apis.values()
+                inbound,
+                self.server.resources.apis.values(),
+                cluster.TRANSACTION_FEATURES if self.transactions else {},
             ),
             CREATE_TOPICS.key: self._as_task(
                 lambda i: topics.create_topics(
@@ -327,7 +358,7 @@ class Broker:
             ),
             DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, log_manager),
             INIT_PRODUCER_ID.key: lambda inbound: producers.init_producer_id(
-                inbound, self._producer_ids
+                inbound, self._producer_ids, self.transactions
             ),
             OFFSET_FOR_LEADER_EPOCH.key: lambda inbound: offsets.offset_for_leader_epoch(
                 inbound, log_manager
@@ -338,9 +369,32 @@ class Broker:
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, cluster_view),
         }
         handlers |= admin_handlers(
-            log_manager, cluster_view, self._disk, self.dynamic_configs, self._as_task
+            log_manager,
+            cluster_view,
+            self._disk,
+            self.dynamic_configs,
+            self.transactions,
+            self._as_task,
         )
-        return handlers | group_handlers(self.coordinator, broker_context)
+        handlers |= group_handlers(self.coordinator, broker_context)
+        if self.transactions is not None:
+            handlers |= self._transaction_handlers(self.transactions, broker_context)
+        return handlers
+
+    def _transaction_handlers(
+        self, transactions: TransactionCoordinator, broker_context: BrokerContext
+    ) -> dict[int, Handler]:
+        return {
+            **producers.transaction_handlers(
+                transactions, self.log_manager, self.coordinator.shard_count
+            ),
+            TXN_OFFSET_COMMIT.key: txn_offset_commit_handler(
+                self.coordinator, transactions, broker_context
+            ),
+            DESCRIBE_TRANSACTIONS.key: self._as_task(
+                lambda i: describe_transactions(i, transactions)
+            ),
+        }
 
     def _as_task(self, handler: AsyncHandler) -> Handler:
         """Return a handler that runs a coroutine as a task, for requests that must wait."""

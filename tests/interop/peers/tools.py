@@ -28,7 +28,10 @@ TOOLS = {
     "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "acls": "org.apache.kafka.tools.AclCommand",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "transactional-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
 }
+
+_BOOTSTRAP_OPTIONS = {"transactional-copier": "--broker-list"}
 
 #: A small heap and a fast start: a tool runs for two seconds.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -43,7 +46,7 @@ def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
     """Return the command line of a tool."""
     java = [paths.java(), *JVM, *jars.quick_start("tools"), QUIET]
     java += ["-cp", jars.class_path("tools"), TOOLS[name]]
-    return [*java, "--bootstrap-server", bootstrap, *arguments]
+    return [*java, _BOOTSTRAP_OPTIONS.get(name, "--bootstrap-server"), bootstrap, *arguments]
 
 
 def tool(

@@ -12,12 +12,14 @@ from partage.broker.apis import (
     replicas,
     security,
     topic_partitions,
+    transaction_descriptions,
     transactions,
 )
 from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.broker.topics.log_manager import LogManager
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.log.disk import Disk
 from partage.wire.apis.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from partage.wire.apis.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
@@ -42,6 +44,7 @@ def admin_handlers(
     cluster_view: ClusterView,
     disk: Disk,
     dynamic_configs: DynamicConfigs,
+    transaction_coordinator: TransactionCoordinator | None,
     as_task: Callable[[Callable[[InboundRequest], Coroutine[Any, Any, None]]], Handler],
 ) -> dict[int, Handler]:
     """Return a handler for each of these APIs.
@@ -51,6 +54,7 @@ def admin_handlers(
         cluster_view: the brokers.
         disk: the data directory.
         dynamic_configs: the altered configs of brokers and groups.
+        transaction_coordinator: the transaction coordinator; None if there is none.
         as_task: returns a handler that runs a coroutine as a task.
     """
     return {
@@ -71,7 +75,9 @@ def admin_handlers(
         ),
         UPDATE_FEATURES.key: quorum.update_features,
         DESCRIBE_PRODUCERS.key: lambda i: transactions.describe_producers(i, log_manager),
-        LIST_TRANSACTIONS.key: transactions.list_transactions,
+        LIST_TRANSACTIONS.key: as_task(
+            lambda i: transaction_descriptions.list_transactions(i, transaction_coordinator)
+        ),
         LIST_CONFIG_RESOURCES.key: lambda i: config_resources.list_config_resources(
             i, log_manager, cluster_view, dynamic_configs
         ),

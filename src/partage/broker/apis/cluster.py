@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView
 from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
 from partage.wire.apis.api_versions import (
     ApiVersionRange,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeature,
+    SupportedFeature,
 )
 from partage.wire.apis.common import CLUSTER_OPERATIONS, OPERATIONS_OMITTED
 from partage.wire.apis.describe_cluster import (
@@ -32,18 +36,31 @@ from partage.wire.apis.find_coordinator import (
 )
 
 _NO_COORDINATOR = "no broker coordinates this group at the moment; another broker is taking it over"
-_GROUPS_ONLY = "this broker coordinates consumer groups only, neither transactions nor share groups"
+_NO_TRANSACTIONS = "a cluster of Partage brokers does not support transactions yet; one broker does"
+_NO_SHARE_GROUPS = "this broker does not coordinate share groups"
+_NO_TOPIC = "the topic __transaction_state cannot be created; see the log of the broker"
+
+#: Features of this broker with their levels.
+TRANSACTION_FEATURES: Final = {"transaction.version": 2}
+_LEVEL_0_VERSION: Final = 4  # the first version of ApiVersions with features of level 0
 
 _NAMES_SOFTWARE: Final = 3  # the first version of ApiVersions with the name of the client software
 #: Names and versions of client software become metric names in Kafka (KIP-511).
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
-    """Respond with the supported API versions.
+def api_versions(
+    inbound: InboundRequest, apis: Iterable[AnyApi], features: Mapping[str, int]
+) -> None:
+    """Respond with the supported API versions and features.
 
     To a version that is not supported, respond with UNSUPPORTED_VERSION (35) in the format of
     version 0 (KIP-511). An illegal name or version of the client software gets INVALID_REQUEST.
+
+    Args:
+        inbound: the request.
+        apis: the supported APIs.
+        features: the features, each with its level. Lower levels are supported, too.
     """
     request: ApiVersionsRequest | None = inbound.message
     error = ErrorCode.NONE
@@ -60,6 +77,20 @@ def api_versions(inbound: InboundRequest, apis: Iterable[AnyApi]) -> None:
                     api_key=api.key, min_version=api.version_min, max_version=api.version_max
                 )
                 for api in apis
+            ],
+            supported_features=[
+                SupportedFeature(
+                    name=name,
+                    # Earlier versions cannot express level 0 (KAFKA-17011).
+                    min_version=0 if inbound.version >= _LEVEL_0_VERSION else 1,
+                    max_version=level,
+                )
+                for name, level in features.items()
+            ],
+            finalized_features_epoch=0 if features else -1,
+            finalized_features=[
+                FinalizedFeature(name=name, max_version_level=level, min_version_level=level)
+                for name, level in features.items()
             ],
         )
     )
@@ -106,14 +137,34 @@ def describe_cluster(inbound: InboundRequest, cluster_view: ClusterView) -> None
     )
 
 
-def find_coordinator(inbound: InboundRequest, cluster_view: ClusterView) -> None:
-    """Respond with the coordinator of each group.
+async def find_coordinator(
+    inbound: InboundRequest,
+    cluster_view: ClusterView,
+    transactions: TransactionCoordinator | None,
+) -> None:
+    """Respond with the coordinator of each group or transactional id.
 
-    Coordinators of transactions and of share groups do not exist here.
+    Args:
+        inbound: the request.
+        cluster_view: the brokers.
+        transactions: the transaction coordinator; None if there is none. Its topic is created at
+            the first request for a transactional id, as in Kafka.
     """
     request: FindCoordinatorRequest = inbound.message
     keys = request.coordinator_keys if inbound.version >= 4 else [request.key]
-    results = [_coordinator(key, request.key_type, cluster_view) for key in keys]
+    if request.key_type == GROUP:
+        results = [_group_coordinator(key, cluster_view) for key in keys]
+    elif request.key_type == TRANSACTION and transactions is not None:
+        exists = await transactions.create_topic()
+        results = [_transaction_coordinator(key, cluster_view.node, exists) for key in keys]
+    elif request.key_type == TRANSACTION:
+        # Transactional producers of all clients give up at once on this error. They take other
+        # errors for a temporary failure and retry forever.
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        results = [_no_coordinator(key, error, _NO_TRANSACTIONS) for key in keys]
+    else:
+        error = ErrorCode.INVALID_REQUEST
+        results = [_no_coordinator(key, error, _NO_SHARE_GROUPS) for key in keys]
     if inbound.version >= 4:
         inbound.respond(FindCoordinatorResponse(coordinators=results))
         return
@@ -129,18 +180,22 @@ def find_coordinator(inbound: InboundRequest, cluster_view: ClusterView) -> None
     )
 
 
-def _coordinator(key: str, key_type: int, cluster_view: ClusterView) -> FindCoordinatorResult:
-    if key_type != GROUP:
-        # Transactional producers of all clients give up at once on this error. They take other
-        # errors for a temporary failure and retry forever.
-        is_transaction = key_type == TRANSACTION
-        error = ErrorCode.INVALID_REQUEST
-        if is_transaction:
-            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _no_coordinator(key, error, _GROUPS_ONLY)
-    node = cluster_view.coordinator(key)
+def _group_coordinator(group_id: str, cluster_view: ClusterView) -> FindCoordinatorResult:
+    node = cluster_view.coordinator(group_id)
     if node is None:
-        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
+        return _no_coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
+    return _coordinator(group_id, node)
+
+
+def _transaction_coordinator(
+    transactional_id: str, node: BrokerNode, exists: bool
+) -> FindCoordinatorResult:
+    if not exists:
+        return _no_coordinator(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_TOPIC)
+    return _coordinator(transactional_id, node)
+
+
+def _coordinator(key: str, node: BrokerNode) -> FindCoordinatorResult:
     return FindCoordinatorResult(
         key=key,
         node_id=node.node_id,

@@ -1,25 +1,270 @@
-"""InitProducerId: ids for idempotent producers."""
+"""InitProducerId, and the APIs of transactional producers."""
 
 from __future__ import annotations
 
-from partage.broker.net.inbound_request import InboundRequest
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.producer_ids import ProducerIdManager
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.shard_log import shard_of
+from partage.transactions.events import VERSION_0, VERSION_2
+from partage.transactions.replies import ProducerReply
+from partage.wire.apis.add_offsets_to_txn import (
+    ADD_OFFSETS_TO_TXN,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from partage.wire.apis.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from partage.wire.apis.end_txn import END_TXN, EndTxnRequest, EndTxnResponse
 from partage.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+#: The first version with PRODUCER_FENCED (KIP-588); earlier ones have INVALID_PRODUCER_EPOCH.
+_INIT_FENCED_VERSION: Final = 4
+_FENCED_VERSION: Final = 2
+#: From this version on, AddPartitionsToTxn has several transactions, for requests of brokers.
+_SEVERAL_VERSION: Final = 4
+#: From this version on, EndTxn has a new epoch for the next transaction (KIP-890).
+_NEW_EPOCH_VERSION: Final = 5
 
-def init_producer_id(inbound: InboundRequest, ids: ProducerIdManager) -> None:
-    """Respond with a new producer id at epoch 0; reject transactional producers."""
+PartitionErrors = Mapping[TopicPartition, ErrorCode]
+
+
+def init_producer_id(
+    inbound: InboundRequest, ids: ProducerIdManager, coordinator: TransactionCoordinator | None
+) -> None:
+    """Respond with a producer id and its epoch.
+
+    Args:
+        inbound: the request.
+        ids: allocates the ids of producers without transactions.
+        coordinator: the transaction coordinator; None refuses transactional producers.
+    """
     request: InitProducerIdRequest = inbound.message
-    if request.transactional_id is not None:
-        inbound.respond(
-            InitProducerIdResponse(
-                error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1
-            )
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        _respond_init(inbound, ProducerReply(error=ErrorCode.INVALID_REQUEST))
+    elif request.transactional_id is None:
+        _respond_init(inbound, ProducerReply(producer_id=ids.next_id(), epoch=0))
+    elif coordinator is None:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        _respond_init(inbound, ProducerReply(error=error))
+    elif not request.transactional_id:
+        _respond_init(inbound, ProducerReply(error=ErrorCode.INVALID_REQUEST))
+    else:
+        coordinator.init_producer(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            request.producer_id,
+            request.producer_epoch,
+            partial(_respond_init, inbound),
         )
-        return
+
+
+def _respond_init(inbound: InboundRequest, reply: ProducerReply) -> None:
     inbound.respond(
         InitProducerIdResponse(
-            error_code=ErrorCode.NONE, producer_id=ids.next_id(), producer_epoch=0
+            error_code=_shown_error(reply.error, inbound, _INIT_FENCED_VERSION),
+            producer_id=reply.producer_id,
+            producer_epoch=reply.epoch,
         )
+    )
+
+
+def _shown_error(
+    error: ErrorCode, inbound: InboundRequest, fenced_version: int = _FENCED_VERSION
+) -> ErrorCode:
+    """Return the error as a client of this version knows it."""
+    if error is ErrorCode.PRODUCER_FENCED and inbound.version < fenced_version:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def transaction_handlers(
+    coordinator: TransactionCoordinator, log_manager: LogManager, group_shard_count: int
+) -> dict[int, Handler]:
+    """Return the handlers of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
+
+    Args:
+        coordinator: the transaction coordinator.
+        log_manager: knows which partitions exist.
+        group_shard_count: the number of partitions of ``__consumer_offsets``.
+    """
+    return {
+        ADD_PARTITIONS_TO_TXN.key: lambda inbound: _AddPartitions(
+            inbound, coordinator, log_manager
+        ).run(),
+        ADD_OFFSETS_TO_TXN.key: lambda inbound: _add_offsets(
+            inbound, coordinator, group_shard_count
+        ),
+        END_TXN.key: lambda inbound: _end(inbound, coordinator),
+    }
+
+
+class _AddPartitions:
+    """An AddPartitionsToTxn request, until all its transactions have results."""
+
+    def __init__(
+        self,
+        inbound: InboundRequest,
+        coordinator: TransactionCoordinator,
+        log_manager: LogManager,
+    ) -> None:
+        self._inbound = inbound
+        self._coordinator = coordinator
+        self._log_manager = log_manager
+        self._transactions = _transactions_of(inbound)
+        self._errors: list[PartitionErrors | None] = [None] * len(self._transactions)
+        self._missing_count = len(self._transactions)
+
+    def run(self) -> None:
+        """Hand each transaction to the coordinator."""
+        if not self._transactions:
+            self._respond()
+        for position, transaction in enumerate(self._transactions):
+            self._add(transaction, partial(self._on_result, position))
+
+    def _add(
+        self, transaction: AddPartitionsToTxnTransaction, done: Callable[[PartitionErrors], None]
+    ) -> None:
+        partitions = _partitions_of(transaction.topics)
+        if not transaction.transactional_id:
+            done(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
+            return
+        unknown = [each for each in partitions if not self._log_manager.has_partition(*each)]
+        if unknown:
+            errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            done(errors | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+        identity = (
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+        )
+        if transaction.verify_only:
+            self._coordinator.verify_partitions(*identity, partitions, done)
+        else:
+            is_newer = self._inbound.version >= _SEVERAL_VERSION
+            version = VERSION_2 if is_newer else VERSION_0
+            self._coordinator.add_partitions(*identity, partitions, version, done)
+
+    def _on_result(self, position: int, errors: PartitionErrors) -> None:
+        self._errors[position] = errors
+        self._missing_count -= 1
+        if not self._missing_count:
+            self._respond()
+
+    def _respond(self) -> None:
+        results = [
+            self._topic_results(transaction.topics, errors or {})
+            for transaction, errors in zip(self._transactions, self._errors, strict=True)
+        ]
+        if self._inbound.version < _SEVERAL_VERSION:
+            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0])
+        else:
+            response = AddPartitionsToTxnResponse(
+                results_by_transaction=[
+                    AddPartitionsToTxnResult(
+                        transactional_id=transaction.transactional_id, topic_results=result
+                    )
+                    for transaction, result in zip(self._transactions, results, strict=True)
+                ]
+            )
+        self._inbound.respond(response)
+
+    def _topic_results(
+        self, topics: Sequence[AddPartitionsToTxnTopic], errors: PartitionErrors
+    ) -> list[AddPartitionsToTxnTopicResult]:
+        return [
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=index,
+                        partition_error_code=_shown_error(
+                            errors[TopicPartition(topic.name, index)], self._inbound
+                        ),
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in topics
+        ]
+
+
+def _transactions_of(inbound: InboundRequest) -> list[AddPartitionsToTxnTransaction]:
+    request: AddPartitionsToTxnRequest = inbound.message
+    if inbound.version >= _SEVERAL_VERSION:
+        return request.transactions
+    return [
+        AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+    ]
+
+
+def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    """Return the partitions without repetitions."""
+    partitions = (
+        TopicPartition(topic.name, index) for topic in topics for index in topic.partitions
+    )
+    return list(dict.fromkeys(partitions))
+
+
+def _add_offsets(
+    inbound: InboundRequest, coordinator: TransactionCoordinator, group_shard_count: int
+) -> None:
+    request: AddOffsetsToTxnRequest = inbound.message
+    partition = TopicPartition(OFFSETS_TOPIC, shard_of(request.group_id, group_shard_count))
+
+    def done(errors: PartitionErrors) -> None:
+        error = _shown_error(errors[partition], inbound)
+        inbound.respond(AddOffsetsToTxnResponse(error_code=error))
+
+    coordinator.add_partitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [partition],
+        VERSION_0,
+        done,
+    )
+
+
+def _end(inbound: InboundRequest, coordinator: TransactionCoordinator) -> None:
+    request: EndTxnRequest = inbound.message
+
+    def done(reply: ProducerReply) -> None:
+        inbound.respond(
+            EndTxnResponse(
+                error_code=_shown_error(reply.error, inbound),
+                producer_id=reply.producer_id,
+                producer_epoch=reply.epoch,
+            )
+        )
+
+    coordinator.end_transaction(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        is_commit=request.committed,
+        version=VERSION_2 if inbound.version >= _NEW_EPOCH_VERSION else VERSION_0,
+        done=done,
     )

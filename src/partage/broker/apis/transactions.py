@@ -1,8 +1,6 @@
-"""DescribeProducers and ListTransactions: idempotent producers, but no transactions."""
+"""DescribeProducers: the producers of a partition and their open transactions."""
 
 from __future__ import annotations
-
-from typing import Final
 
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
@@ -14,34 +12,6 @@ from partage.wire.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
-from partage.wire.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-
-#: Kafka's states of a transaction.
-_STATES: Final = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
-
-
-def list_transactions(inbound: InboundRequest) -> None:
-    """Respond with an empty list, and the requested states that do not exist."""
-    request: ListTransactionsRequest = inbound.message
-    unknown = [state for state in request.state_filters if state not in _STATES]
-    inbound.respond(
-        ListTransactionsResponse(
-            error_code=ErrorCode.NONE,
-            unknown_state_filters=list(dict.fromkeys(unknown)),
-            transaction_states=[],
-        )
-    )
 
 
 def describe_producers(inbound: InboundRequest, log_manager: LogManager) -> None:

@@ -25,11 +25,7 @@ _CLIENT_ID_CHARACTERS_MAX: Final = 100
 
 #: Kafka's names of APIs that clients use and this broker does not serve.
 _OTHER_APIS: Final = {
-    24: "AddPartitionsToTxn",
-    25: "AddOffsetsToTxn",
-    26: "EndTxn",
     27: "WriteTxnMarkers",
-    28: "TxnOffsetCommit",
     38: "CreateDelegationToken",
     39: "RenewDelegationToken",
     40: "ExpireDelegationToken",
@@ -37,7 +33,6 @@ _OTHER_APIS: Final = {
     49: "AlterClientQuotas",
     51: "AlterUserScramCredentials",
     64: "UnregisterBroker",
-    65: "DescribeTransactions",
     69: "ConsumerGroupDescribe",
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",

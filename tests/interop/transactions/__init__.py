@@ -1,0 +1,1 @@
+"""The same requests of transactional producers for each broker."""

@@ -48,6 +48,14 @@ def test_invalid_option_is_refused(
     assert message in partage("proposal", design, *arguments, code=2).err
 
 
+def test_member_that_gives_up_before_the_synchronizer_is_refused(partage: PartageCli) -> None:
+    arguments = (*MEMBER, "t", "--synchronize-timeout-ms", "255000")
+    assert (
+        "--join-timeout-ms 300000 must be above --session-timeout-ms 45000 plus "
+        "--synchronize-timeout-ms 255000"
+    ) in partage("proposal", "single-assignor", *arguments, code=2).err
+
+
 def test_member_of_missing_topic_is_refused(partage: PartageCli, broker: str) -> None:
     refused = partage("proposal", "multi-assignor", *MEMBER, "no-such-topic", "-b", broker, code=1)
     assert refused.err == "error: no topic 'no-such-topic' in the cluster; create it first\n"

@@ -98,7 +98,8 @@ class _Group:
         if self._is_single:
             options = SingleAssignorOptions(assignor=RoundRobin())
             return SingleAssignorMember(settings, topics, options)
-        return MultiAssignorMember(settings, topics, MultiAssignorOptions(assignor=RoundRobin()))
+        options = MultiAssignorOptions(assignors=(RoundRobin(),))
+        return MultiAssignorMember(settings, topics, options)
 
     def deliver(
         self, connection: Connection, message: Message

@@ -5,7 +5,8 @@ after each event. Each member has its own view of the topics, which is stale unt
 
 Commands: ``coordinator multi|single [choice=] [delay=MS]``; ``topics NAME|all t=2 u=1`` (what the
 brokers of a member tell it from now on); ``coordinator-topics t=2``; ``start NAME t,u [hashes=yes]
-[pattern=] [coordinator-after=N] [session=MS] [join-timeout=MS]``; ``refresh NAME`` (the periodic
+[pattern=] [coordinator-after=N] [session=MS] [join-timeout=MS]
+[assignors=range,roundrobin]``; ``refresh NAME`` (the periodic
 metadata refresh); ``subscribe NAME t,u``; ``read NAME t-0=5`` (the positions); ``compute NAME``
 (the assignor ends), ``late NAME`` (a former one ends), ``fail NAME``; ``lose NAME`` (its connection
 is closed), ``vanish`` (the coordinator's machine is lost), ``restart`` (another coordinator with
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from partage.assignors import RoundRobin
+from partage.assignors import Range, RoundRobin
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
@@ -42,6 +43,7 @@ from partage.proposals.topic_pattern import TopicPattern
 from partage.wire.types import Message
 
 SESSION_MS = 9_000
+_ASSIGNORS = {"roundrobin": RoundRobin(), "range": Range()}
 _RETRY_MS = 1_000
 
 
@@ -137,7 +139,10 @@ class MemberScenarioRunner:
                 settings,
                 topics,
                 MultiAssignorOptions(
-                    assignor=RoundRobin(),
+                    assignors=tuple(
+                        _ASSIGNORS[each]
+                        for each in options.get("assignors", "roundrobin").split(",")
+                    ),
                     pattern=pattern,
                     hashes_subscription=options.get("hashes") == "yes",
                     coordinator_metadata_after=None if after is None else int(after),

@@ -28,7 +28,7 @@ SETTINGS = MemberSettings(group_id="g")
 
 def joining_member(topics: dict[str, int] | None = None) -> tuple[MultiAssignorMember, Message]:
     """Return a member that has sent JoinGroup at time 0, and the response that gives it all."""
-    options = MultiAssignorOptions(assignor=RoundRobin(), checks_metadata=False)
+    options = MultiAssignorOptions(assignors=(RoundRobin(),), checks_metadata=False)
     member = MultiAssignorMember(SETTINGS, frozenset({"t"}), options)
     member.handle(machine.Started(at_ms=0))
     member.handle(machine.Connected(at_ms=0))
@@ -101,7 +101,7 @@ class TestRequestTimeout:
     def test_member_whose_join_gets_no_response_connects_again(self) -> None:
         """The machine of the coordinator was lost, and closed no connection."""
         settings = MemberSettings(group_id="g", join_timeout_ms=60_000)
-        options = MultiAssignorOptions(assignor=RoundRobin())
+        options = MultiAssignorOptions(assignors=(RoundRobin(),))
         member = MultiAssignorMember(settings, frozenset({"t"}), options)
         member.handle(machine.Started(at_ms=0))
         member.handle(machine.Connected(at_ms=0))
@@ -193,7 +193,7 @@ class TestPattern:
 def member_with_pattern(text: str) -> MultiAssignorMember:
     """Return a member whose pattern matches no topic so far, in a stable group."""
     options = MultiAssignorOptions(
-        assignor=RoundRobin(), checks_metadata=False, pattern=TopicPattern(text)
+        assignors=(RoundRobin(),), checks_metadata=False, pattern=TopicPattern(text)
     )
     member = MultiAssignorMember(SETTINGS, frozenset(), options)
     member.handle(machine.Started(at_ms=0))

@@ -299,7 +299,7 @@ def member_with(**options: Any) -> MultiAssignorMember:
     member = MultiAssignorMember(
         MemberSettings(group_id="g"),
         frozenset({"t"}),
-        MultiAssignorOptions(assignor=RoundRobin(), **options),
+        MultiAssignorOptions(assignors=(RoundRobin(),), **options),
     )
     member.handle(machine.Started(at_ms=0))
     member.handle(machine.Connected(at_ms=0))
@@ -412,6 +412,13 @@ class TestMember:
         actions = receive(member, response)
         assert actions == [machine.Disconnect()]
 
+    def test_unknown_protocol_of_the_coordinator_is_an_error(self) -> None:
+        member = member_with()
+        response = response_with(subscription())
+        response.protocol_name = "range"
+        actions = receive(member, response)
+        assert machine.ReportError(reason="no assignor has the protocol 'range'") in actions
+
     def test_pattern_covers_all_topics_of_the_cluster(self) -> None:
         member = member_with(pattern=TopicPattern("t.*"))
         assert member.subscribed_topics == {"t"}
@@ -422,6 +429,21 @@ class TestMember:
         )
         receive(member, response_with(other, other))
         assert member.disagreements == 1  # the other member does not know topic u
+
+    @pytest.mark.parametrize(
+        ("metadata", "reason"),
+        [
+            (zlib.compress(bytes(17 << 20)), "more than 16777216 bytes after decompression"),
+            (zlib.compress(bytes(100))[:-5], "the compressed bytes end too early"),
+        ],
+    )
+    def test_compressed_metadata_that_is_cut_or_too_large_is_an_error(
+        self, metadata: bytes, reason: str
+    ) -> None:
+        member = member_with(compression=Compression.MEMBER)
+        actions = receive(member, response_with(zlib.compress(subscription()), metadata))
+        (error,) = [each for each in actions if isinstance(each, machine.ReportError)]
+        assert error.reason == f"the metadata of a member is malformed: {reason}"
 
     @pytest.mark.parametrize("compression", list(Compression))
     def test_compressed_metadata_gives_the_same_assignment(self, compression: Compression) -> None:

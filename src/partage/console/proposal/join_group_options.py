@@ -147,9 +147,6 @@ class MemberArguments(msgspec.Struct, frozen=True, kw_only=True):
     coordinator: Annotated[
         str, typer.Option("--coordinator", metavar="HOST:PORT", help="Address of the coordinator.")
     ] = COORDINATOR_DEFAULT
-    assignor: Annotated[
-        AssignorName, typer.Option("--assignor", help="The assignor; the same for all members.")
-    ] = AssignorName.ROUND_ROBIN
     user_data: Annotated[
         str, typer.Option("--user-data", metavar="TEXT", help="Further metadata for the assignor.")
     ] = ""
@@ -285,6 +282,7 @@ def run_member_command(
     arguments: MemberArguments,
     cluster: ClusterClient,
     *,
+    synchronize_timeout_ms: int = 0,
     assign_ms: int = 0,
 ) -> None:
     """Run a member until a signal. It prints the records that it reads.
@@ -294,13 +292,14 @@ def run_member_command(
         versions: The requests of its design.
         arguments: The arguments of the command.
         cluster: The cluster with the topics.
+        synchronize_timeout_ms: How long the coordinator waits for the member that assigns.
         assign_ms: How long the member waits before it assigns.
 
     Raises:
         CommandError: An option is invalid, or the member cannot start or continue.
     """
     _log_to_stderr(cluster.verbose)
-    _check(arguments, cluster)
+    _check(arguments, cluster, synchronize_timeout_ms)
     reader_options = consumer_options(cluster.properties)
     for name in _OWN_OPTIONS:
         reader_options.pop(name, None)
@@ -330,16 +329,19 @@ def run_member_command(
         note("output closed by its reader")
 
 
-def _check(arguments: MemberArguments, cluster: ClusterClient) -> None:
+def _check(arguments: MemberArguments, cluster: ClusterClient, synchronize_timeout_ms: int) -> None:
     if arguments.heartbeat_interval_ms > arguments.session_timeout_ms // 2:
         raise usage_error(
             f"--heartbeat-interval-ms {arguments.heartbeat_interval_ms} must be at most half of "
             f"--session-timeout-ms {arguments.session_timeout_ms}"
         )
-    if arguments.join_timeout_ms <= arguments.session_timeout_ms:
+    if arguments.join_timeout_ms <= arguments.session_timeout_ms + synchronize_timeout_ms:
+        phases = f"--session-timeout-ms {arguments.session_timeout_ms}"
+        if synchronize_timeout_ms:
+            phases += f" plus --synchronize-timeout-ms {synchronize_timeout_ms}"
         raise usage_error(
-            f"--join-timeout-ms {arguments.join_timeout_ms} must be above "
-            f"--session-timeout-ms {arguments.session_timeout_ms}"
+            f"--join-timeout-ms {arguments.join_timeout_ms} must be above {phases}; otherwise the "
+            "member gives up while the coordinator waits"
         )
     try:
         parse_bootstrap_servers(cluster.bootstrap_servers)

@@ -12,6 +12,7 @@ from partage.console.common.dispatch import command_app
 from partage.console.common.options import with_cluster
 from partage.console.common.output import json_help
 from partage.console.proposal.join_group_options import (
+    AssignorName,
     CoordinatorArguments,
     MemberArguments,
     run_coordinator,
@@ -65,6 +66,14 @@ def coordinator(
 def member(
     cluster: ClusterClient,
     arguments: MemberArguments,
+    assignor: Annotated[
+        list[AssignorName] | None,
+        typer.Option(
+            "--assignor",
+            show_default="roundrobin",
+            help="Assignor; repeatable, in order of preference. All members use one that all have.",
+        ),
+    ] = None,
     hashes_subscription: Annotated[
         bool,
         typer.Option(
@@ -106,7 +115,7 @@ def member(
         arguments.settings(),
         frozenset(arguments.topics or ()),
         MultiAssignorOptions(
-            assignor=arguments.assignor.create(),
+            assignors=tuple(each.create() for each in assignor or [AssignorName.ROUND_ROBIN]),
             pattern=arguments.topic_pattern(),
             hashes_subscription=hashes_subscription,
             compression=Compression(compression.value),

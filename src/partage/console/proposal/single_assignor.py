@@ -13,6 +13,7 @@ from partage.console.common.output import json_help
 from partage.console.proposal.join_group_options import (
     MEMBER_SETTINGS,
     SETTINGS,
+    AssignorName,
     CoordinatorArguments,
     MemberArguments,
     run_coordinator,
@@ -72,6 +73,9 @@ def coordinator(
 def member(
     cluster: ClusterClient,
     arguments: MemberArguments,
+    assignor: Annotated[
+        AssignorName, typer.Option("--assignor", help="The assignor, if this member assigns.")
+    ] = AssignorName.ROUND_ROBIN,
     metadata_version: Annotated[
         int,
         typer.Option(
@@ -116,11 +120,18 @@ def member(
         arguments.settings(synchronize_timeout_ms=synchronize_timeout_ms),
         frozenset(arguments.topics or ()),
         SingleAssignorOptions(
-            assignor=arguments.assignor.create(),
+            assignor=assignor.create(),
             pattern=arguments.topic_pattern(),
             metadata_version=metadata_version,
             sends_timeout=sends_timeout,
             user_data=arguments.user_data.encode(),
         ),
     )
-    run_member_command(machine, VERSIONS, arguments, cluster, assign_ms=assign_ms)
+    run_member_command(
+        machine,
+        VERSIONS,
+        arguments,
+        cluster,
+        synchronize_timeout_ms=synchronize_timeout_ms,
+        assign_ms=assign_ms,
+    )

@@ -130,7 +130,7 @@ class MultiAssignor(Design):
 
     def member(self, template: MemberTemplate) -> MultiAssignorMember:
         options = MultiAssignorOptions(
-            assignor=self._assignor,
+            assignors=(self._assignor,),
             hashes_subscription=self.hashes_subscription,
             compression=self.compression,
             checks_metadata=self.checks_metadata,

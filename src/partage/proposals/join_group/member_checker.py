@@ -103,6 +103,8 @@ class JoinGroupMemberChecker:
             case _ if request is not None:
                 response = self._dialect.response(message)
                 error = response.error
+                if error == ErrorCode.REQUEST_TIMED_OUT:
+                    self._member_id = response.member_id
                 if not error:
                     self._session_end_ms = self._stall_checks_ms[0] + timeout_ms
                     self._member_id = response.member_id

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,9 +21,13 @@ from partage.proposals.multi_assignor.metadata import (
     HashedMetadata,
     SubscriptionMetadata,
     decode_metadata,
+    decompress,
 )
 from partage.proposals.topic_pattern import TopicPattern
 from partage.wire import codec
+
+#: The metadata of all members of a group, as much as a coordinator keeps.
+_DECOMPRESSED_MAX: Final = 256 << 20
 
 
 class Compression(StrEnum):
@@ -118,7 +121,7 @@ def group_members(response: JoinGroupResponse) -> list[JoinGroupMember]:
     """Return the members of a response, after decompression where the group is compressed."""
     if not response.compressed_members:
         return response.members
-    data = zlib.decompress(response.compressed_members)
+    data = decompress(response.compressed_members, _DECOMPRESSED_MAX)
     decoded: GroupMembers
     decoded, _ = codec.decoder(GroupMembers, 0, False)(data, 0)
     return decoded.members

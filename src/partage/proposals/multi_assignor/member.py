@@ -42,10 +42,11 @@ from partage.wire.types import Message
 
 
 class MultiAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The variants of the design, and the member's assignor.
+    """The variants of the design, and the member's assignors.
 
     Attributes:
-        assignor: The assignor. All members must have the same.
+        assignors: The assignors in order of preference, each a protocol. The coordinator selects
+            one that all members have, so a group changes to another without a stop.
         pattern: A pattern of topics; the member's topics are ignored then.
         hashes_subscription: True if members send a hash of their subscription instead of it. Only
             the largest sub-group with one subscription is active then.
@@ -56,7 +57,7 @@ class MultiAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
         user_data: Further metadata for the assignor.
     """
 
-    assignor: Assignor
+    assignors: tuple[Assignor, ...]
     pattern: TopicPattern | None = None
     hashes_subscription: bool = False
     compression: Compression = Compression.NONE
@@ -82,6 +83,7 @@ class MultiAssignorMember(MemberBase):
         #: True if another subscription is active and this member waits without partitions.
         self.is_idle = False
         self._computation = GroupComputation() if computation is None else computation
+        self._assignor = options.assignors[0]  # of the current generation
 
     @property
     def _fetches_from_coordinator(self) -> bool:
@@ -119,7 +121,10 @@ class MultiAssignorMember(MemberBase):
             session_timeout=self.settings.session_timeout_ms,
             member_id=self.member_id,
             protocol_type="consumer",
-            protocols=[JoinGroupProtocol(name=options.assignor.protocol_name, metadata=encoded)],
+            protocols=[
+                JoinGroupProtocol(name=each.protocol_name, metadata=encoded)
+                for each in options.assignors
+            ],
         )
 
     # Response
@@ -135,6 +140,13 @@ class MultiAssignorMember(MemberBase):
             self._fail_request(outcome, error)
             return
         self.member_id, self.generation = response.member_id, response.generation_id
+        selected = [
+            each for each in self.options.assignors if each.protocol_name == response.protocol_name
+        ]
+        if not selected:
+            self._fail(outcome, f"no assignor has the protocol {response.protocol_name!r}")
+            return
+        self._assignor = selected[0]
         try:
             if self.options.hashes_subscription:
                 self._start_in_sub_group(outcome, response)
@@ -187,7 +199,7 @@ class MultiAssignorMember(MemberBase):
 
     def _start_with(self, outcome: Outcome, members: tuple[Member, ...]) -> None:
         self.disagreements = 0
-        shares = self._computation.assign(self.options.assignor, members, self.metadata)
+        shares = self._computation.assign(self._assignor, members, self.metadata)
         self._start(outcome, shares.get(self.member_id, frozenset()))
 
     def _disagree(self, outcome: Outcome) -> None:

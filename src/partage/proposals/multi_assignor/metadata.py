@@ -12,9 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from partage.wire import codec
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Array, Buffer, Bytes, Message, NullableString, String
 
 _HASH_BYTES: Final = 16
+#: The metadata of one member, so that a few compressed bytes cannot exhaust the memory of others.
+_DECOMPRESSED_MAX: Final = 16 << 20
 
 
 class SubscriptionMetadata(Message):
@@ -69,6 +72,26 @@ def decode_metadata(cls: type[Message], encoded: Buffer, *, is_compressed: bool 
         zlib.error: They are not compressed.
     """
     message: Message
-    data = zlib.decompress(encoded) if is_compressed else encoded
+    data = decompress(encoded, _DECOMPRESSED_MAX) if is_compressed else encoded
     message, _ = codec.decoder(cls, 0, False)(data, 0)
     return message
+
+
+def decompress(data: Buffer, bytes_max: int) -> bytes:
+    """Return decompressed data.
+
+    Args:
+        data: The compressed data.
+        bytes_max: The maximum size of the result.
+
+    Raises:
+        MalformedError: The result is larger.
+        zlib.error: The data is not compressed.
+    """
+    decompressor = zlib.decompressobj()
+    result = decompressor.decompress(data, bytes_max)
+    if not decompressor.eof:
+        if decompressor.unconsumed_tail or len(result) >= bytes_max:
+            raise MalformedError(f"more than {bytes_max} bytes after decompression")
+        raise MalformedError("the compressed bytes end too early")
+    return result

@@ -153,11 +153,12 @@ class SingleAssignorMember(JoinGroupMember):
                 self.member_id = ""
                 self._proceed(outcome)
                 return
-            case (
-                ErrorCode.REQUEST_TIMED_OUT
-                | ErrorCode.REBALANCE_IN_PROGRESS
-                | ErrorCode.ILLEGAL_GENERATION
-            ):
+            case ErrorCode.REQUEST_TIMED_OUT:
+                # Under another id, the coordinator would wait for this one.
+                self.member_id = response.member_id
+                self._proceed(outcome)
+                return
+            case ErrorCode.REBALANCE_IN_PROGRESS | ErrorCode.ILLEGAL_GENERATION:
                 self._proceed(outcome)
                 return
             case _:

@@ -98,3 +98,14 @@ def test_suspended_reader_continues_with_what_was_not_stopped_meanwhile() -> Non
 def test_unknown_design_is_refused() -> None:
     with pytest.raises(ValueError, match="no design 'single'"):
         run_socket_cell(workload("single"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_loss_of_the_coordinator_counts_the_requests_to_the_next_one() -> None:
+    """Members of the accepted design keep their partitions, so the group is stable all the time."""
+    result = run_socket_cell(workload("two-phase-eager", phases=("coordinator loss",)))
+    loss = result.phase("coordinator loss")
+    assert loss.is_stable
+    assert loss.stable_after_s == 0
+    assert loss.bytes_by_message["HeartbeatResponse"] > 0

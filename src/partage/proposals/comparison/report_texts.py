@@ -27,8 +27,8 @@ PHASE_TEXTS: Final = {
         "each direction) until the phase ends."
     ),
     "coordinator loss": (
-        "The coordinator crashes. Another one loads its records 3 s later. In the simulator the "
-        "phase lasts at least one heartbeat interval longer, so that members reach it."
+        "The coordinator crashes. Another one loads its records 3 s later. The phase lasts at "
+        "least one heartbeat interval longer, over sockets 2 s, so that members reach it."
     ),
     "new partitions": (
         "The first topic gets a tenth of all partitions, at least one. A member learns of them "

@@ -40,6 +40,8 @@ from partage.proposals.two_phase.apis import APIS
 from partage.wire.types import Message
 
 _FAILOVER_S: Final = 3.0
+#: Members connect again after a back-off of at most 1 s, and then send a heartbeat.
+_RECONNECT_S: Final = 2.0
 _POLL_S: Final = 0.02
 _RECORDS_PER_S: Final = 100
 _MEMBERS_MAX: Final = 200
@@ -76,7 +78,7 @@ def estimate_socket_s(cell: Workload) -> float:
     """Return about how many seconds a cell takes; most of them pass for its intervals."""
     heartbeat_s, session_s = cell.heartbeat_interval_ms / 1000, cell.session_timeout_ms / 1000
     settling_s = 3 * heartbeat_s * (1 + len(cell.phases))
-    return settling_s + 10 * heartbeat_s + 4 * session_s + 2 * _FAILOVER_S
+    return settling_s + 10 * heartbeat_s + 4 * session_s + 2 * _FAILOVER_S + _RECONNECT_S
 
 
 def run_socket_cells(cells: Iterable[Workload]) -> Generator[CellResult]:
@@ -481,6 +483,8 @@ class SocketCell:
             case "coordinator loss":
                 await self._stop_coordinator()
                 self._call_later(_FAILOVER_S, self._start_coordinator)
+                # Members that stay stable must have reached the new coordinator.
+                await asyncio.sleep(_FAILOVER_S + _RECONNECT_S)
             case "new partitions":
                 self._add_partitions()
 

@@ -180,7 +180,7 @@ class TestGrid:
             ({"members": (10, 100)}, r"10, 100 members; .* --grid members=10,30,100,300"),
             ({"metadata_kb": (10.0,)}, r"all members have 10 KB .* --grid metadata_kb=0,10"),
             ({"joining": (1, 5)}, "several values of joining, .* Use one value"),
-            ({"partitions": (0,)}, r"grow with the members.* --grid partitions=0,1000"),
+            ({"partitions": (0,)}, r"grow with the members.* --grid partitions=0,5000"),
         ],
     )
     def test_small_grid_is_refused_with_the_cells_to_add(

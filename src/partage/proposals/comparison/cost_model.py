@@ -25,7 +25,8 @@ from partage.proposals.comparison.cell import CellResult, PhaseResult, Workload
 #: The grid from which the command fits the models if the user gives none.
 COST_GRID: Final[Mapping[str, Sequence[float]]] = {
     "members": (10, 30, 100, 300, 1_000),
-    "partitions": (0, 1_000),
+    # More than the members: if a new member gets no partition, no design has to rebalance fully.
+    "partitions": (0, 5_000),
     "metadata_kb": (0, 10),
 }
 
@@ -341,7 +342,7 @@ def _missing(cells: Sequence[Workload]) -> str:
     if len(ratios) < 2:
         return (
             "the partitions grow with the members, so their costs cannot be told apart. Add a "
-            "fixed number, such as --grid partitions=0,1000"
+            "fixed number, such as --grid partitions=0,5000"
         )
     return ""
 

@@ -226,7 +226,7 @@ def _scenario_row(
         f"{metadata_kb:g} KB",
         cell("steady", Quantity.MESSAGES, groups, "{:,.0f}".format),
         cell("steady", Quantity.BYTES, groups, _bytes),
-        cell("steady", Quantity.CPU_MS, groups, lambda cpu_ms: f"{cpu_ms / 1000:.2%}"),
+        cell("steady", Quantity.CPU_MS, groups, lambda cpu_ms: _percent(cpu_ms / 1000)),
         cell("join", Quantity.BYTES, 1, _bytes),
         cell("join", Quantity.CPU_MS, 1, "{:,.0f} ms".format),
         cell("form", Quantity.BYTES, groups, _bytes),
@@ -236,6 +236,10 @@ def _scenario_row(
             if count > 1
         ),
     )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}" if share < 0.1 else f"{share:.0%}"
 
 
 def _bytes(value: float) -> str:

@@ -449,7 +449,8 @@ class PartitionLog:
         """
         if self._is_compacting or not self.config.compacts:
             return None
-        closed = self._segments.durable_closed()
+        stable = self.last_stable_offset
+        closed = [pair for pair in self._segments.durable_closed() if pair[1] <= stable]
         if not closed:
             return None
         if self._compacted is None:
@@ -464,6 +465,7 @@ class PartitionLog:
         segments = find_cleanable(candidates, self.config, progress, now_ms)
         if not segments:
             return None
+        aborted = self._segments.aborted_transactions(0, segments[-1].end_offset)
         self._is_compacting = True
         return CompactionPlan(
             directory=self.directory,
@@ -472,6 +474,8 @@ class PartitionLog:
             segments=segments,
             progress=progress,
             producer_last_offsets=self.producer_state.last_offsets(),
+            producer_epochs=self.producer_state.epochs_without_batches(),
+            aborted=aborted,
             checkpoint=self.checkpoint(),
         )
 
@@ -482,14 +486,12 @@ class PartitionLog:
         or have no file: see `batch_reader.check_slice`.
         """
         rename_swapped_files(self._disk, self.directory, compacted.swap)
-        interval_bytes = self.config.index_interval_bytes
-        self._segments.replace_compacted(
-            compacted.plan.end_offset,
-            [
-                Segment(self.directory, base_offset, size, interval_bytes)
-                for base_offset, size in compacted.segments
-            ],
-        )
+        interval_bytes, segments = self.config.index_interval_bytes, list[Segment]()
+        for one in compacted.segments:
+            segment = Segment(self.directory, one.base_offset, one.size, interval_bytes)
+            segment.use_aborted(one.aborted)
+            segments.append(segment)
+        self._segments.replace_compacted(compacted.plan.end_offset, segments)
         self._compacted = compacted.swap.progress
         self._is_compacting = False
 

@@ -177,7 +177,7 @@ class LogMaintenance:
             raise
         await asyncio.to_thread(finish_swap, self._disk, plan.directory, compacted.swap)
         before = sum(segment.size for segment in plan.segments)
-        after = sum(size for _, size in compacted.segments)
+        after = sum(segment.size for segment in compacted.segments)
         log.info(
             "compacted: partition=%s bytes_before=%d bytes_after=%d", partition.name, before, after
         )

@@ -7,8 +7,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from partage.log.compaction.plan import CleanableSegment, CompactionPlan, CompactionResult
+from partage.log.compaction.plan import (
+    CleanableSegment,
+    CompactedSegment,
+    CompactionPlan,
+    CompactionResult,
+)
 from partage.log.compaction.segment_swap import SegmentSwap, begin_swap, resume_swap
+from partage.log.compaction.transaction_filter import TransactionFilter
 from partage.log.disk import Disk
 from partage.log.errors import DamagedLogError, UnreadableBatchError
 from partage.log.io import perform_step, perform_writes
@@ -17,11 +23,13 @@ from partage.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     base_name,
     segment_file,
     segment_files,
 )
 from partage.log.results import Write
+from partage.log.segments.aborted_index import AbortedIndex
 from partage.log.segments.batch_reader import StoredBatch, decode_batch, read_batches
 from partage.log.segments.segment import RELATIVE_OFFSET_MAX
 from partage.log.segments.segment_indexes import SegmentIndexes
@@ -33,7 +41,7 @@ from partage.wire.records.encoder import SimpleRecord, encode_batch
 KEYS_MAX: Final = 1_000_000
 _GROUP_BYTES_MAX: Final = 1 << 30
 _WRITE_BYTES: Final = 1 << 20
-_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_NEW_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 _Read = Callable[[CleanableSegment], Iterator[StoredBatch]]
 
@@ -64,10 +72,13 @@ def compact(
     resume_swap(disk, plan.directory)
     perform_step(disk, plan.checkpoint)
     read = partial(_batches, disk, plan, is_wanted)
-    latest, end_offset = _latest_offsets(plan, keys_max, read)
-    choice = _RecordFilter(plan, latest, end_offset)
+    transactions = TransactionFilter(
+        plan.aborted, plan.producer_epochs, plan.now_ms, plan.config.delete_retention_ms
+    )
+    latest, end_offset = _latest_offsets(plan, keys_max, read, transactions)
+    choice = _RecordFilter(plan, latest, end_offset, transactions)
     outputs = [_rewrite(disk, plan, group, choice, read) for group in _groups(plan)]
-    swap = _swap(plan, [base_offset for base_offset, _ in outputs], end_offset)
+    swap = _swap(plan, outputs, end_offset)
     begin_swap(disk, plan.directory, swap)
     return CompactionResult(plan=plan, segments=outputs, swap=swap)
 
@@ -75,7 +86,14 @@ def compact(
 class _RecordFilter:
     """The choice of records that a compaction retains."""
 
-    def __init__(self, plan: CompactionPlan, latest: Mapping[bytes, int], end_offset: int) -> None:
+    def __init__(
+        self,
+        plan: CompactionPlan,
+        latest: Mapping[bytes, int],
+        end_offset: int,
+        transactions: TransactionFilter,
+    ) -> None:
+        self.transactions = transactions
         self._latest = latest
         self._end_offset = end_offset
         self._tombstones_end = plan.tombstone_horizon
@@ -84,8 +102,13 @@ class _RecordFilter:
     def rewrite(self, batch: StoredBatch) -> bytes:
         """Return the batch with its retained records; empty bytes if none is retained."""
         header = batch.header
-        if header.is_control or header.base_offset >= self._end_offset:
+        if header.is_control:
+            return self.transactions.rewrite_marker(batch)
+        self.transactions.note_data(header)
+        if header.base_offset >= self._end_offset:
             return batch.content
+        if self.transactions.is_aborted(header):
+            return self._without_records(header, [])
         try:
             records = decode_batch(batch)
         except UnreadableBatchError:
@@ -93,6 +116,10 @@ class _RecordFilter:
         kept = [record for record in records if self._retains(record)]
         if kept and len(kept) == len(records):
             return batch.content
+        return self._without_records(header, kept)
+
+    def _without_records(self, header: BatchHeader, kept: Sequence[RecordTuple]) -> bytes:
+        """Return a batch that lost records; empty bytes if nothing of it must stay."""
         if kept or header.last_offset in self._producers_last:
             return _encode(header, kept)
         return b""
@@ -105,11 +132,12 @@ class _RecordFilter:
 
 
 def _latest_offsets(
-    plan: CompactionPlan, keys_max: int, read: _Read
+    plan: CompactionPlan, keys_max: int, read: _Read, transactions: TransactionFilter
 ) -> tuple[dict[bytes, int], int]:
     """Return each key's last offset since the last compaction, and the end of the scanned range.
 
-    Before ``cleaned_to`` each key occurs once, so only later records can supersede a record.
+    Before ``cleaned_to`` each key occurs once, so only later records can supersede a record. Those
+    of aborted transactions supersede none.
     """
     latest, cleaned_to = dict[bytes, int](), plan.progress.cleaned_to
     for segment in plan.segments:
@@ -118,6 +146,8 @@ def _latest_offsets(
         for batch in read(segment):
             header = batch.header
             if header.is_control or header.last_offset < cleaned_to:
+                continue
+            if transactions.is_aborted(header):
                 continue
             if latest and len(latest) + header.record_count > keys_max:
                 return latest, header.base_offset
@@ -148,14 +178,14 @@ def _rewrite(
     group: Sequence[CleanableSegment],
     choice: _RecordFilter,
     read: _Read,
-) -> tuple[int, int]:
-    """Write a group's retained records to one segment, durably; return its base offset and size."""
-    base_offset, size = group[0].base_offset, 0
+) -> CompactedSegment:
+    """Write a group's retained records to one segment, durably."""
+    base_offset, size, aborted = group[0].base_offset, 0, AbortedIndex()
     path = segment_file(plan.directory, base_offset, LOG_SUFFIX) + CLEANED_SUFFIX
     indexes = SegmentIndexes(base_offset, plan.config.index_interval_bytes)
-    for suffix in _SUFFIXES:
+    for suffix in (*_NEW_SUFFIXES, TXN_INDEX_SUFFIX):
         disk.remove(segment_file(plan.directory, base_offset, suffix) + CLEANED_SUFFIX)
-    for content in _joined(_kept(group, choice, indexes, read)):
+    for content in _joined(_kept(group, choice, indexes, aborted, read)):
         disk.write(path, size, [content])
         size += len(content)
     indexes.close()
@@ -163,20 +193,31 @@ def _rewrite(
         Write(write.path + CLEANED_SUFFIX, 0, write.chunks)
         for write in indexes.writes(plan.directory)
     ]
+    if aborted:
+        aborted_path = segment_file(plan.directory, base_offset, TXN_INDEX_SUFFIX)
+        made.append(Write(aborted_path + CLEANED_SUFFIX, 0, [aborted.encode()]))
     perform_writes(disk, [Write(path, 0, []), *made])
-    return base_offset, size
+    return CompactedSegment(base_offset, size, aborted)
 
 
 def _kept(
-    group: Sequence[CleanableSegment], choice: _RecordFilter, indexes: SegmentIndexes, read: _Read
+    group: Sequence[CleanableSegment],
+    choice: _RecordFilter,
+    indexes: SegmentIndexes,
+    aborted: AbortedIndex,
+    read: _Read,
 ) -> Iterator[bytes]:
-    """Yield the retained batches and add them to ``indexes``."""
+    """Yield the retained batches and add them to ``indexes`` and ``aborted``."""
     position = 0
     for segment in group:
         for batch in read(segment):
             if content := choice.rewrite(batch):
                 header = parse_header(content)
                 indexes.add_batches(position, [0], [header.last_offset], [header.max_timestamp_ms])
+                if header.is_control and (
+                    transaction := choice.transactions.aborted_by(header.base_offset)
+                ):
+                    aborted.add(transaction)
                 position += len(content)
                 yield content
 
@@ -213,15 +254,21 @@ def _encode(header: BatchHeader, kept: Sequence[RecordTuple]) -> bytes:
     )
 
 
-def _swap(plan: CompactionPlan, outputs: Sequence[int], end_offset: int) -> SegmentSwap:
+def _swap(
+    plan: CompactionPlan, outputs: Sequence[CompactedSegment], end_offset: int
+) -> SegmentSwap:
     """Return the swap that replaces the old files by the new ones."""
-    new = [segment_file("", base, suffix) for base in outputs for suffix in _SUFFIXES]
+    bases = [one.base_offset for one in outputs]
+    new = [segment_file("", base, suffix) for base in bases for suffix in _NEW_SUFFIXES]
     old = [
         path
         for segment in plan.segments
-        if segment.base_offset not in outputs
+        if segment.base_offset not in bases
         for path in segment_files("", segment.base_offset)
     ]
+    for one in outputs:
+        path = segment_file("", one.base_offset, TXN_INDEX_SUFFIX)
+        (new if one.aborted else old).append(path)
     return SegmentSwap(
         renames=[(base_name(path) + CLEANED_SUFFIX, base_name(path)) for path in new],
         removals=[base_name(path) for path in old],

@@ -7,6 +7,9 @@ It has three parts, so that appends continue while the expensive part runs in a 
 3. On the event loop, `PartitionLog.apply_compaction` renames a few files and uses them. Then, in a
    thread, `segment_swap.finish_swap` removes the old files.
 
+Segments at or above the last stable offset are not compacted, because the transactions there may
+still be aborted.
+
 Offsets, timestamps and producer fields do not change. A tombstone (a record without a value) stays
 for ``delete.retention.ms`` after the compaction that first saw it. So a consumer that reads from
 the start and saw an old value of the key also sees its deletion.
@@ -14,14 +17,15 @@ the start and saw an old value of the key also sees its deletion.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.compaction.segment_swap import CompactionProgress, CompactionRun, SegmentSwap
 from partage.log.results import DurableStep
+from partage.log.segments.aborted_index import AbortedIndex, AbortedTransaction
 
 _ROUNDS_PER_RETENTION: Final = 16
 
@@ -48,6 +52,8 @@ class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
     segments: Sequence[CleanableSegment]
     progress: CompactionProgress
     producer_last_offsets: frozenset[int]  # last offsets of batches to keep, even if empty
+    producer_epochs: Mapping[int, int]  # of producers of which only a marker is known
+    aborted: Sequence[AbortedTransaction]  # that overlap the segments
     checkpoint: DurableStep
 
     @property
@@ -73,15 +79,19 @@ class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return CompactionProgress(end_offset, rounds)
 
 
-class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a compaction before the swap.
+class CompactedSegment(NamedTuple):
+    """A new segment: its base offset, its size, and the transactions that its markers abort."""
 
-    ``segments`` holds base offset and size of each new segment, which together replace the planned
-    ones.
-    """
+    base_offset: int
+    size: int
+    aborted: AbortedIndex
+
+
+class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a compaction before the swap: ``segments`` replace the planned ones."""
 
     plan: CompactionPlan
-    segments: Sequence[tuple[int, int]]
+    segments: Sequence[CompactedSegment]
     swap: SegmentSwap
 
 

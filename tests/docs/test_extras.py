@@ -94,3 +94,24 @@ def test_extra_imports_its_modules(installed: set[str]) -> None:
 def test_each_extra_but_lazy_ones_is_needed_by_a_module() -> None:
     """The packages of ``sasl`` and ``pkcs12`` are imported when they are used."""
     assert {*NEEDS.values()} == EXTRAS.keys() - {"sasl", "pkcs12"}
+
+
+#: What a page must name so that a reader can run its examples, by the package that they import.
+ADVICE = {
+    "anyio": r"pip install .*anyio",
+    "confluent_kafka": r"pip install .*(confluent-kafka|\[cli|spark\])",
+    "pyarrow": r"partage\[arrow\]",
+    "pyspark": r"pip install .*spark\]",
+    "pytest": r"pip install .*pytest",
+}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+)
+def test_page_names_packages_of_its_examples(page: Path) -> None:
+    text = page.read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    imported = set(re.findall(r"^\s*(?:from|import) (\w+)", "\n".join(blocks), re.MULTILINE))
+    for package in imported & ADVICE.keys():
+        assert re.search(ADVICE[package], text), package

@@ -53,8 +53,8 @@ td[style], td:first-child:not(:nth-last-child(2)), td:nth-child(2):not(:last-chi
 }
 th[style] { min-width: 4.5rem; }
 tbody tr:hover { background: var(--bed); }
-figure { margin: .5rem 0 1.5rem; }
-svg { width: 100%; max-width: 62rem; height: auto; }
+p:has(> svg) { max-width: none; overflow-x: auto; }
+svg { width: 100%; min-width: 46rem; max-width: 62rem; height: auto; }
 svg text { font-family: system-ui, sans-serif !important; }
 """
 

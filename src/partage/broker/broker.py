@@ -17,6 +17,7 @@ from partage.broker.apis.fetch import FetchHandler
 from partage.broker.apis.groups import group_handlers
 from partage.broker.apis.produce import ProduceHandler
 from partage.broker.apis.transaction_descriptions import describe_transactions
+from partage.broker.apis.write_txn_markers import write_txn_markers
 from partage.broker.clock import Clock
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView, SingleBrokerView
@@ -70,6 +71,7 @@ from partage.wire.apis.metadata import METADATA
 from partage.wire.apis.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
+from partage.wire.apis.write_txn_markers import WRITE_TXN_MARKERS
 
 if TYPE_CHECKING:
     from partage.broker.cluster.cluster_membership import ClusterMembership
@@ -390,6 +392,9 @@ class Broker:
             ),
             TXN_OFFSET_COMMIT.key: txn_offset_commit_handler(
                 self.coordinator, transactions, broker_context
+            ),
+            WRITE_TXN_MARKERS.key: lambda i: write_txn_markers(
+                i, self.log_manager, self.coordinator
             ),
             DESCRIBE_TRANSACTIONS.key: self._as_task(
                 lambda i: describe_transactions(i, transactions)

@@ -288,6 +288,20 @@ class TestRequests:
         ) == [StartFetcherResponse(consumer_id="c")]
         assert harness.consumer.is_stable
 
+    def test_partition_without_a_number_is_an_error_of_the_fetchers(self) -> None:
+        harness = Harness().fetching()
+        part = PartitionOffset(topic="t", partition="0", offset=3)
+        ownership = ThreadOwnership(consumer_thread_id="c-0", assigned_parts=[part])
+        request = StartFetcherRequest(
+            consumer_id="c", ownership_info=[ownership], brokers_info=list(BROKERS)
+        )
+        assert harness.receive(request) == [
+            machine.StopReading(),
+            StartFetcherResponse(error_code=PushError.FETCHER_FAILED, consumer_id="c"),
+        ]
+        assert harness.consumer.owned == frozenset()
+        assert harness.state is ConsumerState.REGISTERED
+
     def test_changed_subscription_registers_again(self) -> None:
         harness = Harness().fetching()
         results = harness.event(machine.SubscriptionChanged, topics=frozenset({"u", "v"}))

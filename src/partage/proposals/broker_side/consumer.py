@@ -374,7 +374,10 @@ class PushConsumer:
             self.owned = frozenset()
 
     def _start_fetchers(self, outcome: Outcome, request: StartFetcherRequest) -> None:
-        """Read the assigned partitions from the offsets of the request."""
+        """Read the assigned partitions from the offsets of the request.
+
+        A partition string without a number is an error in the response.
+        """
         parts = [part for thread in request.ownership_info for part in thread.assigned_parts]
         offsets = {
             TopicPartition(part.topic, partition_number(part.partition)): part.offset
@@ -383,6 +386,15 @@ class PushConsumer:
         self._learn_brokers(request.brokers_info)
         self._stop_reading(outcome)
         self._have_fetchers_failed = False
+        if any(each.partition < 0 for each in offsets):
+            self.owned = frozenset()
+            self.state = ConsumerState.REGISTERED
+            outcome.send(
+                StartFetcherResponse(
+                    error_code=PushError.FETCHER_FAILED, consumer_id=self.settings.consumer_id
+                )
+            )
+            return
         # A consumer that shuts down does not read them, so it has no offsets to report.
         self.owned = frozenset() if self._is_closing else frozenset(offsets)
         self._partition_names = {

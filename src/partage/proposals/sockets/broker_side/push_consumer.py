@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import Protocol
 
+from partage.model.addresses import format_address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.consumer import ConsumerState, PushConsumer
 from partage.proposals.broker_side.events import (
@@ -21,6 +22,7 @@ from partage.proposals.broker_side.events import (
 )
 from partage.proposals.broker_side.messages import (
     BrokerAddress,
+    ClusterMetadataResponse,
     PushError,
     RegisterConsumerResponse,
 )
@@ -55,11 +57,11 @@ class PushConsumerShell(MemberShell):
         self._broker = ClientConnection(
             MetadataCodec,
             on_connected=lambda: self.handle(BrokerConnected(at_ms=0)),
-            on_message=lambda message: self.handle(
-                BrokerResponseReceived(at_ms=0, message=message)
-            ),
+            on_message=self._on_broker_message,
             on_lost=self._on_broker_lost,
         )
+        self._broker_name = ""
+        self._logged: set[str] = set()  # problems since the last registration
 
     @property
     def is_closed(self) -> bool:
@@ -70,13 +72,17 @@ class PushConsumerShell(MemberShell):
         return action.broker.host, action.broker.port
 
     def on_message(self, message: Message) -> None:
-        if isinstance(message, RegisterConsumerResponse) and message.error_code:
-            log.warning("the coordinator refused the registration: %s", _name(message.error_code))
+        if isinstance(message, RegisterConsumerResponse):
+            if message.error_code:
+                self._log(f"the coordinator refused the registration: {_name(message.error_code)}")
+            else:
+                self._logged.clear()
         super().on_message(message)
 
     def perform(self, action: Action) -> None:
         match action:
             case ConnectBroker(broker=broker):
+                self._broker_name = format_address(broker.host, broker.port)
                 self._broker.connect(partial(_address, broker))
             case SendToBroker(message=message):
                 self._broker.send(message)
@@ -102,9 +108,20 @@ class PushConsumerShell(MemberShell):
         super().stop()
         self._broker.close()
 
+    def _on_broker_message(self, message: Message) -> None:
+        if isinstance(message, ClusterMetadataResponse) and message.error_code:
+            self._log(f"broker {self._broker_name} answers: {_name(message.error_code)}")
+        self.handle(BrokerResponseReceived(at_ms=0, message=message))
+
     def _on_broker_lost(self, reason: str) -> None:
-        log.info("no connection to a broker of the list: %s", reason)
+        self._log(f"no connection to broker {self._broker_name} of the list: {reason}")
         self.handle(BrokerDisconnected(at_ms=0))
+
+    def _log(self, problem: str) -> None:
+        """Log a problem as an error (section 7, step 1.1), but not with each attempt."""
+        if problem not in self._logged:
+            self._logged.add(problem)
+            log.error("%s; trying the next broker", problem)
 
 
 async def _address(broker: BrokerAddress) -> tuple[str, int]:

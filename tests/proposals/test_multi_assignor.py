@@ -405,6 +405,24 @@ class TestMember:
         )
         assert Timer.HEARTBEAT not in dict(outcome.timers)
 
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [
+            (ErrorCode.INVALID_SESSION_TIMEOUT, "the coordinator allows no such session timeout"),
+            (ErrorCode.GROUP_MAX_SIZE_REACHED, "send less user data"),
+        ],
+    )
+    def test_refused_member_is_told_what_to_change(self, error: ErrorCode, reason: str) -> None:
+        member = member_with()
+        response = response_with()
+        response.error_code = error
+        (report,) = [
+            each for each in receive(member, response) if isinstance(each, machine.ReportError)
+        ]
+        assert report.reason.startswith(f"{error.name}: ")
+        assert report.reason.endswith(reason)
+        assert member.state is MemberState.STOPPED
+
     def test_unknown_error_code_is_not_a_fault_of_the_member(self) -> None:
         member = member_with()
         response = response_with()

@@ -361,6 +361,44 @@ class TestMemory:
 LARGE_LIMITS = ServerLimits(frames_bytes_max=1_000_000)
 
 
+class TestSlowPeers:
+    """A peer does not read its responses, which exceed the buffers of the system."""
+
+    def test_further_responses_wait_until_the_peer_reads(self) -> None:
+        async def play(stage: Stage) -> None:
+            good, slow = await stage.client(), await stage.client()
+            slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            slow.send("repeat", "20000")
+            await eventually_async(lambda: stage.server._unsent_bytes >= 200_000)
+            assert stage.server._unsent_bytes < 300_000
+            good.send("echo")
+            await eventually_async(lambda: stage.machine.count(machine.MessageReceived) == 2)
+            slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            response = WordsCodec().encode(Words(words=["x" * 900]))
+            assert await slow.reader.readexactly(20_000 * len(response)) == 20_000 * response
+            assert await good.receive() == ["echo"]
+            await eventually_async(lambda: stage.server._unsent_bytes == 0)
+
+        on_stage(play, UNSENT_LIMITS)
+
+    def test_peer_that_reads_nothing_is_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(coordinator_server, "_STALLED_MAX_S", 0.1)
+
+        async def play(stage: Stage) -> None:
+            good, slow = await stage.client(), await stage.client()
+            slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            slow.send("repeat", "20000")
+            await eventually_async(lambda: stage.server._unsent_bytes >= 200_000)
+            assert await good.ask("echo") == ["echo"]
+            assert stage.server.connection_count == 1
+            assert stage.server._unsent_bytes == 0
+
+        on_stage(play, UNSENT_LIMITS)
+
+
+UNSENT_LIMITS = ServerLimits(unsent_bytes_max=200_000)
+
+
 def test_peer_that_does_not_read_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_connection, "WRITE_BYTES_MAX", 100_000)
 

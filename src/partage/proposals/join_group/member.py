@@ -105,14 +105,14 @@ Outcome = MemberOutcome[Timer]
 #: The stall timer fires this often in a session timeout.
 _STALL_CHECKS: Final = 30
 
-_FATAL = frozenset(
-    {
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.INVALID_SESSION_TIMEOUT,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-    }
-)
+#: The errors that joining again does not resolve, and what the user is told beside their names.
+_FATAL: Final = {
+    ErrorCode.INVALID_GROUP_ID: "",
+    ErrorCode.INVALID_SESSION_TIMEOUT: ": the coordinator allows no such session timeout",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: ": the metadata of all members would exceed the limit of the "
+    "coordinator; send less user data",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "",
+}
 
 
 class JoinGroupMember(ABC):
@@ -457,7 +457,7 @@ class JoinGroupMember(ABC):
     def _fail_request(self, outcome: Outcome, error: ErrorCode) -> None:
         """Handle an error of the coordinator: report it, or connect again."""
         if error in _FATAL:
-            self._fail(outcome, error.name)
+            self._fail(outcome, f"{error.name}{_FATAL[error]}")
         else:
             outcome.act(Disconnect())
             self._on_disconnected(outcome)

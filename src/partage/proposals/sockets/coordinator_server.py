@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 _BACKLOG: Final = 1024
 _IDLE_CHECKS: Final = 4  # in the maximum idle time
 _TIMERS_PER_TURN: Final = 256
-#: A connection whose large frame makes no progress for this time is closed, if others wait for its
-#: memory.
+#: A connection whose large frame or response makes no progress for this time is closed, if others
+#: wait for its memory.
 _STALLED_MAX_S: Final = 10.0
 
 
@@ -51,10 +51,13 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
         idle_max_s: A connection without a frame for this time is closed, unless a request of it
             waits for its response.
         frames_bytes_max: The memory of all frames above 64 KiB together, until they are handled.
+        unsent_bytes_max: Responses that slow peers have not read. With more, further responses wait
+            and are not encoded yet.
     """
 
     connections_max: int = 10_000
     frames_bytes_max: int = 256 << 20
+    unsent_bytes_max: int = 256 << 20
     outcomes_max: int = 1_000
     idle_max_s: float = 600.0
 
@@ -109,6 +112,9 @@ class CoordinatorServer:
         self._unwritten: deque[CoordinatorOutcome[Any, Any]] = deque()
         self._durable: deque[CoordinatorOutcome[Any, Any]] = deque()
         self._written_now = 0
+        self._sent_count = 0  # messages of the first durable outcome that were sent
+        self._slow_peers: dict[FrameConnection, tuple[int, float]] = {}  # unsent bytes, since when
+        self._unsent_bytes = 0
         self._writer: asyncio.Task[None] | None = None
         self._is_suspended = False
         self._is_closing = False
@@ -145,6 +151,7 @@ class CoordinatorServer:
             on_opened=self._add_connection,
             on_frame=self._on_frame,
             on_lost=self._on_lost,
+            on_drained=self._on_drained,
             pool=self._pool,
         )
 
@@ -225,6 +232,10 @@ class CoordinatorServer:
                 and now_s - connection.last_data_s > _STALLED_MAX_S
             ):
                 connection.lose("its frame made no progress, and others wait for its memory")
+        if self._unsent_bytes >= self._limits.unsent_bytes_max:
+            for connection, (_, since_s) in list(self._slow_peers.items()):
+                if now_s - since_s > _STALLED_MAX_S:
+                    connection.lose("its peer does not read, and others wait for its memory")
         interval_s = min(idle_max_s / _IDLE_CHECKS, _STALLED_MAX_S / 2)
         self._idle_check = self._loop.call_later(interval_s, self._check_idle)
 
@@ -275,7 +286,7 @@ class CoordinatorServer:
             self._writer = None
         self._unwritten.clear()
         self._durable.clear()
-        self._written_now = 0
+        self._written_now = self._sent_count = 0
         for connection in list(self._connection_ids):
             self._forget(connection)
             connection.close()
@@ -293,8 +304,8 @@ class CoordinatorServer:
                 self._unwritten.clear()
                 self._written_now = len(batch)
                 self._writer = self._loop.create_task(self._write(batch))
-        while self._durable and self._may_act():
-            self._apply(self._durable.popleft())
+        while self._durable and self._may_act() and self._apply(self._durable[0]):
+            self._durable.popleft()
         self._update_suspension()
 
     async def _write(self, batch: list[CoordinatorOutcome[Any, Any]]) -> None:
@@ -309,16 +320,42 @@ class CoordinatorServer:
         self._written_now = 0
         self._advance()
 
-    def _apply(self, outcome: CoordinatorOutcome[Any, Any]) -> None:
-        for number, message in outcome.sends:
+    def _apply(self, outcome: CoordinatorOutcome[Any, Any]) -> bool:
+        """Send the messages of an outcome, and close connections.
+
+        Returns:
+            False if some messages must wait until slow peers have read earlier ones.
+        """
+        while self._sent_count < len(outcome.sends):
+            if self._unsent_bytes >= self._limits.unsent_bytes_max:
+                return False
+            number, message = outcome.sends[self._sent_count]
+            self._sent_count += 1
             connection = self._connections.get(number)
             if connection is not None:
                 connection.send(message)
+                self._count_unsent(connection)
+        self._sent_count = 0
         for number in outcome.closes:
             connection = self._connections.get(number)
             if connection is not None:
                 self._forget(connection)
                 connection.close()
+        return True
+
+    def _count_unsent(self, connection: FrameConnection) -> None:
+        if connection.is_peer_slow:
+            before, since_s = self._slow_peers.get(connection, (0, self._loop.time()))
+            unsent_bytes = connection.unsent_bytes
+            self._slow_peers[connection] = unsent_bytes, since_s
+            self._unsent_bytes += unsent_bytes - before
+
+    def _on_drained(self, connection: FrameConnection) -> None:
+        before, _ = self._slow_peers.pop(connection, (0, 0.0))
+        was_full = self._unsent_bytes >= self._limits.unsent_bytes_max
+        self._unsent_bytes -= before
+        if was_full and self._unsent_bytes < self._limits.unsent_bytes_max:
+            self._loop.call_soon(self._advance)
 
     def _update_suspension(self) -> None:
         """Read nothing while too many effects wait, and continue at half of the limit."""

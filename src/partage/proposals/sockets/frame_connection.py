@@ -42,11 +42,13 @@ class FrameConnection(asyncio.Protocol):
         on_frame: Called with each frame, in order.
         on_lost: Called once when the peer or an error has closed the connection. It is not called
             after `close`.
+        on_drained: Called when the peer has read what waited, after ``is_peer_slow``.
         pool: The memory of all large frames together; None without a limit.
 
     Attributes:
         last_frame_s: When the last frame arrived, on the clock of the event loop.
         last_data_s: When the last bytes arrived, or the pool last gave memory.
+        is_peer_slow: True while much of what was sent waits for the peer.
     """
 
     def __init__(
@@ -56,15 +58,18 @@ class FrameConnection(asyncio.Protocol):
         on_opened: Callable[[FrameConnection], None],
         on_frame: Callable[[FrameConnection, bytes], None],
         on_lost: Callable[[FrameConnection, str], None],
+        on_drained: Callable[[FrameConnection], None] = lambda connection: None,
         pool: MemoryPool | None = None,
     ) -> None:
         self.codec = codec
         self.peer = "unknown"
         self.last_frame_s = 0.0
         self.last_data_s = 0.0
+        self.is_peer_slow = False
         self._on_opened = on_opened
         self._on_frame = on_frame
         self._on_lost = on_lost
+        self._on_drained = on_drained
         self._pool = pool
         self._reserved_bytes = 0  # of the pool, for the first frame of the buffer
         self._requested_bytes = 0
@@ -73,7 +78,6 @@ class FrameConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._is_suspended = False
-        self._is_peer_slow = False
         self._is_closing = False
         self._is_at_end = False  # the peer has closed, and frames of it are still in the buffer
         self._lost_reason = "closed by its peer"
@@ -85,6 +89,11 @@ class FrameConnection(asyncio.Protocol):
     def is_open(self) -> bool:
         """True if messages can be sent."""
         return self._transport is not None and not self._is_closing
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that wait for the peer, in the memory of this process."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def has_partial_frame(self) -> bool:
@@ -146,7 +155,7 @@ class FrameConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._is_suspended or self._is_peer_slow or self._is_waiting_for_memory:
+        if self._is_suspended or self.is_peer_slow or self._is_waiting_for_memory:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -236,15 +245,19 @@ class FrameConnection(asyncio.Protocol):
             self._read_frames()
 
     def pause_writing(self) -> None:
-        self._is_peer_slow = True
+        self.is_peer_slow = True
         self._update_reading()
 
     def resume_writing(self) -> None:
-        self._is_peer_slow = False
+        self.is_peer_slow = False
         self._update_reading()
+        self._on_drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self.is_peer_slow:
+            self.is_peer_slow = False
+            self._on_drained(self)
         if exc is not None:
             self._lost_reason = str(exc)
         self._is_at_end = True

@@ -16,8 +16,10 @@ PAGE = ROOT / "docs" / "coverage.md"
 
 HEADER = ("behaviour", "asked for by", "shown by")
 NOT_YET = "not yet"
-#: The stories that `coordinator/test_scenarios` runs, named by their files.
-STORIES = ("coordinator/scenarios/", "member/scenarios/", "proposals/scenarios/")
+#: The scenarios, which coverage.md names by their files.
+STORIES = tuple(
+    f"{each}/scenarios/" for each in ("coordinator", "member", "proposals", "transactions")
+)
 CELL_EDGE = re.compile(r"(?<!\\)\|")
 CODE = re.compile(r"`([^`]+)`")
 TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)

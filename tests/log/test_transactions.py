@@ -246,6 +246,18 @@ def test_index_of_aborted_transactions_survives_a_clean_restart() -> None:
     assert aborted(host, 0) == expected
 
 
+def test_index_of_overlapping_transactions_survives_a_clean_restart() -> None:
+    host = Host()
+    send(host, producer_id=1)
+    send(host, producer_id=2)
+    mark(host, producer_id=2, is_commit=False)
+    host.close()
+    host.open()
+    assert not host.opened.scanned_bytes
+    mark(host, producer_id=1, is_commit=False)
+    assert aborted(host, 0) == [(1, 0), (2, 1)]
+
+
 def test_index_of_aborted_transactions_is_rebuilt_after_a_crash() -> None:
     host = Host(segment_bytes=500)
     expected = many_aborted(host, 20)

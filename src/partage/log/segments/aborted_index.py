@@ -79,7 +79,7 @@ class AbortedIndex:
         index, before = cls(), base_offset - 1
         index._content += content
         for version, _, first_offset, last_offset, stable in _ENTRY.iter_unpack(content):
-            if version != _VERSION or not 0 <= first_offset < last_offset or stable < first_offset:
+            if version != _VERSION or not 0 <= first_offset < last_offset or stable < 0:
                 return None
             if last_offset <= before:
                 return None

@@ -104,12 +104,12 @@ class CommitListener(StreamingQueryListener):
             return end
 
     async def _commit(self, end: StreamOffset) -> None:
-        whose = end.identity
-        assert whose.group is not None, "only offsets of groups are committed"
-        key = (whose.servers, whose.group)
+        identity = end.identity
+        assert identity.group is not None, "only offsets of groups are committed"
+        key = (identity.servers, identity.group)
         if key not in self._groups:
             self._groups[key] = _Group(
-                parse_kafka_options({SERVERS: whose.servers, **self._given}).client,
+                parse_kafka_options({SERVERS: identity.servers, **self._given}).client,
                 *key,
             )
         await self._groups[key].commit(end)
@@ -143,9 +143,9 @@ class _Group:
             for partition, (_, last) in end.ranges.items()
             if partition not in has or has[partition].offset < last
         }
-        whose = end.identity
+        query = end.identity
         identity = CommitIdentity(
-            generation=whose.generation, member_id=whose.member, instance_id=whose.instance
+            generation=query.generation, member_id=query.member, instance_id=query.instance
         )
         if ahead:
             await commit(self._coordinator, self._group_id, identity, ahead)

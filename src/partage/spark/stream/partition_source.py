@@ -299,11 +299,11 @@ class GroupPartitions(PartitionSource):
             return True
         return False
 
-    def _warn_once(self, story: str) -> None:
+    def _warn_once(self, message: str) -> None:
         """Log a warning, unless it equals the previous one."""
-        if story != self._last_warning:
-            log.warning("%s", story)
-            self._last_warning = story
+        if message != self._last_warning:
+            log.warning("%s", message)
+            self._last_warning = message
 
     @property
     def pending_revocation(self) -> tuple[TopicPartition, ...]:

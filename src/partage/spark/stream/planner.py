@@ -138,7 +138,7 @@ class Planner:
             if partition in ends
         }
 
-    def is_batch_due(self, ends: Ends, pace: TriggerLimits, now_ms: int) -> bool:
+    def is_batch_due(self, ends: Ends, limits: TriggerLimits, now_ms: int) -> bool:
         """True if the next batch should be planned now."""
         if any(held.was_reset for held in self._held.values()):
             return True
@@ -146,36 +146,36 @@ class Planner:
         if not available:
             return False
         waited_ms = None if self._planned_ms is None else now_ms - self._planned_ms
-        return pace.is_batch_due(available, waited_ms)
+        return limits.is_batch_due(available, waited_ms)
 
     def plan(
         self,
         ends: Ends,
-        pace: TriggerLimits,
+        limits: TriggerLimits,
         now_ms: int,
-        whose: QueryIdentity,
+        identity: QueryIdentity,
         topics: Mapping[str, TopicSnapshot],
     ) -> StreamOffset:
         """Plan the next batch from the positions.
 
         Args:
             ends: end offset of each partition; partitions without one are not read.
-            pace: limits of the trigger.
+            limits: limits of the trigger.
             now_ms: current time, for ``maxTriggerDelay``.
-            whose: identity to store in the offset.
+            identity: identity to store in the offset.
             topics: topic snapshots to store in the offset.
 
         Returns:
             The end offset of the batch, with its ranges and the lag that remains after it.
         """
         available = self.available(ends)
-        taken = share_limit(available, pace.records_max)
+        taken = share_limit(available, limits.records_max)
         self._planned_ms = now_ms
         for held in self._held.values():
             held.was_reset = False
         return StreamOffset(
             seq=self._start.seq + 1,
-            identity=whose,
+            identity=identity,
             topics=topics,
             ranges={
                 p: (held.position, held.position + taken.get(p, 0))

@@ -61,54 +61,54 @@ class QueryTopics:
         self._deleted_until_s: dict[str, float] = {}
         self._warned: set[str] = set()
 
-    async def load(self, kept: StreamOffset) -> None:
+    async def load(self, stored: StreamOffset) -> None:
         """Look up the topics that the options select.
 
         Args:
-            kept: the offset that Spark has stored; its topics existed once.
+            stored: the offset that Spark has stored; its topics existed once.
 
         Raises:
             UnknownTopicError, UnknownPartitionError: if a named topic or partition does not exist.
-            TopicDeletedError: if a topic of ``kept`` does not exist and failOnDataLoss is true.
+            TopicDeletedError: if a topic of ``stored`` does not exist and failOnDataLoss is true.
             BrokersUnreachableError: if no broker answers.
         """
-        found = await self._resolve(may_be_deleted=kept.topics.__contains__)
+        found = await self._resolve(may_be_deleted=stored.topics.__contains__)
         await self._refresh_snapshots({partition.topic for partition in found})
 
-    async def check_start(self, kept: StreamOffset) -> StreamOffset:
+    async def check_start(self, stored: StreamOffset) -> StreamOffset:
         """Check the start offset of a batch, and remove the ranges of recreated topics.
 
         Args:
-            kept: the offset that Spark has stored.
+            stored: the offset that Spark has stored.
 
         Raises:
             CheckpointError: if the query reads none of the offset's topics.
             TopicDeletedError: if a topic was recreated and failOnDataLoss is true.
         """
         if self._initial_counts is None:
-            await self._check_first_start(kept)
-        anew = {
+            await self._check_first_start(stored)
+        recreated = {
             name
-            for name, mark in kept.topics.items()
+            for name, mark in stored.topics.items()
             if (now := self.snapshots.get(name)) and _is_recreated(mark, now)
         }
-        for name in anew:
+        for name in recreated:
             self._on_recreated(name)
-        self._recreated |= anew
-        ranges = {p: r for p, r in kept.ranges.items() if p.topic not in anew}
-        return msgspec.structs.replace(kept, ranges=ranges) if anew else kept
+        self._recreated |= recreated
+        ranges = {p: r for p, r in stored.ranges.items() if p.topic not in recreated}
+        return msgspec.structs.replace(stored, ranges=ranges) if recreated else stored
 
-    async def _check_first_start(self, kept: StreamOffset) -> None:
-        if kept.is_initial:
+    async def _check_first_start(self, stored: StreamOffset) -> None:
+        if stored.is_initial:
             named = named_partitions(self._options.starting)
             if named is not None:
                 wanted = await resolve_partitions(self._cluster, self._options.strategy)
                 check_same_partitions("starting", named, set(wanted))
             self._initial_counts = {name: mark.partitions for name, mark in self.snapshots.items()}
             return
-        self._initial_counts = {name: mark.partitions for name, mark in kept.topics.items()}
-        others = sorted(name for name in kept.topics if not self._is_wanted(name))
-        if others and len(others) == len(kept.topics):
+        self._initial_counts = {name: mark.partitions for name, mark in stored.topics.items()}
+        others = sorted(name for name in stored.topics if not self._is_wanted(name))
+        if others and len(others) == len(stored.topics):
             raise CheckpointError(
                 f"the checkpoint belongs to topics {', '.join(others)}, none of which this query "
                 "reads; give it a new checkpointLocation"
@@ -148,20 +148,20 @@ class QueryTopics:
                 left = tuple(topic for topic in topics if not self._is_deleted(topic))
                 return SubscribeStrategy(left) if left else None
             case AssignStrategy(partitions=partitions):
-                stay = tuple(p for p in partitions if not self._is_deleted(p.topic))
-                return AssignStrategy(stay) if stay else None
+                existing = tuple(p for p in partitions if not self._is_deleted(p.topic))
+                return AssignStrategy(existing) if existing else None
         return self._options.strategy
 
     async def refresh(self) -> set[str]:
         """Refresh the snapshots of all topics. Return the topics recreated in the meantime."""
         before = dict(self.snapshots)
         await self._refresh_snapshots(before)
-        anew = {
+        recreated = {
             name for name, mark in self.snapshots.items() if _is_recreated(before.get(name), mark)
         }
-        for name in anew:
+        for name in recreated:
             self._on_recreated(name)
-        return anew
+        return recreated
 
     async def _refresh_snapshots(self, names: Iterable[str]) -> None:
         async def attempt() -> dict[str, TopicMetadata]:
@@ -239,12 +239,12 @@ class QueryTopics:
         self._warn_once(f"{error}; skipped because failOnDataLoss=false")
 
     def _on_recreated(self, name: str) -> None:
-        story = f"topic {name!r} was deleted and recreated; its unread records are lost"
+        message = f"topic {name!r} was deleted and recreated; its unread records are lost"
         if self._options.fail_on_data_loss:
             raise TopicDeletedError(
-                f"{story}. Set failOnDataLoss=false to continue with the new topic"
+                f"{message}. Set failOnDataLoss=false to continue with the new topic"
             )
-        self._warn_once(f"{story}. Continuing at the first record of the new topic")
+        self._warn_once(f"{message}. Continuing at the first record of the new topic")
 
     async def _repeat_if_missing(
         self,
@@ -271,13 +271,13 @@ class QueryTopics:
                     await retries.wait_or_raise(BrokersDisagreeError(error.topic))
 
     def _on_deleted(self, name: str) -> None:
-        story = f"topic {name!r} was deleted while the query read it"
+        message = f"topic {name!r} was deleted while the query read it"
         if self._options.fail_on_data_loss:
             # Without the cause, which asks if another topic was meant.
             raise TopicDeletedError(
-                f"{story}. Set failOnDataLoss=false to continue without it"
+                f"{message}. Set failOnDataLoss=false to continue without it"
             ) from None
-        self._warn_once(f"{story}. Continuing without it")
+        self._warn_once(f"{message}. Continuing without it")
         self._deleted_until_s[name] = asyncio.get_running_loop().time() + _DELETED_FOR_S
 
     def _without_deleted(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -287,10 +287,10 @@ class QueryTopics:
         until_s = self._deleted_until_s.get(name)
         return until_s is not None and asyncio.get_running_loop().time() < until_s
 
-    def _warn_once(self, story: str) -> None:
-        if story not in self._warned:
-            self._warned.add(story)
-            log.warning("%s", story)
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            log.warning("%s", message)
 
 
 def _is_recreated(before: TopicSnapshot | None, now: TopicSnapshot) -> bool:

@@ -67,11 +67,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return ``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger`` if only that is set."""
-        pace = self._options.trigger_limits
-        if pace.records_max is not None:
-            return ReadMaxRows(pace.records_max)
-        if pace.records_min is not None:
-            return ReadMinRows(pace.records_min)
+        limits = self._options.trigger_limits
+        if limits.records_max is not None:
+            return ReadMaxRows(limits.records_max)
+        if limits.records_min is not None:
+            return ReadMinRows(limits.records_min)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -81,12 +81,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Return the end of the next batch, or ``start`` if no record arrives for a while."""
         running = self._start_runtime(start)
-        pace = self._options.trigger_limits
+        limits = self._options.trigger_limits
         if isinstance(limit, ReadAllAvailable):
-            pace = TriggerLimits()
+            limits = TriggerLimits()
         elif self._is_available_now:  # the query waits for no further records
-            pace = msgspec.structs.replace(pace, records_min=None)
-        return running.loop.call(running.source.latest_offset(start, pace))
+            limits = msgspec.structs.replace(limits, records_min=None)
+        return running.loop.call(running.source.latest_offset(start, limits))
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """Return end offsets, lag, member and generation for Spark's progress reports."""
@@ -109,13 +109,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             running.stop()
             self._runtime = None
 
-    def _start_runtime(self, kept: OffsetJson) -> StreamRuntime:
+    def _start_runtime(self, stored: OffsetJson) -> StreamRuntime:
         if self._runtime is None:
             self._runtime = StreamRuntime(
                 self._options,
                 is_available_now=self._is_available_now,
                 # The addresses are right if the query has run before.
-                is_known_to_answer=kept != self.initialOffset(),
+                is_known_to_answer=stored != self.initialOffset(),
             )
             _on_sigterm(self.stop)
         return self._runtime

@@ -88,8 +88,8 @@ class StreamSource:
 
     # Called by the reader.
 
-    async def latest_offset(self, kept: dict[str, Any], pace: TriggerLimits) -> dict[str, Any]:
-        """Return the end of the next batch, or ``kept`` itself if there is nothing to read yet.
+    async def latest_offset(self, stored: dict[str, Any], limits: TriggerLimits) -> dict[str, Any]:
+        """Return the end of the next batch, or ``stored`` itself if there is nothing to read yet.
 
         Raises:
             CheckpointError: if the stored offset belongs to another cluster, group or topic.
@@ -98,75 +98,75 @@ class StreamSource:
             MemberFailedError: if the coordinator rejects or removes the member for good.
             ClientError: if the brokers do not answer for `lookup_timeout_ms`.
         """
-        kept_offset = decode_offset(kept)
-        holding = await self._open(kept_offset)
+        stored_offset = decode_offset(stored)
+        source = await self._open(stored_offset)
         async with self._boundary_lock:
-            start = await self._topics.check_start(kept_offset)
+            start = await self._topics.check_start(stored_offset)
             if not self._has_waited:
-                await self._wait_for_assignment(holding)
+                await self._wait_for_assignment(source)
                 self._has_waited = True
-            end = await self._next_batch(holding, start, pace)
+            end = await self._next_batch(source, start, limits)
             self._idle_at, self._under_way = (start, None) if end is None else (None, end)
-        return kept if end is None else encode_offset(end)
+        return stored if end is None else encode_offset(end)
 
-    async def _wait_for_assignment(self, holding: PartitionSource) -> None:
+    async def _wait_for_assignment(self, source: PartitionSource) -> None:
         """Wait for the first assignment: Spark runs a first batch in any case, even without
         records.
         """
         if self._targets is None:
-            await self._wait_until(holding, lambda _: holding.has_joined, _JOIN_TIMEOUT_S)
-        elif not await self._wait_until(holding, bool, _HANDOVER_TIMEOUT_S):
+            await self._wait_until(source, lambda _: source.has_joined, _JOIN_TIMEOUT_S)
+        elif not await self._wait_until(source, bool, _HANDOVER_TIMEOUT_S):
             log.warning("the query has no partitions to read: other members own all of them")
 
     async def _wait_until(
         self,
-        holding: PartitionSource,
-        is_so: Callable[[OwnedPartitions], bool],
+        source: PartitionSource,
+        condition: Callable[[OwnedPartitions], bool],
         timeout_s: float,
     ) -> bool:
-        """Wait until ``is_so`` is true of the readable partitions. Return False after the
+        """Wait until ``condition`` is true of the readable partitions. Return False after the
         timeout.
         """
-        deadline = self._deadline(holding, timeout_s)
-        while not is_so(await holding.readable()):
+        deadline = self._deadline(source, timeout_s)
+        while not condition(await source.readable()):
             left_s = deadline.remaining_s()
             if left_s <= 0:
                 return False
-            await holding.wait_for_change(min(left_s, _WAIT_STEP_S))
+            await source.wait_for_change(min(left_s, _WAIT_STEP_S))
         return True
 
-    def _deadline(self, holding: PartitionSource, timeout_s: float) -> AssignmentDeadline:
+    def _deadline(self, source: PartitionSource, timeout_s: float) -> AssignmentDeadline:
         """Return a deadline. Only an AvailableNow query waits longer for a coordinator: other
         queries are called again.
         """
         outage_max_s = lookup_timeout_ms(self._options) / 1000 if self._is_available_now else None
-        return AssignmentDeadline(holding, timeout_s, outage_max_s)
+        return AssignmentDeadline(source, timeout_s, outage_max_s)
 
     async def _next_batch(
-        self, holding: PartitionSource, start: StreamOffset, pace: TriggerLimits
+        self, source: PartitionSource, start: StreamOffset, limits: TriggerLimits
     ) -> StreamOffset | None:
         """Return the next batch, or None if there is none before the timeout."""
         loop = asyncio.get_running_loop()
-        deadline = self._deadline(holding, self._timeout_s)
+        deadline = self._deadline(source, self._timeout_s)
         while True:
             began_s = loop.time()
-            await self._at_boundary(holding, start)
+            await self._at_boundary(source, start)
             ends = await self._refresh_ends()
             now_ms = int(loop.time() * 1000)
-            if self._is_due(ends, pace, now_ms):
+            if self._is_due(ends, limits, now_ms):
                 await self._skip_unavailable()
-                self._planner.update_owned(await holding.readable())
-                if self._is_due(ends, pace, now_ms):
+                self._planner.update_owned(await source.readable())
+                if self._is_due(ends, limits, now_ms):
                     self._poll_interval_s = _POLL_MIN_S
-                    whose = self._identity(holding)
+                    identity = self._identity(source)
                     marks = self._topics.snapshots
-                    return self._planner.plan(ends, pace, now_ms, whose, marks)
+                    return self._planner.plan(ends, limits, now_ms, identity, marks)
             left_s = deadline.remaining_s()
-            if left_s <= 0 or (self._targets is not None and holding.is_stable):
+            if left_s <= 0 or (self._targets is not None and source.is_stable):
                 return None
             wait_s = max(self._poll_interval_s, _POLL_DURATION_FACTOR * (loop.time() - began_s))
             self._poll_interval_s = min(self._poll_interval_s * _POLL_GROWTH, _POLL_MAX_S)
-            await holding.wait_for_change(min(wait_s, left_s))
+            await source.wait_for_change(min(wait_s, left_s))
 
     @property
     def _timeout_s(self) -> float:
@@ -175,9 +175,9 @@ class StreamSource:
             return _HANDOVER_TIMEOUT_S
         return self._options.kafka.fetch.max_wait_ms / 1000
 
-    async def partitions(self, kept: Mapping[str, Any]) -> list[OffsetRange]:
-        """Return the ranges stored in ``kept``: the same ranges at every call."""
-        end = decode_offset(kept)
+    async def partitions(self, stored: Mapping[str, Any]) -> list[OffsetRange]:
+        """Return the ranges of ``stored``: the same ranges at every call."""
+        end = decode_offset(stored)
         await self._open(end)
         self._idle_at, self._under_way = None, end
         return split_ranges(
@@ -214,28 +214,28 @@ class StreamSource:
 
     # Start.
 
-    async def _open(self, kept: StreamOffset) -> PartitionSource:
+    async def _open(self, stored: StreamOffset) -> PartitionSource:
         """Start the source at the first call, which passes an offset of the checkpoint."""
         async with self._open_lock:
             if self._partition_source is None:
-                await self._topics.load(kept)
-                check_identity(kept, self._cluster.cluster_id, self._group.group_id)
+                await self._topics.load(stored)
+                check_identity(stored, self._cluster.cluster_id, self._group.group_id)
                 if self._is_available_now:
                     partitions = await self._topics.list_partitions()
                     self._targets = await self._topics.list_offsets(partitions, LATEST)
                 if self._group.group_id is None:
-                    holding: PartitionSource = AllPartitions(self._topics.list_partitions)
+                    source: PartitionSource = AllPartitions(self._topics.list_partitions)
                 else:
-                    holding = GroupPartitions(self._cluster, self._options.strategy, self._group)
-                await holding.start()
-                self._partition_source = holding
-                self._idle_task = asyncio.get_running_loop().create_task(self._serve_idle(holding))
+                    source = GroupPartitions(self._cluster, self._options.strategy, self._group)
+                await source.start()
+                self._partition_source = source
+                self._idle_task = asyncio.get_running_loop().create_task(self._serve_idle(source))
             else:
-                check_identity(kept, self._cluster.cluster_id, self._group.group_id)
+                check_identity(stored, self._cluster.cluster_id, self._group.group_id)
             return self._partition_source
 
-    def _identity(self, holding: PartitionSource) -> QueryIdentity:
-        member, generation = holding.identity
+    def _identity(self, source: PartitionSource) -> QueryIdentity:
+        member, generation = source.identity
         return QueryIdentity(
             cluster=self._cluster.cluster_id,
             servers=self._options.kafka.servers,
@@ -247,60 +247,60 @@ class StreamSource:
 
     # Between two batches.
 
-    async def _at_boundary(self, holding: PartitionSource, start: StreamOffset) -> None:
+    async def _at_boundary(self, source: PartitionSource, start: StreamOffset) -> None:
         """Commit processed offsets, release revoked partitions, and start newly assigned ones."""
         self._planner.complete_batch(start)
-        self._planner.update_owned(holding.owned)
-        giving = holding.pending_revocation
-        is_committed = await self._commit(holding)
+        self._planner.update_owned(source.owned)
+        giving = source.pending_revocation
+        is_committed = await self._commit(source)
         if giving and (is_committed or self._failed_commits >= _REVOKE_AFTER_FAILED_COMMITS):
-            holding.complete_revocation()
-        self._planner.update_owned(await holding.readable())
-        if await self._set_first_positions(holding):
-            await self._commit(holding)
+            source.complete_revocation()
+        self._planner.update_owned(await source.readable())
+        if await self._set_first_positions(source):
+            await self._commit(source)
 
-    async def _serve_idle(self, holding: PartitionSource) -> None:
+    async def _serve_idle(self, source: PartitionSource) -> None:
         """Release revoked partitions while no trigger fires, so that the group does not wait for
         one.
         """
         while True:
-            await holding.wait_for_change(_IDLE_CHECK_INTERVAL_S)
-            if not holding.pending_revocation:
+            await source.wait_for_change(_IDLE_CHECK_INTERVAL_S)
+            if not source.pending_revocation:
                 continue
             try:
-                await self._detect_committed_batch(holding)
+                await self._detect_committed_batch(source)
                 async with self._boundary_lock:
                     if self._idle_at is not None:
                         # After a restart of the query, this can run before Spark's first call.
                         start = await self._topics.check_start(self._idle_at)
-                        await self._at_boundary(holding, start)
+                        await self._at_boundary(source, start)
             except (ClientError, CheckpointError, SparkOptionError) as error:
                 # A permanent error is raised at the next trigger.
                 log.info("could not serve the group while idle, will retry error=%s", error)
 
-    async def _detect_committed_batch(self, holding: PartitionSource) -> None:
+    async def _detect_committed_batch(self, source: PartitionSource) -> None:
         """Mark the batch in progress as done if the driver's listener has committed it."""
         end = self._under_way
         if end is None or not end.ranges_to_read:
             return
-        has = await holding.committed_offsets([partition for partition, _, _ in end.ranges_to_read])
+        has = await source.committed_offsets([partition for partition, _, _ in end.ranges_to_read])
         if end is self._under_way and all(
             has.get(p, -1) >= last for p, _, last in end.ranges_to_read
         ):
             self._idle_at, self._under_way = end, None
 
-    async def _commit(self, holding: PartitionSource) -> bool:
+    async def _commit(self, source: PartitionSource) -> bool:
         """Commit all processed offsets. Return True if the group has them."""
         due = self._planner.offsets_to_commit()
-        if due and not await holding.commit(due):
+        if due and not await source.commit(due):
             # Without a coordinator, no member waits for a revocation.
-            self._failed_commits += holding.has_coordinator
+            self._failed_commits += source.has_coordinator
             return False
         self._planner.record_commit(due)
         self._failed_commits = 0
         return True
 
-    async def _set_first_positions(self, holding: PartitionSource) -> bool:
+    async def _set_first_positions(self, source: PartitionSource) -> bool:
         """Set the first position of new partitions. Return True if there are any.
 
         A first position that neither the group nor the checkpoint has is committed at once.
@@ -310,7 +310,7 @@ class StreamSource:
         new = self._planner.without_position
         if not new:
             return False
-        committed = await holding.committed_offsets(new)
+        committed = await source.committed_offsets(new)
         unknown = [p for p in new if p not in committed and not self._planner.is_in_checkpoint(p)]
         otherwise = await self._topics.first_positions(unknown)
         for partition in new:
@@ -333,8 +333,8 @@ class StreamSource:
         targets = self._targets
         return {p: min(end, targets[p]) for p, end in self._ends.items() if p in targets}
 
-    def _is_due(self, ends: Ends, pace: TriggerLimits, now_ms: int) -> bool:
-        return bool(self._past_end()) or self._planner.is_batch_due(ends, pace, now_ms)
+    def _is_due(self, ends: Ends, limits: TriggerLimits, now_ms: int) -> bool:
+        return bool(self._past_end()) or self._planner.is_batch_due(ends, limits, now_ms)
 
     def _past_end(self) -> list[TopicPartition]:
         """Return partitions with a position past their end: truncated or recreated ones."""
@@ -342,7 +342,7 @@ class StreamSource:
 
     async def _skip_unavailable(self) -> None:
         """Skip records that were deleted before they were read; raise if failOnDataLoss is true."""
-        anew = await self._topics.refresh()
+        recreated = await self._topics.refresh()
         positions = self._planner.positions
         earliest = await self._topics.list_offsets(sorted(positions), EARLIEST)
         if self._past_end():  # a new leader may not know the end yet
@@ -352,7 +352,7 @@ class StreamSource:
             first, last = earliest.get(partition), self._ends.get(partition)
             if first is None or last is None:
                 continue
-            if partition.topic in anew:
+            if partition.topic in recreated:
                 self._planner.reset_position(partition, first)
             elif at < first:
                 self._topics.on_data_loss(RecordsUnavailableError(partition, at, first, last))

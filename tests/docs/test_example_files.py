@@ -62,6 +62,7 @@ def running(name: str, *arguments: str) -> Iterator[Example]:
         ("async_consumer.py", "SERVERS TOPIC GROUP"),
         ("own_assignor.py", "SERVERS TOPIC GROUP [PARTITION...]"),
         ("leader_election.py", "SERVERS GROUP NAME"),
+        ("exactly_once.py", "SERVERS SOURCE TARGET GROUP WORKER"),
         ("spark_batch.py", "SERVERS TOPIC"),
     ],
 )

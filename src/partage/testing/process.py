@@ -25,7 +25,8 @@ class BrokerProcess:
     log.
 
     Args:
-        data_dir: the data directory; by default a temporary one, which `remove` deletes.
+        data_dir: the data directory, which is created if needed; by default a temporary one, which
+            `remove` deletes.
         overrides: broker settings by Kafka's names. Values are strings, booleans or numbers.
         sync: the value of ``--sync``.
     """
@@ -68,6 +69,7 @@ class BrokerProcess:
         command += ["--data-dir", str(self.data_dir), "--sync", self._sync]
         for name, value in self._overrides.items():
             command += ["--override", f"{name}={value}"]
+        self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("a") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ.copy()

@@ -1,0 +1,122 @@
+"""A consume-transform-produce loop through kills of broker and worker: each result exactly once.
+
+The worker is the example of the documentation. A seed decides when who is killed.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from client.confluent_admin import create_topic
+from partage.testing import BrokerProcess
+from polled_conditions import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
+PARTITIONS = 4
+QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
+
+
+class Worker:
+    """The example as a process; ``log`` is its output."""
+
+    def __init__(self, servers: str, log: Path, name: str = "worker-1") -> None:
+        self._command = [sys.executable, str(EXAMPLE), servers, "source", "target", "group", name]
+        self._log = log
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self._command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class TargetReader:
+    """Reads the committed results, and counts them by value."""
+
+    def __init__(self, servers: str) -> None:
+        self.counts: Counter[bytes] = Counter()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                **QUIET,
+            }
+        )
+        self._consumer.assign([TopicPartition("target", n, 0) for n in range(PARTITIONS)])
+
+    def has(self, count: int) -> bool:
+        """Read what is there now; return True if that makes ``count`` results."""
+        for message in self._consumer.consume(10_000, 0.2):
+            if message.error() is None:
+                self.counts[message.value()] += 1
+        return self.counts.total() >= count
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def fill(servers: str, count: int) -> set[bytes]:
+    """Write numbered records; return their expected results."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, **QUIET})
+    for number in range(count):
+        while True:
+            try:
+                producer.produce("source", b"order %d" % number, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+    return {b"ORDER %d" % number for number in range(count)}
+
+
+def test_each_result_is_written_once_through_kills(tmp_path: Path) -> None:
+    """100,000 records, and 20 kills of broker or worker, with a group of one static member."""
+    seed, kills, count = 848, 20, 100_000
+    rng = random.Random(seed)
+    broker = BrokerProcess(tmp_path / "data", overrides={"group.min.session.timeout.ms": "100"})
+    with broker:
+        servers = broker.bootstrap_servers
+        for topic in ("source", "target"):
+            create_topic(servers, topic, PARTITIONS)
+        expected = fill(servers, count)
+        reader = TargetReader(servers)
+        worker = Worker(servers, tmp_path / "worker.log")
+        try:
+            for number in range(1, kills + 1):
+                wanted = number * count // (kills + 1) - rng.randrange(2_000)
+                eventually(partial(reader.has, wanted), partial(worker_log, tmp_path))
+                assert worker.process.poll() is None, worker_log(tmp_path)
+                if rng.random() < 0.5:
+                    broker.kill()
+                    broker.start()
+                else:
+                    worker.kill()
+                    worker.start()
+            eventually(partial(reader.has, count), partial(worker_log, tmp_path))
+        finally:
+            worker.kill()
+            reader.close()
+        repeated = [value for value, times in reader.counts.items() if times > 1]
+        assert not repeated, f"seed {seed}: {len(repeated)} results twice, first {repeated[:3]}"
+        assert set(reader.counts) == expected
+
+
+def worker_log(directory: Path) -> str:
+    return (directory / "worker.log").read_text()[-2_000:]

@@ -32,7 +32,7 @@ from partage.proposals.broker_side.messages import (
 from partage.proposals.broker_side.settings import PushCoordinatorSettings
 from partage.proposals.machine import Elected
 from partage.proposals.sockets.broker_side.codecs import BrokerCodec
-from partage.proposals.sockets.coordinator_server import CoordinatorServer
+from partage.proposals.sockets.coordinator_server import CoordinatorServer, ServerLimits
 from partage.proposals.sockets.record_store import MemoryRecordStore
 from partage.wire.types import Message
 
@@ -111,7 +111,7 @@ def registration(**changes: Any) -> RegisterConsumerRequest:
 class Stage:
     """A served coordinator with a quiet consumer, which no fault may disturb."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ServerLimits | None) -> None:
         self.machine = PushCoordinator(
             PushCoordinatorSettings(
                 brokers=BROKERS, broker_id=1, session_timeout_min_ms=SESSION_MIN_MS
@@ -119,7 +119,9 @@ class Stage:
         )
         self.store = MemoryRecordStore()
         self.errors: list[Exception] = []
-        self.server = CoordinatorServer(self.machine, BrokerCodec, self.store, self.errors.append)
+        self.server = CoordinatorServer(
+            self.machine, BrokerCodec, self.store, self.errors.append, limits=limits
+        )
         self.consumers: list[RawConsumer] = []
         self.address = ("", 0)
 
@@ -150,9 +152,9 @@ class Stage:
         )
 
 
-def on_stage(play: Callable[[Stage], Awaitable[None]]) -> None:
+def on_stage(play: Callable[[Stage], Awaitable[None]], limits: ServerLimits | None = None) -> None:
     async def run() -> None:
-        stage = Stage()
+        stage = Stage(limits)
         try:
             await stage.open()
             await play(stage)
@@ -267,6 +269,14 @@ def test_damaged_frame_of_a_consumer_removes_only_it(frame: bytes) -> None:
         assert sum(len(each.assigned_parts) for each in started.ownership_info) == 2
 
     on_stage(play)
+
+
+def test_registered_consumer_is_not_closed_as_idle_between_its_pings() -> None:
+    async def play(stage: Stage) -> None:
+        idle = await stage.connect()
+        assert await idle.frame() is None  # and the quiet consumer keeps its connection
+
+    on_stage(play, ServerLimits(idle_max_s=0.5))
 
 
 def test_offsets_of_partitions_not_owned_are_not_committed() -> None:

@@ -36,10 +36,17 @@ class BrokerCodec(Codec):
 
     def __init__(self) -> None:
         self.frame_bytes_max = _UNREGISTERED_BYTES_MAX
+        self._is_registered = False
+
+    @property
+    def has_open_request(self) -> bool:
+        """True for a registered consumer: it answers pings, which may be hours apart."""
+        return self._is_registered
 
     def encode(self, message: Message) -> bytes:
         if isinstance(message, RegisterConsumerResponse) and not message.error_code:
             self.frame_bytes_max = _REGISTERED_BYTES_MAX
+            self._is_registered = True
         return encode_frame(message)
 
     def decode(self, frame: bytes) -> Message:

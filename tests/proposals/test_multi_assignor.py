@@ -249,10 +249,13 @@ class TestCoordinator:
         assert harness.coordinator.offsets["g"] == {("t", 0): 5}
 
     def test_loaded_group_without_members_is_removed_with_its_offsets(self) -> None:
-        harness = Harness(MultiAssignorCoordinator(NO_DELAY))
+        """Its members may come back within the longest session, so it is kept for that time."""
+        settings = CoordinatorSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1_000)
+        harness = Harness(MultiAssignorCoordinator(settings))
         harness.coordinator.apply(GenerationRecord(group_id="old", generation=7))
         harness.coordinator.apply(OffsetRecord(group_id="old", topic="t", partition=0, offset=5))
         harness.send(1, join_request())
+        assert harness.timers[ExpirationTimer("old")] == settings.session_timeout_max_ms
         harness.fire(ExpirationTimer("old"))
         assert list(harness.coordinator.groups) == ["g"]
         assert harness.coordinator.offsets == {}

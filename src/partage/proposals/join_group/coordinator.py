@@ -122,7 +122,9 @@ class JoinGroupCoordinator(ABC):
             self._has_loaded = True
             for group in self.groups.values():
                 if group.state is GroupState.EMPTY:
-                    self._schedule_expiration(outcome, group)
+                    # Members of the earlier coordinator may join again within their sessions.
+                    least_ms = self.settings.session_timeout_max_ms
+                    self._schedule_expiration(outcome, group, least_ms)
         return outcome
 
     def _handle_message(self, outcome: Outcome, connection: Connection, message: Message) -> None:
@@ -255,12 +257,12 @@ class JoinGroupCoordinator(ABC):
         outcome.cancel_timer(SynchronizeTimer(group.id))
         self._schedule_expiration(outcome, group)
 
-    def _schedule_expiration(self, outcome: Outcome, group: Group) -> None:
+    def _schedule_expiration(self, outcome: Outcome, group: Group, least_ms: int = 0) -> None:
         """Remove an empty group after a time, so that its name takes no memory forever."""
         delay_ms = self.settings.offsets_retention_ms
         if group.id not in self.offsets:
             delay_ms = min(delay_ms, _EMPTY_MAX_MS)
-        outcome.arm_timer(ExpirationTimer(group.id), delay_ms)
+        outcome.arm_timer(ExpirationTimer(group.id), max(delay_ms, least_ms))
 
     # Join phase
 
@@ -300,9 +302,9 @@ class JoinGroupCoordinator(ABC):
         self._count_request(group, request, +1)
         self._metadata_bytes += metadata_bytes
         member.session_timeout_ms = session_timeout_ms
+        group.protocol_type = protocol_type  # the only member may change it
         if group.state is GroupState.EMPTY:
             outcome.cancel_timer(ExpirationTimer(group.id))
-            group.protocol_type = protocol_type
             self._start_join_phase(outcome, group)
             delay_ms = self.settings.initial_rebalance_delay_ms
             group.is_delayed = delay_ms > 0

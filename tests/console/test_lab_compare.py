@@ -133,15 +133,21 @@ def test_cells_beyond_the_memory_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_long_comparison_prints_an_estimate(partage: PartageCli, tmp_path: Path) -> None:
+def test_estimate_is_that_of_the_cells_without_a_result(
+    partage: PartageCli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = partage(*SMALL, "--json").json["cells"][0]
-    design = result["workload"]["design"]
-    result["workload"]["members"] = 1000  # as if an earlier run had finished this cell
+    plan = compare._plan([result["workload"]["design"]], {"members": (1_000, 2_000)}, None, None)
+    compare._print_estimate(plan, None, jobs=1)
+    assert re.fullmatch(r"2 cells: about \d+ s on 1 idle CPU\n", capsys.readouterr().err)
+    result["workload"]["members"] = 1_000  # as if an earlier run had finished this cell
     (tmp_path / "cells.jsonl").write_text(json.dumps(result) + "\n")
-    grid = ("--design", design, "--grid", "members=1000", "--jobs", 1)
-    ran = partage("lab", "compare", *grid, "--output", tmp_path)
-    assert re.search(r"1 cell: about \d+ s on 1 idle CPU\n", ran.err)
-    assert "about" not in partage(*SMALL).err
+    compare._print_estimate(plan, tmp_path, jobs=1)
+    assert capsys.readouterr().err.startswith("1 cell: about ")
+
+
+def test_short_comparison_has_no_estimate(partage: PartageCli) -> None:
+    assert "about" not in partage(*SMALL, "--phase", "none").err
 
 
 def test_default_grid_takes_less_than_five_minutes_on_two_cores() -> None:

@@ -100,7 +100,7 @@ def compare(
     ] = None,
     phase: Annotated[
         list[str] | None,
-        typer.Option("--phase", metavar="NAME", help="A phase after “form”; repeatable."),
+        typer.Option("--phase", metavar="NAME", help="A phase after “form”, or none; repeatable."),
     ] = None,
     claims: Annotated[
         bool, typer.Option("--claims", help="Measure the claims of the documents too.")
@@ -193,7 +193,7 @@ def compare(
         raise usage_error(str(error)) from None
     if output is not None:
         _check_packages()
-    _print_estimate(plan, jobs)
+    _print_estimate(plan, output, jobs)
     simulated = _run(plan.simulated, output, jobs, master if spark else None)
     over_sockets = _run_over_sockets(plan.over_sockets, output)
     names = [*DESIGNS, *VARIANTS] if everything and not design else _designs_of(plan)
@@ -298,15 +298,16 @@ def _designs_of(plan: _Plan) -> list[str]:
     return list(dict.fromkeys(each.design for each in (*plan.simulated, *plan.over_sockets)))
 
 
-def _print_estimate(plan: _Plan, jobs: int) -> None:
-    """Print how long the cells take, including finished ones."""
+def _print_estimate(plan: _Plan, output: Path | None, jobs: int) -> None:
+    """Print about how long the cells take that have no result yet."""
+    finished, over_sockets = _load(output, _RESULTS), _load(output, _SOCKET_RESULTS)
+    simulated = [cell for cell in plan.simulated if cell not in finished]
+    real = [cell for cell in plan.over_sockets if cell not in over_sockets]
     cpus = min(jobs, os.cpu_count() or 1)
-    seconds = estimate_duration_s(plan.simulated, cpus)
-    seconds += sum(map(estimate_socket_s, plan.over_sockets))
-    if seconds < _ESTIMATE_MIN_S:
-        return
-    cells = count(len(plan.simulated) + len(plan.over_sockets), "cell")
-    note(f"{cells}: about {_duration(seconds)} on {count(cpus, 'idle CPU')}")
+    seconds = estimate_duration_s(simulated, cpus) + sum(map(estimate_socket_s, real))
+    if seconds >= _ESTIMATE_MIN_S:
+        cells = count(len(simulated) + len(real), "cell")
+        note(f"{cells}: about {_duration(seconds)} on {count(cpus, 'idle CPU')}")
 
 
 def _duration(seconds: float) -> str:

@@ -179,6 +179,21 @@ def test_commit_writes_one_marker_to_each_partition(version: int) -> None:
     run(scenario)
 
 
+def test_large_transaction_is_completed_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_writer, "_MARKERS_PER_TURN", 1)
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        await its.log_manager.create("u", 20, {})
+        partitions = [TopicPartition("u", number) for number in range(20)]
+        producer = await its.begin(*partitions)
+        await its.end(producer)
+        assert its.partition(partitions[-1]).log.end_offset == 0
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert {its.partition(where).log.end_offset for where in partitions} == {1}
+
+    run(scenario)
+
+
 def test_topic_is_created_at_first_use() -> None:
     async def scenario(its: CoordinatorFixture) -> None:
         assert its.log_manager.topic(TOPIC) is None

@@ -220,6 +220,32 @@ def test_java_copies_exactly_once(broker: BrokerProcess, topic: str) -> None:
     assert read(broker, copied) == values
 
 
+def test_tool_lists_and_describes_transactions(broker: BrokerProcess, topic: str) -> None:
+    """`kafka-transactions` shows an open transaction, and its producer in the partition."""
+    at, name = broker.bootstrap, fresh_name("listed")
+    producer = Producer({"bootstrap.servers": at, "transactional.id": name})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, "open", partition=1)
+    producer.flush(PATIENCE_S)
+    listed = {
+        line.split()[0]: line.split() for line in tool("transactions", at, "list").splitlines()
+    }
+    assert listed[name][-1] == "Ongoing"
+    head, described = tool("transactions", at, "describe", "--transactional-id", name).splitlines()
+    row = dict(zip(head.split("\t"), described.split("\t"), strict=True))
+    row = {key.strip(): value.strip() for key, value in row.items()}
+    assert row["TransactionState"] == "Ongoing"
+    assert row["TopicPartitions"] == f"{topic}-1"
+    producers = tool("transactions", at, "describe-producers", "--topic", topic, "--partition", "1")
+    head, active = producers.splitlines()
+    shown = dict(zip(head.split(), active.split(), strict=True))
+    assert (shown["ProducerId"], shown["CurrentTransactionStartOffset"]) == (listed[name][2], "0")
+    producer.abort_transaction(PATIENCE_S)
+    producers = tool("transactions", at, "describe-producers", "--topic", topic, "--partition", "1")
+    assert "None" in producers.splitlines()[1]
+
+
 def test_transaction_times_out(broker: BrokerProcess, topic: str) -> None:
     """The coordinator aborts, and fences the producer. Kafka's check is every 10 s."""
     producer: Any = Producer(

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_AFTER_S: Final = 0.1
 _RETRY_AFTER_MAX_S: Final = 5.0
+_MARKERS_PER_TURN: Final = 128
 #: A single broker is the only coordinator that its partitions ever have.
 COORDINATOR_EPOCH: Final = 0
 #: The leader has a later marker of the producer, or one of a later coordinator.
@@ -72,11 +73,38 @@ class MarkerWriter:
         self._clock = clock
         self._offset_markers = offset_markers
         self._loop = asyncio.get_running_loop()
+        self._holds: list[Callable[[TopicPartition], bool]] = []
+        self._held: list[_Marker] = []
 
-    def write(self, order: MarkerOrder) -> None:
-        """Write the markers of an order."""
-        for partition in order.markers.partitions:
+    # For tests that inject faults.
+
+    def hold(self, is_held: Callable[[TopicPartition], bool]) -> None:
+        """Hold the markers of some partitions, until `release` is called with the same function."""
+        self._holds.append(is_held)
+
+    def release(self, is_held: Callable[[TopicPartition], bool]) -> None:
+        """Write the markers that `hold` has held."""
+        self._holds.remove(is_held)
+        held, self._held = self._held, []
+        for marker in held:
+            marker.write()
+
+    def keep(self, marker: _Marker) -> bool:
+        """Keep a marker back if its partition's markers are held; return True then."""
+        if not any(is_held(marker.partition) for is_held in self._holds):
+            return False
+        self._held.append(marker)
+        return True
+
+    # Markers.
+
+    def write(self, order: MarkerOrder, begin: int = 0) -> None:
+        """Write the markers of an order, at most as many as fit into one turn of the loop."""
+        end = begin + _MARKERS_PER_TURN
+        for partition in order.markers.partitions[begin:end]:
             _Marker(self, order, partition).write()
+        if end < len(order.markers.partitions):
+            self._loop.call_soon(self.write, order, end)
 
     def append(
         self, markers: MarkersToWrite, where: TopicPartition, done: Callable[[ErrorCode], None]
@@ -126,13 +154,13 @@ class _Marker:
     def __init__(self, writer: MarkerWriter, order: MarkerOrder, partition: TopicPartition) -> None:
         self._writer = writer
         self._order = order
-        self._partition = partition
+        self.partition = partition
         self._delay_s = _RETRY_AFTER_S
 
     def write(self) -> None:
         """Append the marker, unless the order is void."""
-        if self._order.is_current:
-            self._writer.append(self._order.markers, self._partition, self._on_result)
+        if self._order.is_current and not self._writer.keep(self):
+            self._writer.append(self._order.markers, self.partition, self._on_result)
 
     def _on_result(self, error: ErrorCode) -> None:
         if not self._order.is_current:
@@ -140,7 +168,7 @@ class _Marker:
         if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_OVERTAKEN):
             if error:
                 self._log(logging.INFO, "is not needed", error)
-            self._order.on_written(self._partition)
+            self._order.on_written(self.partition)
             return
         self._log(logging.WARNING, "failed and will be repeated", error)
         self._writer.retry(self._delay_s, self.write)
@@ -152,7 +180,7 @@ class _Marker:
             "transaction marker %s: transactional_id=%s partition=%s error=%s",
             result,
             printable(self._order.markers.transactional_id),
-            self._partition,
+            self.partition,
             error.name,
         )
 

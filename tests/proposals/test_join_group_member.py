@@ -151,7 +151,7 @@ class TestStoppedProcess:
 
     def test_join_that_takes_longer_than_a_session_starts_a_reader(self) -> None:
         member, response = joining_member()
-        interval_ms = SETTINGS.session_timeout_ms // 30
+        interval_ms = SETTINGS.session_timeout_ms // 10
         timers: dict[Timer, int | None] = {Timer.STALL: interval_ms}
         for number in range(1, 61):
             assert timers[Timer.STALL] == number * interval_ms

@@ -103,7 +103,7 @@ class Timer(StrEnum):
 Outcome = MemberOutcome[Timer]
 
 #: The stall timer fires this often in a session timeout.
-_STALL_CHECKS: Final = 30
+_STALL_CHECKS: Final = 10
 
 #: The errors that joining again does not resolve, and what the user is told beside their names.
 _FATAL: Final = {

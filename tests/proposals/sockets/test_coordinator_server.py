@@ -213,12 +213,15 @@ def test_timer_fires() -> None:
     on_stage(play)
 
 
-def test_connections_above_the_maximum_are_closed() -> None:
+def test_connections_above_the_maximum_are_closed(caplog: pytest.LogCaptureFixture) -> None:
     async def play(stage: Stage) -> None:
         first = await stage.client()
         assert await first.ask("echo") == ["echo"]
-        second = await stage.client()
-        assert await second.receive() is None
+        for _ in range(2):
+            second = await stage.client()
+            assert await second.receive() is None
+        (message,) = caplog.messages  # one for all rejected connections
+        assert "1 connections are open; raise the limit of file descriptors" in message
         first.writer.close()
         await eventually_async(lambda: stage.server.connection_count == 0)
         third = await stage.client()

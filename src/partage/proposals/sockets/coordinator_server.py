@@ -117,6 +117,7 @@ class CoordinatorServer:
         self._unsent_bytes = 0
         self._writer: asyncio.Task[None] | None = None
         self._is_suspended = False
+        self._is_full = False
         self._is_closing = False
         self._has_failed = False
         self._listener: asyncio.Server | None = None
@@ -160,15 +161,18 @@ class CoordinatorServer:
             connection.abort()
             return
         if len(self._connections) >= self._connections_max:
-            log.warning(
-                "rejected a connection of %s: %d connections are open; raise the limit of file "
-                "descriptors (ulimit -n) if this is less than %d",
-                connection.peer,
-                self._connections_max,
-                self._limits.connections_max,
-            )
+            if not self._is_full:  # rejected members try again, and would fill the log
+                log.error(
+                    "rejected a connection of %s: %d connections are open; raise the limit of file "
+                    "descriptors (ulimit -n) if this is less than %d",
+                    connection.peer,
+                    self._connections_max,
+                    self._limits.connections_max,
+                )
+            self._is_full = True
             connection.abort()
             return
+        self._is_full = False
         number = Connection(next(self._numbers))
         self._connections[number] = connection
         self._connection_ids[connection] = number

@@ -19,8 +19,9 @@ WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadgroup
 TEST_MARKS := not interop and not soak and not slow
 # Tests of `make unit`: folders of state machines and pure code, and the web modules without I/O.
-UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store wire) \
-  $(filter-out %/test_app.py,$(wildcard tests/web/test_*.py))
+UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store \
+  transactions wire) \
+  $(filter-out %/test_app.py %/test_server.py,$(wildcard tests/web/test_*.py))
 
 setup: $(STAMP)  ## install everything into .venv
 

@@ -25,9 +25,9 @@ _MARGIN = 1.2
 _REFERENCE_ROUNDS = 2_000_000
 
 _HEADER = """\
-# Seconds of tests per folder, on a machine with two idle cores: the sum of setup, call and teardown
-# of the tests of `make test`. A session fails if a folder needs half as much again. Write this file
-# with `make durations`.
+# Seconds of tests per folder, in three processes on two idle cores: the sum of setup, call and
+# teardown of the tests of `make test`. A session fails if a folder needs half as much again. Write
+# this file with `make durations`.
 
 """
 

@@ -71,7 +71,9 @@ def numbers() -> list[Number]:
         Number("concepts in the glossary", len(re.findall(r"^\| ", glossary, re.M)) - 1, 80, True),
         Number("tasks with a file to open", _table_rows(tasks, "| task | file |"), 20, True),
         Number("sleeps in tests", sum(_sleeps(source) for source in tests.values()), 41),
-        Number("budget of `make test` in seconds of tests", sum(durations["folders"].values()), 1050),
+        Number(
+            "budget of `make test` in seconds of tests", sum(durations["folders"].values()), 1050
+        ),
     ]
 
 

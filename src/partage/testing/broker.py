@@ -132,7 +132,8 @@ class ThreadedBroker:
         return self._broker_loop.call(lambda: read_committed(self.broker, group_id))
 
     def reset(self) -> None:
-        """Make the broker empty again: remove all topics, groups, offsets, altered configs, faults.
+        """Make the broker empty again: remove all topics, groups, offsets, transactional ids,
+        altered configs, and faults.
 
         The address stays, and clients stay connected. A member that is still open joins its group
         again, so close the clients of a test first. Use this between the tests that share a broker.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,13 @@ from partage.broker.broker import Broker
 from partage.broker.configs.dynamic_configs import ConfigEdit, ConfigResource, DynamicConfigs
 from partage.broker.topics.log_manager import LocalTopic
 from partage.broker.topics.partition import Partition
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.log.disk import Disk
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+from partage.transactions.shard import TransactionShard
+from partage.transactions.states import PREPARED
 from partage.wire.apis.common import ConfigResourceType
 from partage.wire.apis.fetch import FetchPartitionResult
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from partage.client.consumer.records import Record
 
 _UNLIMITED_BYTES = 1 << 62
+_POLL_S = 0.002
 
 
 def find_topic(broker: Broker, name: str) -> LocalTopic:
@@ -100,14 +105,35 @@ def read_committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
 
 
 async def remove_all_state(broker: Broker) -> None:
-    """Delete all topics but internal ones, all groups with their offsets, and altered configs."""
-    await broker.coordinator.wait_loaded()
+    """Delete all topics but internal ones, groups, offsets, transactional ids, altered configs."""
+    await broker.wait_loaded()
+    if broker.transactions is not None:
+        await _remove_transactions(broker.transactions)
     for topic in broker.log_manager.topics():
         if not broker.log_manager.is_internal(topic.name):
             await broker.log_manager.delete(topic.name)
     for host in broker.coordinator.hosts:
         host.remove_groups()
     await _remove_altered_configs(broker.dynamic_configs)
+
+
+async def _remove_transactions(transactions: TransactionCoordinator) -> None:
+    """Abort open transactions, wait for their markers, and remove the transactional ids."""
+    for host in transactions.hosts:
+        shard = host.shard
+        assert shard is not None
+        for transactional_id in list(shard.ongoing):
+            host.time_out(transactional_id)
+    for host in transactions.hosts:
+        while not _is_idle(host.shard):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        host.remove_ids()
+
+
+def _is_idle(shard: TransactionShard | None) -> bool:
+    return shard is not None and not any(
+        each.record.state in PREPARED for each in shard.transactions.values()
+    )
 
 
 async def _remove_altered_configs(configs: DynamicConfigs) -> None:

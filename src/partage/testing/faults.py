@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from partage.bridge import API_ADAPTERS
 from partage.broker.broker import Broker
+from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.net.inbound_request import InboundRequest
+from partage.broker.transactions.transaction_shard_host import TransactionShardHost
 from partage.model.errors import ErrorCode
 from partage.testing.broker_loop import BrokerLoop
 from partage.testing.request_interceptor import (
@@ -21,15 +23,26 @@ from partage.testing.request_interceptor import (
     respond_with_error,
     rewrite_response,
 )
+from partage.testing.transaction_faults import TransactionFaults
+from partage.wire.apis.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from partage.wire.apis.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from partage.wire.apis.end_txn import END_TXN
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
 from partage.wire.apis.metadata import METADATA, MetadataResponse
 
+_TRANSACTION_APIS = (
+    ADD_PARTITIONS_TO_TXN.key,
+    ADD_OFFSETS_TO_TXN.key,
+    END_TXN.key,
+)
 #: Interval at which `Faults.expire` checks whether the member has joined.
 _POLL_S = 0.002
 
 
 class Faults:
     """``broker.faults`` of a `ThreadedBroker`. When a method returns, its fault is active.
+
+    ``transactions`` has the faults of transactions.
 
     APIs and error codes have Kafka's names (``"JoinGroup"``, ``"REBALANCE_IN_PROGRESS"``).
     ``client_id`` restricts a fault to clients with this ``client.id``.
@@ -43,6 +56,7 @@ class Faults:
         self._interceptor = RequestInterceptor()
         self._held: list[HeldResponse] = []
         self._coordinator_rules: list[FaultRule] = []
+        self.transactions = TransactionFaults(broker, loop)
         broker.server.intercept(self._interceptor.wrap)
 
     def members(self, group_id: str) -> dict[str, str]:
@@ -242,29 +256,35 @@ class Faults:
         return self._loop.call(abort_connections)
 
     def kill_coordinator(self) -> None:
-        """Drop the state of all groups from memory, as if the coordinator's machine had failed.
+        """Drop the state of groups and transactions from memory, as if the coordinator's machine
+        had failed.
 
-        Until `revive_coordinator`, FindCoordinator fails with COORDINATOR_NOT_AVAILABLE and group
-        requests fail with NOT_COORDINATOR. Topics are still served.
+        Until `revive_coordinator`, FindCoordinator fails with COORDINATOR_NOT_AVAILABLE; requests
+        of groups and transactions fail with NOT_COORDINATOR. Topics are still served.
         """
         if self._coordinator_rules:
             raise RuntimeError("the coordinator is already killed; call revive_coordinator() first")
         not_coordinator = respond_with_error(ErrorCode.NOT_COORDINATOR)
         self._coordinator_rules = [
-            FaultRule(key, None, not_coordinator, None) for key in API_ADAPTERS
+            FaultRule(key, None, not_coordinator, None)
+            for key in (*API_ADAPTERS, *_TRANSACTION_APIS)
         ]
         not_available = respond_with_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._coordinator_rules.append(FaultRule(FIND_COORDINATOR.key, None, not_available, None))
 
         def killing() -> None:
             self._interceptor.rules[:0] = self._coordinator_rules
-            for host in self._broker.coordinator.hosts:
+            for host in self._hosts():
                 host.unload()
 
         self._loop.call(killing)
 
+    def _hosts(self) -> list[ShardHost | TransactionShardHost]:
+        transactions = self._broker.transactions
+        return [*self._broker.coordinator.hosts, *(transactions.hosts if transactions else ())]
+
     def revive_coordinator(self) -> None:
-        """Load all groups from the log; until that is done, requests fail with
+        """Load all groups and transactions from the log; until that is done, requests fail with
         COORDINATOR_LOAD_IN_PROGRESS.
         """
         rules, self._coordinator_rules = self._coordinator_rules, []
@@ -273,7 +293,7 @@ class Faults:
 
         def reviving() -> None:
             self._interceptor.remove(rules)
-            for host in self._broker.coordinator.hosts:
+            for host in self._hosts():
                 host.load()
 
         self._loop.call(reviving)

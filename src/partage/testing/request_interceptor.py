@@ -289,7 +289,7 @@ def set_error_codes(message: Any, error: ErrorCode) -> Any:
     """Set all error codes in a message, and return it."""
     for name in message.__struct_fields__:
         value = getattr(message, name)
-        if name == "error_code":
+        if name.endswith("error_code"):
             setattr(message, name, error)
         elif isinstance(value, list):
             for each in value:

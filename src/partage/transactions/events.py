@@ -28,6 +28,12 @@ class TransactionTimerFired(TransactionEvent, frozen=True, gc=False, kw_only=Tru
     key: TransactionTimerKey
 
 
+class TransactionTimedOut(TransactionEvent, frozen=True, gc=False, kw_only=True):
+    """The open transaction of an id is to be aborted, as if its timeout had passed."""
+
+    transactional_id: str
+
+
 class MarkersWritten(TransactionEvent, frozen=True, gc=False, kw_only=True):
     """Markers of a transaction are durable, or their partitions no longer exist."""
 

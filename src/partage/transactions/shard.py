@@ -24,6 +24,7 @@ from partage.transactions.events import (
     ListTransactions,
     MarkersWritten,
     TransactionEvent,
+    TransactionTimedOut,
     TransactionTimerFired,
     VerifyPartitions,
 )
@@ -130,6 +131,10 @@ class TransactionShard:
         )
         context.reply(event.reply_to, ListTransactionsReply(records=records))
 
+    def _timed_out(self, context: TransactionContext, event: TransactionTimedOut) -> None:
+        if event.transactional_id in self.ongoing:
+            end.abort_open(context, self.transactions[event.transactional_id].record)
+
     def _timer_fired(self, context: TransactionContext, event: TransactionTimerFired) -> None:
         match event.key:
             case TimeoutCheckTimer():
@@ -170,5 +175,6 @@ _HANDLERS: dict[
     MarkersWritten: TransactionShard._markers_written,
     DescribeTransaction: TransactionShard._describe,
     ListTransactions: TransactionShard._list,
+    TransactionTimedOut: TransactionShard._timed_out,
     TransactionTimerFired: TransactionShard._timer_fired,
 }

@@ -129,6 +129,11 @@ class TransactionCoordinator:
         for host in self.hosts:
             host.close()
 
+    @property
+    def markers(self) -> MarkerWriter:
+        """The writer of markers, for tests that inject faults."""
+        return self._markers
+
     def host_of(self, transactional_id: str) -> TransactionShardHost:
         """Return the host of the shard of a transactional id; the topic must exist."""
         return self.hosts[shard_of(transactional_id, len(self.hosts))]

@@ -16,8 +16,9 @@ from partage.model.settings import TransactionSettings
 from partage.model.topic_partition import TopicPartition
 from partage.runtime.transaction_driver import TransactionDriver
 from partage.store.transaction_log import replay_transactions
-from partage.transactions.events import MarkersWritten
+from partage.transactions.events import MarkersWritten, TransactionTimedOut
 from partage.transactions.outcome import MarkersToWrite
+from partage.transactions.records import TransactionTombstone
 from partage.transactions.replies import TransactionReply
 from partage.transactions.shard import TransactionShard
 
@@ -87,6 +88,24 @@ class TransactionShardHost(BaseShardHost[TransactionDriver]):
     def shard(self) -> TransactionShard | None:
         """The state machine, for tests that inject faults; None while it is being loaded."""
         return self._driver.shard
+
+    def time_out(self, transactional_id: str) -> None:
+        """Abort an open transaction, as if its timeout had passed."""
+        self.handle(
+            TransactionTimedOut(at_ms=self._clock.now_ms(), transactional_id=transactional_id)
+        )
+
+    def remove_ids(self) -> None:
+        """Remove all transactional ids; open requests get COORDINATOR_NOT_AVAILABLE."""
+        shard = self._driver.shard
+        assert shard is not None, f"{self._name} is not loaded"
+        removed: list[Any] = [
+            TransactionTombstone(transactional_id=each) for each in shard.transactions
+        ]
+        self.unload()
+        if removed:
+            self._store.append(removed, self._clock.now_ms(), lambda error: None)
+        self.start_empty()
 
     # The orders of markers.
 

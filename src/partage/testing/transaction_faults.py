@@ -1,0 +1,137 @@
+"""Faults of transactions, for a `ThreadedBroker`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from partage.broker.broker import Broker
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
+from partage.model.topic_partition import TopicPartition
+from partage.testing.broker_loop import BrokerLoop
+from partage.transactions.records import TransactionRecord
+
+_POLL_S = 0.002
+
+
+class TransactionFaults:
+    """``broker.faults.transactions`` of a `ThreadedBroker`."""
+
+    def __init__(self, broker: Broker, loop: BrokerLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+
+    def states(self) -> dict[str, str]:
+        """Return the states of all transactional ids, such as ``Ongoing``, as Kafka names them."""
+        return self._loop.call(
+            lambda: {
+                transactional_id: str(transaction.record.state)
+                for host in self._coordinator().hosts
+                if host.shard is not None
+                for transactional_id, transaction in host.shard.transactions.items()
+            }
+        )
+
+    @contextmanager
+    def hold_markers(
+        self, topic: str | None = None, partition: int | None = None
+    ) -> Iterator[None]:
+        """Hold the markers of transactions that commit or abort.
+
+        The transaction stays in ``PrepareCommit`` or ``PrepareAbort``, and read_committed consumers
+        do not get past its first record. The next transaction of the same producer begins when the
+        markers are written.
+
+        Args:
+            topic: hold only the markers of this topic; by default of all topics.
+            partition: hold only the marker of this partition of the topic.
+
+        Raises:
+            ValueError: ``partition`` without ``topic``.
+        """
+        if topic is None and partition is not None:
+            raise ValueError(
+                f"partition={partition} without a topic: hold_markers(topic, partition)"
+            )
+
+        def is_held(where: TopicPartition) -> bool:
+            return topic in (None, where.topic) and partition in (None, where.partition)
+
+        markers = self._coordinator().markers
+        self._loop.call(lambda: markers.hold(is_held))
+        try:
+            yield
+        finally:
+            if not self._loop.is_closed:
+                self._loop.call(lambda: markers.release(is_held))
+
+    def time_out(self, transactional_id: str, *, within_s: float = 10.0) -> None:
+        """Abort an open transaction, as if its timeout had passed. Its producer is fenced.
+
+        Args:
+            transactional_id: the transactional id.
+            within_s: how long to wait until it has an open transaction.
+
+        Raises:
+            LookupError: the id has no open transaction.
+            RuntimeError: called in a coroutine; `time_out_async` is for these.
+        """
+        self._loop.wait(
+            lambda: self._time_out(transactional_id, within_s),
+            blocking="time_out()",
+            awaitable="faults.transactions.time_out_async(...)",
+        )
+
+    async def time_out_async(self, transactional_id: str, *, within_s: float = 10.0) -> None:
+        """Do the same as `time_out`, without blocking the event loop.
+
+        Raises:
+            LookupError: the id has no open transaction.
+        """
+        await self._loop.wait_async(self._time_out(transactional_id, within_s))
+
+    async def _time_out(self, transactional_id: str, within_s: float) -> None:
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + within_s
+        while not self._is_ongoing(transactional_id):
+            if clock() > give_up:
+                raise LookupError(f"{transactional_id!r} has no open transaction")
+            await asyncio.sleep(_POLL_S)
+        self._coordinator().host_of(transactional_id).time_out(transactional_id)
+
+    def _is_ongoing(self, transactional_id: str) -> bool:
+        shard = (
+            self._coordinator().host_of(transactional_id).shard
+            if self._coordinator().hosts
+            else None
+        )
+        return shard is not None and transactional_id in shard.ongoing
+
+    def fence(self, transactional_id: str) -> None:
+        """Fence the producer of a transactional id, as if another process had initialized it.
+
+        An open transaction is aborted.
+
+        Raises:
+            LookupError: no producer has initialized the id.
+        """
+        self._loop.call(lambda: self._fence(transactional_id))
+
+    def _fence(self, transactional_id: str) -> None:
+        record = self._record(transactional_id)
+        if record is None:
+            raise LookupError(f"no producer has initialized {transactional_id!r}")
+        self._coordinator().init_producer(
+            transactional_id, record.timeout_ms, -1, -1, lambda reply: None
+        )
+
+    def _record(self, transactional_id: str) -> TransactionRecord | None:
+        coordinator = self._coordinator()
+        shard = coordinator.host_of(transactional_id).shard if coordinator.hosts else None
+        found = None if shard is None else shard.transactions.get(transactional_id)
+        return None if found is None else found.record
+
+    def _coordinator(self) -> TransactionCoordinator:
+        assert self._broker.transactions is not None, "a ThreadedBroker is a single broker"
+        return self._broker.transactions

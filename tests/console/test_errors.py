@@ -93,6 +93,14 @@ def test_unknown_host_gives_error() -> None:
             "did you mean describe or delete-offsets or delete? See",
         ),
         (["nope"], "No such command 'nope'; see partage --help"),
+        (
+            ["--profile", "test", "groups", "list"],
+            "No such option: --profile; the options of a command follow it; see partage --help",
+        ),
+        (
+            ["groups", "--json", "list"],
+            "No such option: --json; the options of a command follow it; see partage groups --help",
+        ),
         (["topics", "list", "--jsno"], "No such option: --jsno; did you mean --json? See partage"),
         (["topics", "create"], "no topic given; name one as an argument or with --topic"),
         (["groups", "explain"], "no group given; name one as an argument or with --group"),

@@ -159,6 +159,8 @@ def _one_line(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return message
+    if hasattr(error, "option_name") and isinstance(context.command, LazyCommands) and not similar:
+        message += "; the options of a command follow it"
     joint = " See" if message.endswith("?") else "; see"
     return f"{message}{joint} {context.command_path} --help"
 

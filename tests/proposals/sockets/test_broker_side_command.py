@@ -8,6 +8,7 @@ from console.cli import PartageCli
 
 CONSUMER = ["proposal", "broker-side", "consumer"]
 BROKER = ["proposal", "broker-side", "broker"]
+STATE = [*BROKER, "--state", "zookeeper://h:1/p"]
 
 
 @pytest.mark.parametrize(
@@ -19,10 +20,13 @@ BROKER = ["proposal", "broker-side", "broker"]
         ([*CONSUMER, "--group", "g", "--topic-pattern", "(a"], "pattern '(a' is invalid"),
         ([*CONSUMER, "--group", "g", "-t", "t", "--broker-list", "x"], "--broker-list"),
         ([*CONSUMER, "--group", "g", "-t", "t", "--session-timeout-ms", "0"], "session-timeout"),
+        ([*CONSUMER, "--group", "g", "-t", "t", "--consumer-id", "c" * 1_025], "1025 bytes"),
         ([*BROKER], "--state"),
+        ([*STATE, "--frozen-group", "a/b"], "'a/b', which is not a valid group id"),
+        ([*STATE, "--rebalance-threadpool-size", "1001"], "is above 1000"),
         ([*BROKER, "--state", "zookeeper://h:1"], "path"),
-        ([*BROKER, "--state", "zookeeper://h:1/p", "--listen", "0.0.0.0:1"], "--advertised"),
-        ([*BROKER, "--state", "zookeeper://h:1/p", "--listen", "h"], "--listen"),
+        ([*STATE, "--listen", "0.0.0.0:1"], "--advertised"),
+        ([*STATE, "--listen", "h"], "--listen"),
     ],
 )
 def test_invalid_option_is_refused_with_its_reason(arguments: list[str], reason: str) -> None:

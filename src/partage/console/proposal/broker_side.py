@@ -173,25 +173,26 @@ def broker(
         )
     try:
         address = parse_state(state)
-    except StateAddressError as error:
+        settings = PushCoordinatorSettings(
+            rebalance_threadpool_size=rebalance_threadpool_size,
+            rebalance_queue_size=rebalance_queue_size,
+            session_timeout_min_ms=session_timeout_min_ms,
+            ping_retries_max=ping_retries_max,
+            offset_commit_interval_ms=offset_commit_interval_ms,
+            rebalance_retries_max=rebalance_retries_max,
+            rebalance_backoff_ms=rebalance_backoff_ms,
+            rebalance_method=RebalanceMethod[rebalance_method.name],
+            broker_id=broker_id,
+            frozen_groups=frozenset(frozen_group or ()),
+        )
+    except (StateAddressError, ValueError) as error:
         raise usage_error(str(error)) from None
     asyncio.run(
         _serve(
             cluster,
             PushBrokerOptions(
                 state=address,
-                settings=PushCoordinatorSettings(
-                    rebalance_threadpool_size=rebalance_threadpool_size,
-                    rebalance_queue_size=rebalance_queue_size,
-                    session_timeout_min_ms=session_timeout_min_ms,
-                    ping_retries_max=ping_retries_max,
-                    offset_commit_interval_ms=offset_commit_interval_ms,
-                    rebalance_retries_max=rebalance_retries_max,
-                    rebalance_backoff_ms=rebalance_backoff_ms,
-                    rebalance_method=RebalanceMethod[rebalance_method.name],
-                    broker_id=broker_id,
-                    frozen_groups=frozenset(frozen_group or ()),
-                ),
+                settings=settings,
                 host=host,
                 port=port,
                 advertised=None if advertised is None else _address("--advertised", advertised),

@@ -15,6 +15,8 @@ from partage.proposals.broker_side.records import (
 )
 from partage.proposals.broker_side.topic_count import parse_topic_count
 
+#: The most rebalance handlers: each one takes memory.
+HANDLERS_MAX: Final = 1_000
 #: Where to read if an offset is out of range.
 OFFSET_RESETS: Final = frozenset({"smallest", "largest"})
 
@@ -64,6 +66,14 @@ class PushCoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
             _check_minimum(self, name, 0)
         for name in ("session_timeout_min_ms", "offset_commit_interval_ms"):
             _check_minimum(self, name, 1)
+        if self.rebalance_threadpool_size > HANDLERS_MAX:
+            raise ValueError(
+                f"rebalance_threadpool_size={self.rebalance_threadpool_size} is above "
+                f"{HANDLERS_MAX}"
+            )
+        for group_id in sorted(self.frozen_groups):
+            if not is_group_id(group_id):
+                raise ValueError(f"frozen_groups has {group_id!r}, which is not a valid group id")
 
 
 class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -203,7 +203,7 @@ def test_topic_is_created_at_first_use() -> None:
             assert errors == {T0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
         assert (await its.end(unknown)).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert (await its.coordinator.describe("x")).error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        every = (frozenset[str](), frozenset[int](), -1)
+        every = (frozenset[str](), frozenset[int](), -1, None)
         assert (await its.coordinator.list_transactions(*every)).records == ()
         assert all(
             await asyncio.gather(its.coordinator.create_topic(), its.coordinator.create_topic())

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partage.proposals.topic_pattern import PATTERN_LENGTH_MAX, TopicPattern
+from partage.proposals.topic_pattern import TopicPattern
+from partage.statemachine.linear_pattern import PATTERN_LENGTH_MAX
 
 NAMES = [
     "",

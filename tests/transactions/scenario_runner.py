@@ -11,7 +11,7 @@ one. Each remembers its producer id and epoch. Partitions are ``topic-number``.
 ``verify P t-0 ...``               the check of a leader
 ``commit P`` / ``abort P``         EndTxn; ``v2`` is v5, ``lost`` loses the response
 ``describe [ID]`` / ``list``       DescribeTransactions; ListTransactions with ``states=``,
-                                   ``ids=``, ``duration=``
+                                   ``ids=``, ``duration=``, ``pattern=``
 ``mark [t-0 ...]``                 the markers of these partitions, or all, are durable
 ``late t-0 ...``                   markers of the order before the last one are reported
 ``tick MS`` / ``timers``           the time advances; the armed timers
@@ -32,6 +32,7 @@ import msgspec
 
 from partage.model.settings import TransactionSettings
 from partage.model.topic_partition import TopicPartition
+from partage.statemachine.linear_pattern import LinearPattern
 from partage.transactions.events import (
     VERSION_0,
     VERSION_2,
@@ -195,6 +196,7 @@ class ScenarioRunner:
                     map(int, options["ids"].split(",") if "ids" in options else ())
                 ),
                 duration_ms=int(options.get("duration", -1)),
+                pattern=LinearPattern(options["pattern"]) if "pattern" in options else None,
             )
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from partage.model.topic_partition import TopicPartition
+from partage.statemachine.linear_pattern import LinearPattern
 from partage.transactions.timers import TransactionTimerKey
 
 #: The version of transactions before KIP-890, and with it.
@@ -98,9 +99,11 @@ class DescribeTransaction(TransactionRequest, frozen=True, gc=False, kw_only=Tru
 class ListTransactions(TransactionRequest, frozen=True, gc=False, kw_only=True):
     """ListTransactions, for one shard; an empty filter passes everything.
 
-    ``duration_ms`` passes transactions that are open for longer; -1 passes everything.
+    ``duration_ms`` passes transactions that are open for longer; -1 passes everything. ``pattern``
+    matches whole transactional ids.
     """
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     duration_ms: int = -1
+    pattern: LinearPattern | None = None

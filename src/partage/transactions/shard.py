@@ -161,6 +161,7 @@ def _matches(record: TransactionRecord, event: ListTransactions) -> bool:
     return (
         (not event.states or record.state in event.states)
         and (not event.producer_ids or record.producer_id in event.producer_ids)
+        and (event.pattern is None or event.pattern.matches(record.transactional_id))
         and (event.duration_ms < 0 or event.at_ms - record.started_ms > event.duration_ms)
     )
 

@@ -7,6 +7,7 @@ from typing import Final
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.model.errors import ErrorCode
+from partage.statemachine.linear_pattern import LinearPattern
 from partage.transactions.records import TransactionRecord
 from partage.transactions.replies import DescribeTransactionReply
 from partage.transactions.states import KAFKA_INTERNAL_STATES, TransactionState
@@ -33,15 +34,19 @@ async def list_transactions(
     unknown = [state for state in request.state_filters if state not in _STATES]
     records: tuple[TransactionRecord, ...] = ()
     error = ErrorCode.NONE
-    if request.transactional_id_pattern:
-        error = ErrorCode.INVALID_REGULAR_EXPRESSION  # there is no linear-time matcher here yet
-    elif coordinator is not None:
-        reply = await coordinator.list_transactions(
-            frozenset(request.state_filters),
-            frozenset(request.producer_id_filters),
-            request.duration_filter,
-        )
-        error, records = reply.error, reply.records
+    try:
+        pattern = _pattern(request.transactional_id_pattern)
+    except ValueError:
+        error = ErrorCode.INVALID_REGULAR_EXPRESSION
+    else:
+        if coordinator is not None:
+            reply = await coordinator.list_transactions(
+                frozenset(request.state_filters),
+                frozenset(request.producer_id_filters),
+                request.duration_filter,
+                pattern,
+            )
+            error, records = reply.error, reply.records
     inbound.respond(
         ListTransactionsResponse(
             error_code=error,
@@ -56,6 +61,15 @@ async def list_transactions(
             ],
         )
     )
+
+
+def _pattern(text: str | None) -> LinearPattern | None:
+    """Return the pattern of transactional ids; an empty one passes everything.
+
+    Raises:
+        ValueError: it is invalid.
+    """
+    return LinearPattern(text) if text else None
 
 
 async def describe_transactions(

@@ -19,6 +19,7 @@ from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.model.settings import TransactionSettings
 from partage.model.topic_partition import TopicPartition
+from partage.statemachine.linear_pattern import LinearPattern
 from partage.store.shard_log import shard_of
 from partage.store.transaction_log import TOPIC, TOPIC_CONFIGS, encode_transactions
 from partage.transactions.events import (
@@ -265,7 +266,11 @@ class TransactionCoordinator:
         return await waiter.future
 
     async def list_transactions(
-        self, states: frozenset[str], producer_ids: frozenset[int], duration_ms: int
+        self,
+        states: frozenset[str],
+        producer_ids: frozenset[int],
+        duration_ms: int,
+        pattern: LinearPattern | None,
     ) -> ListTransactionsReply:
         """Return the transactional ids of all shards that pass the filters.
 
@@ -282,6 +287,7 @@ class TransactionCoordinator:
                     states=states,
                     producer_ids=producer_ids,
                     duration_ms=duration_ms,
+                    pattern=pattern,
                 )
             )
         replies = [await waiter.future for waiter in waiters]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from partage.proposals import machine
 from partage.proposals.broker_side.coordinator import PushCoordinator
-from partage.proposals.broker_side.events import RebalancingSwitched, Resigned
+from partage.proposals.broker_side.events import BrokersChanged, RebalancingSwitched, Resigned
 from partage.proposals.broker_side.messages import (
     BrokerAddress,
     ClusterMetadataRequest,
@@ -57,8 +56,6 @@ SETTINGS = CoordinatorSettings(
     session_timeout_max_ms=30_000, initial_rebalance_delay_ms=1_000, synchronize_timeout_ms=4_000
 )
 SESSIONS_MS = (6_000, 9_000, 20_000)
-#: Mutants need no smallest example.
-GENERATE = Phase.generate
 clients = st.integers(0, 3)
 #: Usually the right id and generation.
 claims = st.sampled_from(("right",) * 6 + ("none", "other", "strange", "stale"))
@@ -128,6 +125,7 @@ class Client:
 
     def __init__(self) -> None:
         self.connection = 0
+        self.abandoned: list[int] = []  # connections with a parked request
         self.is_waiting = False
         self.group_id = "g"
         self.ids: dict[str, list[str]] = {}
@@ -147,6 +145,8 @@ class JoinGroupMachine(CoordinatorMachine):
     def ask(self, client: Client, group_id: str, message: Message) -> None:
         """Send a request, over a new connection if a request waits on the current one."""
         if client.is_waiting or not client.connection:
+            if client.connection:
+                client.abandoned.append(client.connection)
             client.connection = self.new_connection()
         client.is_waiting, client.group_id = True, group_id
         self.send(client.connection, message)
@@ -187,13 +187,24 @@ class JoinGroupMachine(CoordinatorMachine):
                 return ids[-1], generations[0] if len(generations) > 1 else generations[-1] + 1
         return ids[-1], generations[-1]
 
-    @rule(who=clients, group_id=groups, claim=claims, session=st.sampled_from((5_000, *SESSIONS_MS, 40_000)), version=st.integers(0, 2))  # fmt: skip  # noqa: E501
-    def join(self, who: int, group_id: str, claim: str, session: int, version: int) -> None:
+    @rule(
+        who=clients,
+        group_id=st.sampled_from(("g", "g", "g", "h", "")),
+        claim=claims,
+        session=st.sampled_from((5_999, *SESSIONS_MS, *SESSIONS_MS, 30_000, 30_001)),
+        version=st.integers(0, 2),
+        kind=st.sampled_from(("consumer",) * 6 + ("connect", "")),
+    )
+    def join(
+        self, who: int, group_id: str, claim: str, session: int, version: int, kind: str
+    ) -> None:
         client = self.clients[who]
         member_id, _ = self.identity(client, group_id, claim)
-        self.ask(client, group_id, self.join_request(group_id, member_id, session, version))
+        self.ask(client, group_id, self.join_request(group_id, member_id, session, version, kind))
 
-    def join_request(self, group_id: str, member_id: str, session_ms: int, version: int) -> Message:
+    def join_request(
+        self, group_id: str, member_id: str, session_ms: int, version: int, kind: str
+    ) -> Message:
         raise NotImplementedError
 
     @rule(who=clients, group_id=groups, claim=claims)
@@ -246,12 +257,18 @@ class JoinGroupMachine(CoordinatorMachine):
             self.close(client.connection)
             client.connection, client.is_waiting = 0, False
 
+    @rule(who=clients)
+    def lose_abandoned(self, who: int) -> None:
+        """Lose a connection that the client has replaced."""
+        if self.clients[who].abandoned:
+            self.close(self.clients[who].abandoned.pop())
+
     @rule(some=st.sets(clients, min_size=1), session=st.sampled_from(SESSIONS_MS))
     def cooperate(self, some: set[int], session: int) -> None:
         """Let some clients join, and do what the coordinator asks."""
         for who in sorted(some):
             if not self.clients[who].is_waiting:
-                self.join(who, "g", "right", session, 0)
+                self.join(who, "g", "right", session, 0, "consumer")
         self.tick(1_000)
         for who in sorted(some):
             self.answer(who, "g", "right", 0)
@@ -282,13 +299,15 @@ class MultiAssignorMachine(JoinGroupMachine):
             MultiAssignorCoordinator(SETTINGS, compresses_members=is_compressed)
         )
 
-    def join_request(self, group_id: str, member_id: str, session_ms: int, version: int) -> Message:
+    def join_request(
+        self, group_id: str, member_id: str, session_ms: int, version: int, kind: str
+    ) -> Message:
         names = (("range", "sticky"), ("sticky", "range"), ("range",))[version]
         return MultiJoin(
             group_id=group_id,
             session_timeout=session_ms,
             member_id=member_id,
-            protocol_type="consumer",
+            protocol_type=kind,
             protocols=[
                 JoinGroupProtocol(name=name, metadata=f"{name} {self.draws}".encode())
                 for name in names
@@ -314,13 +333,15 @@ class SingleAssignorMachine(JoinGroupMachine):
             SingleAssignorCoordinator(SETTINGS, choice=choice, reaction=reaction)
         )
 
-    def join_request(self, group_id: str, member_id: str, session_ms: int, version: int) -> Message:
+    def join_request(
+        self, group_id: str, member_id: str, session_ms: int, version: int, kind: str
+    ) -> Message:
         return SingleJoin(
             group_id=group_id,
-            protocol_type="consumer",
+            protocol_type=kind,
             join=Join(
                 session_timeout=session_ms,
-                synchronize_timeout=version * 1_500,
+                synchronize_timeout=-1 if not kind else version * 1_500,
                 metadata_version=version,
                 member_id=member_id,
                 member_metadata=str(self.draws).encode(),
@@ -371,22 +392,26 @@ class PushMachine(CoordinatorMachine):
         self.names: dict[int, str] = {}
         self.owned: dict[int, list[PartitionOffset]] = {}
         self.offset = 0
-        self.start(RebalanceMethod.STOP_FETCHERS)
+        self.start(RebalanceMethod.STOP_FETCHERS, 1)
 
-    @initialize(method=st.sampled_from(RebalanceMethod))
-    def begin(self, method: RebalanceMethod) -> None:
-        self.start(method)
+    @initialize(method=st.sampled_from(RebalanceMethod), handlers=st.sampled_from((1, 1, 2)))
+    def begin(self, method: RebalanceMethod, handlers: int) -> None:
+        self.start(method, handlers)
 
-    def start(self, method: RebalanceMethod) -> None:
-        settings = PushCoordinatorSettings(
-            brokers=(BrokerAddress(id=0, host="h", port=9092),),
+    def start(self, method: RebalanceMethod, handlers: int) -> None:
+        self.settings = PushCoordinatorSettings(
+            brokers=(BrokerAddress(id=3, host="h", port=9092),),
+            broker_id=3,
             rebalance_method=method,
-            rebalance_threadpool_size=1,
+            rebalance_threadpool_size=handlers,
             rebalance_queue_size=1,
             rebalance_retries_max=1,
             ping_retries_max=1,
         )
-        self.coordinator = CheckedCoordinator(PushCoordinator(settings))
+        self.new_coordinator()
+
+    def new_coordinator(self) -> None:
+        self.coordinator = CheckedCoordinator(PushCoordinator(self.settings))
         for record in self.records:
             self.coordinator.apply(record)
         self.handle(machine.Elected(at_ms=self.now_ms, topics=self.topics))
@@ -454,14 +479,16 @@ class PushMachine(CoordinatorMachine):
 
     def offsets(self, connection: int) -> list[PartitionOffset]:
         """Return new offsets of the owned partitions, and one of a partition of no consumer."""
+        number = self.offset
+        offset = (number, number, 1_000 - number, -1)[number % 4]  # some go back or are invalid
         offsets = [
-            PartitionOffset(topic=each.topic, partition=each.partition, offset=self.offset)
+            PartitionOffset(topic=each.topic, partition=each.partition, offset=offset)
             for each in self.owned.get(connection, [])
         ]
-        if self.offset % 5 == 0:
-            offsets.append(PartitionOffset(topic="x", partition="0-0", offset=self.offset))
-        if self.offset % 3 == 0:
-            offsets.append(PartitionOffset(topic="t", partition="0-0", offset=self.offset))
+        if number % 5 == 0:
+            offsets.insert(0, PartitionOffset(topic="x", partition="3-0", offset=number))
+        if number % 3 == 0:
+            offsets.append(PartitionOffset(topic="t", partition="3-0", offset=number))
         return list({(each.topic, each.partition): each for each in offsets}.values())
 
     @rule()
@@ -482,6 +509,13 @@ class PushMachine(CoordinatorMachine):
     @rule()
     def ask_metadata(self) -> None:
         self.send(self.new_connection(), ClusterMetadataRequest())
+
+    @rule(ids=st.sampled_from(((3,), (3, 4), (5, 3))), coordinator_id=st.sampled_from((3, None)))
+    def change_brokers(self, ids: tuple[int, ...], coordinator_id: int | None) -> None:
+        brokers = tuple(BrokerAddress(id=each, host=f"h{each}", port=9092) for each in ids)
+        self.handle(
+            BrokersChanged(at_ms=self.now_ms, brokers=brokers, coordinator_id=coordinator_id)
+        )
 
     @precondition(lambda self: self.waiting)
     @rule(which=clients)
@@ -505,7 +539,7 @@ class PushMachine(CoordinatorMachine):
     def fail_over(self, is_crash: bool) -> None:
         """Start another coordinator with the same records, or elect this one again."""
         if is_crash:
-            self.start(self.coordinator.machine.settings.rebalance_method)  # type: ignore[attr-defined]
+            self.new_coordinator()
             self.waiting.clear()
             self.owned.clear()
             return

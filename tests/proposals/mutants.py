@@ -1,7 +1,6 @@
 """Mutants of the machines of the proposals; see `lab.mutants`.
 
-`MUTANTS` were chosen by reading the code line by line. `RANDOM_MUTANTS` were drawn afterwards: a
-random line and a random change of an operator, a condition or a number.
+They were chosen by reading the code line by line.
 """
 
 from __future__ import annotations
@@ -583,5 +582,3 @@ MUTANTS = (
         "        self._to_assign = members\n        self._on_metadata_fetched(outcome)\n",
     ),
 )
-
-RANDOM_MUTANTS: tuple[Mutant, ...] = ()

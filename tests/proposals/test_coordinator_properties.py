@@ -5,24 +5,12 @@
 
 from __future__ import annotations
 
-import os
-
-from hypothesis import HealthCheck, settings
-
 from .coordinator_properties import MultiAssignorMachine, PushMachine, SingleAssignorMachine
-
-LONG = os.environ.get("PARTAGE_PROPERTIES") == "long"
-SETTINGS = settings(
-    max_examples=int(os.environ.get("PARTAGE_EXAMPLES", 2_000)) if LONG else 12,
-    stateful_step_count=60 if LONG else 30,
-    deadline=None,
-    derandomize=not LONG,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+from .property_settings import PROPERTY_SETTINGS
 
 TestMultiAssignor = MultiAssignorMachine.TestCase
-TestMultiAssignor.settings = SETTINGS
+TestMultiAssignor.settings = PROPERTY_SETTINGS
 TestSingleAssignor = SingleAssignorMachine.TestCase
-TestSingleAssignor.settings = SETTINGS
+TestSingleAssignor.settings = PROPERTY_SETTINGS
 TestPush = PushMachine.TestCase
-TestPush.settings = SETTINGS
+TestPush.settings = PROPERTY_SETTINGS

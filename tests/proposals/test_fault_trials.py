@@ -39,6 +39,7 @@ def test_same_seed_gives_the_same_history(name: str) -> None:
         ("multi-assignor", 1611, "one reader", "cut"),
         ("single-assignor", 28, "commits", "coordinator crash"),
         ("two-phase-cooperative", 10, "one reader", "cut"),
+        ("two-phase-cooperative", 1279, "commits", "pause"),
         ("two-phase-resync", 28, "one reader", "new partition"),
         ("two-phase-resync", 28, "commits", "new partition"),
         ("two-phase-resync", 1220, "one reader", "new partition"),  # without another fault

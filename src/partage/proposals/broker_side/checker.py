@@ -1,12 +1,13 @@
-"""Checkers of the design: they follow the events and outcomes of one machine.
+"""The checker of a coordinator: it follows the events and outcomes of the machine.
 
-They keep a model of what was sent and received, and compare each outcome with it. In contrast to
-`invariants` they do not read the state of the machine, so a wrong state cannot mislead them.
+It keeps a model of what was sent and received, and compares each outcome with it. In contrast to
+`invariants` it does not read the state of the machine, so a wrong state cannot mislead it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.broker_side import events
-from partage.proposals.broker_side.consumer import ConsumerTimer
+from partage.proposals.broker_side.attempt_checker import AttemptChecker, expected_threads
 from partage.proposals.broker_side.messages import (
     ClusterMetadataRequest,
     ClusterMetadataResponse,
@@ -34,13 +35,11 @@ from partage.proposals.broker_side.records import (
     OffsetRecord,
     OwnerRecord,
     consumer_of,
+    is_group_id,
+    partition_name,
     partition_number,
 )
-from partage.proposals.broker_side.settings import (
-    PushConsumerSettings,
-    PushCoordinatorSettings,
-    RebalanceMethod,
-)
+from partage.proposals.broker_side.settings import PushCoordinatorSettings, RebalanceMethod
 from partage.proposals.broker_side.topic_count import TopicCount, parse_topic_count
 from partage.proposals.machine import Connection
 from partage.wire.types import Message
@@ -69,6 +68,7 @@ class KnownConsumer(msgspec.Struct, kw_only=True):
         failed_pings: Pings in a row whose watchers expired.
         waiting: Its requests without a response, by kind; True if the watcher has expired.
         owned: The partitions of its last StartFetcher request.
+        is_started: True if no StopFetcher request followed that one.
     """
 
     id: str
@@ -79,6 +79,7 @@ class KnownConsumer(msgspec.Struct, kw_only=True):
     failed_pings: int = 0
     waiting: dict[RequestKind, deque[bool]] = {}
     owned: frozenset[TopicPartition] = frozenset()
+    is_started: bool = False
 
 
 class KnownGroup(msgspec.Struct, kw_only=True):
@@ -88,6 +89,7 @@ class KnownGroup(msgspec.Struct, kw_only=True):
         offsets: The offsets that consumers reported for partitions that they own, or loaded ones.
         stored: The offsets in ZooKeeper.
         owners: The threads in ZooKeeper.
+        sessions_ms: The session timeouts of their consumers.
         awaited: Earlier consumers that have not registered again.
         is_frozen: True if rebalancing is off.
         attempt: The consumers and topics when the current attempt began; None if there is none.
@@ -97,6 +99,7 @@ class KnownGroup(msgspec.Struct, kw_only=True):
     offsets: dict[TopicPartition, int] = {}
     stored: dict[TopicPartition, int] = {}
     owners: dict[TopicPartition, str] = {}
+    sessions_ms: dict[TopicPartition, int] = {}
     awaited: set[str] = set()
     is_frozen: bool = False
     attempt: tuple[frozenset[Connection], dict[str, int]] | None = None
@@ -119,7 +122,13 @@ class PushCoordinatorChecker:
     6. Fetchers start from the last reported offsets, and these are stored before.
     7. The owners are recorded when all fetchers have started, and as they were assigned.
     8. Offsets are stored only as reported by owners, and all of them at the committer's interval.
-    9. A group does not rebalance while it is frozen or awaits earlier consumers.
+    9. A group does not rebalance while it is frozen or awaits earlier consumers. It awaits them for
+       four thirds of their longest session timeout.
+    11. An attempt ends at an error or a late response, and the next one follows after the back-off,
+        up to the maximum of retries. Then the rebalance fails.
+    12. While nothing is rebalanced, each group has the assignment for its consumers and the topics,
+        and its owners in ZooKeeper. A group without consumers has no owners.
+    13. ClusterMetadata and StartFetcher have the current brokers.
     10. The late response to a request of an earlier attempt does not fail the current one, and no
         event postpones the attempt after a back-off.
 
@@ -129,6 +138,8 @@ class PushCoordinatorChecker:
 
     def __init__(self, settings: PushCoordinatorSettings) -> None:
         self._settings = settings
+        self._brokers = settings.brokers
+        self._coordinator_id: int | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -137,6 +148,8 @@ class PushCoordinatorChecker:
         self._consumers: dict[Connection, KnownConsumer] = {}
         self._groups: dict[str, KnownGroup] = {}
         self._reasons: set[Connection] = set()  # connections that the current event may close
+        self._attempts = AttemptChecker(self._settings)
+        self._ping_ms: int | None = None  # the deadline of the pings' timer
 
     def _group(self, group_id: str) -> KnownGroup:
         group = self._groups.get(group_id)
@@ -156,9 +169,10 @@ class PushCoordinatorChecker:
             case OffsetRecord(offset=offset):
                 group.offsets[partition] = group.stored[partition] = offset
             case OwnerRecord(thread=None):
-                del group.owners[partition]
+                del group.owners[partition], group.sessions_ms[partition]
             case OwnerRecord(thread=str() as thread):
                 group.owners[partition] = thread
+                group.sessions_ms[partition] = record.session_timeout_ms
 
     def _of_group(self, group_id: str) -> dict[Connection, KnownConsumer]:
         return {
@@ -179,25 +193,28 @@ class PushCoordinatorChecker:
             case machine.MessageReceived(connection=connection, message=message):
                 self._on_message(event.at_ms, connection, message, outcome)
             case machine.ConnectionLost(connection=connection):
-                self._remove(connection)
+                self._remove(connection, outcome)
             case machine.TimerFired(key=WatcherTimer() as watcher):
-                self._on_expired(watcher, outcome)
+                self._on_expired(event.at_ms, watcher, outcome)
             case machine.TimerFired(key=events.RegistrationTimer(group_id=group_id)):
                 self._group(group_id).awaited.clear()
             case machine.TimerFired(key=events.BackoffTimer(group_id=group_id)):
                 self._group(group_id).is_backing_off = False
             case machine.Elected(topics=topics):
                 self._is_elected, self._topics = True, dict(topics)
-                for group in self._groups.values():
+                for group_id, group in self._groups.items():
                     group.awaited = {consumer_of(thread) for thread in group.owners.values()}
+                    if group.awaited:
+                        self._check_wait(event, outcome, group_id, group.sessions_ms.values())
             case machine.TopicsChanged(topics=topics):
                 self._topics = dict(topics)
             case events.RebalancingSwitched(group_id=group_id, is_enabled=is_enabled):
                 self._group(group_id).is_frozen = not is_enabled
+            case events.BrokersChanged(brokers=brokers, coordinator_id=coordinator_id):
+                self._brokers, self._coordinator_id = brokers, coordinator_id
         self._check_records(outcome)
         self._check_backoffs(outcome)
-        for connection in outcome.closes:
-            self._on_close(event, connection)
+        self._check_closes(event, outcome)
         armed = Counter(
             (key.kind, key.connection, deadline_ms)
             for key, deadline_ms in outcome.timers
@@ -213,12 +230,19 @@ class PushCoordinatorChecker:
             elif consumer is not None and isinstance(message, StartFetcherRequest):
                 starts.setdefault(consumer.group_id, {})[connection] = message
         assert not +armed, f"watchers without a request: {armed}"
+        if isinstance(event, machine.TimerFired) and isinstance(event.key, events.BackoffTimer):
+            has_begun = event.key.group_id in stops or event.key.group_id in starts
+            self._attempts.on_backoff_over(event.key.group_id, has_begun=has_begun)
         for group_id, stopped in stops.items():
             self._begin_attempt(group_id, stopped)
+            self._attempts.on_requests(group_id, RequestKind.STOP_FETCHER, stopped)
         for group_id, requests in starts.items():
             self._check_assignment(group_id, requests)
+            self._attempts.on_requests(group_id, RequestKind.START_FETCHER, requests)
         if isinstance(event, machine.TimerFired):
             self._check_timer(event)
+        self._check_ping_timer(event, outcome)
+        self._check_idle(event)
         if isinstance(event, events.Resigned):
             assert not self._consumers, f"{self._consumers} stay connected"
             self._reset()
@@ -243,17 +267,27 @@ class PushCoordinatorChecker:
                 if not expected:
                     self._add(at_ms, connection, message)
             case ClusterMetadataRequest():
-                assert len(answers) == 1, "ClusterMetadata gets no response"
-                assert isinstance(answers[0], ClusterMetadataResponse), f"{answers[0]}"
-                assert (answers[0].error_code == PushError.NONE) == self._is_elected
+                known = self._settings.broker_id if self._is_elected else self._coordinator_id
+                error = PushError.COORDINATOR_NOT_AVAILABLE if known is None else PushError.NONE
+                metadata = ClusterMetadataResponse(
+                    error_code=error,
+                    coordinator_id=-1 if known is None else known,
+                    brokers_info=list(self._brokers),
+                )
+                assert answers == [metadata], f"{answers} are sent, not {metadata}"
             case _ if consumer is None or kind is None or not consumer.waiting.get(kind):
                 self._reasons.add(connection)
                 assert connection in outcome.closes, f"{message} was not expected"
-                self._remove(connection)
+                self._remove(connection, outcome)
             case _:
                 consumer.waiting[kind].popleft()
                 if kind is RequestKind.PING:
                     consumer.failed_pings = 0
+                else:
+                    code: int = getattr(message, "error_code", 0)
+                    self._attempts.on_response(
+                        at_ms, consumer.group_id, connection, kind, code, outcome
+                    )
                 refused = self._report(consumer, getattr(message, "offset_info", None))
                 group_id = consumer.group_id
                 if kind is RequestKind.START_FETCHER and not any(
@@ -268,7 +302,7 @@ class PushCoordinatorChecker:
         if not self._is_elected:
             return PushError.COORDINATOR_NOT_AVAILABLE
         is_id = 1 <= len(request.consumer_id.encode()) <= 1_024
-        if not request.group_id or not is_id or connection in self._consumers:
+        if not is_group_id(request.group_id) or not is_id or connection in self._consumers:
             return PushError.INVALID_REGISTRATION
         if request.consumer_id in {each.id for each in self._of_group(request.group_id).values()}:
             return PushError.DUPLICATE_CONSUMER_ID
@@ -307,10 +341,12 @@ class PushCoordinatorChecker:
 
     # The end of consumers
 
-    def _remove(self, connection: Connection) -> None:
-        self._consumers.pop(connection, None)
+    def _remove(self, connection: Connection, outcome: events.Outcome) -> None:
+        consumer = self._consumers.pop(connection, None)
+        if consumer is not None:
+            self._attempts.on_loss(consumer.group_id, connection, outcome)
 
-    def _on_expired(self, watcher: WatcherTimer, outcome: events.Outcome) -> None:
+    def _on_expired(self, at_ms: int, watcher: WatcherTimer, outcome: events.Outcome) -> None:
         consumer = self._consumers.get(watcher.connection)
         assert consumer is not None, f"{watcher} expires for no consumer"
         waiting = consumer.waiting.get(watcher.kind)
@@ -333,8 +369,44 @@ class PushCoordinatorChecker:
             assert has_failed == is_closed, f"{consumer.failed_pings} pings of {consumer.id} failed"
             if has_failed:
                 self._reasons.add(watcher.connection)
+        else:
+            self._attempts.on_expired(
+                at_ms, consumer.group_id, watcher.connection, watcher.kind, outcome
+            )
 
-    def _on_close(self, event: machine.Event, connection: Connection) -> None:
+    def _check_closes(self, event: machine.Event, outcome: events.Outcome) -> None:
+        started = {
+            connection: each for connection, each in self._consumers.items() if each.is_started
+        }
+        for connection in outcome.closes:
+            self._on_close(event, connection, outcome)
+        if isinstance(event, events.Resigned):
+            return
+        closed: dict[str, list[int]] = {}  # session timeouts by group
+        for connection in outcome.closes:
+            if connection in started and connection not in self._reasons:
+                consumer = started.pop(connection)
+                closed.setdefault(consumer.group_id, []).append(consumer.session_timeout_ms)
+        for group_id, sessions_ms in closed.items():
+            left = [each.id for each in self._of_group(group_id).values() if each.is_started]
+            assert not left, f"the connections of {left} stay open"
+            self._check_wait(event, outcome, group_id, sessions_ms)
+
+    def _check_wait(
+        self,
+        event: machine.Event,
+        outcome: events.Outcome,
+        group_id: str,
+        sessions_ms: Iterable[int],
+    ) -> None:
+        longest_ms = max(sessions_ms)
+        end_ms = dict(outcome.timers).get(events.RegistrationTimer(group_id))
+        expected_ms = event.at_ms + longest_ms + longest_ms // 3
+        assert end_ms == expected_ms, f"{group_id} awaits consumers until {end_ms}: {expected_ms}"
+
+    def _on_close(
+        self, event: machine.Event, connection: Connection, outcome: events.Outcome
+    ) -> None:
         consumer = self._consumers.get(connection)
         is_closing = self._settings.rebalance_method is RebalanceMethod.CLOSE_CONNECTIONS
         is_expected = (
@@ -343,7 +415,7 @@ class PushCoordinatorChecker:
         assert is_expected, f"connection {connection} was closed at {event}"
         if consumer is not None and connection not in self._reasons and is_closing:
             self._group(consumer.group_id).awaited.add(consumer.id)
-        self._remove(connection)
+        self._remove(connection, outcome)
 
     # Requests
 
@@ -372,6 +444,8 @@ class PushCoordinatorChecker:
                 if missed:  # the coordinator was stopped
                     consumer.next_ping_ms = min(consumer.next_ping_ms, event.at_ms + 1)
         assert getattr(message, "consumer_id", "") == consumer.id, f"{message} to {consumer.id}"
+        if kind is not RequestKind.PING:
+            consumer.is_started = kind is RequestKind.START_FETCHER
         consumer.waiting.setdefault(kind, deque()).append(False)
 
     def _begin_attempt(self, group_id: str, stopped: set[Connection]) -> None:
@@ -391,35 +465,29 @@ class PushCoordinatorChecker:
         participants, topics = group.attempt or (frozenset(everyone), self._topics)
         consumers = {each: everyone[each] for each in participants}
         assert requests.keys() == consumers.keys(), f"{requests.keys()} start, of {consumers}"
-        shares: dict[str, Counter[str]] = {}
-        given: Counter[TopicPartition] = Counter()
+        given: dict[str, set[TopicPartition]] = {}
         for connection, request in requests.items():
             consumer = consumers[connection]
             waiting = consumer.waiting.get(RequestKind.STOP_FETCHER)
             assert not waiting, f"{consumer.id} starts before it has stopped"
-            owned = set()
+            assert request.brokers_info == list(self._brokers), f"{request} has other brokers"
+            owned: set[TopicPartition] = set()
             for thread in request.ownership_info:
                 assert consumer_of(thread.consumer_thread_id) == consumer.id, f"{thread}"
+                of_thread = given.setdefault(thread.consumer_thread_id, set())
                 for part in thread.assigned_parts:
                     partition = TopicPartition(part.topic, partition_number(part.partition))
-                    shares.setdefault(part.topic, Counter())[thread.consumer_thread_id] += 1
-                    given[partition] += 1
-                    owned.add(partition)
+                    name = partition_name(self._settings.broker_id, partition.partition)
+                    assert part.partition == name, f"{part} is not {name}"
+                    of_thread.add(partition)
                     offset = group.offsets.get(partition, -1)
                     assert part.offset == offset, f"{partition} starts at {part.offset}: {offset}"
                     assert group.stored.get(partition, -1) == offset, f"{offset} is not stored"
+                owned |= of_thread
             consumer.owned = frozenset(owned)
-        wanted = Counter(
-            TopicPartition(topic, number)
-            for topic, count in topics.items()
-            if any(each.count.threads_of(topic) for each in consumers.values())
-            for number in range(count)
-        )
+        counts = {each.id: each.count for each in consumers.values()}
+        wanted = expected_threads(counts, topics)
         assert given == wanted, f"{given} are started, not {wanted}"
-        for topic, counts in shares.items():
-            threads = sum(each.count.threads_of(topic) for each in consumers.values())
-            sizes = [*counts.values(), *[0] * (threads - len(counts))]
-            assert max(sizes) - min(sizes) <= 1, f"the shares of {topic} are {counts}"
 
     # Records and timers
 
@@ -461,118 +529,44 @@ class PushCoordinatorChecker:
                 late = [c.id for c in self._consumers.values() if c.next_ping_ms < event.at_ms]
                 assert not late, f"{late} get no ping"
 
+    def _check_ping_timer(self, event: machine.Event, outcome: events.Outcome) -> None:
+        if isinstance(event, machine.TimerFired) and event.key == events.PingTimer():
+            self._ping_ms = None
+        self._ping_ms = dict(outcome.timers).get(events.PingTimer(), self._ping_ms)
+        if self._consumers:
+            next_ms = min(each.next_ping_ms for each in self._consumers.values())
+            assert self._ping_ms == next_ms, f"pings are sent at {self._ping_ms}, not {next_ms}"
 
-class PushConsumerChecker:
-    """Follows a consumer.
-
-    It checks these rules:
-
-    1. Each request of the coordinator gets its response, in order, until the connection is closed.
-    2. The response to StopFetcher is sent when the consumer no longer reads, and that to
-       StartFetcher after it has begun, with the offsets of the request.
-    3. A response has the positions of the partitions, or none if the consumer does not commit.
-    4. The consumer does not read after the session timeout without a request, and not after a stall
-       of a third of it.
-    5. A consumer that shuts down does not begin to read.
-    6. A silence counts from the last request.
-
-    Args:
-        settings: The settings of the consumer.
-    """
-
-    def __init__(self, settings: PushConsumerSettings) -> None:
-        self._settings = settings
-        self._last_ms = 0
-        self._heard_ms = 0
-        self._is_closing = False
-        self._owed: deque[type[Message]] = deque()
-        self._positions: dict[TopicPartition, int] | None = None
-        self._assigned: dict[TopicPartition, int] = {}
-        self._reading: set[TopicPartition] = set()
-
-    def check(self, event: machine.Event, outcome: machine.MemberOutcome[Any]) -> None:
-        """Check the outcome of an event.
-
-        Raises:
-            AssertionError: A rule does not hold.
-        """
-        timeout_ms = self._settings.session_timeout_ms
-        was_reading = bool(self._reading)
-        is_stalled = event.at_ms - self._last_ms > timeout_ms // 3
-        self._last_ms = event.at_ms
-        self._positions = None
+    def _check_idle(self, event: machine.Event) -> None:
+        """Check the groups if no attempt is in progress, unless the event was about pings."""
         match event:
-            case machine.ResponseReceived(message=message):
-                if not (was_reading and (is_stalled or event.at_ms - self._heard_ms >= timeout_ms)):
-                    self._heard_ms = event.at_ms
-                self._on_request(message)
-            case machine.PositionsTaken(positions=positions):
-                self._positions = positions
-            case machine.LeaveRequested():
-                self._is_closing = True
-            case machine.Disconnected():
-                self._owed.clear()
-        for action in outcome.actions:
-            self._on_action(action)
-        if self._reading:
-            assert not (was_reading and is_stalled), "the consumer reads after a stall"
-            assert event.at_ms < self._heard_ms + timeout_ms, (
-                f"the consumer reads, and heard nothing since {self._heard_ms}"
-            )
-        for key, deadline_ms in outcome.timers:
-            if key is ConsumerTimer.STALL and deadline_ms is not None:
-                assert deadline_ms - event.at_ms < timeout_ms // 3, "a stall is noticed too late"
+            case events.Resigned() | machine.MessageReceived(message=PingResponse()):
+                return
+            case machine.TimerFired(key=events.PingTimer() | events.CommitTimer()):
+                return
+        if not self._is_elected:
+            return
+        for group_id, group in self._groups.items():
+            has_consumers = any(each.group_id == group_id for each in self._consumers.values())
+            if not has_consumers and not group.awaited:
+                assert not group.owners, f"{group_id} has owners and no consumers: {group.owners}"
+        is_closing = self._settings.rebalance_method is RebalanceMethod.CLOSE_CONNECTIONS
+        if not self._attempts.is_idle or is_closing:
+            return
+        for group_id, group in self._groups.items():
+            may_rebalance = not group.is_frozen and not group.awaited
+            if may_rebalance and not self._attempts.has_given_up(group_id):
+                self._check_assigned(group_id, group)
 
-    def _on_request(self, message: Message) -> None:
-        match message:
-            case PingRequest():
-                self._owed.append(PingResponse)
-            case StopFetcherRequest():
-                self._owed.append(StopFetcherResponse)
-            case StartFetcherRequest():
-                self._owed.append(StartFetcherResponse)
-                self._assigned = {
-                    TopicPartition(part.topic, partition_number(part.partition)): part.offset
-                    for thread in message.ownership_info
-                    for part in thread.assigned_parts
-                }
-
-    def _on_action(self, action: machine.Action) -> None:
-        match action:
-            case machine.Disconnect():
-                self._owed.clear()
-            case machine.Send(message=RegisterConsumerRequest()):
-                self._owed.clear()
-            case machine.Send(message=message):
-                assert self._owed, f"{message} answers no request"
-                expected = self._owed.popleft()
-                assert type(message) is expected, f"{message} is sent instead of {expected}"
-                self._check_response(message)
-            case machine.StartReading(offsets=offsets):
-                assert not self._is_closing, "a consumer that shuts down begins to read"
-                assert offsets.items() <= self._assigned.items(), f"{offsets}: {self._assigned}"
-                self._reading = set(self._assigned)
-            case events.ResetPositions(to=to):
-                assert to == self._settings.auto_offset_reset, f"resets to {to}"
-            case machine.StopReading():
-                assert self._reading, "the consumer stops without reading"
-                self._reading.clear()
-
-    def _check_response(self, message: Message) -> None:
-        match message:
-            case PingResponse(offset_info=offsets) | StopFetcherResponse(offset_info=offsets):
-                if not self._settings.auto_commit:
-                    assert offsets is None, f"{offsets} are reported without auto commit"
-                else:
-                    assert offsets is not None, "no offsets are reported"
-                    sent = {
-                        TopicPartition(each.topic, partition_number(each.partition)): each.offset
-                        for each in offsets
-                    }
-                    assert sent == self._positions, f"{sent} are reported, not {self._positions}"
-                if isinstance(message, StopFetcherResponse):
-                    assert not self._reading, "the consumer reads after it has stopped"
-            case StartFetcherResponse():
-                assert self._is_closing or self._reading == set(self._assigned), (
-                    f"the consumer reads {self._reading}, not {set(self._assigned)}"
-                )
+    def _check_assigned(self, group_id: str, group: KnownGroup) -> None:
+        consumers = self._of_group(group_id).values()
+        wanted = expected_threads({each.id: each.count for each in consumers}, self._topics)
+        owners: dict[str, set[TopicPartition]] = {}
+        for partition, thread in group.owners.items():
+            owners.setdefault(thread, set()).add(partition)
+        assert owners == wanted, f"{group_id} has the owners {owners}, not {wanted}"
+        for each in consumers:
+            threads = [parts for thread, parts in wanted.items() if consumer_of(thread) == each.id]
+            expected = frozenset().union(*threads)
+            owned = each.owned if each.is_started else frozenset()
+            assert owned == expected, f"{each.id} reads {owned}, not {expected}"

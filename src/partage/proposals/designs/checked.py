@@ -9,8 +9,9 @@ from partage.coordinator import invariants as shard_invariants
 from partage.member import invariants as member_invariants
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side import invariants as broker_side
-from partage.proposals.broker_side.checker import PushConsumerChecker, PushCoordinatorChecker
+from partage.proposals.broker_side.checker import PushCoordinatorChecker
 from partage.proposals.broker_side.consumer import PushConsumer
+from partage.proposals.broker_side.consumer_checker import PushConsumerChecker
 from partage.proposals.broker_side.coordinator import PushCoordinator
 from partage.proposals.broker_side.events import CommitTimer, PingTimer
 from partage.proposals.join_group.checker import JoinGroupCoordinatorChecker

@@ -6,6 +6,7 @@ It compares each outcome with a model of what was sent and received, not with th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
@@ -44,13 +45,14 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a JoinGroup request that all designs have.
 
     ``member_id`` is empty for a new member, and ``synchronize_timeout_ms`` is 0 if the request has
-    none. ``metadata`` has the metadata for each protocol.
+    none. ``metadata`` has the metadata for each protocol, in the member's order of preference.
     """
 
     group_id: str
     member_id: str
     session_timeout_ms: int
     synchronize_timeout_ms: int = 0
+    protocol_type: str = ""
     metadata: dict[str, bytes] = {}
 
 
@@ -86,6 +88,15 @@ class Dialect(ABC):
     @abstractmethod
     def request(self, message: Message) -> JoinRequest | Assignments | None:
         """Return the content of a JoinGroup request; None if it is invalid."""
+
+    @abstractmethod
+    def join_error(self, join: JoinRequest, others: list[JoinRequest]) -> ErrorCode:
+        """Return the error of a request that is valid in the fields of all designs.
+
+        Args:
+            join: The request.
+            others: The last requests of the other members.
+        """
 
     @abstractmethod
     def response(self, message: Message) -> JoinResponse:
@@ -221,18 +232,15 @@ class JoinGroupCoordinatorChecker:
     def _on_join(
         self, event: machine.MessageReceived, join: JoinRequest, answers: list[Message]
     ) -> None:
-        settings = self._settings
         group = self._group(join.group_id)
-        is_valid = (
-            bool(join.group_id)
-            and settings.session_timeout_min_ms
-            <= join.session_timeout_ms
-            <= settings.session_timeout_max_ms
-            and (not join.member_id or join.member_id in group.members)
-        )
-        is_refused = bool(answers) and bool(self._dialect.response(answers[0]).error)
-        assert is_valid or is_refused, f"an invalid request was accepted: {join}"
-        if is_refused:
+        expected = self._join_error(group, join)
+        refusals = [self._dialect.response(each) for each in answers]
+        refusals = [each for each in refusals if each.error]
+        errors = [each.error for each in refusals]
+        if ErrorCode.GROUP_MAX_SIZE_REACHED not in errors:  # the size of all metadata
+            assert errors == [expected] * bool(expected), f"{join} gets {errors}, not {expected}"
+        if refusals:
+            assert refusals[0].member_id == join.member_id, f"{refusals[0]} answers {join}"
             return
         group.is_settled = False
         group.synchronizer = None
@@ -241,6 +249,19 @@ class JoinGroupCoordinatorChecker:
         if before is not None and before.connection not in (None, event.connection):
             self._owed.pop(before.connection, None)  # replaced
         group.members[name] = KnownMember(join=join, connection=event.connection)
+
+    def _join_error(self, group: KnownGroup, join: JoinRequest) -> ErrorCode:
+        settings = self._settings
+        if not join.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if join.session_timeout_ms < settings.session_timeout_min_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if join.session_timeout_ms > settings.session_timeout_max_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if join.member_id and join.member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        others = [each.join for name, each in group.members.items() if name != join.member_id]
+        return self._dialect.join_error(join, others)
 
     def _on_leave(self, request: LeaveGroupRequest) -> None:
         group = self._group(request.group_id)
@@ -445,6 +466,10 @@ class JoinGroupCoordinatorChecker:
         group = self._group(read.group_id)
         member = group.members.get(response.member_id)
         if response.error:
+            assert response.generation == -1, f"{response} has an error and a generation"
+            waiting = [name for name, m in group.members.items() if m.connection == connection]
+            ids = {response.member_id, *waiting}
+            assert len(ids) == 1, f"the response of {waiting} is for {response.member_id!r}"
             if member is not None and member.connection == connection:
                 member.connection = None
                 self._serve(read.group_id, response.member_id)
@@ -463,6 +488,8 @@ class JoinGroupCoordinatorChecker:
                     if each is not member and each.connection is None:
                         del group.members[name]
             group.synchronizer = response.member_id
+        if response.protocol:
+            self._check_protocol(group, response.protocol)
         if response.members is not None:
             sent = {
                 name: each.join.metadata[response.protocol] for name, each in group.members.items()
@@ -476,3 +503,11 @@ class JoinGroupCoordinatorChecker:
         group.is_settled = not is_question and all(
             each.connection is None for each in group.members.values()
         )
+
+    @staticmethod
+    def _check_protocol(group: KnownGroup, protocol: str) -> None:
+        """Check that most members prefer the protocol among those that all support."""
+        offers = [list(each.join.metadata) for each in group.members.values()]
+        common = set(offers[0]).intersection(*offers)
+        votes = Counter(next(name for name in offer if name in common) for offer in offers)
+        assert votes[protocol] == max(votes.values()), f"{protocol} was chosen: {votes}"

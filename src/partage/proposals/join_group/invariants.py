@@ -17,7 +17,7 @@ Member:
 
 8. A member owns partitions only in a generation, and reads only partitions that it owns.
 9. The session timer is armed while the member owns partitions.
-10. A stable member has a request in flight or a heartbeat timer.
+10. A stable member has a request in flight or a heartbeat timer, and a commit timer if it reads.
 11. Exactly a request in flight has a timeout.
 12. A member without a connection waits for one or for the next try.
 13. A member that has stopped owns nothing, and has no timer.
@@ -124,6 +124,8 @@ def check_member(member: JoinGroupMember, armed: Mapping[Hashable, int]) -> None
         assert not member.owned, f"{state} with partitions"
     if state is MemberState.STABLE:
         assert member._in_flight is not None or Timer.HEARTBEAT in armed, "no heartbeat will follow"
+        if member.is_reading:
+            assert Timer.COMMIT in armed, "no commit will follow"
     if state is MemberState.STOPPED:
         assert not member.owned, "a stopped member owns partitions"
         assert not armed, f"a stopped member has timers: {armed}"

@@ -19,6 +19,15 @@ from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitRes
 from partage.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from partage.wire.types import Message
 
+#: The errors that another attempt does not resolve.
+_FATAL: Final = frozenset(
+    {
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    }
+)
 #: The errors after which the coordinator accepts no commit of the generation.
 _DISRUPTIVE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
@@ -34,7 +43,12 @@ class JoinGroupMemberChecker:
     4. It does not read when it joins, and has committed what it read in this generation, unless it
        lost the generation.
     5. It sends a Heartbeat with its member id and generation, at the latest one interval after the
-       last response.
+       last response, and at once when it connects again within its session. Each accepted Heartbeat
+       or commit extends the session. Commits and tries to connect have their intervals.
+    6. When it learns of a rebalance, it fetches metadata before it joins.
+    7. Exactly errors that another attempt does not resolve are reported by their name.
+    8. After the user has closed it, it does not join. It closes its connection at the end, or if a
+       JoinGroup request waits on it.
 
     Args:
         settings: The settings of the member.
@@ -53,6 +67,9 @@ class JoinGroupMemberChecker:
         self._reading: set[TopicPartition] = set()
         self._is_lost = False  # the coordinator does not accept commits of the generation
         self._must_commit = False  # partitions were read and are not committed
+        self._must_fetch = False  # metadata, before the next join
+        self._last_error = 0  # of the last response
+        self._is_leaving = False
 
     def check(self, event: machine.Event, outcome: machine.MemberOutcome[Any]) -> None:
         """Check the outcome of an event.
@@ -60,6 +77,8 @@ class JoinGroupMemberChecker:
         Raises:
             AssertionError: A rule does not hold.
         """
+        request, has_closed = self._request, self._has(outcome, machine.Disconnect)
+        is_over = event.at_ms >= self._session_end_ms
         match event:
             case machine.Connected():
                 self._is_connected = True
@@ -69,16 +88,65 @@ class JoinGroupMemberChecker:
                 self._stall_checks_ms = (self._stall_checks_ms[1], event.at_ms)
             case machine.ResponseReceived(message=message):
                 self._on_response(message)
+                if self._is_join(request) or not is_over:
+                    self._check_error(message, outcome, has_closed=has_closed)
+            case machine.MetadataFetched() | machine.MetadataChanged():
+                self._must_fetch = False
+            case machine.LeaveRequested():
+                self._is_leaving = True
+                is_waiting = self._is_join(request)
+                assert has_closed or not is_waiting, "a member that leaves waits for its join"
         for action in outcome.actions:
             self._on_action(event.at_ms, action)
         if self._reading:
             assert event.at_ms < self._session_end_ms, (
                 f"the member reads, and its session ended at {self._session_end_ms}"
             )
-        for key, deadline_ms in outcome.timers:
-            if key is Timer.HEARTBEAT and deadline_ms is not None:
-                next_ms = event.at_ms + self._settings.heartbeat_interval_ms
-                assert deadline_ms == next_ms, f"the next Heartbeat is due at {deadline_ms}"
+        if self._reading and isinstance(event, machine.Connected):
+            is_sent = self._has(outcome, machine.Send) or self._has(outcome, machine.FetchMetadata)
+            assert is_sent, "a member that connects again says nothing"
+        self._check_timers(event, outcome)
+
+    @staticmethod
+    def _has(outcome: machine.MemberOutcome[Any], kind: type[machine.Action]) -> bool:
+        return any(isinstance(action, kind) for action in outcome.actions)
+
+    @staticmethod
+    def _is_join(request: Message | None) -> bool:
+        known = HeartbeatRequest | LeaveGroupRequest | OffsetCommitRequest | OffsetFetchRequest
+        return request is not None and not isinstance(request, known)
+
+    def _check_timers(self, event: machine.Event, outcome: machine.MemberOutcome[Any]) -> None:
+        settings, armed = self._settings, dict(outcome.timers)
+        for key, wait_ms in (
+            (Timer.HEARTBEAT, settings.heartbeat_interval_ms),
+            (Timer.COMMIT, settings.commit_interval_ms),
+            (Timer.RETRY, settings.retry_backoff_ms),
+        ):
+            deadline_ms = armed.get(key)
+            is_right = deadline_ms is None or deadline_ms == event.at_ms + wait_ms
+            assert is_right, f"the {key} timer ends at {deadline_ms}"
+        match event:
+            case machine.ResponseReceived(message=HeartbeatResponse() | OffsetCommitResponse()):
+                if self._reading and not self._last_error:
+                    end_ms = armed.get(Timer.SESSION)
+                    expected_ms = max(event.at_ms, self._session_end_ms)
+                    assert end_ms == expected_ms, f"the session ends at {end_ms}: {expected_ms}"
+
+    def _check_error(
+        self, message: Message, outcome: machine.MemberOutcome[Any], *, has_closed: bool
+    ) -> None:
+        reasons = [each.reason for each in outcome.actions if isinstance(each, machine.ReportError)]
+        error = self._last_error
+        if error in _FATAL and not isinstance(message, OffsetCommitResponse):
+            names = [each.partition(":")[0] for each in reasons]
+            assert names == [ErrorCode(error).name], f"error {error} is reported as {reasons}"
+        elif error:
+            assert not reasons, f"error {error} is reported as {reasons}"
+        if reasons or isinstance(message, LeaveGroupResponse):
+            assert has_closed, "a member that has stopped keeps its connection"
+        if isinstance(message, HeartbeatResponse) and error == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._must_fetch = True
 
     def _on_response(self, message: Message) -> None:
         request, self._request = self._request, None
@@ -110,6 +178,7 @@ class JoinGroupMemberChecker:
                     self._member_id = response.member_id
                     self._generation = response.generation
                     self._is_lost = False
+        self._last_error = error
         if error in _DISRUPTIVE:
             self._is_lost = True
         if error == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -151,8 +220,10 @@ class JoinGroupMemberChecker:
             case _:
                 assert not self._reading, f"the member reads when it sends {message}"
                 assert not self._must_commit, f"{message} is sent before the positions"
+                assert not self._is_leaving, f"a member that leaves sends {message}"
                 read = self._dialect.request(message)
                 if isinstance(read, JoinRequest):
+                    assert not self._must_fetch, "the member joins with old metadata"
                     self._stall_checks_ms = at_ms, at_ms
                     assert read.member_id == self._member_id, f"joins as {read.member_id!r}"
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from partage.model.errors import ErrorCode
 from partage.proposals.join_group import invariants
 from partage.proposals.join_group.checker import Dialect, JoinRequest, JoinResponse
 from partage.proposals.multi_assignor.computation import group_members
@@ -56,12 +57,21 @@ class MultiAssignorDialect(Dialect):
             group_id=message.group_id,
             member_id=message.member_id,
             session_timeout_ms=message.session_timeout,
+            protocol_type=message.protocol_type,
             metadata=metadata,
         )
+
+    def join_error(self, join: JoinRequest, others: list[JoinRequest]) -> ErrorCode:
+        """Return the error of a request. All members need a common protocol of one type."""
+        common = set(join.metadata).intersection(*(each.metadata for each in others))
+        types = {each.protocol_type for each in (join, *others)}
+        is_consistent = join.protocol_type and common and len(types) == 1
+        return ErrorCode.NONE if is_consistent else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     def response(self, message: Message) -> JoinResponse:
         """Return the content of a JoinGroup response."""
         assert isinstance(message, JoinGroupResponse), f"unexpected {message}"
+        assert not (message.members and message.compressed_members), "members are sent twice"
         members = {each.member_id: bytes(each.metadata) for each in group_members(message)}
         return JoinResponse(
             error=message.error_code,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from partage.model.errors import ErrorCode
 from partage.proposals.join_group import invariants
 from partage.proposals.join_group.checker import (
     Assignments,
@@ -56,6 +57,7 @@ class SingleAssignorDialect(Dialect):
                 member_id=join.member_id,
                 session_timeout_ms=join.session_timeout,
                 synchronize_timeout_ms=join.synchronize_timeout,
+                protocol_type=message.protocol_type,
                 metadata={"": bytes(join.member_metadata)},
             )
         assert synchronized is not None
@@ -68,6 +70,13 @@ class SingleAssignorDialect(Dialect):
                 each.member_id: bytes(each.synced_member_state) for each in synchronized.members
             },
         )
+
+    def join_error(self, join: JoinRequest, others: list[JoinRequest]) -> ErrorCode:
+        """Return the error of a request. All members have one protocol type."""
+        if not join.protocol_type or join.synchronize_timeout_ms < 0:
+            return ErrorCode.INVALID_REQUEST
+        is_consistent = {each.protocol_type for each in others} <= {join.protocol_type}
+        return ErrorCode.NONE if is_consistent else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     def response(self, message: Message) -> JoinResponse:
         """Return the content of a JoinGroup response."""

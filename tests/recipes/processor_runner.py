@@ -13,7 +13,7 @@ from partage.recipes.sync import Processor as BlockingProcessor
 from polled_conditions import eventually
 
 from .external_broker import fresh_topic
-from .settings import QUICK
+from .settings import QUICK_READER
 
 JOINED = ("clicks", "orders")
 OTHER = "news"
@@ -129,12 +129,11 @@ class Worker:
         self._is_up = threading.Event()
         kind = kind or (AwaitedNoted if face == "asyncio" else Noted)
         settings = {
-            **QUICK,
+            **QUICK_READER,
             # no session ends on a busy machine; members that leave send LeaveGroup
             "session_timeout_ms": 30_000,
             "client_id": name,
             "topics": [OTHER],
-            "fetch_max_wait_ms": 50,
             "commit_interval_ms": 50,
             **options,
         }

@@ -11,6 +11,8 @@ QUICK = {
     "retry_backoff_ms": 5,
     "retry_backoff_max_ms": 50,
 }
+#: The same for recipes that read. A waiting fetch delays the other requests of its connection.
+QUICK_READER = {**QUICK, "fetch_max_wait_ms": 50}
 
 
 def run(work):

@@ -24,7 +24,7 @@ from partage.sync import Consumer
 from polled_conditions import eventually
 
 from .external_broker import empty_broker, fresh_topic
-from .settings import QUICK, run
+from .settings import QUICK_READER, run
 
 pytestmark = pytest.mark.timeout(180)
 PARTITIONS = 6
@@ -69,10 +69,9 @@ class Keeper:
     def __init__(self, servers, directory, **options):
         self.directory = directory
         settled = {
-            **QUICK,
+            **QUICK_READER,
             # no session ends on a busy machine; members that leave send LeaveGroup
             "session_timeout_ms": 30_000,
-            "fetch_max_wait_ms": 50,
             "commit_interval_ms": 100,
             "max_poll_records": 50,
             **options,
@@ -165,7 +164,7 @@ def have_said(servers, offset, positions):
 def test_run_to_end_then_search(servers, tmp_path):
     fill(servers, 0, 40)
     seen = []
-    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK_READER) as indexer:
         indexer.run(to_end=True, on_progress=seen.append)
         assert indexer.progress.documents == 40 * PARTITIONS
         assert seen[-1] == indexer.progress
@@ -177,13 +176,13 @@ def test_run_to_end_then_search(servers, tmp_path):
 
 def test_index_position_overrides_committed_offset(servers, tmp_path):
     fill(servers, 0, 20)
-    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK_READER) as indexer:
         indexer.run(to_end=True)
     fill(servers, 20, 30)
-    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK_READER) as indexer:
         indexer.run(to_end=True)
         assert indexer.progress.records == 10 * PARTITIONS
-    with BlockingIndexer(servers, "search", ["t"], tmp_path / "b", **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "b", **QUICK_READER) as indexer:
         indexer.run(to_end=True)  # a replica without local state is built from the start
         assert indexer.progress.records == 30 * PARTITIONS
     for name in "ab":
@@ -270,11 +269,11 @@ def test_recreated_topic_is_reindexed(keeper_of, servers, tmp_path):
 
 def test_deleted_records_leave_gap(servers, tmp_path):
     fill(servers, 0, 10)
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK_READER) as indexer:
         indexer.run(to_end=True)
     fill(servers, 10, 30)
     delete_records(servers, "t", 20)
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK_READER) as indexer:
         indexer.run(to_end=True)
         assert indexer.progress.rebuilt == 0
     rows, position = texts(tmp_path, 0)
@@ -285,7 +284,7 @@ def test_deleted_records_leave_gap(servers, tmp_path):
 
 def test_text_function_may_skip_or_raise(servers, tmp_path):
     produce(servers, "t", [{"value": v, "partition": 0} for v in (b"word0", None, b"\xffword2")])
-    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK_READER) as indexer:
         indexer.run(to_end=True)
         assert (indexer.progress.records, indexer.progress.documents) == (3, 2)
     assert texts(tmp_path / "a", 0) == ({0: "word0", 2: "�word2"}, 3)
@@ -293,14 +292,16 @@ def test_text_function_may_skip_or_raise(servers, tmp_path):
     def halved(record):
         return (record.value or b"word1").decode(errors="surrogateescape") + "\ud83d"
 
-    with BlockingIndexer(servers, "h", ["t"], tmp_path / "h", text=halved, **QUICK) as indexer:
+    with BlockingIndexer(
+        servers, "h", ["t"], tmp_path / "h", text=halved, **QUICK_READER
+    ) as indexer:
         indexer.run(to_end=True)
     assert texts(tmp_path / "h", 0)[0] == {0: "word0?", 1: "word1?", 2: "?word2?"}
 
     def text(record):
         return record.value.decode()
 
-    with BlockingIndexer(servers, "x", ["t"], tmp_path / "b", text=text, **QUICK) as indexer:
+    with BlockingIndexer(servers, "x", ["t"], tmp_path / "b", text=text, **QUICK_READER) as indexer:
         with pytest.raises(AttributeError) as raised:
             indexer.run(to_end=True)
         assert raised.value.__notes__ == ["for record t-0 at offset 1"]
@@ -309,7 +310,7 @@ def test_text_function_may_skip_or_raise(servers, tmp_path):
 
 def test_unwritable_index_ends_run(servers, tmp_path):
     fill(servers, 0, 5)
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK_READER) as indexer:
         indexer.run(to_end=True)
         with sqlite3.connect(tmp_path / "t-3.index") as connection:
             connection.execute("DROP TABLE documents")
@@ -322,7 +323,7 @@ def test_unwritable_index_ends_run(servers, tmp_path):
 def test_asyncio_run_ends_on_stop_or_cancel(servers, tmp_path):
     async def main():
         fill(servers, 0, 10)
-        async with RedundantIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        async with RedundantIndexer(servers, "search", ["t"], tmp_path, **QUICK_READER) as indexer:
             await indexer.run(to_end=True)
             assert indexer.progress.documents == 10 * PARTITIONS
             running = asyncio.create_task(indexer.run())

@@ -14,7 +14,7 @@ from partage.recipes.errors import IndexFileError
 from partage.recipes.sync import RedundantIndexer as BlockingIndexer
 
 from .external_broker import empty_broker, fresh_topic
-from .settings import QUICK, run
+from .settings import QUICK_READER, run
 from .test_indexer import PARTITIONS, fill, is_whole
 
 pytestmark = pytest.mark.timeout(180)
@@ -28,7 +28,7 @@ def servers(request):
 
 
 def test_stop_before_run_returns_at_once(servers, tmp_path):
-    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK_READER) as indexer:
         indexer.stop()
         indexer.run()
 
@@ -36,7 +36,9 @@ def test_stop_before_run_returns_at_once(servers, tmp_path):
 def test_cancel_before_thread_starts_ends_run(servers, tmp_path):
     async def main():
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        async with RedundantIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+        async with RedundantIndexer(
+            servers, "search", ["t"], tmp_path / "a", **QUICK_READER
+        ) as indexer:
             is_free = threading.Event()
             other = asyncio.ensure_future(asyncio.to_thread(is_free.wait))
             await asyncio.sleep(0)  # the only thread is busy
@@ -62,7 +64,7 @@ def test_unindexed_records_come_again_in_next_run(servers, tmp_path, error):
             raise error
         return record.value.decode()
 
-    options = {"text": text, "max_poll_records": 10, **QUICK}
+    options = {"text": text, "max_poll_records": 10, **QUICK_READER}
     with BlockingIndexer(servers, "search", ["t"], tmp_path, **options) as indexer:
         with pytest.raises(error):
             indexer.run(to_end=True)
@@ -73,7 +75,7 @@ def test_unindexed_records_come_again_in_next_run(servers, tmp_path, error):
 def test_next_run_opens_failed_index(servers, tmp_path):
     fill(servers, 0, 20)
     in_the_way = tmp_path / "t-3.index"
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK_READER) as indexer:
         in_the_way.mkdir()
         for _ in range(2):
             with pytest.raises(IndexFileError, match=r"t-3.index: unable to open"):
@@ -85,7 +87,7 @@ def test_next_run_opens_failed_index(servers, tmp_path):
 
 def test_rebalance_starts_no_thread(servers, tmp_path, monkeypatch):
     fill(servers, 0, 5)
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK_READER) as indexer:
         monkeypatch.delattr(LoopThread, "_run")
         indexer.run(to_end=True)
     assert all(is_whole(tmp_path, n, 5) for n in range(PARTITIONS))

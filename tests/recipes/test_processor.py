@@ -29,7 +29,7 @@ from .processor_runner import (
     topics,
     until,
 )
-from .settings import QUICK, run
+from .settings import QUICK_READER, run
 
 pytestmark = pytest.mark.timeout(180)
 ALL = NUMBERS + OTHERS
@@ -201,12 +201,12 @@ def test_run_after_task_failure_raises(servers):
 
 def test_partition_lost_before_callback_is_ignored(servers):
     half = [TopicPartition("clicks", 0)]
-    with BlockingProcessor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
+    with BlockingProcessor(servers, "late", Noted, joined=JOINED, **QUICK_READER) as processor:
         processor.on_assigned(half)  # the partition to pause is no longer assigned
         processor.on_lost(half)
 
     async def awaited():
-        async with Processor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
+        async with Processor(servers, "late", Noted, joined=JOINED, **QUICK_READER) as processor:
             processor.on_assigned(half)
             await processor.on_lost(half)
 
@@ -225,7 +225,7 @@ def test_run_after_failed_task_creation_raises(servers, face):
                 raise LookupError("no table yet")
 
     async def awaited():
-        async with Processor(servers, "unmade", Unmade, joined=JOINED, **QUICK) as processor:
+        async with Processor(servers, "unmade", Unmade, joined=JOINED, **QUICK_READER) as processor:
             with pytest.raises(LookupError) as raised:
                 await processor.run()
             with pytest.raises(
@@ -237,7 +237,9 @@ def test_run_after_failed_task_creation_raises(servers, face):
     if face == "asyncio":
         raised = run(awaited())
     else:
-        with BlockingProcessor(servers, "unmade", Unmade, joined=JOINED, **QUICK) as processor:
+        with BlockingProcessor(
+            servers, "unmade", Unmade, joined=JOINED, **QUICK_READER
+        ) as processor:
             with pytest.raises(LookupError) as raised:
                 processor.run()
             with pytest.raises(
@@ -267,7 +269,7 @@ def test_run_after_interrupted_run_raises(servers, face):
 
     def processor(task):
         kind = Processor if face == "asyncio" else BlockingProcessor
-        return kind(servers, "cut", task, joined=JOINED, **QUICK)
+        return kind(servers, "cut", task, joined=JOINED, **QUICK_READER)
 
     async def awaited():
         async with processor(CutShort) as cut:
@@ -284,7 +286,7 @@ def test_run_after_interrupted_run_raises(servers, face):
                 cut.run()
             with pytest.raises(RuntimeError, match="interrupted"):
                 cut.run()
-    with BlockingProcessor(servers, "cut", Whole, joined=JOINED, **QUICK) as next_one:
+    with BlockingProcessor(servers, "cut", Whole, joined=JOINED, **QUICK_READER) as next_one:
         runs = threading.Thread(target=next_one.run)
         runs.start()
         until(lambda: len(read) >= 10)
@@ -295,7 +297,7 @@ def test_run_after_interrupted_run_raises(servers, face):
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
 def test_stop_before_run_returns_at_once(servers, face):
-    arguments = {"joined": JOINED, **QUICK}
+    arguments = {"joined": JOINED, **QUICK_READER}
 
     async def awaited():
         async with Processor(servers, "stopped", Noted, **arguments) as processor:

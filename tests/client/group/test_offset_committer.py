@@ -33,7 +33,7 @@ def faults(partage_broker):
 @pytest.fixture
 def consumer(servers, topic):
     """A consumer with manual assignment, which may commit any partition."""
-    options = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+    options = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "fetch_max_wait_ms": 50}
     with Consumer(servers, group_id="g", **options) as consumer:
         consumer.assign([T0, T1])
         yield consumer
@@ -102,7 +102,8 @@ class TestOrder:
 
     def test_asyncio_commits_keep_order(self, faults, servers, topic, error):
         async def work():
-            async with partage.Consumer(servers, group_id="g", retry_backoff_ms=5) as consumer:
+            options = {"retry_backoff_ms": 5, "fetch_max_wait_ms": 50}
+            async with partage.Consumer(servers, group_id="g", **options) as consumer:
                 consumer.assign([T0])
                 faults.fail("OffsetCommit", error)
                 await asyncio.gather(consumer.commit({T0: 5}), consumer.commit({T0: 8}))
@@ -149,6 +150,7 @@ def member(servers, topic):
                 "heartbeat_interval_ms": 50,
                 "retry_backoff_ms": 5,
                 "retry_backoff_max_ms": 50,
+                "fetch_max_wait_ms": 50,
                 **options,
             }
             made = stack.enter_context(Consumer(servers, **settled))

@@ -234,7 +234,10 @@ def test_group_with_other_assignors_is_joined(
     """The other members use assignors that are not our default."""
     if strategy == "sticky":
         other: Any = Consumer(
-            partage.bootstrap_servers, group_id=name, partition_assignment_strategy=[strategy]
+            partage.bootstrap_servers,
+            group_id=name,
+            partition_assignment_strategy=[strategy],
+            heartbeat_interval_ms=100,
         )
         other.subscribe([flights])
         poll = functools.partial(other.poll, 50)
@@ -244,6 +247,7 @@ def test_group_with_other_assignors_is_joined(
                 "bootstrap.servers": partage.bootstrap_servers,
                 "group.id": name,
                 "partition.assignment.strategy": strategy,
+                "heartbeat.interval.ms": 100,
             }
         )
         other.subscribe([flights])
@@ -271,7 +275,8 @@ def test_exit_waits_for_partitions_revoked_by_others(
     """Cooperative members hand over partitions one generation later."""
     lines = [json.dumps({"value": f"{n}", "partition": n}) for n in range(4)]
     partage("produce", "-t", topic, "--format", "json", stdin=records(lines))
-    with Consumer(partage.bootstrap_servers, group_id=name, enable_auto_commit=False) as other:
+    options: Any = {"group_id": name, "enable_auto_commit": False, "heartbeat_interval_ms": 100}
+    with Consumer(partage.bootstrap_servers, **options) as other:
         other.subscribe([topic])
         give_up = time.monotonic() + 60
         while len(other.assignment()) < 4:

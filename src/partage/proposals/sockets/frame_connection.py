@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from partage.broker.net.memory_pool import MemoryPool
@@ -169,9 +170,9 @@ class FrameConnection(asyncio.Protocol):
                 return
             if frame is None:
                 break
-            self._release_memory()
             self.last_frame_s = self._loop.time()
             self._on_frame(self, frame)
+            self._release_memory()
         if self._is_closing or self._is_suspended:
             return
         if self._is_at_end:
@@ -268,9 +269,10 @@ def _detect_lost_peer(sock: Any) -> None:
     """Let the system close a connection whose peer does not answer, such as a lost machine."""
     if getattr(sock, "family", None) not in (socket.AF_INET, socket.AF_INET6):
         return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = (*_KEEPALIVE, ("TCP_USER_TIMEOUT", _UNACKNOWLEDGED_MAX_MS))
-    for name, value in options:
-        number = getattr(socket, name, None)  # some systems lack some of them
-        if number is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, number, value)
+    with suppress(OSError):  # some systems refuse options of a connection that is closed already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options:
+            number = getattr(socket, name, None)  # some systems lack some of them
+            if number is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, number, value)

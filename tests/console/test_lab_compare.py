@@ -164,7 +164,7 @@ def test_chosen_phases_run_after_the_group_has_formed(partage: PartageCli) -> No
 def test_findings_have_their_smallest_worlds(
     partage: PartageCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding_worlds, "_SEEDS", (28,))
+    monkeypatch.setattr(finding_worlds, "SEEDS", (28,))
     found = partage(
         "lab", "compare", "--design", "two-phase-resync", "--grid", "members=3", "--phase", "none",
         "--findings", "--jobs", 1, "--json",

@@ -22,7 +22,7 @@ from partage.proposals.comparison.report_texts import (
     COLUMN_TEXTS,
     PHASE_TEXTS,
 )
-from partage.proposals.designs.finding_worlds import FindingWorld, findings_of
+from partage.proposals.designs.finding_worlds import SEEDS, FindingWorld, findings_of
 from partage.statemachine.pages import join_blocks, section, table
 
 _HEAD: Final = ("design", "phase", *COLUMN_TEXTS)
@@ -199,7 +199,7 @@ def _finding(found: FindingWorld) -> str:
         finding.reason,
     ]
     if world is None:
-        return join_blocks(*blocks, "No searched world shows it.")
+        return join_blocks(*blocks, f"None of the {len(set(SEEDS))} searched worlds shows it.")
     steps = "\n".join(f"- {step}" for step in world.steps) or "- none"
     return join_blocks(
         *blocks,

@@ -17,7 +17,7 @@ from partage.proposals.simulation.design import Finding
 from partage.proposals.simulation.trial import FaultVerdict, shrink_steps
 
 #: The worlds that are searched. The first ones showed a finding of some design before.
-_SEEDS: Final = (10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498, *range(150))
+SEEDS: Final = (10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498, *range(150))
 
 
 class FindingWorld(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ def find_world(name: str, number: int, seeds: Iterable[int] | None = None) -> De
         has_fault = not finding.faults or not set(finding.faults).isdisjoint(verdict.faults)
         return has_fault and not verdict.broken.keys().isdisjoint(finding.rules)
 
-    for seed in _SEEDS if seeds is None else seeds:
+    for seed in SEEDS if seeds is None else seeds:
         new = partial(new_trial, name, seed, reports_findings=True)
         verdict = new().run()
         if not shows(verdict):

@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class View(NamedTuple):
-    """What follows from the entries up to some offset."""
+    """The state of the transactions after the entries up to some offset."""
 
     committed: dict[int, Entry]  # records outside transactions, and of committed ones
     open_from: dict[int, int]  # first offset of open transactions by producer

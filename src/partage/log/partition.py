@@ -258,7 +258,8 @@ class PartitionLog:
             The write of the new checkpoint. It needs no sync.
         """
         self._segments.mark_durable(end_offset, synced=synced)
-        self.producer_state.on_high_watermark(self.high_watermark)
+        if self.producer_state.first_unstable_offset is not None:
+            self.producer_state.on_high_watermark(self.high_watermark)
         return self.checkpoint_write()
 
     def checkpoint_write(self) -> Write:

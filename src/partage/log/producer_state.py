@@ -149,6 +149,9 @@ class ProducerStateManager:
         self._ongoing: dict[int, int] = {}
         #: First offset and marker of ended transactions whose marker may not be durable yet.
         self._undurable = deque[tuple[int, int]]()
+        #: First offset of the earliest transaction that is open or whose marker is not durable.
+        #: None if there is none. An attribute, because every fetch reads it.
+        self.first_unstable_offset: int | None = None
 
     def summaries(self) -> list[ProducerSummary]:
         """Return the known producers."""
@@ -169,20 +172,20 @@ class ProducerStateManager:
 
     # Transactions
 
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction that is open or whose marker is not durable."""
-        ongoing = next(iter(self._ongoing), None)
-        if not self._undurable:
-            return ongoing
-        ended = min(first_offset for first_offset, _ in self._undurable)
-        return ended if ongoing is None else min(ongoing, ended)
-
     def on_high_watermark(self, high_watermark: int) -> None:
         """Regard transactions as closed whose markers are below the high watermark."""
         undurable = self._undurable
+        if not undurable:
+            return
         while undurable and undurable[0][1] < high_watermark:
             undurable.popleft()
+        self._update_first_unstable()
+
+    def _update_first_unstable(self) -> None:
+        first = next(iter(self._ongoing), None)
+        for ended, _ in self._undurable:
+            first = ended if first is None else min(first, ended)
+        self.first_unstable_offset = first
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """True if the producer has an open transaction and still has this epoch."""
@@ -369,6 +372,7 @@ class ProducerStateManager:
             if producer.transaction_start is None:
                 producer.transaction_start = base_offset
                 self._ongoing[base_offset] = producer_id
+                self._update_first_unstable()
 
     def remove_expired(self, now_ms: int) -> None:
         """Remove producers that have not appended for `PRODUCER_EXPIRATION_MS`.
@@ -444,6 +448,7 @@ class ProducerStateManager:
                 ongoing[first_offset] = producer_id
             at = end
         producers._ongoing = dict(sorted(ongoing.items()))
+        producers._update_first_unstable()
         return producers
 
     def _duplicate(self, batch: BatchHeader) -> DuplicateBatch | None:

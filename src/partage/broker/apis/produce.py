@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from partage.broker.net.inbound_request import InboundRequest
@@ -40,19 +39,26 @@ _ZSTD_VERSION_MIN: Final = 7  # KIP-110
 class _PartitionAppend:
     """The batches of a request for one partition."""
 
+    __slots__ = ("_handler", "_result", "_topic", "partition", "payload")
+
     def __init__(
         self,
         handler: ProduceHandler,
-        topic_partition: TopicPartition,
+        topic: str,
         partition: Partition,
         payload: Buffer,
         result: ProducePartitionResult,
     ) -> None:
-        self.topic_partition = topic_partition
         self.partition = partition
         self.payload = payload
         self._handler = handler
+        self._topic = topic
         self._result = result
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition's topic and index."""
+        return TopicPartition(self._topic, self._result.index)
 
     def append(self, guard: VerificationGuard | None = None) -> None:
         """Append the batches; complete when they are durable or refused."""
@@ -167,8 +173,16 @@ class ProduceHandler:
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "this broker does not support transactions",
             )
-        producers = set(self._transactional_producers())
-        if producers and request.transactional_id is None:
+        headers = [
+            header
+            for topic in request.topic_data
+            for wanted in topic.partition_data
+            if wanted.records and (header := transactional_header(wanted.records[0]))
+        ]
+        if not headers:
+            return None
+        producers = {(header.producer_id, header.producer_epoch) for header in headers}
+        if request.transactional_id is None:
             return Refusal(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "the request has transactional batches, but no transactional id",
@@ -180,12 +194,6 @@ class ProduceHandler:
             )
         return None
 
-    def _transactional_producers(self) -> Iterator[tuple[int, int]]:
-        for topic in self._request.topic_data:
-            for wanted in topic.partition_data:
-                if wanted.records and (header := transactional_header(wanted.records[0])):
-                    yield header.producer_id, header.producer_epoch
-
     def _prepare(self, topic: str, wanted: ProducePartition) -> ProducePartitionResult:
         """Return the result of a partition, which is final if its batches cannot be appended."""
         result = ProducePartitionResult(
@@ -196,10 +204,7 @@ class ProduceHandler:
         if isinstance(partition, Refusal):
             self.fail(result, partition)
         else:
-            topic_partition = TopicPartition(topic, wanted.index)
-            self._appends.append(
-                _PartitionAppend(self, topic_partition, partition, payload, result)
-            )
+            self._appends.append(_PartitionAppend(self, topic, partition, payload, result))
         return result
 
     def _partition(self, topic: str, index: int, payload: Buffer) -> Partition | Refusal:

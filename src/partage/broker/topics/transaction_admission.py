@@ -40,7 +40,10 @@ class WaitingAppend(Protocol):
     """A batch for a partition that waits for its admission."""
 
     partition: Partition
-    topic_partition: TopicPartition
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition's topic and index."""
 
     def append(self, guard: VerificationGuard | None) -> None:
         """Append the batch."""

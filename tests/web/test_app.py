@@ -96,8 +96,10 @@ def site_of(events: str) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def telling() -> Iterator[Site]:
-    """A broker that writes group events."""
-    yield from site_of("true")
+    """A broker that writes group events. Its page finds their topic soon after the first event."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("partage.console.web.group_events._TOPIC_EVERY_S", 0.1)
+        yield from site_of("true")
 
 
 @pytest.fixture(scope="module")

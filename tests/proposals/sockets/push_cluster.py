@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO
 
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from cluster.zookeeper_ensemble import Ensemble
 from partage.testing import ThreadedBroker
@@ -172,18 +173,19 @@ class PushCluster:
     def owners(self) -> dict[int, str]:
         """Return the consumer of each partition, as ZooKeeper has it."""
         parent = f"/consumers/g/owners/{self.topic}"
-        if self.client.exists(parent) is None:
-            return {}
         found = {}
-        for partition in self.client.get_children(parent):
-            data, _ = self.client.get(f"{parent}/{partition}")
-            found[int(partition)] = json.loads(data)["thread"].rpartition("-")[0]
+        with suppress(NoNodeError):  # the nodes may be deleted while they are read
+            for partition in self.client.get_children(parent):
+                data, _ = self.client.get(f"{parent}/{partition}")
+                found[int(partition)] = json.loads(data)["thread"].rpartition("-")[0]
         return found
 
     def coordinator(self) -> int | None:
-        if self.client.exists("/consumers/coordinator") is None:
+        """Return the id of the coordinator's broker, or None without one."""
+        try:
+            return int(self.client.get("/consumers/coordinator")[0])
+        except NoNodeError:
             return None
-        return int(self.client.get("/consumers/coordinator")[0])
 
     def wait_owned_by(self, *names: str) -> None:
         """Return when all partitions have owners, and these consumers are all of them."""

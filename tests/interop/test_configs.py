@@ -239,13 +239,15 @@ def test_confluent_admin_replaces_and_edits_configs(admin: AdminClient) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "6000"})
     with pytest.warns(DeprecationWarning, match="alter_configs"):
         admin.alter_configs([resource])[resource].result(30)
-    assert own_configs(admin, topic) == {"segment.ms": "6000"}
+    # A broker of Apache Kafka applies a change after its controller has accepted it.
+    eventually(lambda: own_configs(admin, topic) == {"segment.ms": "6000"})
     entry = ConfigEntry(
         "cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SUBTRACT
     )
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(30)
-    assert own_configs(admin, topic) == {"segment.ms": "6000", "cleanup.policy": ""}
+    edited = {"segment.ms": "6000", "cleanup.policy": ""}
+    eventually(lambda: own_configs(admin, topic) == edited)
 
 
 def own_configs(admin: AdminClient, topic: str) -> dict[str, str]:

@@ -73,6 +73,19 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
             ),
         },
     ),
+    "transactions": CommandFamily(
+        "List and describe transactions.",
+        {
+            "list": CommandTarget(
+                "List transactional ids with their states.",
+                "partage.console.transactions.commands",
+            ),
+            "describe": CommandTarget(
+                "Show the state and the partitions of transactions.",
+                "partage.console.transactions.commands",
+            ),
+        },
+    ),
     "records": CommandFamily(
         "Delete records.",
         {

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
-from partage.client.errors import BrokerResponseError, ClientError
+from partage.client.errors import BrokerResponseError
 from partage.client.group.coordinator_lookup import find_coordinators
-from partage.console.common.client_options import client_options
+from partage.console.common.client_requests import run_client
 from partage.console.common.cluster_client import ClusterClient
-from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.errors import CommandError
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.wire.api import Api
@@ -92,15 +90,6 @@ def remove_members(
 
 def _send(cluster: ClusterClient, group: str, api: Api[Req, Res], request: Req) -> Res:
     """Send a request to the coordinator of a group; retry while it moves or loads."""
-    options = client_options(cluster.properties, cluster.timeout_ms)
-    if options is None:
-        raise usage_error(
-            "this command needs Partage's client, which cannot use these security properties; use "
-            "PEM files for certificates and keys, and sasl.username and sasl.password for logins"
-        )
-    brokers = [
-        Address(str(each.host), int(each.port)) for each in cluster.metadata().brokers.values()
-    ]
 
     async def attempt(client: Cluster) -> Res:
         found = await find_coordinators(await client.any_broker(), [group])
@@ -113,14 +102,7 @@ def _send(cluster: ClusterClient, group: str, api: Api[Req, Res], request: Req) 
             raise BrokerResponseError(code, f"group {group!r}")
         return answer
 
-    async def run() -> Res:
-        async with Cluster(brokers, options) as client:
-            return await client.with_retries(lambda: attempt(client))
-
-    try:
-        answer = asyncio.run(run())
-    except ClientError as error:
-        raise CommandError(str(error)) from error
+    answer = run_client(cluster, attempt)
     code: int = getattr(answer, "error_code", 0)
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise CommandError(f"no such group: {group}")

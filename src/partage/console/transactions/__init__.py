@@ -1,0 +1,1 @@
+"""Commands ``partage transactions``."""

@@ -1,0 +1,256 @@
+"""``partage transactions``: the application, and its commands list and describe."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from partage.client.addresses import Address
+from partage.client.cluster import Cluster
+from partage.client.errors import BrokerResponseError
+from partage.console.common.client_requests import broker_addresses, run_client
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.output import format_partitions, json_help, print_json
+from partage.console.common.table import print_table
+from partage.model.errors import ErrorCode
+from partage.wire.apis.describe_transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+)
+from partage.wire.apis.find_coordinator import (
+    FIND_COORDINATOR,
+    TRANSACTION,
+    FindCoordinatorRequest,
+)
+from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
+
+app = command_app()
+
+STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+)
+#: The first version of ListTransactions with a duration (KIP-994).
+_DURATION_VERSION: Final = 1
+
+
+class TransactionListing(msgspec.Struct, frozen=True):
+    """A transactional id, and the broker that coordinates it."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+
+
+class TransactionList(msgspec.Struct, frozen=True):
+    """Output of ``partage transactions list --json``."""
+
+    transactions: list[TransactionListing]
+
+
+class TransactionPartitions(msgspec.Struct, frozen=True):
+    """The partitions of a transaction in one topic."""
+
+    topic: str
+    partitions: list[int]
+
+
+class TransactionDescription(msgspec.Struct, frozen=True):
+    """A transactional id and its transaction. ``start_ms`` is null if there was none yet."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    topics: list[TransactionPartitions]
+
+
+class TransactionDescriptions(msgspec.Struct, frozen=True):
+    """Output of ``partage transactions describe --json``."""
+
+    transactions: list[TransactionDescription]
+
+
+@app.command("list", epilog=json_help(TransactionList))
+@with_cluster()
+def list_transactions(
+    cluster: ClusterClient,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help=f"Only ids in these states (comma-separated): {', '.join(STATES)}.",
+        ),
+    ] = None,
+    older_than_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--older-than-ms",
+            metavar="MS",
+            min=0,
+            help="Only ids whose last transaction began longer ago, and ids without one.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List transactional ids with their states.
+
+    \b
+    Examples:
+      partage transactions list
+      partage transactions list --state ongoing --older-than-ms 60000
+    """
+    request = ListTransactionsRequest(
+        state_filters=_states(state or []),
+        producer_id_filters=[],
+        duration_filter=-1 if older_than_ms is None else older_than_ms,
+    )
+    brokers = zip(cluster.metadata().brokers, broker_addresses(cluster), strict=True)
+    listed = [
+        run_client(cluster, partial(_list, broker_id=broker_id, address=address, request=request))
+        for broker_id, address in brokers
+    ]
+    found = sorted(
+        (listing for listings in listed for listing in listings),
+        key=lambda listing: listing.transactional_id,
+    )
+    if json:
+        print_json(TransactionList(found))
+        return
+    print_table(
+        ["TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"],
+        [(each.transactional_id, each.coordinator, each.producer_id, each.state) for each in found],
+    )
+
+
+def _states(names: list[str]) -> list[str]:
+    """Return the states that ``--state`` names, in any case."""
+    known = {each.lower(): each for each in STATES}
+    found = []
+    for name in (part.strip() for text in names for part in text.split(",")):
+        if name.lower() not in known:
+            raise usage_error(f"unknown state {name!r}; the states are {', '.join(STATES)}")
+        found.append(known[name.lower()])
+    return found
+
+
+async def _list(
+    client: Cluster, broker_id: int, address: Address, request: ListTransactionsRequest
+) -> list[TransactionListing]:
+    broker = await client.connect_to(address)
+    if request.duration_filter >= 0 and broker.version_of(LIST_TRANSACTIONS) < _DURATION_VERSION:
+        raise CommandError("the broker does not support --older-than-ms (KIP-994)")
+    answer = await broker.send(LIST_TRANSACTIONS, request)
+    if answer.error_code:
+        raise BrokerResponseError(answer.error_code, f"transactions of broker {broker_id}")
+    return [
+        TransactionListing(
+            transactional_id=each.transactional_id,
+            coordinator=broker_id,
+            producer_id=each.producer_id,
+            state=each.transaction_state,
+        )
+        for each in answer.transaction_states
+    ]
+
+
+@app.command("describe", epilog=json_help(TransactionDescriptions))
+@with_cluster()
+def describe(
+    cluster: ClusterClient,
+    transactional_id: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRANSACTIONAL-ID", help="The transactional ids.", show_default=False
+        ),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Show the state and the partitions of transactions.
+
+    \b
+    Examples:
+      partage transactions describe copier-1
+      partage transactions describe copier-1 copier-2 --json
+    """
+    found = [
+        run_client(cluster, partial(_describe, transactional_id=each))
+        for each in dict.fromkeys(transactional_id)
+    ]
+    if json:
+        print_json(TransactionDescriptions(found))
+        return
+    print_table(
+        [
+            "TRANSACTIONAL-ID",
+            "STATE",
+            "PRODUCER-ID",
+            "EPOCH",
+            "TIMEOUT-MS",
+            "START-MS",
+            "PARTITIONS",
+        ],
+        [
+            (
+                each.transactional_id,
+                each.state,
+                each.producer_id,
+                each.producer_epoch,
+                each.timeout_ms,
+                each.start_ms,
+                " ".join(format_partitions(one.topic, one.partitions) for one in each.topics),
+            )
+            for each in found
+        ],
+    )
+
+
+async def _describe(client: Cluster, transactional_id: str) -> TransactionDescription:
+    what = f"transactional id {transactional_id!r}"
+    broker = await client.any_broker()
+    lookup = FindCoordinatorRequest(
+        key=transactional_id, key_type=TRANSACTION, coordinator_keys=[transactional_id]
+    )
+    answer = await broker.send(FIND_COORDINATOR, lookup)
+    coordinator = answer.coordinators[0] if answer.coordinators else answer
+    if coordinator.error_code:
+        raise BrokerResponseError(coordinator.error_code, what)
+    connection = await client.connect_to(Address(coordinator.host, coordinator.port))
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    (described,) = (await connection.send(DESCRIBE_TRANSACTIONS, request)).transaction_states
+    if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        raise CommandError(f"no such transactional id: {transactional_id}")
+    if described.error_code:
+        raise BrokerResponseError(described.error_code, what)
+    return _description(described)
+
+
+def _description(described: DescribedTransaction) -> TransactionDescription:
+    start_ms = described.transaction_start_time_ms
+    return TransactionDescription(
+        transactional_id=described.transactional_id,
+        state=described.transaction_state,
+        producer_id=described.producer_id,
+        producer_epoch=described.producer_epoch,
+        timeout_ms=described.transaction_timeout_ms,
+        start_ms=start_ms if start_ms >= 0 else None,
+        topics=[
+            TransactionPartitions(each.topic, sorted(each.partitions))
+            for each in sorted(described.topics, key=lambda topic: topic.topic)
+        ],
+    )

@@ -16,7 +16,7 @@ from partage.wire.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
-from .transactional_world import NONE, Inbound, World, batch, run
+from .transactional_world import NONE, NOW_MS, Inbound, World, batch, run
 
 
 class RecordedOffsetMarkers:
@@ -115,6 +115,24 @@ def test_markers_of_one_producer_have_one_result() -> None:
         found = await written(world, marker(1, 0), marker(1, 1, 1))
         assert found == [(1, "t", 0, NONE), (1, "t", 1, NONE)]
         assert await written(world) == []
+
+    run(story)
+
+
+def test_late_marker_of_the_offsets_topic_is_refused() -> None:
+    """It would end a later transaction of the producer."""
+
+    async def story(world: World) -> None:
+        offsets_partition = world.log_manager.partition(OFFSETS_TOPIC, 0)
+        assert offsets_partition is not None
+        offsets_partition.log.append_marker(
+            7, 2, 3, is_commit=True, transaction_version=0, at_ms=NOW_MS
+        )
+        offsets = RecordedOffsetMarkers()
+        late = marker(7, 0, topic=OFFSETS_TOPIC, coordinator_epoch=3, is_commit=True)
+        found = await written(world, late, offsets=offsets)
+        assert found == [(7, OFFSETS_TOPIC, 0, ErrorCode.INVALID_PRODUCER_EPOCH)]
+        assert not offsets.completed
 
     run(story)
 

@@ -69,6 +69,16 @@ class _WriteTxnMarkersHandler:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         if topic == OFFSETS_TOPIC:
+            # The group coordinator does not check the epochs.
+            refusal = partition.log.producer_state.check_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.transaction_version,
+            )
+            if refusal is not None:
+                done(refusal.code)
+                return
             self._offset_markers.complete_transaction(
                 index,
                 marker.producer_id,

@@ -32,5 +32,6 @@ class TransactionParticipation(Protocol):
             adds: False to check that they belong to the transaction; True to add them to it, which
                 starts a transaction if none is open.
             done: Called once, maybe before this method returns, with an error for each partition.
-                NONE allows the write. With ``adds``, the partitions are durable then.
+                NONE allows the write. With ``adds``, the partitions are durable then. The errors
+                are those of the coordinator; a leader converts them for the API and its version.
         """

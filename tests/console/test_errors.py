@@ -196,6 +196,13 @@ def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> Non
             assert printed[-1].startswith("error: ")
 
 
+def test_longer_reconnect_backoff_replaces_the_defaults(closed_address: str) -> None:
+    """librdkafka rejects a backoff that exceeds its maximum."""
+    given = ("-X", "reconnect.backoff.ms=2000", "--timeout-ms", 100)
+    error = PartageCli(closed_address).fails("topics", "list", *given)
+    assert error.startswith("no Kafka broker answered"), error
+
+
 def test_missing_certificate_file_is_named(closed_address: str) -> None:
     tls = ("-X", "security.protocol=ssl", "-X", "ssl.ca.location=/not/there.pem")
     error = PartageCli(closed_address).fails("topics", "list", *tls, code=2)

@@ -177,7 +177,7 @@ def last_rows(text: str) -> list[tuple[str, ...]]:
 def test_watch_reports_lost_cluster(tmp_path: Path) -> None:
     from partage.testing import BrokerProcess
 
-    with BrokerProcess() as broker:
+    with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
         partage = PartageCli(broker.bootstrap_servers)
         partage("topics", "create", "-t", "t")
         group_of(partage, "t")

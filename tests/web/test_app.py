@@ -285,7 +285,10 @@ def test_many_requests_cause_one_poll() -> None:
 
 
 def test_page_survives_broker_outage() -> None:
-    with BrokerProcess() as broker, PageServer(broker.bootstrap_servers, timeout_ms=1_000) as page:
+    with (
+        BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker,
+        PageServer(broker.bootstrap_servers, timeout_ms=1_000) as page,
+    ):
         partage = PartageCli(broker.bootstrap_servers)
         partage("topics", "create", "-t", "t")
         partage("produce", "-t", "t", stdin="a\n")

@@ -39,6 +39,10 @@ _CAUSE: Final = re.compile(
     r"(?:.*?: )?(?:Connect to \S+ failed: |Failed to resolve '[^']*': )?(.*)"
 )
 _ASIDE: Final = re.compile(r" \(after \d+ms in state .*$")
+#: Defaults, unless the user sets one of them. Every command needs two connections, and librdkafka
+#: waits half of the first time between them. The second time is the default of Java clients: with
+#: librdkafka's 10 s, commands and pages that run for long notice the end of an outage late.
+_BACKOFF: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 1_000}
 #: Prefix of librdkafka's errors for a broker with an id. A bootstrap address has no id.
 _BROKER: Final = re.compile(r"(?:\w+://)?(\S+:\d+)/(\d+): ")
 
@@ -109,9 +113,7 @@ class ClusterClient:
     def _client(self, kind: type[C], defaults: Mapping[str, Any], required: Mapping[str, Any]) -> C:
         settings = {
             "client.id": "partage",
-            # librdkafka waits half of this between two connections. Every command needs two: one to
-            # the bootstrap address, one to the broker.
-            "reconnect.backoff.ms": 20,
+            **({} if _BACKOFF.keys() & self._properties.keys() else _BACKOFF),
             **defaults,
             **self._properties,
             **required,

@@ -176,7 +176,7 @@ def _scenario(models: CostModels, scenario: Scenario) -> str:
         "bytes to form",
         *(f"the same, {count:,} coordinators" for count in scenario.coordinators if count > 1),
     )
-    return join_blocks(f"#### {title}", _range(models, scenario), table(head, rows))
+    return join_blocks(f"#### {title}", _range(models, scenario), table(head, rows, head[2:]))
 
 
 def _range(models: CostModels, scenario: Scenario) -> str:

@@ -27,7 +27,7 @@ _STYLE: Final = """
 }
 * { box-sizing: border-box; }
 body {
-  margin: 0 auto; max-width: 76rem; padding: 0 1rem 3rem; background: var(--ground);
+  margin: 0 auto; max-width: 84rem; padding: 0 1rem 3rem; background: var(--ground);
   color: var(--text); font: 15px/1.5 system-ui, sans-serif;
 }
 a { color: var(--link); text-underline-offset: 2px; }

@@ -75,6 +75,7 @@ class TransactionalLog(RuleBasedStateMachine):
     """A model of one partition."""
 
     configs: dict[str, object] = {"segment_bytes": 500, "index_interval_bytes": 100}
+    syncs = True
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
@@ -130,12 +131,15 @@ class TransactionalLog(RuleBasedStateMachine):
 
     @rule(sync_marker=st.booleans())
     def flush(self, sync_marker: bool) -> None:
-        self.host.flush(sync_marker=sync_marker)
-        self.durable_end = self.shown_end = len(self.entries)
+        self.host.flush(sync=self.syncs, sync_marker=sync_marker)
+        self.shown_end = len(self.entries)
+        if self.syncs:
+            self.durable_end = self.shown_end
 
     @rule()
     def compact(self) -> None:
-        self.host.compact()
+        if self.host.compact():
+            self.durable_end = self.shown_end
 
     @rule(ms=st.integers(1, 1500))
     def wait(self, ms: int) -> None:
@@ -147,11 +151,13 @@ class TransactionalLog(RuleBasedStateMachine):
         log.log_start_offset += int(share * (log.high_watermark - log.log_start_offset))
         if step := log.apply_retention(self.host.now_ms):
             self.host.perform(step)
+            self.durable_end = self.shown_end
 
     @rule()
     def close_and_open(self) -> None:
         self.flush(sync_marker=False)
         self.host.close()
+        self.durable_end = self.shown_end
         assert not self.host.open().scanned_bytes
 
     @rule(action=st.sampled_from(ACTIONS), after=st.integers(0, 30), killed=st.booleans())
@@ -244,7 +250,15 @@ class CompactedTransactionalLog(TransactionalLog):
         assert set(latest.values()) <= found.keys()
 
 
+class UnsyncedTransactionalLog(TransactionalLog):
+    """The same model with ``--sync os``: only steps are durable."""
+
+    syncs = False
+
+
 TestTransactionalLog = TransactionalLog.TestCase
 TestTransactionalLog.settings = PROPERTY_SETTINGS
 TestCompactedTransactionalLog = CompactedTransactionalLog.TestCase
 TestCompactedTransactionalLog.settings = PROPERTY_SETTINGS
+TestUnsyncedTransactionalLog = UnsyncedTransactionalLog.TestCase
+TestUnsyncedTransactionalLog.settings = PROPERTY_SETTINGS

@@ -50,6 +50,7 @@ apart = (
     "partage.testing.broker",
     "partage.testing.faults",
     "partage.testing.request_interceptor",
+    "partage.testing.transaction_faults",
 )
 failed = {}
 for found in pkgutil.walk_packages(partage.__path__, "partage.", onerror=lambda name: None):

@@ -112,7 +112,8 @@ def test_refused_registration_is_logged_once(caplog: pytest.LogCaptureFixture) -
             second.stop()
             await server.close()
         assert caplog.messages == [
-            "the coordinator refused the registration: DUPLICATE_CONSUMER_ID; trying the next broker"
+            "the coordinator refused the registration: DUPLICATE_CONSUMER_ID; "
+            "trying the next broker"
         ]
 
     asyncio.run(play())

@@ -391,7 +391,7 @@ class Broker:
                 transactions, self.log_manager, self.coordinator.shard_count
             ),
             TXN_OFFSET_COMMIT.key: txn_offset_commit_handler(
-                self.coordinator, transactions, broker_context
+                self.coordinator, transactions, broker_context, self.log_manager
             ),
             WRITE_TXN_MARKERS.key: lambda i: write_txn_markers(
                 i, self.log_manager, self.coordinator

@@ -37,7 +37,7 @@ def group_handlers(
         **{
             key: handler_of(exchange)
             for key, exchange in API_ADAPTERS.items()
-            if key != TXN_OFFSET_COMMIT.key  # transactions have handlers of their own
+            if key != TXN_OFFSET_COMMIT.key  # the transactions add its handler
         },
         JOIN_GROUP.key: join_group,
         CONSUMER_GROUP_HEARTBEAT.key: _refuse_consumer_protocol,

@@ -179,7 +179,7 @@ def test_each_example_is_run() -> None:
     named = Path(__file__).read_text()
     files = [path.name for path in EXAMPLES.glob("*.py") if path.name != "__init__.py"]
     assert [name for name in files if f'"{name}"' not in named] == []
-    assert len(files) == 6
+    assert len(files) == 7  # tests/broker/test_exactly_once.py runs exactly_once.py
 
 
 def test_operator_sees_lag_resets_offsets_and_cleans_up() -> None:

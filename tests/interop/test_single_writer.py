@@ -1,4 +1,4 @@
-"""A single writer on Apache Kafka: the broker rejects the writes of a suspended process."""
+"""A single writer on Apache Kafka and on Partage: the broker rejects a suspended process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from client.confluent_admin import create_topic
+from interop.partage_broker import PartageBroker
 from interop.peers.kafka import ApacheKafka
 from partage import Consumer, TopicPartition
 from partage.recipes import SingleWriter
@@ -24,11 +25,11 @@ PROCESS = Path(__file__).parent / "single_writer_process.py"
 QUICK = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}
 
 
-@pytest.fixture(scope="module")
-def servers(peers: None) -> Iterator[str]:
+@pytest.fixture(scope="module", params=[ApacheKafka, PartageBroker])
+def servers(peers: None, request: pytest.FixtureRequest) -> Iterator[str]:
     settings = {"auto.create.topics.enable": "false", "group.min.session.timeout.ms": "100"}
-    with ApacheKafka(overrides=settings) as kafka:
-        yield kafka.bootstrap
+    with request.param(overrides=settings) as broker:
+        yield broker.bootstrap
 
 
 class WriterProcess:

@@ -20,6 +20,7 @@ from partage.broker.transactions import marker_writer
 from partage.broker.transactions.marker_writer import MarkerWriter
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings, GroupSettings, TransactionSettings
 from partage.model.topic_partition import TopicPartition
@@ -232,6 +233,26 @@ def test_marker_of_deleted_partition_is_not_needed() -> None:
         await its.end(producer)
         await its.reach(TransactionState.COMPLETE_COMMIT)
         assert its.partition(T0).log.end_offset == 1
+
+    run(scenario)
+
+
+def test_marker_with_the_epoch_of_an_administrator_does_not_block_later_ones() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        appended = its.partition(T0).append_marker(
+            producer.producer_id,
+            producer.epoch,
+            5,
+            is_commit=False,
+            transaction_version=VERSION_0,
+            at_ms=0,
+            done=lambda error: None,
+        )
+        assert not isinstance(appended, Refusal)
+        await its.end(producer)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert its.partition(T0).log.end_offset == 2
 
     run(scenario)
 

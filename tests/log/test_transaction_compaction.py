@@ -13,13 +13,12 @@ from .transactional import aborted, mark, verified
 DELETE_RETENTION_MS = 1000
 
 
-def compacted_host(**configs: object) -> Host:
+def compacted_host(delete_retention_ms: int = DELETE_RETENTION_MS) -> Host:
     return Host(
         segment_bytes=400,
         cleanup_policy="compact",
-        delete_retention_ms=DELETE_RETENTION_MS,
+        delete_retention_ms=delete_retention_ms,
         min_cleanable_dirty_ratio=0.01,
-        **configs,
     )
 
 
@@ -123,6 +122,18 @@ def test_marker_stays_for_the_retention_after_its_data() -> None:
     assert markers(host) == []
     assert aborted(host, 0) == []
     assert not [name for name in host.files() if name.endswith(".txnindex")]
+
+
+def test_marker_stays_with_an_endless_retention() -> None:
+    host = compacted_host(delete_retention_ms=2**63 - 1)
+    put(host, b"k", b"aborted")
+    marker = mark(host, is_commit=False).base_offset
+    for _ in range(3):
+        fill(host)
+        forget_producers(host)
+        host.compact()
+    assert markers(host) == [marker]
+    assert decode_marker_at(host, marker)
 
 
 def decode_marker_at(host: Host, offset: int) -> bool:

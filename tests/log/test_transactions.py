@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from partage.log.io import perform_writes
 from partage.log.producer_state import EPOCH_MAX, ProducerStateManager, VerificationGuard
-from partage.log.results import AppendResult, Refusal
+from partage.log.results import AppendResult, Refusal, Write
 from partage.model.errors import ErrorCode
+from partage.wire.records.transaction_marker import TransactionMarkerRecord
 
 from .partition_host import NOW_MS, Host
 from .transactional import (
@@ -292,6 +294,61 @@ def test_damaged_index_of_aborted_transactions_is_rebuilt_at_start() -> None:
             host.disk.truncate(path, host.disk.size(path) - 1)
     host.open()
     assert aborted(host, 0) == expected
+
+
+def test_index_with_bytes_after_its_end_is_replaced_at_start() -> None:
+    host = Host(segment_bytes=500)
+    expected = many_aborted(host, 20)
+    host.close()
+    for name in host.files():
+        if name.endswith(".txnindex"):
+            path = f"flights-0/{name}"
+            perform_writes(host.disk, [Write(path, host.disk.size(path), (b"x",))])
+    host.open()
+    host.log._segments.unload_indexes()  # the files are read again
+    assert aborted(host, 0) == expected
+
+
+def test_removed_indexes_are_all_rebuilt_at_start() -> None:
+    host = Host(segment_bytes=500)
+    expected = many_aborted(host, 20)
+    active = max(name for name in host.files() if name.endswith(".log"))
+    host.close()
+    for name in host.files():
+        is_index = name.endswith((".index", ".timeindex", ".txnindex"))
+        if is_index and not name.startswith(active.removesuffix(".log")):
+            host.disk.remove(f"flights-0/{name}")
+    host.open()
+    assert aborted(host, 0) == expected
+
+
+def test_marker_fits_into_a_segment_smaller_than_itself() -> None:
+    host = Host(segment_bytes=77)
+    send(host)
+    mark(host)
+    assert host.log.last_stable_offset == host.log.high_watermark == 2
+
+
+def test_new_batch_behind_a_duplicate_is_not_acknowledged() -> None:
+    host = Host()
+    host.write(plain(0))
+    assert host.refused(plain(0) + plain(1)).code is OUT_OF_ORDER
+    assert host.append(plain(0)).base_offset == 0
+    assert host.append(plain(1)).base_offset == 1
+
+
+def test_replay_of_many_transactions_takes_linear_time() -> None:
+    """Quadratic time would be minutes: a replay has no high watermark that ends transactions."""
+    producers = ProducerStateManager()
+    for number in range(40_000):
+        producers.record_batch(
+            1, 0, number, 2 * number, 2 * number, is_transactional=True, seen_ms=NOW_MS
+        )
+        marker = TransactionMarkerRecord(is_commit=True, coordinator_epoch=0)
+        producers.record_marker(1, 0, marker, 2 * number + 1, seen_ms=NOW_MS)
+    assert producers.first_unstable_offset == 0
+    producers.on_high_watermark(80_000)
+    assert producers.first_unstable_offset is None
 
 
 def test_index_file_has_the_format_of_kafka() -> None:

@@ -237,6 +237,11 @@ class ProducerStateManager:
             found.lowest_sequence = min(found.lowest_sequence, sequence)
         return found.guard
 
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """Return the coordinator epoch of the producer's last marker; -1 if there is none."""
+        producer = self._producers.get(producer_id)
+        return -1 if producer is None else producer.coordinator_epoch
+
     def check_marker(
         self,
         producer_id: int,
@@ -318,7 +323,12 @@ class ProducerStateManager:
             if batch.producer_id == NO_PRODUCER:
                 continue
             if duplicate := self._duplicate(batch):
-                return duplicate
+                if all(self._duplicate(each) for each in batches):
+                    return duplicate
+                # One result cannot acknowledge appended batches and new ones.
+                return _out_of_order(
+                    batch.producer_id, batch.base_sequence, _last_sequence_of(batches[-1])
+                )
             last = last_batches.get(batch.producer_id) or self._last_batch(batch.producer_id)
             refusal = (
                 self._check_transaction(batch, last, guard) if batch.is_transactional else None
@@ -364,7 +374,9 @@ class ProducerStateManager:
             producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
         producer.use_epoch(epoch)
         producer.seen_ms = seen_ms
-        last_sequence = _sequence_after(base_sequence, last_offset - base_offset)
+        last_sequence = base_sequence  # -1 for batches of the broker, which have no sequences
+        if base_sequence >= 0:
+            last_sequence = _sequence_after(base_sequence, last_offset - base_offset)
         batch = SequencedBatch(base_sequence, last_sequence, base_offset, last_offset)
         producer.batches.append(batch)
         if is_transactional:
@@ -372,7 +384,8 @@ class ProducerStateManager:
             if producer.transaction_start is None:
                 producer.transaction_start = base_offset
                 self._ongoing[base_offset] = producer_id
-                self._update_first_unstable()
+                if self.first_unstable_offset is None:  # otherwise an earlier one is unstable
+                    self.first_unstable_offset = base_offset
 
     def remove_expired(self, now_ms: int) -> None:
         """Remove producers that have not appended for `PRODUCER_EXPIRATION_MS`.

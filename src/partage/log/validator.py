@@ -91,7 +91,9 @@ def validate_batches(
         record_count += header.record_count
     if not batches:
         return Refusal(ErrorCode.INVALID_RECORD, "the request has no record batch")
-    return check_total_size(at, config) or batches
+    if any(not one.header.is_control for one in batches):  # a marker must always fit
+        return check_total_size(at, config) or batches
+    return batches
 
 
 def check_batch_size(size: int, config: LogConfig) -> Refusal | None:

@@ -114,10 +114,14 @@ class MarkerWriter:
         if partition is None:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
+        # An administrator may have written a marker with another epoch (WriteTxnMarkers).
+        epoch = max(
+            COORDINATOR_EPOCH, partition.log.producer_state.coordinator_epoch(markers.producer_id)
+        )
         if where.topic == OFFSETS_TOPIC:
             # The group coordinator appends without checks; a repeated marker must not reach it.
             refusal = partition.log.producer_state.check_marker(
-                markers.producer_id, markers.epoch, COORDINATOR_EPOCH, markers.version
+                markers.producer_id, markers.epoch, epoch, markers.version
             )
             if refusal is not None:
                 done(_refusal_error(partition, refusal))
@@ -126,7 +130,7 @@ class MarkerWriter:
                 where.partition,
                 markers.producer_id,
                 markers.epoch,
-                COORDINATOR_EPOCH,
+                epoch,
                 is_commit=markers.is_commit,
                 done=done,
             )
@@ -134,7 +138,7 @@ class MarkerWriter:
         outcome = partition.append_marker(
             markers.producer_id,
             markers.epoch,
-            COORDINATOR_EPOCH,
+            epoch,
             is_commit=markers.is_commit,
             transaction_version=markers.version,
             at_ms=self._clock.wall_ms(),

@@ -25,6 +25,7 @@ from partage.wire.records.batch import (
 from partage.wire.records.transaction_marker import decode_marker
 
 _DELETE_HORIZON: Final = 0x40  # attribute: the base timestamp is the delete horizon
+_HORIZON_MAX_MS: Final = 1 << 62  # a larger delete.retention.ms would not fit
 _CRC_AT: Final = CRC_FROM - 4
 
 
@@ -86,7 +87,8 @@ class TransactionFilter:
         if self._producer_epochs.get(header.producer_id) == header.producer_epoch:
             return batch.content
         if not header.attributes & _DELETE_HORIZON:
-            return _with_delete_horizon(batch, self._now_ms + self._retention_ms)
+            horizon_ms = min(self._now_ms + self._retention_ms, _HORIZON_MAX_MS)
+            return _with_delete_horizon(batch, horizon_ms)
         return b"" if header.base_timestamp_ms <= self._now_ms else batch.content
 
 

@@ -330,17 +330,23 @@ class _PartitionRecovery:
                 segment_file(self._directory, segment.base_offset, suffix)
                 for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
             ]
-            if not {base_name(path) for path in paths} <= names:
+            is_complete = {base_name(path) for path in paths} <= names
+            if not is_complete:
                 perform_writes(
                     self._disk, segment.rebuild_indexes(self._disk).writes(self._directory)
                 )
-            if segment.has_aborted and segment.load_aborted(self._disk) is None:
+            # A segment without aborted transactions has no file. So if another index was removed,
+            # that one may have been removed, too.
+            is_damaged = segment.has_aborted and segment.load_aborted(self._disk) is None
+            if is_damaged or not is_complete:
                 self._rebuild_aborted(segment)
 
     def _rebuild_aborted(self, segment: Segment) -> None:
         """Rebuild the index of aborted transactions from the headers and markers."""
         producers = self._producers_at(self._bases.index(segment.base_offset))
         segment.use_aborted(replay_producers(self._disk, segment, producers, self._now_ms))
+        # A write does not shorten a damaged file.
+        self._disk.remove(segment_file(self._directory, segment.base_offset, TXN_INDEX_SUFFIX))
         perform_writes(self._disk, segment.index_writes(self._disk))
 
     def _remove_indexes(self, segments: Sequence[Segment]) -> None:

@@ -59,11 +59,11 @@ class AbortedIndex:
             True if no later marker can end a transaction in the range.
         """
         first = bisect_left(range(len(self)), begin, key=lambda at: self[at].last_offset)
-        rest = bytes(self._content[first * _ENTRY.size :])
-        for _, producer_id, first_offset, last_offset, stable in _ENTRY.iter_unpack(rest):
-            if first_offset < end:
-                found.append(AbortedTransaction(producer_id, first_offset, last_offset, stable))
-            if stable >= end:
+        for number in range(first, len(self)):
+            transaction = self[number]
+            if transaction.first_offset < end:
+                found.append(transaction)
+            if transaction.last_stable_offset >= end:
                 return True
         return False
 

@@ -63,11 +63,13 @@ def main(servers: str, source: str, target: str, group: str, worker: str) -> Non
     try:
         while True:
             messages = consumer.consume(500, timeout=0.5)
-            owned = {(each.topic, each.partition) for each in consumer.assignment()}
+            for each in messages:
+                error = each.error()
+                if error is not None and not error.retriable():
+                    raise KafkaException(error)  # for example a newer process with the same name
+            owned = {each.partition for each in consumer.assignment()}
             records = [
-                each
-                for each in messages
-                if each.error() is None and (each.topic(), each.partition()) in owned
+                each for each in messages if each.error() is None and each.partition() in owned
             ]
             if records:
                 transform_records(consumer, producer, source, target, records)
@@ -101,6 +103,8 @@ def transform_records(
 def rewind(consumer: Consumer) -> None:
     """Continue at the committed positions, after a transaction was aborted."""
     for each in repeat(consumer.committed, consumer.assignment(), 10):
+        if each.error:
+            raise KafkaException(each.error)
         position = each.offset if each.offset >= 0 else OFFSET_BEGINNING
         consumer.seek(TopicPartition(each.topic, each.partition, position))
 

@@ -237,6 +237,30 @@ def test_marker_of_deleted_partition_is_not_needed() -> None:
     run(scenario)
 
 
+def test_marker_does_not_overtake_an_admission_that_was_decided_before() -> None:
+    """One append holds all three decisions; the first reply starts a further request."""
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        who = producer.producer_id, producer.epoch
+        marker_count_at_admission: list[int] = []
+
+        def ask_more(errors: object) -> None:
+            its.coordinator.verify_partitions("x", *who, [T0], lambda errors: None)
+
+        def on_admitted(errors: object) -> None:
+            marker_count_at_admission.append(its.partition(T0).log.end_offset)
+
+        its.coordinator.admit("x", *who, [T1], adds=True, done=ask_more)
+        its.coordinator.admit("x", *who, [T0], adds=False, done=on_admitted)
+        await its.end(producer)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert marker_count_at_admission == [0]
+        assert its.partition(T0).log.end_offset == 1
+
+    run(scenario)
+
+
 def test_marker_with_the_epoch_of_an_administrator_does_not_block_later_ones() -> None:
     async def scenario(its: CoordinatorFixture) -> None:
         producer = await its.begin(T0)

@@ -54,7 +54,9 @@ STORAGE_MUTANTS = (
     Mutant(
         "a duplicate produce request is appended again",
         "partage.log.producer_state",
-        "            if duplicate := self._duplicate(batch):\n                return duplicate\n",
+        "            if duplicate := self._duplicate(batch):\n"
+        "                if all(self._duplicate(each) for each in batches):\n"
+        "                    return duplicate\n",
         "            if self._duplicate(batch):\n                continue\n",
     ),
     Mutant(

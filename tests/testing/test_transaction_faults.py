@@ -146,6 +146,14 @@ def test_coordinator_killed_between_decision_and_markers_completes_the_commit(
     assert read(reader, 2) == [b"0", b"1"]
 
 
+def test_reset_releases_held_markers(partage_broker: ThreadedBroker, producer: Producer) -> None:
+    with partage_broker.faults.transactions.hold_markers():
+        write(producer, 0)
+        producer.commit_transaction(30)
+        partage_broker.reset()
+    assert partage_broker.faults.transactions.states() == {}
+
+
 def test_reset_removes_transactional_ids_and_open_transactions(
     partage_broker: ThreadedBroker, producer: Producer
 ) -> None:

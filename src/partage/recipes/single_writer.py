@@ -133,8 +133,9 @@ def is_fenced(error: BaseException) -> bool:
     return type(error).__name__ in ("ProducerFenced", "InvalidProducerEpoch")
 
 
-#: librdkafka's _FENCED, and Kafka's INVALID_PRODUCER_EPOCH and PRODUCER_FENCED.
-_FENCED_CODES: Final = frozenset({-144, 47, 90})
+#: librdkafka's _FENCED and _FATAL, and Kafka's INVALID_PRODUCER_EPOCH and PRODUCER_FENCED.
+#: librdkafka reports _FATAL from `produce` after it was fenced in the background.
+_FENCED_CODES: Final = frozenset({-144, -150, 47, 90})
 
 
 async def _init_transactions(producer: Any, term: Term) -> None:

@@ -210,6 +210,7 @@ class Faults:
         held, self._held = self._held, []
         for response in held:
             response.release()
+        self.transactions.reset()
         if self._coordinator_rules:
             self.revive_coordinator()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from partage.broker.broker import Broker
@@ -21,6 +21,7 @@ class TransactionFaults:
     def __init__(self, broker: Broker, loop: BrokerLoop) -> None:
         self._broker = broker
         self._loop = loop
+        self._holds: list[Callable[[TopicPartition], bool]] = []
 
     def states(self) -> dict[str, str]:
         """Return the states of all transactional ids, such as ``Ongoing``, as Kafka names them."""
@@ -60,11 +61,22 @@ class TransactionFaults:
 
         markers = self._coordinator().markers
         self._loop.call(lambda: markers.hold(is_held))
+        self._holds.append(is_held)
         try:
             yield
         finally:
+            self._release(is_held)
+
+    def _release(self, is_held: Callable[[TopicPartition], bool]) -> None:
+        if is_held in self._holds:
+            self._holds.remove(is_held)
             if not self._loop.is_closed:
-                self._loop.call(lambda: markers.release(is_held))
+                self._loop.call(lambda: self._coordinator().markers.release(is_held))
+
+    def reset(self) -> None:
+        """Release all held markers."""
+        for is_held in list(self._holds):
+            self._release(is_held)
 
     def time_out(self, transactional_id: str, *, within_s: float = 10.0) -> None:
         """Abort an open transaction, as if its timeout had passed. Its producer is fenced.

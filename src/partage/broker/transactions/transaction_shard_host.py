@@ -80,7 +80,15 @@ class TransactionShardHost(BaseShardHost[TransactionDriver]):
         except Exception:  # a bug; other requests continue
             log.exception("response of %s failed", self._name)
 
+    def _send_replies(self) -> None:
+        super()._send_replies()
+        self._flush_notices()
+
     def _flush_notices(self) -> None:
+        # Markers must not overtake the replies that were decided before them: an admitted commit
+        # would be written after the marker that ends its transaction.
+        if self._is_sending_replies or self._driver.ready:
+            return
         for markers in self._driver.pop_markers():
             self._marker_writer.write(_Order(self, markers))
 

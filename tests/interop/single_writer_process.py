@@ -34,7 +34,7 @@ def pause_if_ordered() -> None:
         return
     (ORDERS / "paused").touch()
     while not (ORDERS / "resume").exists():
-        time.sleep(0.01)
+        time.sleep(0.01)  # blocks the event loop on purpose
 
 
 async def write(term: Term, producer: Any) -> None:

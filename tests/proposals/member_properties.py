@@ -164,7 +164,7 @@ class MemberMachine(RuleBasedStateMachine):
 
     def cooperate(self) -> None:
         """Do one step of a cluster without faults."""
-        raise NotImplementedError
+        raise NotImplementedError  # no ABC: the metaclass of Hypothesis
 
     def cooperate_for(self, for_ms: int) -> None:
         for _ in range(0, for_ms, 100):
@@ -303,7 +303,7 @@ class JoinGroupMemberMachine(MemberMachine):
 
     def answer_join(self, request: Any, choice: int) -> None:
         """Answer a JoinGroup request; 0 is success without other members."""
-        raise NotImplementedError
+        raise NotImplementedError  # no ABC: the metaclass of Hypothesis
 
     def cooperate(self) -> None:
         for _ in range(10):
@@ -351,7 +351,7 @@ class JoinGroupMemberMachine(MemberMachine):
 
     def joined_topics(self) -> frozenset[str]:
         """Return the topics of the last JoinGroup request."""
-        raise NotImplementedError
+        raise NotImplementedError  # no ABC: the metaclass of Hypothesis
 
 
 class MultiMemberMachine(JoinGroupMemberMachine):

@@ -80,7 +80,7 @@ class TransactionScript:
             is_retried = any(name in response[0] for name in _RETRIED)
             if not is_retried or "once" in names or time.monotonic() > deadline:
                 return response
-            time.sleep(_RETRY_S)
+            time.sleep(_RETRY_S)  # the brokers are other processes
 
     def _ask(self, api: Any, request: Any, options: dict[str, str], version: int) -> Any:
         return self._connection.ask(api, request, int(options.get("v", version)))
@@ -192,7 +192,7 @@ class TransactionScript:
             (one,) = self._ask(DESCRIBE_TRANSACTIONS, request, options, 0).transaction_states
             if not one.transaction_state.startswith("Prepare") or time.monotonic() > deadline:
                 break
-            time.sleep(_RETRY_S)
+            time.sleep(_RETRY_S)  # the brokers are other processes
         indexes = [i for topic in one.topics for i in sorted(topic.partitions)]
         topics = ["offsets" if topic.topic != self._topic else "topic" for topic in one.topics]
         began = "began" if one.transaction_start_time_ms > 0 else one.transaction_start_time_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,7 +41,7 @@ from partage.proposals.two_phase.member import TwoPhaseMember
 from partage.wire.types import Message
 
 
-class _CheckedMachine:
+class _CheckedMachine(ABC):
     """A machine whose state and effects are checked after each event.
 
     Args:
@@ -73,9 +74,9 @@ class _CheckedMachine:
             self._checker.check(event, outcome)
         return outcome
 
+    @abstractmethod
     def _check_state(self) -> None:
         """Raise `AssertionError` if an invariant of the machine does not hold."""
-        raise NotImplementedError
 
 
 class CheckedCoordinator(_CheckedMachine):
@@ -203,7 +204,8 @@ class CheckedDesign(Design):
 
     def __init__(self, design: Design) -> None:
         self.design = design
-        # Class variables of a design; a checked one has those of the design inside.
+        # Class variables of a design, which mypy does not let an instance set; a checked design
+        # has those of the design inside.
         self.name = design.name  # type: ignore[misc]
         self.findings = design.findings  # type: ignore[misc]
         self.partitions_per_member_max = design.partitions_per_member_max  # type: ignore[misc]

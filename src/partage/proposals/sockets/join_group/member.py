@@ -121,7 +121,7 @@ class JoinGroupMemberShell(MemberShell):
             shares = await asyncio.to_thread(
                 assign_partitions, action.assignor, action.members, action.topics
             )
-        except Exception:
+        except Exception:  # a bug in the assignor, which the member reports to its group
             log.exception("the assignor failed")
             self.handle(AssignorFailed(at_ms=0, number=action.number))
         else:

@@ -47,10 +47,13 @@ class Group:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.participation = ScriptedParticipation()
+        self.is_topic_deleted = False
         self._handle = txn_offset_commit_handler(
             broker.coordinator,
             self.participation,
-            BrokerContext(shard_count=1, has_partition=lambda topic, partition: True),
+            BrokerContext(
+                shard_count=1, has_partition=lambda topic, partition: not self.is_topic_deleted
+            ),
             broker.log_manager,
         )
 
@@ -175,5 +178,19 @@ def test_second_commit_of_a_transaction_is_admitted() -> None:
             assert await sent.error() is NONE
         await group.complete()
         assert group.committed == 6
+
+    run(story)
+
+
+def test_topic_deleted_during_the_admission_gets_no_offset() -> None:
+    """A topic created again under its name would start at the offset of the deleted one."""
+
+    async def story(group: Group) -> None:
+        sent = group.commit(5)
+        group.is_topic_deleted = True
+        group.answer()
+        assert await sent.error() is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await group.complete()
+        assert group.committed is None
 
     run(story)

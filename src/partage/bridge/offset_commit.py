@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import Commit, OffsetToCommit
@@ -22,24 +22,7 @@ _RETENTION_MAX_MS: Final = 1 << 62
 def to_events(call: ApiCall[OffsetCommitRequest]) -> list[Commit]:
     """Return one event for the existing partitions; `to_response` rejects the others."""
     request = call.message
-    has_partition = call.broker.has_partition
-    known = [
-        [has_partition(topic.name, p.partition_index) for p in topic.partitions]
-        for topic in request.topics
-    ]
-    call.prepared = known
-    offsets = tuple(
-        OffsetToCommit(
-            topic=topic.name,
-            partition=p.partition_index,
-            offset=p.committed_offset,
-            leader_epoch=p.committed_leader_epoch,
-            metadata=p.committed_metadata or "",
-        )
-        for topic, there in zip(request.topics, known, strict=True)
-        for p, is_there in zip(topic.partitions, there, strict=True)
-        if is_there
-    )
+    offsets = existing_offsets(call)
     if request.topics and not offsets:
         return []
     return [
@@ -55,6 +38,32 @@ def to_events(call: ApiCall[OffsetCommitRequest]) -> list[Commit]:
             knows_group_not_found=call.version >= 9,
         )
     ]
+
+
+def existing_offsets(call: ApiCall[Any]) -> tuple[OffsetToCommit, ...]:
+    """Return the offsets of existing partitions, and prepare the call for its response.
+
+    ``call`` is an OffsetCommit or a TxnOffsetCommit, whose topics have the same fields.
+    """
+    request = call.message
+    has_partition = call.broker.has_partition
+    known = [
+        [has_partition(topic.name, p.partition_index) for p in topic.partitions]
+        for topic in request.topics
+    ]
+    call.prepared = known
+    return tuple(
+        OffsetToCommit(
+            topic=topic.name,
+            partition=p.partition_index,
+            offset=p.committed_offset,
+            leader_epoch=p.committed_leader_epoch,
+            metadata=p.committed_metadata or "",
+        )
+        for topic, there in zip(request.topics, known, strict=True)
+        for p, is_there in zip(topic.partitions, there, strict=True)
+        if is_there
+    )
 
 
 def _retention_ms(asked_ms: int) -> int | None:

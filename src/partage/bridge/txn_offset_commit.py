@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from partage.bridge.api_adapter import ApiAdapter, ApiCall
-from partage.coordinator.events import OffsetToCommit, TransactionalCommit
+from partage.bridge.offset_commit import existing_offsets
+from partage.coordinator.events import TransactionalCommit
 from partage.coordinator.replies import CommitReply
 from partage.model.errors import ErrorCode
 from partage.wire.apis.txn_offset_commit import (
@@ -18,24 +19,7 @@ from partage.wire.apis.txn_offset_commit import (
 def to_events(call: ApiCall[TxnOffsetCommitRequest]) -> list[TransactionalCommit]:
     """Return one event for the existing partitions; `to_response` rejects the others."""
     request = call.message
-    has_partition = call.broker.has_partition
-    known = [
-        [has_partition(topic.name, p.partition_index) for p in topic.partitions]
-        for topic in request.topics
-    ]
-    call.prepared = known
-    offsets = tuple(
-        OffsetToCommit(
-            topic=topic.name,
-            partition=p.partition_index,
-            offset=p.committed_offset,
-            leader_epoch=p.committed_leader_epoch,
-            metadata=p.committed_metadata or "",
-        )
-        for topic, there in zip(request.topics, known, strict=True)
-        for p, is_there in zip(topic.partitions, there, strict=True)
-        if is_there
-    )
+    offsets = existing_offsets(call)
     if not offsets:
         return []
     return [

@@ -55,7 +55,8 @@ def txn_offset_commit_handler(
             error = _shown_error(errors[where], inbound.version) or commit.late_error()
             if error:
                 commit.reject(error)
-            else:
+            else:  # a topic may have been deleted meanwhile
+                events = inbound.start(TXN_OFFSET_COMMIT_ADAPTER, broker_context)
                 coordinator.handle(inbound, events)
 
         participation.admit(

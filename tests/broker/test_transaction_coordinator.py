@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from partage.broker.apis.transaction_descriptions import describe_transactions
 from partage.broker.clock import Clock
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.coordination.shard_host import ShardHost
@@ -29,7 +30,13 @@ from partage.store.transaction_log import TOPIC
 from partage.transactions.events import VERSION_0, VERSION_2
 from partage.transactions.replies import ProducerReply
 from partage.transactions.states import TransactionState
+from partage.wire.apis.describe_transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
+)
 from polled_conditions import eventually_async
+
+from .transactional_world import Inbound
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SETTINGS = TransactionSettings(partitions=3)
@@ -277,6 +284,24 @@ def test_marker_with_the_epoch_of_an_administrator_does_not_block_later_ones() -
         await its.end(producer)
         await its.reach(TransactionState.COMPLETE_COMMIT)
         assert its.partition(T0).log.end_offset == 2
+
+    run(scenario)
+
+
+def test_describing_many_ids_lets_other_work_run() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        await its.init()
+        request = DescribeTransactionsRequest(transactional_ids=[f"id-{n}" for n in range(2_000)])
+        inbound = Inbound(DESCRIBE_TRANSACTIONS, request, 0)
+        describing = asyncio.ensure_future(describe_transactions(inbound, its.coordinator))
+        turns = 0
+        while not describing.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 7
+        states = inbound.response.transaction_states
+        assert {each.error_code for each in states} == {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
+        assert len(states) == 2_000
 
     run(scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from partage.broker.net.inbound_request import InboundRequest
@@ -23,6 +24,7 @@ from partage.wire.apis.list_transactions import (
     ListTransactionsResponse,
 )
 
+_IDS_PER_TURN: Final = 256
 _STATES: Final = frozenset({*TransactionState, *KAFKA_INTERNAL_STATES})
 
 
@@ -77,14 +79,12 @@ async def describe_transactions(
 ) -> None:
     """Respond with the state of each transactional id; each is described once."""
     request: DescribeTransactionsRequest = inbound.message
-    inbound.respond(
-        DescribeTransactionsResponse(
-            transaction_states=[
-                _describe(transactional_id, await coordinator.describe(transactional_id))
-                for transactional_id in dict.fromkeys(request.transactional_ids)
-            ]
-        )
-    )
+    described = []
+    for number, transactional_id in enumerate(dict.fromkeys(request.transactional_ids), 1):
+        described.append(_describe(transactional_id, await coordinator.describe(transactional_id)))
+        if not number % _IDS_PER_TURN:
+            await asyncio.sleep(0)  # a request can name millions of ids
+    inbound.respond(DescribeTransactionsResponse(transaction_states=described))
 
 
 def _describe(transactional_id: str, reply: DescribeTransactionReply) -> DescribedTransaction:

@@ -26,7 +26,8 @@ work, and nothing was done.
 
 **Groups.** `GroupError` is the base class: `CommitFailedError`, `MaxPollExceededError`,
 `AssignmentFailedError`, `MemberFailedError`, `MissingGroupIdError`, `NotSubscribedError`,
-`NotAMemberError`. A blocking call in a listener's thread raises `CalledFromLoopError`.
+`NotAMemberError`, `SubscriptionRefusedError`. A blocking call in a listener's thread raises
+`CalledFromLoopError`.
 
 **Assignors.** `IncompatibleAssignorsError`, `InvalidAssignmentError`, `CoPartitioningError`.
 
@@ -83,6 +84,7 @@ from partage.client.group.errors import (
     MissingGroupIdError,
     NotAMemberError,
     NotSubscribedError,
+    SubscriptionRefusedError,
 )
 from partage.client.loop_thread import CalledFromLoopError
 from partage.client.security.errors import (
@@ -161,6 +163,7 @@ __all__ = [
     "RequestTimeoutError",
     "SearchIndexError",
     "SecurityError",
+    "SubscriptionRefusedError",
     "TlsNegotiationError",
     "TokenRejectedError",
     "TokenUnavailableError",

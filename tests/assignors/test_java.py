@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import msgspec
 import pytest
 
 from assignors import group_strategies
-from interop.peers import jars, paths
+from assignors.java_program import JavaProgram
 from partage.assignors import (
     Assignment,
     CooperativeSticky,
@@ -31,21 +30,8 @@ SOURCE = Path(__file__).parent / "java" / "Assign.java"
 UNEVEN_GROUPS = 250
 
 
-class Java:
+class Java(JavaProgram):
     """A running JVM that computes assignments on request."""
-
-    def __init__(self, classes: Path) -> None:
-        path = jars.class_path("broker", first=classes)
-        self._process = subprocess.Popen(
-            [paths.java(), "-XX:TieredStopAtLevel=1", "-cp", path, "Assign"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # It logs every assignment
-            text=True,
-        )
-
-    def close(self) -> None:
-        self._process.communicate(timeout=30)
 
     def assign(
         self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
@@ -53,17 +39,17 @@ class Java:
         for its in topics.values():
             known = [",".join(sorted(racks)) or "-" for racks in its.racks]
             racks = [*known, *["-"] * (its.partition_count - len(known))]
-            self._say("topic", its.name, ";".join(racks[: its.partition_count]))
+            self.send("topic", its.name, ";".join(racks[: its.partition_count]))
         for m in members:
             rack = m.rack or "-"
             topics_of = ",".join(m.topics)
-            self._say(
+            self.send(
                 *("member", m.member_id, m.instance_id or "-", rack, str(m.generation)),
                 *(topics_of, _words(m.owned), m.user_data.hex()),
             )
-        self._say("assign", name)
+        self.send("assign", name)
         given: dict[str, dict[str, list[int]]] = {}
-        while (line := self._hear()) != "end":
+        while (line := self.receive()) != "end":
             member_id, words = line.split("\t")
             mine = given.setdefault(member_id, {})
             for word in words.split(",")[:-1]:
@@ -73,17 +59,8 @@ class Java:
 
     def user_data(self, name: str, owned: Mapping[str, Sequence[int]], generation: int) -> bytes:
         """Return the user data of a member that owned ``owned``."""
-        self._say("tell", name, str(generation), _words(owned))
-        return bytes.fromhex(self._hear())
-
-    def _say(self, *words: str) -> None:
-        self._process.stdin.write("\t".join(words) + "\n")
-
-    def _hear(self) -> str:
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "Java has ended"
-        return line.rstrip("\n")
+        self.send("tell", name, str(generation), _words(owned))
+        return bytes.fromhex(self.receive())
 
 
 def _words(owned: Mapping[str, Sequence[int]]) -> str:
@@ -92,13 +69,7 @@ def _words(owned: Mapping[str, Sequence[int]]) -> str:
 
 @pytest.fixture(scope="module")
 def java(tmp_path_factory) -> Iterator[Java]:
-    classes = tmp_path_factory.mktemp("classes")
-    compiler = ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
-    command = [paths.java(), "-cp", jars.class_path("compiler"), *compiler, "-proc:none"]
-    command += ["-cp", jars.class_path("broker"), str(SOURCE), "-d", str(classes)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert said.returncode == 0, said.stderr
-    running = Java(classes)
+    running = Java(SOURCE, tmp_path_factory.mktemp("classes"))
     yield running
     running.close()
 

@@ -25,6 +25,8 @@ TOPICS = {"t": 3, "u": 1}
 SURROUNDINGS = BrokerContext(
     shard_count=SHARDS,
     has_partition=lambda topic, partition: 0 <= partition < TOPICS.get(topic, 0),
+    topic_name=lambda topic_id: {id_of(name): name for name in TOPICS}.get(topic_id),
+    topic_id=lambda name: id_of(name) if name in TOPICS else None,
 )
 every_version = pytest.mark.parametrize(
     ("api", "version"),
@@ -38,6 +40,16 @@ every_version = pytest.mark.parametrize(
 
 def versions(api: AnyApi) -> range:
     return range(api.version_min, api.version_max + 1)
+
+
+def id_of(topic: str) -> bytes:
+    """Return the id of a topic, existing or not."""
+    return topic.encode().rjust(16, b"-")
+
+
+def name_of(topic: Any) -> str:
+    """Return the name of a topic of a response, which may have its id only."""
+    return str(topic.name or topic.topic_id.decode().lstrip("-"))
 
 
 def start_call(

@@ -15,6 +15,14 @@ from partage.coordinator.replies import DeleteGroupReply, DescribeGroupReply, He
 from partage.coordinator.unavailable_replies import error_reply
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
+from partage.wire.apis.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeRequest,
+)
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
@@ -53,13 +61,14 @@ from .bridge_calls import (
     complete,
     event_of,
     every_version,
+    id_of,
     new_shard,
     response_to,
     start_call,
     versions,
 )
 
-TOPICS = [OffsetFetchTopic(name="t", partition_indexes=[0, 1])]
+TOPICS = [OffsetFetchTopic(name="t", topic_id=id_of("t"), partition_indexes=[0, 1])]
 
 #: A request of each API with data to answer in every version.
 REQUESTS: dict[AnyApi, Message] = {
@@ -84,6 +93,7 @@ REQUESTS: dict[AnyApi, Message] = {
         topics=[
             OffsetCommitTopic(
                 name="t",
+                topic_id=id_of("t"),
                 partitions=[
                     OffsetCommitPartition(
                         partition_index=p, committed_offset=1, committed_metadata=None
@@ -98,6 +108,10 @@ REQUESTS: dict[AnyApi, Message] = {
         topics=TOPICS,
         groups=[OffsetFetchGroup(group_id=g, topics=TOPICS) for g in "gh"],
     ),
+    CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=1
+    ),
+    CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeRequest(group_ids=["g", "h"]),
     DESCRIBE_GROUPS: DescribeGroupsRequest(groups=["g", "h"]),
     LIST_GROUPS: ListGroupsRequest(),
     DELETE_GROUPS: DeleteGroupsRequest(groups_names=["g", "h"]),

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from partage.bridge.member_requests import MemberRequest, to_event, to_request
+from partage.member.consumer_group.events import ConsumerHeartbeatResponseReceived
+from partage.member.consumer_group.outcome import SendConsumerHeartbeat
 from partage.member.events import (
     GroupMemberMetadata,
     HeartbeatResponseReceived,
@@ -18,6 +20,13 @@ from partage.member.events import (
 from partage.member.outcome import SendHeartbeat, SendJoin, SendLeave, SendSync
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupAssignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
+)
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupMember, JoinGroupResponse
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMemberResult, LeaveGroupResponse
@@ -171,3 +180,69 @@ def test_leave_response(version: int) -> None:
     found = heard(LEAVE, LEAVE_GROUP, version, of_one)
     error = ErrorCode.UNKNOWN_MEMBER_ID if version >= 3 else ErrorCode.NONE
     assert found == LeaveResponseReceived(at_ms=NOW_MS, serial=4, error=error)
+
+
+TOPIC_ID = bytes(range(16))
+
+
+@every(CONSUMER_GROUP_HEARTBEAT)
+def test_consumer_heartbeat_has_changed_fields_only(version: int) -> None:
+    action = SendConsumerHeartbeat(serial=5, member_id="m", member_epoch=4, instance_id="i")
+    request = sent(action, CONSUMER_GROUP_HEARTBEAT, version)
+    assert request == ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=4, instance_id="i"
+    )
+
+
+def test_full_consumer_heartbeat_has_all_fields() -> None:
+    action = SendConsumerHeartbeat(
+        serial=5,
+        member_id="m",
+        member_epoch=0,
+        rack_id="r",
+        rebalance_timeout_ms=20,
+        subscribed_topics=("t", "u"),
+        subscribed_regex="v.*",
+        server_assignor="uniform",
+        owned={TOPIC_ID: (0, 2)},
+    )
+    request = sent(action, CONSUMER_GROUP_HEARTBEAT, 1)
+    assert (request.rack_id, request.rebalance_timeout_ms) == ("r", 20)
+    assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (["t", "u"], "v.*")
+    assert request.server_assignor == "uniform"
+    (owned,) = request.topic_partitions
+    assert (bytes(owned.topic_id), owned.partitions) == (TOPIC_ID, [0, 2])
+
+
+@every(CONSUMER_GROUP_HEARTBEAT)
+def test_consumer_heartbeat_response(version: int) -> None:
+    action = SendConsumerHeartbeat(serial=5, member_id="m", member_epoch=4)
+    topic = ConsumerGroupTopicPartitions(topic_id=TOPIC_ID, partitions=[0, 2])
+    response = ConsumerGroupHeartbeatResponse(
+        error_code=0,
+        member_id="m",
+        member_epoch=5,
+        heartbeat_interval_ms=3,
+        assignment=ConsumerGroupAssignment(topic_partitions=[topic]),
+    )
+    event = heard(action, CONSUMER_GROUP_HEARTBEAT, version, response)
+    assert event == ConsumerHeartbeatResponseReceived(
+        at_ms=NOW_MS,
+        serial=5,
+        error=ErrorCode.NONE,
+        error_message=None,
+        member_id="m",
+        member_epoch=5,
+        heartbeat_interval_ms=3,
+        assignment={TOPIC_ID: (0, 2)},
+    )
+
+
+def test_consumer_heartbeat_response_without_assignment_keeps_it() -> None:
+    action = SendConsumerHeartbeat(serial=5, member_id="m", member_epoch=4)
+    response = ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.FENCED_MEMBER_EPOCH, error_message="late"
+    )
+    event = heard(action, CONSUMER_GROUP_HEARTBEAT, 1, response)
+    assert (event.error, event.error_message) == (ErrorCode.FENCED_MEMBER_EPOCH, "late")
+    assert event.assignment is None

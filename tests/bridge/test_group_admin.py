@@ -99,6 +99,15 @@ def test_describe_groups_missing_group_is_dead(version: int) -> None:
     assert group.error_message == ("Group g not found." if version >= 6 else None)
 
 
+def test_describe_groups_message_of_state_machine_is_sent() -> None:
+    message = "Group g is not a classic group."
+    reply = DescribeGroupReply(
+        error=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message, group_id="g"
+    )
+    (group,) = response_to(DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=["g"]), reply).groups
+    assert (group.error_code, group.group_state, group.error_message) == (69, "Dead", message)
+
+
 @every_describe
 def test_describe_groups_error_has_no_state(version: int) -> None:
     reply = DescribeGroupReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id="g")
@@ -157,6 +166,14 @@ def test_list_groups_joins_all_shards(version: int) -> None:
         )
         for group in LISTED
     ]
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_list_groups_has_type_of_group(kind: str) -> None:
+    group = GroupOverview(group_id="g", protocol_type="consumer", state="Stable", type=kind)
+    replies = (ListGroupsReply(groups=(group,)), ListGroupsReply(), ListGroupsReply())
+    (listed,) = response_to(LIST_GROUPS, 5, ListGroupsRequest(), *replies).groups
+    assert listed.group_type == kind
 
 
 @every_list

@@ -19,6 +19,7 @@ from partage.coordinator.records import OffsetRecord
 from partage.coordinator.replies import CommitReply, DeleteOffsetsReply, FetchOffsetsReply
 from partage.coordinator.shard import Shard
 from partage.model.errors import ErrorCode
+from partage.wire.api import AnyApi
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitPartition,
@@ -46,8 +47,19 @@ from partage.wire.apis.txn_offset_commit import (
     TxnOffsetCommitTopic,
 )
 from partage.wire.primitives import MalformedError
+from partage.wire.types import ZERO_UUID, Message
 
-from .bridge_calls import NOW_MS, event_of, new_shard, response_to, serve, start_call, versions
+from .bridge_calls import (
+    NOW_MS,
+    event_of,
+    id_of,
+    name_of,
+    new_shard,
+    response_to,
+    serve,
+    start_call,
+    versions,
+)
 
 every_commit = pytest.mark.parametrize("version", versions(OFFSET_COMMIT))
 every_fetch = pytest.mark.parametrize("version", versions(OFFSET_FETCH))
@@ -64,6 +76,7 @@ def committing(offsets: Mapping[tuple[str, int], int], **options: Any) -> Offset
         topics=[
             OffsetCommitTopic(
                 name=topic,
+                topic_id=id_of(topic),
                 partitions=[
                     OffsetCommitPartition(
                         partition_index=partition,
@@ -122,8 +135,8 @@ def test_commit_error_for_each_partition(version: int) -> None:
     assert [(o.topic, o.partition) for o in event.offsets] == [("t", 0), ("u", 0)]
     reply = CommitReply(errors=(ErrorCode.OFFSET_METADATA_TOO_LARGE, NONE))
     response = response_to(OFFSET_COMMIT, version, request, reply)
-    assert [topic.name for topic in response.topics] == ["t", "x", "t", "u", "t"]
-    assert errors_of(response) == [12, 3, 3, 0, 3]
+    assert [name_of(topic) for topic in response.topics] == ["t", "x", "t", "u", "t"]
+    assert errors_of(response) == [12, 100 if version >= 10 else 3, 3, 0, 3]
 
 
 @every_commit
@@ -131,7 +144,7 @@ def test_commit_of_unknown_partitions_has_no_event(version: int) -> None:
     call, events = start_call(OFFSET_COMMIT, version, committing({("x", 0): 1, ("t", 9): 1}))
     assert events == []
     response = OFFSET_COMMIT.decode_response(version, b"".join(call.encode_response()))
-    assert errors_of(response) == [3, 3]
+    assert errors_of(response) == [100 if version >= 10 else 3, 3]
 
 
 def test_commit_without_topics_keeps_member_alive() -> None:
@@ -194,7 +207,10 @@ def fetching(
             group_id=group,
             topics=None
             if topics is None
-            else [OffsetFetchTopic(name=t, partition_indexes=list(p)) for t, p in topics.items()],
+            else [
+                OffsetFetchTopic(name=t, topic_id=id_of(t), partition_indexes=list(p))
+                for t, p in topics.items()
+            ],
         )
         for group, topics in groups.items()
     ]
@@ -214,7 +230,7 @@ def found(version: int, response: OffsetFetchResponse) -> list[dict[tuple[str, i
         topics_of = [response.topics]
     return [
         {
-            (topic.name, p.partition_index): p.committed_offset
+            (name_of(topic), p.partition_index): p.committed_offset
             for topic in t
             for p in topic.partitions
         }
@@ -255,7 +271,7 @@ def test_offset_fetch_v1_requires_topics() -> None:
         OFFSET_FETCH.decode_request(1, nothing_named)
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [8, 9, 10])
 def test_offset_fetch_groups_in_request_order(version: int) -> None:
     shard = with_offsets(g={("t", 0): 5}, h={("t", 0): 6, ("u", 0): 7})
     request = fetching(version, {"h": None, "nobody": None, "g": {"t": [0]}})
@@ -278,7 +294,7 @@ def test_offset_fetch_group_error_at_top_level(version: int) -> None:
         assert (group.error_code, group.topics) == (14, [])
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [8, 9, 10])
 def test_offset_fetch_error_of_one_group_keeps_others(version: int) -> None:
     request = fetching(version, {"g": {"t": [0]}, "h": {"t": [0]}})
     replies = (
@@ -290,7 +306,7 @@ def test_offset_fetch_error_of_one_group_keeps_others(version: int) -> None:
     assert found(version, response) == [{}, {("t", 0): -1}]
 
 
-@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("version", [8, 9, 10])
 def test_offset_fetch_duplicate_group_answered_once(version: int) -> None:
     group = OffsetFetchGroup(group_id="g", topics=None)
     _, events = start_call(OFFSET_FETCH, version, OffsetFetchRequest(groups=[group] * 100))
@@ -302,7 +318,9 @@ def test_offset_fetch_duplicate_group_answered_once(version: int) -> None:
 
 @every_fetch
 def test_offset_fetch_duplicate_topic_merged(version: int) -> None:
-    topics = [OffsetFetchTopic(name="t", partition_indexes=[p]) for p in (0, 1, 0)]
+    topics = [
+        OffsetFetchTopic(name="t", topic_id=id_of("t"), partition_indexes=[p]) for p in (0, 1, 0)
+    ]
     groups = [OffsetFetchGroup(group_id="g", topics=topics)]
     request = OffsetFetchRequest(group_id="g", topics=topics, groups=groups)
     response = serve(with_offsets(g={("t", 0): 5}), OFFSET_FETCH, version, request)
@@ -314,7 +332,7 @@ def test_offset_fetch_duplicate_topic_merged(version: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", [7, 8, 9])
+@pytest.mark.parametrize("version", [7, 8, 9, 10])
 def test_offset_fetch_require_stable_reaches_group(version: int) -> None:
     request = fetching(version, {"g": {"t": [0]}})
     request.require_stable = True
@@ -328,7 +346,17 @@ def test_offset_fetch_require_stable_reaches_group(version: int) -> None:
     )
 
 
-@pytest.mark.parametrize("version", [7, 8, 9])
+@pytest.mark.parametrize("member_id", ["m", "", None])
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_offset_fetch_member_epoch_reaches_group(version: int, member_id: str | None) -> None:
+    """A member of a consumer group sends them from v9 on (KIP-848)."""
+    group = OffsetFetchGroup(group_id="g", topics=None, member_id=member_id, member_epoch=3)
+    event = event_of(OFFSET_FETCH, version, OffsetFetchRequest(groups=[group]))
+    expected = (member_id, 3) if version >= 9 else (None, -1)
+    assert (event.member_id, event.member_epoch) == expected
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 10])
 def test_offset_fetch_of_pending_offsets_reports_them_by_partition(version: int) -> None:
     request = fetching(version, {"g": {"t": [0, 1]}})
     request.require_stable = True
@@ -340,6 +368,42 @@ def test_offset_fetch_of_pending_offsets_reports_them_by_partition(version: int)
         (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT),
         (5, ErrorCode.NONE),
     ]
+
+
+def test_offset_fetch_of_unknown_ids_reports_them_last() -> None:
+    """The coordinator still gets the others, even none, because it checks the member."""
+    shard = with_offsets(g={("t", 0): 5})
+    request = fetching(10, {"g": {"x": [0, 1], "t": [0]}})
+    (group,) = serve(shard, OFFSET_FETCH, 10, request).groups
+    assert [
+        (name_of(topic), [(p.committed_offset, p.error_code) for p in topic.partitions])
+        for topic in group.topics
+    ] == [("t", [(5, 0)]), ("x", [(-1, 100), (-1, 100)])]
+    event = event_of(OFFSET_FETCH, 10, fetching(10, {"g": {"x": [0]}}))
+    assert event.partitions == ()
+
+
+def test_offset_fetch_of_all_offsets_omits_topics_without_id() -> None:
+    """Such as a topic that is being deleted."""
+    shard = with_offsets(g={("t", 0): 5, ("deleted", 0): 6, ("u", 0): 7})
+    response = serve(shard, OFFSET_FETCH, 10, fetching(10, {"g": None}))
+    assert found(10, response) == [{("t", 0): 5, ("u", 0): 7}]
+
+
+@pytest.mark.parametrize("api", [OFFSET_COMMIT, OFFSET_FETCH], ids=repr)
+def test_zero_id_is_unknown(api: AnyApi) -> None:
+    """A client sends it for a topic whose id it does not know."""
+    wanted = [OffsetFetchTopic(partition_indexes=[0])]
+    requests: dict[AnyApi, Message] = {
+        OFFSET_COMMIT: committing({("t", 0): 1}),
+        OFFSET_FETCH: OffsetFetchRequest(groups=[OffsetFetchGroup(group_id="g", topics=wanted)]),
+    }
+    request: Any = requests[api]
+    if api is OFFSET_COMMIT:
+        request.topics[0].topic_id = ZERO_UUID
+    response = serve(new_shard(), api, 10, request)
+    (owner,) = response.groups if api is OFFSET_FETCH else (response,)
+    assert errors_of(owner) == [100]
 
 
 # TxnOffsetCommit.
@@ -400,6 +464,13 @@ def test_txn_offset_commit_to_missing_partition_rejected() -> None:
         ("t", [ErrorCode.NONE]),
         ("gone", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
     ]
+
+
+def test_txn_offset_commit_stale_epoch_is_illegal_generation() -> None:
+    """Producers up to v5 do not know STALE_MEMBER_EPOCH."""
+    request = committing_in_transaction(("t", 0), ("u", 0))
+    reply = CommitReply(errors=(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.NONE))
+    assert errors_of(response_to(TXN_OFFSET_COMMIT, 5, request, reply)) == [22, 0]
 
 
 # OffsetDelete.

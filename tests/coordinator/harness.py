@@ -285,7 +285,7 @@ class Harness:
     def _append(self) -> None:
         if not self.driver.unsent:
             return
-        records, mark = self.driver.pop_unsent()
+        records, mark, _ = self.driver.pop_unsent()
         if self.log.fails:
             self._fail(len(records))
             return

@@ -101,7 +101,7 @@ class LargeGroup:
                 self.settle()
 
     def settle(self) -> None:
-        _, mark = self.driver.pop_unsent()
+        _, mark, _ = self.driver.pop_unsent()
         self.driver.on_durable(mark)
         self.driver.pop_ready(1_000_000)
         self.driver.pop_group_events()

@@ -255,8 +255,9 @@ def test_damaged_segment_is_not_compacted(position: int) -> None:
     disk.damage(f"{DIRECTORY}/00000000000000000000.log", position)
     plan = host.log.plan_compaction(NOW_MS)
     assert plan is not None
-    with pytest.raises(DamagedLogError):
+    with pytest.raises(DamagedLogError) as caught:
         compact(disk, plan)
+    assert caught.value.position == 0, "the damaged batch begins there"
     host.log.abandon_compaction()
     assert host.log.plan_compaction(NOW_MS) is not None
 

@@ -137,6 +137,7 @@ def test_slice_is_checked_by_its_first_batch() -> None:
         content = host.disk.read(part.path, part.position, part.length)
         assert check_slice(part, content) is None
         assert "expected offset" in str(check_slice(part, content[:3] + b"\1" + content[4:]))
+        assert "does not end where" in str(check_slice(part, content[:8] + b"\1" + content[9:]))
         assert "checksum" in str(check_slice(part, content[:70] + b"\1" + content[71:]))
         assert check_slice(part, content[50:]) is not None
         assert check_slice(part, b"") is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -29,6 +31,15 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 
 def values(count: int) -> list[bytes]:
     return [b"%d" % n * 40 for n in range(count)]
+
+
+@contextmanager
+def expect_damage(path: str, position: int, reason: str) -> Iterator[None]:
+    """Expect an error with this position, at which users cut the log."""
+    with pytest.raises(DamagedLogError, match=reason) as caught:
+        yield
+    assert (caught.value.path, caught.value.position) == (path, position)
+    assert f"partage log cut {path} --at {position}" in str(caught.value)
 
 
 def host_of(disk: Disk, count: int, **configs: object) -> Host:
@@ -154,38 +165,35 @@ def test_damage_to_acknowledged_bytes_is_refused() -> None:
     disk = CrashDisk()
     host = host_of(disk, 2)
     disk.damage(FIRST, SIZE + 70)
-    with pytest.raises(DamagedLogError) as caught:
+    with expect_damage(FIRST, SIZE, "checksum"):
         host.open()
-    assert (caught.value.path, caught.value.position) == (FIRST, SIZE)
-    assert f"partage log cut {FIRST} --at {SIZE}" in str(caught.value)
-    assert "checksum" in str(caught.value)
     assert disk.size(FIRST) == 2 * SIZE
 
 
 def test_short_or_missing_file_is_refused(disk: Disk) -> None:
     host = host_of(disk, 2)
     disk.truncate(FIRST, SIZE)
-    with pytest.raises(DamagedLogError, match="the file ends here"):
+    with expect_damage(FIRST, SIZE, "the file ends here"):
         host.open()
     disk.truncate(FIRST, SIZE + 5)
-    with pytest.raises(DamagedLogError, match="cut off"):
+    with expect_damage(FIRST, SIZE, "cut off"):
         host.open()
     disk.remove(FIRST)
-    with pytest.raises(DamagedLogError, match="the file ends here"):
+    with expect_damage(FIRST, 0, "the file ends here"):
         host.open()
 
 
 def test_missing_last_segment_is_refused(disk: Disk) -> None:
     host = host_of(disk, 5)
     disk.remove(SECOND)
-    with pytest.raises(DamagedLogError, match="missing"):
+    with expect_damage(SECOND, 0, "missing"):
         host.open()
 
 
 def test_unreadable_checkpoint_forbids_truncation(disk: Disk) -> None:
     host = host_of(disk, 2)
     disk.write(FIRST, 2 * SIZE, [b"torn"])
-    with pytest.raises(DamagedLogError):
+    with expect_damage(FIRST, 2 * SIZE, "cut off"):
         host.open(cuts_nothing=True)
     disk.truncate(FIRST, 2 * SIZE)
     assert host.open(cuts_nothing=True).truncations == []
@@ -198,7 +206,7 @@ def test_damage_in_old_segment_is_found_by_reads() -> None:
     disk.damage(FIRST, SIZE + 16)  # the format version
     host.open()
     assert host.log.locate(0, SIZE)
-    with pytest.raises(DamagedLogError, match="format"):
+    with expect_damage(FIRST, SIZE, "format"):
         host.log.locate(1, SIZE)
 
 

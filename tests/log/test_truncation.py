@@ -50,8 +50,8 @@ def test_earlier_kept_bytes_are_not_overwritten() -> None:
     host.write(batch(b"another"))
     host.close()
     (*_, second) = truncate_log(host.disk, FIRST, 0)
-    assert first.kept_in
-    assert second.kept_in
+    assert first.kept_in == FIRST + ".torn-0"
+    assert second.kept_in == FIRST + ".torn-0-2"
     assert host.disk.size(first.kept_in) == 3 * SIZE
     assert host.disk.size(second.kept_in) == len(batch(b"another"))
 

@@ -112,6 +112,19 @@ def test_reply_without_records_is_ready_at_once(driver: Driver) -> None:
     assert not driver.ready
 
 
+def test_unsent_records_have_the_ends_of_their_events(driver: Driver) -> None:
+    driver.handle(commit(1))
+    driver.handle(describe(2))
+    two = tuple(OffsetToCommit(topic="t", partition=number, offset=1) for number in range(2))
+    driver.handle(Commit(at_ms=NOW_MS, reply_to=Ticket(3), group_id="g", offsets=two))
+    assert driver.pop_unsent()[2] == [1, 3]
+    driver.handle(commit(4))
+    assert driver.pop_unsent()[2] == [1]
+    driver.handle(commit(5))
+    driver.fail()
+    assert driver.pop_unsent()[2] == []
+
+
 def test_replies_in_order_after_earlier_records_durable(
     driver: Driver,
 ) -> None:
@@ -119,10 +132,10 @@ def test_replies_in_order_after_earlier_records_durable(
     driver.handle(commit(2))
     driver.handle(fetch(3))
     driver.handle(describe(4))
-    records, first = driver.pop_unsent()
+    records, first, _ = driver.pop_unsent()
     driver.handle(commit(5, offset=2))
     driver.handle(fetch(6))
-    more, second = driver.pop_unsent()
+    more, second, _ = driver.pop_unsent()
     assert [r.offset for r in records + more if isinstance(r, OffsetRecord)] == [1, 2]
     assert ready(driver) == [1]
     driver.on_durable(first)
@@ -135,7 +148,7 @@ def test_later_mark_confirms_earlier_records(driver: Driver) -> None:
     driver.handle(commit(1))
     driver.pop_unsent()
     driver.handle(commit(2))
-    _, mark = driver.pop_unsent()
+    _, mark, _ = driver.pop_unsent()
     driver.on_durable(mark)
     assert ready(driver) == [1, 2]
     driver.on_durable(mark)
@@ -144,13 +157,13 @@ def test_later_mark_confirms_earlier_records(driver: Driver) -> None:
 
 def test_replies_wait_for_unsent_records(driver: Driver) -> None:
     driver.handle(commit(1))
-    _, mark = driver.pop_unsent()
+    _, mark, _ = driver.pop_unsent()
     driver.handle(commit(2))
     driver.handle(fetch(3))
     driver.on_durable(mark)
     assert ready(driver) == [1]
     assert driver.unsent
-    _, mark = driver.pop_unsent()
+    _, mark, _ = driver.pop_unsent()
     driver.on_durable(mark)
     assert replies(driver)[Ticket(3)] == FetchOffsetsReply(
         offsets=(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=1000),)
@@ -174,7 +187,7 @@ def test_mark_beyond_sent_records_raises(driver: Driver) -> None:
 
 def test_failure_rejects_open_requests(driver: Driver) -> None:
     driver.handle(commit(0))
-    _, mark = driver.pop_unsent()
+    _, mark, _ = driver.pop_unsent()
     driver.on_durable(mark)
     driver.handle(describe(1))
     driver.handle(join(2))  # parked
@@ -208,7 +221,7 @@ def test_failure_rejects_request_that_raised(driver: Driver) -> None:
 
 def test_failure_then_reload_serves_again(driver: Driver) -> None:
     driver.handle(commit(1, offset=1))
-    records, mark = driver.pop_unsent()
+    records, mark, _ = driver.pop_unsent()
     driver.on_durable(mark)
     driver.handle(commit(2, offset=2))
     driver.fail()
@@ -222,7 +235,7 @@ def test_failure_then_reload_serves_again(driver: Driver) -> None:
     assert isinstance(reply, FetchOffsetsReply)
     assert [o and o.offset for o in reply.offsets] == [1]
     driver.handle(commit(4, offset=3))
-    _, mark = driver.pop_unsent()
+    _, mark, _ = driver.pop_unsent()
     assert ready(driver) == []
     driver.on_durable(mark)
     assert ready(driver) == [4]
@@ -241,7 +254,7 @@ def test_loading_rejects_requests_and_defers_events() -> None:
     loaded = shard()
     loaded.apply(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
     driver.activate(loaded, NOW_MS)
-    records, mark = driver.pop_unsent()
+    records, mark, _ = driver.pop_unsent()
     assert records == [OffsetTombstone(group_id="g", topic="t", partition=0)]
     driver.handle(fetch(3))
     assert ready(driver) == []
@@ -264,7 +277,7 @@ def test_topics_deleted_repeated_until_durable() -> None:
     again = shard()
     again.apply(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
     driver.activate(again, NOW_MS)
-    records, mark = driver.pop_unsent()
+    records, mark, _ = driver.pop_unsent()
     assert records == [OffsetTombstone(group_id="g", topic="t", partition=0)]
     assert not driver.is_caught_up
     driver.on_durable(mark)
@@ -278,7 +291,7 @@ def test_resign_rejects_all_requests(driver: Driver) -> None:
     until `start_loading` is called.
     """
     driver.handle(commit(1))
-    _, mark = driver.pop_unsent()
+    _, mark, _ = driver.pop_unsent()
     driver.handle(commit(2))
     driver.handle(join(3))
     driver.on_durable(mark)
@@ -333,7 +346,7 @@ def test_fire_due_respects_count(driver: Driver) -> None:
     driver.fire_due(due_ms, 0)
     assert ready(driver) == []
     driver.fire_due(due_ms, 1)
-    _, mark = driver.pop_unsent()
+    _, mark, _ = driver.pop_unsent()
     driver.on_durable(mark)
     assert ready(driver) == [1]
 

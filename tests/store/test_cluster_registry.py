@@ -61,8 +61,10 @@ def test_concurrent_creation_gives_one_cluster() -> None:
         zoo = MemoryZooKeeper()
         one, two = zoo.connect(), zoo.connect()
         assert await find_cluster(one, PATHS) is None
-        found = await find_or_create_cluster(one, PATHS, "first", SHARDS)
-        assert found == ClusterDoc(partage=1, cluster_id="first", shards=SHARDS)
+        found = await find_or_create_cluster(one, PATHS, "first", SHARDS, 2)
+        assert found == ClusterDoc(
+            partage=1, cluster_id="first", shards=SHARDS, transaction_shards=2
+        )
         assert await find_or_create_cluster(two, PATHS, "second", 99) == found
 
     run(scenario())
@@ -104,7 +106,11 @@ def test_creation_between_two_reads_is_accepted() -> None:
         ({PATHS.root: b"hello"}, "other data than a Partage cluster .data in the node"),
         ({PATHS.cluster: b"<xml>"}, "cannot be decoded"),
         (
-            {PATHS.cluster: encode(ClusterDoc(partage=2, cluster_id="x", shards=1))},
+            {
+                PATHS.cluster: encode(
+                    ClusterDoc(partage=2, cluster_id="x", shards=1, transaction_shards=1)
+                )
+            },
             "format 2",
         ),
     ],

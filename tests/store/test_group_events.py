@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.coordinator.outcome import GroupEvent, GroupEventType, RebalanceCause
+from partage.coordinator.outcome import (
+    GroupEvent,
+    GroupEventType,
+    MemberProgress,
+    RebalanceCause,
+)
 from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.store import group_events
 from partage.store.group_events import (
@@ -135,6 +140,70 @@ def test_invalid_assignment_is_omitted(content: bytes, protocol_type: str) -> No
     saved = generation(saved_member("a", b"", content), protocol_type=protocol_type)
     (event,) = told(GroupEventType.ASSIGNED, group_record=saved, times_ms=(950,))
     assert [member.assigned for member in event.members or []] == [None]
+
+
+def progress(name: str, *numbers: int, revoking: tuple[int, ...] = ()) -> MemberProgress:
+    return MemberProgress(
+        member=saved_member(name),
+        epoch=7,
+        state="unrevoked partitions" if revoking else "stable",
+        assigned={"t": numbers} if numbers else {},
+        revoking={"t": revoking} if revoking else {},
+    )
+
+
+def test_consumer_group_record_has_epochs_and_partitions() -> None:
+    (event,) = told(
+        GroupEventType.RECONCILING,
+        is_consumer_group=True,
+        target_epoch=6,
+        progress=(progress("a", 2, 0, revoking=(1,)),),
+    )
+    assert (event.group_type, event.generation, event.target_epoch) == ("consumer", 7, 6)
+    assert event.members == [
+        EventMember(
+            member_id="a",
+            client_id="c",
+            client_host="/10.0.0.1",
+            instance_id="a-instance",
+            assigned={"t": [0, 2]},
+            member_epoch=7,
+            state="unrevoked partitions",
+            revoking={"t": [1]},
+        )
+    ]
+
+
+def test_target_record_has_assignor_and_moved_partitions() -> None:
+    fields = {"is_consumer_group": True, "target_epoch": 7, "assignor": "uniform", "moved": 3}
+    (event,) = told(GroupEventType.TARGET_ASSIGNED, **fields)
+    assert (event.protocol, event.moved, event.members) == ("uniform", 3, None)
+
+
+def test_loaded_consumer_group_is_split_into_records() -> None:
+    members = tuple(progress(f"m{n}", n) for n in range(5_000))
+    steps = list(
+        event_records(notice(GroupEventType.LOADED, is_consumer_group=True, progress=members))
+    )
+    parts = [event for event in steps if event is not None]
+    assert None in steps, "the shell can do other work"
+    assert [(each.part, each.parts) for each in parts] == [
+        (n, len(parts)) for n in range(1, len(parts) + 1)
+    ]
+    assert len(parts) > 1
+    assert max(len(encode_event(each)) for each in parts) < 512 * 1024
+    names = [member.member_id for each in parts for member in each.members or []]
+    assert names == [f"m{n}" for n in range(5_000)]
+
+
+def test_member_with_too_many_partitions_has_their_number() -> None:
+    (event,) = told(
+        GroupEventType.RECONCILED,
+        is_consumer_group=True,
+        progress=(progress("a", *range(20_001)),),
+    )
+    (member,) = event.members or []
+    assert (member.partition_count, member.assigned) == (20_001, None)
 
 
 def test_large_generation_split_into_records() -> None:
@@ -265,3 +334,16 @@ def test_single_broker_record_is_unchanged() -> None:
     assert encode_event(GroupEventRecord(
         version=VERSION, event="left", at_ms=0, group_id="g", generation=1
     )) == b'{"version":1,"event":"left","at_ms":0,"group_id":"g","generation":1}'  # fmt: skip
+
+
+def test_member_without_session_timeout_has_identity() -> None:
+    """The session timeout of a member with the consumer protocol is the group's."""
+    member = msgspec.structs.replace(saved_member("a"), session_timeout_ms=0)
+    (event,) = event_records(notice(GroupEventType.JOINED, member_id="a", member=member))
+    assert event is not None
+    assert (event.client_id, event.client_host, event.instance_id) == (
+        "c",
+        "/10.0.0.1",
+        "a-instance",
+    )
+    assert event.session_timeout_ms is None

@@ -228,9 +228,9 @@ def test_awaiting_sync_tag_takes_five_bytes() -> None:
 # Invalid data.
 
 
-@pytest.mark.parametrize("kind", [3, 9, 17, 32_767, -1])
+@pytest.mark.parametrize("kind", [4, 9, 10, 15, 17, 32_767, -1])
 def test_unknown_key_types_are_ignored(kind: int) -> None:
-    """Kafka keeps the groups of its newer protocols in the same topic."""
+    """Kafka keeps share and streams groups in the same topic."""
     key = struct.pack(">h", kind) + b"whatever"
     assert decode_record(key, b"\x00\x00what it holds") is None
     assert decode_record(key, None) is None

@@ -23,6 +23,7 @@ from partage.coordinator.records import (
 )
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
+from partage.store.log_merge import merge
 from partage.store.record_formats import encode_record
 from partage.store.shard_log import encode_records, replay, shard_of, subscribed_topics
 from partage.wire.consumer_protocol import (
@@ -140,6 +141,89 @@ def test_replay_of_transactions_restores_live_state(
     assert durable_state(replay([b"".join(batches)], SETTINGS)) == durable_state(live(history))
 
 
+few_offsets = st.builds(offset, st.integers(0, 9), partition=st.integers(0, 1))
+few_records: st.SearchStrategy[Record] = st.one_of(
+    few_offsets,
+    st.builds(
+        OffsetTombstone, group_id=st.just("g"), topic=st.just("t"), partition=st.integers(0, 1)
+    ),
+    st.builds(
+        TransactionalOffsetRecord,
+        producer_id=st.integers(1, 3),
+        producer_epoch=st.just(0),
+        offset=few_offsets,
+    ),
+    markers,
+)
+
+
+@given(
+    st.lists(few_records, max_size=20), st.integers(0, 20), st.lists(st.integers(1, 5), max_size=6)
+)
+def test_merge_of_transactions_keeps_state(
+    history: list[Record], older: int, sizes: list[int]
+) -> None:
+    """All batches are merged, or only those after older ones that are kept."""
+    kept = encode_records(history[:older], AT_MS)
+    batches: list[bytes] = []
+    rest = history[older:]
+    for size in sizes:
+        batches += encode_records(rest[:size], AT_MS)
+        del rest[:size]
+    batches += encode_records(rest, AT_MS)
+    expected = durable_state(live(history))
+    whole = merge([*kept, *batches], keeps_removals=False)
+    assert durable_state(replay(whole, SETTINGS)) == expected
+    part = merge(batches, keeps_removals=True)
+    assert durable_state(replay([*kept, *part], SETTINGS)) == expected
+    again = merge([b"".join([*kept, *part])], keeps_removals=False)
+    assert durable_state(replay(again, SETTINGS)) == expected
+
+
+def test_merge_keeps_order_of_two_open_transactions() -> None:
+    """The transaction whose offset was written last wins, in whatever order they end."""
+    history: list[Record] = [
+        TransactionalOffsetRecord(producer_id=2, producer_epoch=0, offset=offset(1)),
+        TransactionalOffsetRecord(producer_id=1, producer_epoch=0, offset=offset(2)),
+    ]
+    for order in ((1, 2), (2, 1)):
+        ends: list[Record] = [
+            TransactionMarker(
+                producer_id=each, producer_epoch=0, coordinator_epoch=1, is_commit=True
+            )
+            for each in order
+        ]
+        for merged_ends in (0, 1):
+            merged = merge(
+                encode_records([*history, *ends[:merged_ends]], AT_MS), keeps_removals=False
+            )
+            shard = replay([*merged, *encode_records(ends[merged_ends:], AT_MS)], SETTINGS)
+            assert shard.offsets["g"]["t", 0].offset == 2
+
+
+def test_merge_drops_markers_after_a_day() -> None:
+    def marker(producer_id: int) -> TransactionMarker:
+        return TransactionMarker(
+            producer_id=producer_id, producer_epoch=4, coordinator_epoch=3, is_commit=True
+        )
+
+    day_ms = 86_400_000
+    old, new = encode_records([marker(1)], AT_MS), encode_records([marker(2)], AT_MS + day_ms)
+    merged = merge([*old, *old, *new, *new], keeps_removals=False)
+    assert [parse_header(each).producer_id for each in merged] == [2]
+    merged = merge([*old, *new], keeps_removals=True)
+    assert [parse_header(each).producer_id for each in merged] == [1, 2]
+
+
+def test_merge_of_incomplete_batch_fails() -> None:
+    (batch,) = encode_records(
+        [TransactionMarker(producer_id=1, producer_epoch=0, coordinator_epoch=0, is_commit=True)],
+        AT_MS,
+    )
+    with pytest.raises(MalformedError, match="not complete"):
+        merge([batch[:-1]], keeps_removals=False)
+
+
 def test_transactions_are_batches_of_their_producers() -> None:
     """As in Kafka: transactional batches without sequence, and control batches."""
     pending = [
@@ -231,7 +315,7 @@ def test_replay_applies_tombstones() -> None:
 def test_unknown_record_types_are_ignored() -> None:
     """Records without a key are ignored too; the records around them are read."""
     key, value = encode_record(offset(5))
-    foreign = (b"\x00\x03\x00\x01g", b"\x00\x00\x00\x00\x00\x07")
+    foreign = (b"\x00\x0a\x00\x01g", b"\x00\x00\x00\x00\x00\x07")
     shard = replay(blobs(foreign, (key, value), (None, b"no key"), (None, None)), SETTINGS)
     assert shard.offsets["g"]["t", 0].offset == 5
     assert shard.groups.keys() == {"g"}

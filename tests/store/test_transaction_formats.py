@@ -145,6 +145,7 @@ def test_log_keeps_last_record_of_each_id() -> None:
 
 def test_many_records_fill_several_batches() -> None:
     log = [msgspec.structs.replace(COMMON, transactional_id=str(n)) for n in range(1_100)]
-    batches = encode_transactions(log, 1)
-    assert len(batches) == 3
+    size = sum(map(len, encode_transactions(log, 1)))
+    batches = encode_transactions(log, 1, batch_bytes=size // 3)
+    assert len(batches) in (3, 4)
     assert len(replay_transactions(batches, TransactionSettings()).transactions) == 1_100

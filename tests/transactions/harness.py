@@ -45,7 +45,8 @@ class Harness:
         self.durable: dict[str, TransactionRecord] = {}
         self.tickets: dict[object, TransactionRequest] = {}
         self._ids = count()
-        self.driver = TransactionDriver()
+        self.wall_offset_ms = 0
+        self.driver = TransactionDriver(lambda: self.wall_offset_ms)
         self.load()
 
     @property
@@ -112,7 +113,7 @@ class Harness:
         self.is_held = False
         self.orders.clear()
         self.tickets.clear()
-        self.driver = TransactionDriver()
+        self.driver = TransactionDriver(lambda: self.wall_offset_ms)
         self.load()
 
     def load(self) -> None:
@@ -124,7 +125,7 @@ class Harness:
     def _settle(self) -> None:
         if self.driver.shard is not None:
             check_shard(self.driver.shard)
-        records, mark = self.driver.pop_unsent()
+        records, mark, _ = self.driver.pop_unsent()
         self.appended += records
         self.written += [(record, mark) for record in records]
         if self.written and not self.is_held:

@@ -15,6 +15,7 @@ one. Each remembers its producer id and epoch. Partitions are ``topic-number``.
 ``mark [t-0 ...]``                 the markers of these partitions, or all, are durable
 ``late t-0 ...``                   markers of the order before the last one are reported
 ``tick MS`` / ``timers``           the time advances; the armed timers
+``step MS``                        the system time changes by itself
 ``log hold | release | fail``      records stay in doubt; become durable; are rejected
 ``exhaust EPOCH``                  the coordinator starts with this epoch of the only id
 ``crash [keep=n]``                 the coordinator crashes, and ``n`` records in doubt survive
@@ -81,6 +82,7 @@ class ScenarioRunner:
             "mark": self._mark,
             "late": self._late,
             "tick": lambda words, _: self.harness.tick(int(words[0])),
+            "step": self._step,
             "timers": self._timers,
             "log": self._log,
             "exhaust": self._exhaust,
@@ -106,6 +108,9 @@ class ScenarioRunner:
     def _settings(self, _: list[str], options: dict[str, str]) -> None:
         values = {name: int(value) for name, value in options.items()}
         self.harness = Harness(msgspec.structs.replace(TransactionSettings(), **values))
+
+    def _step(self, words: list[str], _: dict[str, str]) -> None:
+        self.harness.wall_offset_ms += int(words[0])
 
     def _identity(self, name: str, options: dict[str, str]) -> tuple[int, int]:
         producer_id, epoch = self._identities.get(name, (-1, -1))

@@ -23,14 +23,12 @@ from partage.wire.apis.sync_group import (
 from .random_messages import CASES, Case
 from .test_oracles import ORACLES, covered_cases
 
-#: Versions that Kafka's definitions have and Partage does not support yet. Those of Produce,
-#: OffsetCommit and OffsetFetch identify topics by id.
+#: Versions that Kafka's definitions have and Partage does not support yet. That of Produce
+#: identifies topics by id.
 NOT_YET = {
     ("Produce", 13),
     ("Fetch", 18),
     ("ListOffsets", 11),
-    ("OffsetCommit", 10),
-    ("OffsetFetch", 10),
     ("InitProducerId", 6),
 }
 
@@ -38,7 +36,8 @@ NOT_YET = {
 WITHOUT_ORACLE: dict[str, set[str]] = {
     "kio": set(),
     "kafka-python": {
-        f"ConsumerGroupHeartbeat-v{version}-{side}"
+        f"ConsumerGroup{name}-v{version}-{side}"
+        for name in ("Heartbeat", "Describe")
         for version in (0, 1)
         for side in ("request", "response")
     },

@@ -51,6 +51,14 @@ def peak_bytes(call: Callable[[], object]) -> int:
     return peak
 
 
+def lowest_peak_bytes(call: Callable[[], object]) -> int:
+    """Return the lowest peak of three calls, to compare it with a few kilobytes.
+
+    `tracemalloc` also counts what other threads allocate meanwhile, such as those of pytest-xdist.
+    """
+    return min(peak_bytes(call) for _ in range(3))
+
+
 # Counts (CVE-2026-111108)
 
 
@@ -92,7 +100,7 @@ def test_count_of_numbers_must_fit_bytes_left() -> None:
 )
 def test_huge_count_allocates_nothing(api: AnyApi, version: int, frame: bytes) -> None:
     peak_bytes(lambda: api.decode_request(version, frame))  # compiles the decoder
-    assert peak_bytes(lambda: api.decode_request(version, frame)) < 4096
+    assert lowest_peak_bytes(lambda: api.decode_request(version, frame)) < 4096
 
 
 def strings(count: int, size: int = 0) -> bytes:
@@ -322,7 +330,7 @@ def test_unknown_tags_are_skipped() -> None:
     expected = HeartbeatRequest(group_id="g", generation_id=7, member_id="m")
     frame = HEARTBEAT_V4 + tags(TAGS_MAX, bytes(100))
     assert HEARTBEAT.decode_request(4, frame) == expected
-    assert peak_bytes(lambda: HEARTBEAT.decode_request(4, frame)) < 4096
+    assert lowest_peak_bytes(lambda: HEARTBEAT.decode_request(4, frame)) < 4096
 
 
 @pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**31 - 1])
@@ -330,7 +338,7 @@ def test_too_many_unknown_tags_are_malformed(count: int) -> None:
     frame = HEARTBEAT_V4 + encode_uvarint(count) + bytes(2000)
     with pytest.raises(MalformedError, match="tagged fields"):
         HEARTBEAT.decode_request(4, frame)
-    assert peak_bytes(lambda: HEARTBEAT.decode_request(4, frame)) < 4096
+    assert lowest_peak_bytes(lambda: HEARTBEAT.decode_request(4, frame)) < 4096
 
 
 @pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**31 - 1])

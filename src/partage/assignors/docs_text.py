@@ -134,3 +134,34 @@ again for an explanation (`explain` returns the reason for each partition). `Mem
 Kafka's order of members, in which static members keep their positions when they return under a new
 id.
 """
+
+SERVER_SIDE = """\
+## In the broker
+
+A group with the consumer group protocol (`group.protocol=consumer`, KIP-848) has no leader: its
+assignors run in the broker. The broker's setting `group.consumer.assignors` lists them, the default
+first, for example `--override group.consumer.assignors=uniform,sticky,my_module:MyAssignor`. A
+member votes for one with `group.remote.assignor`, and most votes win. The list may have:
+
+- `uniform`: Kafka's default. Loads are equal, with as few moves as possible. If subscriptions
+  differ, they are at least as even as Kafka's.
+- `range`: for each topic, ranges of partitions in the order of the members' ids. The results equal
+  those of Kafka's broker, which ignores racks and previous owners.
+- `sticky`, `cooperative-sticky`, `rack-aware`, `roundrobin`, `co-partitioned` and
+  `consistent-hashing`: the classes above, without arguments.
+- `module:Class`: your own class, or an object of it. Members select it by its `name`.
+- Any other name: an entry point in the group `partage.assignors`, such as
+  `my-name = "my_module:MyAssignor"`.
+
+A class that was written for members needs no change. `assign` finds the previous target in
+`Member.owned`, and in `Member.user_data` what the class itself makes of it. If a cooperative class
+holds partitions back, the broker runs it again: the broker itself revokes partitions before it
+assigns them to others. It refuses classes that assign a partition to several members. It also
+refuses classes that need lags: it computes a target only when members or topics change, so the
+assignment would follow lags of that moment only. Kafka's own assignors in brokers get none either.
+
+Your own assignors, and all assignors of large groups, run outside the event loop, for at most 30 s.
+The result is checked as in a classic group. If an assignor fails, the previous target remains in
+force. The broker logs the group, the assignor and the error, and publishes them as a
+[group event](group-events.md).
+"""

@@ -13,7 +13,7 @@ from partage.assignors.base import Assignor
 from partage.assignors.canary import Canary
 from partage.assignors.consistent import ConsistentHashing
 from partage.assignors.copartitioned import CoPartitioned
-from partage.assignors.docs_text import CUSTOM_ASSIGNOR, HEAD
+from partage.assignors.docs_text import CUSTOM_ASSIGNOR, HEAD, SERVER_SIDE
 from partage.assignors.group_view import Member, Topic
 from partage.assignors.lag import LagBased
 from partage.assignors.rackaware import RackAware
@@ -87,9 +87,9 @@ mix members with librdkafka and Java, whichever member leads.""",
         text="""\
 `RackAware(rack_of_host)`: cooperative-sticky for clusters whose brokers have no rack setting: a
 function derives the rack from the host name. All assignors with racks count every replica, the
-leader and its followers alike. Partage's consumers fetch from the leader only: they do not support
-fetches from followers (KIP-392). So a match saves traffic between racks only if the leader is in
-the member's rack, as with one replica.""",
+leader and its followers alike. A match saves traffic between racks if the leader is in the member's
+rack, as with one replica. A consumer with a `client_rack` reads from a follower there only if the
+brokers name one (KIP-392). For this they need a `broker.rack` and a `replica.selector.class`.""",
         topics=(
             Topic(
                 name="t",
@@ -169,7 +169,7 @@ They keep it while other members come and go. Once no member asks for a share, a
 
 def page() -> str:
     """Return the page in Markdown."""
-    return join_blocks(HEAD, *map(_section, EXAMPLES), CUSTOM_ASSIGNOR)
+    return join_blocks(HEAD, *map(_section, EXAMPLES), SERVER_SIDE, CUSTOM_ASSIGNOR)
 
 
 def _section(scene: AssignorExample) -> str:

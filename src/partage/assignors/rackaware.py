@@ -12,9 +12,9 @@ from partage.model.arguments import check_function
 class RackAware(CooperativeSticky):
     """Assigns partitions to members in the rack of a replica; a host name tells a broker's rack.
 
-    Partage's consumers fetch from the leader only: they do not support fetches from followers
-    (KIP-392). So a match saves traffic between racks only if the leader is in that rack, as with
-    one replica. With more replicas, the matched replica may be a follower that no member reads.
+    A match saves traffic between racks if the leader is in that rack, as with one replica. A
+    consumer with a ``client_rack`` reads from a follower there only if the brokers name one
+    (KIP-392). For this they need a ``broker.rack`` and a ``replica.selector.class``.
 
     ``rack_of_host`` is called for brokers without a rack in the metadata; it returns None for no
     rack. All members should have the same function. The loads are as even as with

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from partage.bridge.api_adapter import ApiAdapter, ApiCall, SubTicket
+from partage.bridge.consumer_group_describe import CONSUMER_GROUP_DESCRIBE_ADAPTER
+from partage.bridge.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT_ADAPTER
 from partage.bridge.delete_groups import DELETE_GROUPS_ADAPTER
 from partage.bridge.describe_groups import DESCRIBE_GROUPS_ADAPTER
 from partage.bridge.heartbeat import HEARTBEAT_ADAPTER
@@ -38,5 +40,7 @@ API_ADAPTERS: Final[dict[int, ApiAdapter[Any, Any]]] = {
         DELETE_GROUPS_ADAPTER,
         OFFSET_DELETE_ADAPTER,
         TXN_OFFSET_COMMIT_ADAPTER,
+        CONSUMER_GROUP_HEARTBEAT_ADAPTER,
+        CONSUMER_GROUP_DESCRIBE_ADAPTER,
     )
 }

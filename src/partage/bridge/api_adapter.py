@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -12,15 +12,30 @@ from partage.coordinator.replies import Reply
 from partage.wire.api import Api
 from partage.wire.types import Buffer, Message
 
+_MESSAGE_MAX: Final = 1_000  # characters
+
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 
 
+def _no_topic(_: Any) -> None:
+    """Return None: a broker without topic ids."""
+
+
 class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about the broker that the adapters need."""
+    """The facts about the broker that the adapters need.
+
+    Attributes:
+        shard_count: Number of the shards of groups.
+        has_partition: True if a partition exists, on any broker.
+        topic_name: Returns the name of a topic by its id, None if there is none.
+        topic_id: Returns the id of a topic by its name, None if there is none.
+    """
 
     shard_count: int
     has_partition: Callable[[str, int], bool]
+    topic_name: Callable[[bytes], str | None] = _no_topic
+    topic_id: Callable[[str], bytes | None] = _no_topic
 
 
 class ApiAdapter(Generic[Req, Res]):
@@ -62,6 +77,13 @@ class ApiAdapter(Generic[Req, Res]):
             encoded = self.api.encode_response(version, self.build_response(call))
             self._encoded[key] = encoded
         return encoded
+
+
+def limit_text(message: str | None) -> str | None:
+    """Return an error message short enough for a response: it may repeat a client's long text."""
+    if message is None or len(message) <= _MESSAGE_MAX:
+        return message
+    return f"{message[:_MESSAGE_MAX]}..."
 
 
 class SubTicket:
@@ -121,10 +143,14 @@ class ApiCall(Generic[Req]):
         self.broker = broker_context
         self.fresh_id = fresh_id
         self.prepared: Any = None  # data that `to_events` prepares for `to_response`
-        events = exchange.to_events(self)
+        events = self._convert()
         self.missing_replies = len(events)
         self.replies: list[Any] = [None] * self.missing_replies
         return events
+
+    def _convert(self) -> Sequence[Request]:
+        """Return the events of the request."""
+        return self.adapter.to_events(self)
 
     @property
     def ticket(self) -> Ticket:

@@ -48,9 +48,12 @@ def to_response(
 
 def _group(reply: DescribeGroupReply, operations: int) -> DescribedGroup:
     is_missing = reply.error is ErrorCode.GROUP_ID_NOT_FOUND
+    message = reply.error_message
+    if is_missing and message is None:
+        message = f"Group {reply.group_id[:_SHOWN_MAX]} not found."
     return DescribedGroup(
         error_code=reply.error,
-        error_message=f"Group {reply.group_id[:_SHOWN_MAX]} not found." if is_missing else None,
+        error_message=message,
         group_id=reply.group_id,
         group_state=reply.state if is_missing or not reply.error else "",
         protocol_type=reply.protocol_type,

@@ -40,7 +40,7 @@ def to_response(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
-                group_type="classic",
+                group_type=group.type,
             )
             for reply in replies
             for group in reply.groups

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from partage.member.consumer_group.events import ConsumerHeartbeatResponseReceived
+from partage.member.consumer_group.outcome import SendConsumerHeartbeat
 from partage.member.events import (
     CoordinatorResponse,
     GroupMemberMetadata,
@@ -19,6 +21,12 @@ from partage.member.events import (
 from partage.member.outcome import SendHeartbeat, SendJoin, SendLeave, SendSync
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
+)
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import (
     JOIN_GROUP,
@@ -40,7 +48,7 @@ from partage.wire.apis.sync_group import (
 )
 from partage.wire.types import Message
 
-MemberRequest: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave
+MemberRequest: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave | SendConsumerHeartbeat
 
 
 def to_request(action: MemberRequest, group_id: str) -> tuple[AnyApi, Message]:
@@ -59,6 +67,8 @@ def to_request(action: MemberRequest, group_id: str) -> tuple[AnyApi, Message]:
             )
         case SendLeave():
             return LEAVE_GROUP, _leave(action, group_id)
+        case SendConsumerHeartbeat():
+            return CONSUMER_GROUP_HEARTBEAT, _consumer_heartbeat(action, group_id)
 
 
 def _join(action: SendJoin, group_id: str) -> JoinGroupRequest:
@@ -101,6 +111,30 @@ def _leave(action: SendLeave, group_id: str) -> LeaveGroupRequest:
     return LeaveGroupRequest(group_id=group_id, member_id=action.member_id, members=[leaving])
 
 
+def _consumer_heartbeat(
+    action: SendConsumerHeartbeat, group_id: str
+) -> ConsumerGroupHeartbeatRequest:
+    owned = None
+    if action.owned is not None:
+        owned = [
+            ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=list(numbers))
+            for topic_id, numbers in action.owned.items()
+        ]
+    topics = action.subscribed_topics
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group_id,
+        member_id=action.member_id,
+        member_epoch=action.member_epoch,
+        instance_id=action.instance_id,
+        rack_id=action.rack_id,
+        rebalance_timeout_ms=action.rebalance_timeout_ms,
+        subscribed_topic_names=None if topics is None else list(topics),
+        subscribed_topic_regex=action.subscribed_regex,
+        server_assignor=action.server_assignor,
+        topic_partitions=owned,
+    )
+
+
 def to_event(action: MemberRequest, response: Any, at_ms: int) -> CoordinatorResponse:
     """Return the event for the coordinator's response to an action."""
     match response:
@@ -120,6 +154,8 @@ def to_event(action: MemberRequest, response: Any, at_ms: int) -> CoordinatorRes
             return HeartbeatResponseReceived(
                 at_ms=at_ms, serial=action.serial, error=to_error_code(response.error_code)
             )
+        case ConsumerGroupHeartbeatResponse():
+            return _consumer_heartbeat_received(action.serial, response, at_ms)
         case LeaveGroupResponse():
             return LeaveResponseReceived(at_ms=at_ms, serial=action.serial, error=_left(response))
     raise AssertionError(f"unexpected response {response} to {action}")
@@ -144,6 +180,27 @@ def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinRespons
             )
             for member in response.members
         ),
+    )
+
+
+def _consumer_heartbeat_received(
+    serial: int, response: ConsumerGroupHeartbeatResponse, at_ms: int
+) -> ConsumerHeartbeatResponseReceived:
+    assignment = None
+    if response.assignment is not None:
+        assignment = {
+            bytes(topic.topic_id): tuple(topic.partitions)
+            for topic in response.assignment.topic_partitions
+        }
+    return ConsumerHeartbeatResponseReceived(
+        at_ms=at_ms,
+        serial=serial,
+        error=to_error_code(response.error_code),
+        error_message=response.error_message,
+        member_id=response.member_id,
+        member_epoch=response.member_epoch,
+        heartbeat_interval_ms=response.heartbeat_interval_ms,
+        assignment=assignment,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from partage.bridge.api_adapter import ApiAdapter, ApiCall
+from partage.bridge.topic_ids import has_topic_ids, set_topic_names
 from partage.coordinator.events import Commit, OffsetToCommit
 from partage.coordinator.replies import CommitReply
 from partage.model.errors import ErrorCode
@@ -22,6 +23,7 @@ _RETENTION_MAX_MS: Final = 1 << 62
 def to_events(call: ApiCall[OffsetCommitRequest]) -> list[Commit]:
     """Return one event for the existing partitions; `to_response` rejects the others."""
     request = call.message
+    set_topic_names(call, request.topics)
     offsets = existing_offsets(call)
     if request.topics and not offsets:
         return []
@@ -77,14 +79,20 @@ def to_response(
     """Return an error for each partition, in the order of the request."""
     errors = iter(replies[0].errors if replies else ())
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    missing_topic = ErrorCode.UNKNOWN_TOPIC_ID if has_topic_ids(call) else missing
     return OffsetCommitResponse(
         topics=[
             OffsetCommitTopicResult(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitPartitionResult(
                         partition_index=p.partition_index,
-                        error_code=next(errors) if is_there else missing,
+                        error_code=next(errors)
+                        if is_there
+                        else missing
+                        if topic.name
+                        else missing_topic,
                     )
                     for p, is_there in zip(topic.partitions, there, strict=True)
                 ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partage.bridge.api_adapter import ApiAdapter, ApiCall
+from partage.bridge.topic_ids import has_topic_ids, set_topic_names
 from partage.coordinator.events import FetchOffsets
 from partage.coordinator.records import OffsetRecord
 from partage.coordinator.replies import FetchOffsetsReply
@@ -17,6 +18,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchTopic,
     OffsetFetchTopicResult,
 )
+from partage.wire.types import ZERO_UUID
 
 
 def to_events(call: ApiCall[OffsetFetchRequest]) -> list[FetchOffsets]:
@@ -27,8 +29,10 @@ def to_events(call: ApiCall[OffsetFetchRequest]) -> list[FetchOffsets]:
             at_ms=call.at_ms,
             reply_to=call.sub_ticket(index),
             group_id=group.group_id,
-            partitions=_requested_partitions(group.topics),
+            partitions=_requested_partitions(_existing(call, group.topics)),
             requires_stable=call.message.require_stable,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
         )
         for index, group in enumerate(call.prepared)
     ]
@@ -41,6 +45,16 @@ def _groups(call: ApiCall[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
         # request.
         return list({group.group_id: group for group in request.groups}.values())
     return [OffsetFetchGroup(group_id=request.group_id, topics=request.topics)]
+
+
+def _existing(
+    call: ApiCall[OffsetFetchRequest], topics: list[OffsetFetchTopic] | None
+) -> list[OffsetFetchTopic] | None:
+    """Return the topics without those of unknown ids; None requests all topics."""
+    if topics is None or not has_topic_ids(call):
+        return topics
+    set_topic_names(call, topics)
+    return [topic for topic in topics if topic.name]
 
 
 def _requested_partitions(
@@ -63,7 +77,7 @@ def to_response(
             groups=[
                 OffsetFetchGroupResult(
                     group_id=group.group_id,
-                    topics=[] if reply.error else _topics(group.topics, reply),
+                    topics=[] if reply.error else _topics_of_group(call, group, reply),
                     error_code=reply.error,
                 )
                 for group, reply in zip(groups, replies, strict=True)
@@ -73,6 +87,40 @@ def to_response(
     by_partition = call.version < 2
     topics = [] if reply.error and not by_partition else _topics(groups[0].topics, reply)
     return OffsetFetchResponse(topics=topics, error_code=reply.error)
+
+
+def _topics_of_group(
+    call: ApiCall[OffsetFetchRequest], group: OffsetFetchGroup, reply: FetchOffsetsReply
+) -> list[OffsetFetchTopicResult]:
+    """Return the topics of a successful group. With ids, those of unknown ids come last; a
+    response with all topics omits those without an id, as Kafka does.
+    """
+    if not has_topic_ids(call):
+        return _topics(group.topics, reply)
+    requested = group.topics
+    if requested is None:
+        results = _topics(None, reply)
+        topic_id = call.broker.topic_id
+        for result in results:
+            result.topic_id = topic_id(result.name) or ZERO_UUID
+        return [result for result in results if result.topic_id != ZERO_UUID]
+    known = [topic for topic in requested if topic.name]
+    ids = {topic.name: topic.topic_id for topic in known}
+    results = _topics(known, reply)
+    for result in results:
+        result.topic_id = ids[result.name]
+    unknown = [
+        OffsetFetchTopicResult(
+            topic_id=topic.topic_id,
+            partitions=[
+                _partition(index, None, ErrorCode.UNKNOWN_TOPIC_ID)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in requested
+        if not topic.name
+    ]
+    return results + unknown
 
 
 def _topics(

@@ -43,16 +43,17 @@ def to_response(
     """Return an error for each partition, in the order of the request.
 
     Producers of Kafka before 2.0 fail at COORDINATOR_LOAD_IN_PROGRESS, so before v2 they get an
-    error that they retry (KAFKA-7296).
+    error that they retry (KAFKA-7296). Only v6 has STALE_MEMBER_EPOCH (KIP-1319).
     """
     errors = iter(replies[0].errors if replies else ())
-    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    loading_shown = loading if call.version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shown = {ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION}
+    if call.version < 2:
+        shown[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def result(index: int, *, is_there: bool) -> TxnOffsetCommitPartitionResult:
         error = next(errors) if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return TxnOffsetCommitPartitionResult(
-            partition_index=index, error_code=loading_shown if error is loading else error
+            partition_index=index, error_code=shown.get(error, error)
         )
 
     return TxnOffsetCommitResponse(

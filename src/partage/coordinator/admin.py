@@ -8,9 +8,10 @@ from partage.coordinator.commit import GroupOffsets
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from partage.coordinator.group import Group
+from partage.coordinator.group_base import GroupBase
 from partage.coordinator.member import Member
 from partage.coordinator.outcome import GroupEventType
-from partage.coordinator.records import GroupTombstone, OffsetRecord, OffsetTombstone
+from partage.coordinator.records import OffsetRecord, OffsetTombstone
 from partage.coordinator.replies import (
     DeleteGroupReply,
     DescribedMember,
@@ -23,8 +24,16 @@ from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 
 
-def describe_group(context: EventContext, group: Group | None, event: DescribeGroup) -> None:
+def describe_group(context: EventContext, group: GroupBase | None, event: DescribeGroup) -> None:
     """Handle a DescribeGroup; ``group`` is None if the group does not exist."""
+    if group is not None and not isinstance(group, Group):
+        error = ErrorCode.GROUP_ID_NOT_FOUND if event.knows_group_not_found else ErrorCode.NONE
+        message = f"Group {group.id} is not a classic group."
+        context.reply(
+            event.reply_to,
+            DescribeGroupReply(error=error, error_message=message, group_id=group.id),
+        )
+        return
     answer = RESPONSES[RequestCase.DESCRIBE][None if group is None else group.state]
     if group is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND if event.knows_group_not_found else ErrorCode.NONE
@@ -53,25 +62,25 @@ def describe_group(context: EventContext, group: Group | None, event: DescribeGr
     )
 
 
-def list_groups(context: EventContext, groups: Iterable[Group], event: ListGroups) -> None:
+def list_groups(context: EventContext, groups: Iterable[GroupBase], event: ListGroups) -> None:
     """Handle a ListGroups for the groups of one shard."""
-    listed: tuple[GroupOverview, ...] = ()
-    if not event.types or "classic" in event.types:
-        listed = tuple(
-            GroupOverview(
-                group_id=group.id,
-                protocol_type=group.protocol_type or "",
-                state=group.state,
-            )
-            for group in groups
-            if not event.states or group.state.lower() in event.states
+    listed = tuple(
+        GroupOverview(
+            group_id=group.id,
+            protocol_type=group.protocol_type_name,
+            state=group.state_name,
+            type=group.type,
         )
+        for group in groups
+        if (not event.types or group.type in event.types)
+        and (not event.states or group.state_name.lower() in event.states)
+    )
     context.reply(event.reply_to, ListGroupsReply(groups=listed))
 
 
 def delete_group(
     context: EventContext,
-    group: Group | None,
+    group: GroupBase | None,
     committed: Collection[tuple[str, int]],
     event: DeleteGroup,
 ) -> None:
@@ -79,27 +88,36 @@ def delete_group(
 
     ``committed`` are the partitions with committed or pending offsets.
     """
-    answer = RESPONSES[RequestCase.DELETE][None if group is None else group.state]
+    answer = RESPONSES[RequestCase.DELETE][None if group is None else group.classic_state]
     if group is None or answer in RESPONSE_ERRORS:
         context.reply(event.reply_to, DeleteGroupReply(error=RESPONSE_ERRORS[answer]))
         return
     for topic, partition in list(committed):
         context.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))
-    _remove(context, group, "deleted")
+    remove_group(context, group, "deleted")
     context.reply(event.reply_to, DeleteGroupReply(error=ErrorCode.NONE))
 
 
-def _remove(context: EventContext, group: Group, reason: str) -> None:
-    for member_id in group.pending_members:
-        context.cancel_timer(Member.session_timer_key(group.id, member_id))
-    group.transition_to(GroupState.DEAD)
-    context.emit(group, GroupEventType.REMOVED, reason=reason)
-    context.write(GroupTombstone(group_id=group.id))
+def remove_group(
+    context: EventContext,
+    group: GroupBase,
+    reason: str,
+    *,
+    event_type: GroupEventType = GroupEventType.REMOVED,
+) -> None:
+    """Remove a group without members; ``event_type`` is another one if a group replaces it."""
+    if isinstance(group, Group):
+        for member_id in group.pending_members:
+            context.cancel_timer(Member.session_timer_key(group.id, member_id))
+        group.transition_to(GroupState.DEAD)
+    context.emit(group, event_type, reason=reason)
+    for tombstone in group.tombstones():
+        context.write(tombstone)
 
 
 def expire_offsets(
     context: EventContext,
-    group: Group,
+    group: GroupBase,
     committed: GroupOffsets,
     pending: Collection[tuple[str, int]],
     in_use: frozenset[str] | None,
@@ -111,7 +129,8 @@ def expire_offsets(
 
     - the time when the group became empty, or the commit if later, for a group without members;
     - the commit, for topics to which a stable consumer group no longer subscribes;
-    - the commit, for a group that never had members.
+    - the commit, for a group that never had members;
+    - the commit, for topics to which no member of a group with the consumer protocol subscribes.
 
     Offsets of any other group do not expire. An offset with its own expiry time (old clients) uses
     that time instead.
@@ -134,21 +153,18 @@ def expire_offsets(
         )
     if gone:
         context.emit(group, GroupEventType.OFFSETS_EXPIRED, reason=f"{len(gone)} offsets")
-    is_empty = group.state is GroupState.EMPTY and not group.pending_members
+    is_empty = group.classic_state is GroupState.EMPTY
+    if isinstance(group, Group) and group.pending_members:
+        is_empty = False
     if is_empty and not committed and not pending:
-        _remove(context, group, "empty and without offsets")
+        remove_group(context, group, "empty and without offsets")
 
 
 def _is_expired(
-    context: EventContext, group: Group, in_use: frozenset[str] | None, offset: OffsetRecord
+    context: EventContext, group: GroupBase, in_use: frozenset[str] | None, offset: OffsetRecord
 ) -> bool:
-    if group.protocol_type is None:
-        since_ms = offset.commit_ms
-    elif group.state is GroupState.EMPTY:
-        since_ms = max(group.record.since_ms, offset.commit_ms)
-    elif group.state is GroupState.STABLE and in_use is not None and offset.topic not in in_use:
-        since_ms = offset.commit_ms
-    else:
+    since_ms = group.retention_start_ms(offset, in_use)
+    if since_ms is None:
         return False
     if offset.expire_ms is not None:
         return context.at_ms >= offset.expire_ms

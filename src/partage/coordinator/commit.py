@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import (
@@ -12,6 +12,7 @@ from partage.coordinator.events import (
     TransactionalCommit,
 )
 from partage.coordinator.group import Group
+from partage.coordinator.group_base import GroupBase
 from partage.coordinator.member import Member
 from partage.coordinator.outcome import GroupEventType
 from partage.coordinator.records import (
@@ -77,20 +78,35 @@ def commit_in_transaction(
     if answer in RESPONSE_ERRORS:
         _reject(context, group, event, RESPONSE_ERRORS[answer])
         return
-    errors = []
-    for wanted in event.offsets:
-        error = _check_metadata(context, wanted)
-        errors.append(error)
-        if not error:
-            record = _to_record(context, event.group_id, wanted, None)
-            context.write(
-                TransactionalOffsetRecord(
-                    producer_id=event.producer_id,
-                    producer_epoch=event.producer_epoch,
-                    offset=record,
-                )
-            )
-    context.reply(event.reply_to, CommitReply(errors=tuple(errors)))
+    _store(context, event)
+
+
+def commit_fenced(
+    context: EventContext,
+    group: GroupBase,
+    event: Commit | TransactionalCommit,
+    fencing: Sequence[ErrorCode],
+) -> None:
+    """Store the offsets that the group does not reject.
+
+    Args:
+        context: Context of the current event.
+        group: A consumer group.
+        event: The request.
+        fencing: For each offset NONE, or the error with which the group rejects it.
+    """
+    _store(context, event, fencing)
+    errors = {error: None for error in fencing if error}
+    for error in errors:
+        rejected = zip(event.offsets, fencing, strict=True)
+        topics = dict.fromkeys(wanted.topic for wanted, each in rejected if each is error)
+        context.emit(
+            group,
+            GroupEventType.COMMIT_REFUSED,
+            event.member_id,
+            error.name,
+            topics=tuple(topics),
+        )
 
 
 def _is_simple(group: Group | None, event: Commit | TransactionalCommit) -> bool:
@@ -129,14 +145,32 @@ def _reject(
         )
 
 
-def _store(context: EventContext, event: Commit) -> None:
+def _store(
+    context: EventContext,
+    event: Commit | TransactionalCommit,
+    fencing: Sequence[ErrorCode] | None = None,
+) -> None:
     errors = []
-    expire_ms = None if event.retention_ms is None else context.at_ms + event.retention_ms
-    for wanted in event.offsets:
-        error = _check_metadata(context, wanted)
+    expire_ms = None
+    if isinstance(event, Commit) and event.retention_ms is not None:
+        expire_ms = context.at_ms + event.retention_ms
+    for index, wanted in enumerate(event.offsets):
+        error = ErrorCode.NONE if fencing is None else fencing[index]
+        error = error or _check_metadata(context, wanted)
         errors.append(error)
-        if not error:
-            context.write(_to_record(context, event.group_id, wanted, expire_ms))
+        if error:
+            continue
+        record = _to_record(context, event.group_id, wanted, expire_ms)
+        if isinstance(event, Commit):
+            context.write(record)
+        else:
+            context.write(
+                TransactionalOffsetRecord(
+                    producer_id=event.producer_id,
+                    producer_epoch=event.producer_epoch,
+                    offset=record,
+                )
+            )
     context.reply(event.reply_to, CommitReply(errors=tuple(errors)))
 
 
@@ -163,7 +197,7 @@ def _to_record(
 
 def delete_offsets(
     context: EventContext,
-    group: Group | None,
+    group: GroupBase | None,
     committed: Collection[tuple[str, int]],
     in_use: frozenset[str] | None,
     event: DeleteOffsets,
@@ -181,8 +215,10 @@ def delete_offsets(
     if not event.group_id:
         context.reply(event.reply_to, DeleteOffsetsReply(error=ErrorCode.INVALID_GROUP_ID))
         return
-    answer = RESPONSES[RequestCase.DELETE_OFFSETS][None if group is None else group.state]
-    if answer is Response.OFFSETS_UNUSED and (group is None or group.protocol_type != "consumer"):
+    answer = RESPONSES[RequestCase.DELETE_OFFSETS][None if group is None else group.classic_state]
+    if answer is Response.OFFSETS_UNUSED and (
+        group is None or group.protocol_type_name != "consumer"
+    ):
         answer = Response.NOT_EMPTY
     if answer in RESPONSE_ERRORS:
         context.reply(event.reply_to, DeleteOffsetsReply(error=RESPONSE_ERRORS[answer]))

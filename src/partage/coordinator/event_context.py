@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from partage.coordinator.events import Ticket
 from partage.coordinator.group import Group
+from partage.coordinator.group_base import GroupBase, GroupType
 from partage.coordinator.member import Member
 from partage.coordinator.outcome import GroupEvent, GroupEventType, Outcome, RebalanceCause
 from partage.coordinator.records import Record
@@ -44,7 +45,7 @@ class EventContext(TimerContext[TimerKey], Outcome):
 
     def emit(
         self,
-        group: Group,
+        group: GroupBase,
         event_type: GroupEventType,
         member_id: str | None = None,
         reason: str = "",
@@ -55,6 +56,7 @@ class EventContext(TimerContext[TimerKey], Outcome):
         topics: tuple[str, ...] = (),
     ) -> None:
         """Emit a group event for operators; with ``times_ms`` it includes the generation."""
+        record = None if member_id is None else group.member_record(member_id)
         self.group_events.append(
             GroupEvent(
                 at_ms=self.at_ms,
@@ -64,9 +66,12 @@ class EventContext(TimerContext[TimerKey], Outcome):
                 member_id=member_id,
                 reason=reason,
                 cause=cause,
-                member=None if member is None else member.to_record(None, b""),
-                group_record=None if times_ms is None else group.record,
+                member=record if member is None else member.to_record(None, b""),
+                group_record=group.record
+                if times_ms is not None and isinstance(group, Group)
+                else None,
                 times_ms=times_ms or (),
                 topics=topics,
+                is_consumer_group=group.type is GroupType.CONSUMER,
             )
         )

@@ -157,6 +157,8 @@ class FetchOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
 
     partitions: tuple[tuple[str, int], ...] | None
     requires_stable: bool = False
+    member_id: str | None = None  # of a consumer group, from v9 on
+    member_epoch: int = -1
 
 
 class DescribeGroup(GroupRequest, frozen=True, gc=False, kw_only=True):

@@ -1,14 +1,22 @@
-"""A consumer group: its members, its last stored generation, and its state."""
+"""A classic group: its members, its last stored generation, and its state."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import msgspec
 
 from partage.coordinator.events import Protocol
+from partage.coordinator.group_base import GroupBase, GroupType, SubscribedTopics
 from partage.coordinator.member import Member, record_size
-from partage.coordinator.records import GroupRecord, MemberRecord
+from partage.coordinator.records import (
+    GroupRecord,
+    GroupTombstone,
+    MemberRecord,
+    OffsetRecord,
+    Record,
+)
 from partage.coordinator.states import PREDECESSORS, GroupState
 from partage.model.errors import ErrorCode
 
@@ -21,8 +29,8 @@ class InitialDelay(msgspec.Struct):
     has_new_member: bool = False
 
 
-class Group:
-    """One group. Only ``record`` is durable; the members' requests rebuild the rest.
+class Group(GroupBase):
+    """One classic group. Only ``record`` is durable; the members' requests rebuild the rest.
 
     The attributes are redundant on purpose, so that no check iterates over all members without
     need:
@@ -36,7 +44,6 @@ class Group:
 
     __slots__ = (
         "assignments",
-        "id",
         "initial_delay",
         "is_sync_resumed",
         "joined_count",
@@ -53,8 +60,10 @@ class Group:
         "static_members",
     )
 
+    type = GroupType.CLASSIC
+
     def __init__(self, group_id: str) -> None:
-        self.id = group_id
+        super().__init__(group_id)
         self.state = GroupState.EMPTY
         self.record = GroupRecord(group_id=group_id)
         self.assignments: dict[str, bytes] = {}
@@ -84,6 +93,51 @@ class Group:
     def protocol(self) -> str | None:
         """The protocol that was selected for the last generation."""
         return self.record.protocol
+
+    @property
+    def classic_state(self) -> GroupState:
+        """The state."""
+        return self.state
+
+    @property
+    def state_name(self) -> str:
+        """The name of its state."""
+        return self.state
+
+    @property
+    def protocol_type_name(self) -> str:
+        """The protocol type; empty if it never had members."""
+        return self.protocol_type or ""
+
+    @property
+    def members_by_id(self) -> Mapping[str, Member]:
+        """Its members by id."""
+        return self.members
+
+    def topics_in_use(self, subscribed_topics: SubscribedTopics) -> frozenset[str] | None:
+        """Return the topics that the members of a consumer group subscribe to; None if unknown."""
+        if self.protocol_type != "consumer" or self.protocol is None:
+            return frozenset() if self.state is GroupState.EMPTY else None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscribed = subscribed_topics(member.metadata(self.protocol))
+            if subscribed is None:
+                return None
+            topics |= subscribed
+        return frozenset(topics)
+
+    def retention_start_ms(self, offset: OffsetRecord, in_use: frozenset[str] | None) -> int | None:
+        """Return the time from which the retention of an offset counts (KIP-211)."""
+        if self.protocol_type is None:
+            return offset.commit_ms
+        if self.state is GroupState.EMPTY:
+            return max(self.record.since_ms, offset.commit_ms)
+        is_unused = in_use is not None and offset.topic not in in_use
+        return offset.commit_ms if self.state is GroupState.STABLE and is_unused else None
+
+    def tombstones(self) -> list[Record]:
+        """Return the tombstone of the group."""
+        return [GroupTombstone(group_id=self.id)]
 
     def apply(self, saved: GroupRecord) -> None:
         """Apply a stored generation, both live and while loading."""

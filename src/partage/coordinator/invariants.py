@@ -19,17 +19,32 @@ Tests and the simulator call `check` after each event; the broker does not.
 13. The state of a phase ends with it: the initial delay with the join phase, the flag of a resumed
     sync with the sync phase.
 14. Offsets, committed and pending, exist only for existing groups.
+
+For consumer groups:
+
+15. Each partition has at most one holder: the member to which it is assigned, or that must still
+    give it up. The counters of subscriptions, assignors and instance ids are right.
+16. The target assignment is not ahead of the group, and no member is ahead of the target.
+17. A member has a session timer exactly while none of its requests is parked. A rebalance timer is
+    armed exactly for the members that must give up partitions, and for those with the classic
+    protocol that must send JoinGroup or SyncGroup.
+18. A group without members has no target assignment to compute.
+19. All parked requests belong to members.
+20. The counters of the members with the classic protocol and of their assignors are right.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from partage.coordinator.consumer_group.group import ConsumerGroup, subscription_of
+from partage.coordinator.consumer_group.member import STATIC_LEAVE_EPOCH
 from partage.coordinator.group import Group
 from partage.coordinator.records import GroupRecord, OffsetRecord
 from partage.coordinator.shard import Shard
 from partage.coordinator.states import GroupState
-from partage.coordinator.timers import JoinTimer, SessionTimer, SyncTimer, TimerKey
+from partage.coordinator.timers import JoinTimer, RebalanceTimer, SessionTimer, SyncTimer, TimerKey
 
 ArmedTimers = Mapping[TimerKey, int]
 _IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
@@ -37,7 +52,14 @@ _IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 def check(shard: Shard, armed: ArmedTimers) -> None:
     """Raise `AssertionError` with details if an invariant does not hold."""
-    for group in shard.groups.values():
+    for consumer_group in shard.groups.values():
+        if isinstance(consumer_group, ConsumerGroup):
+            partitions_have_one_holder(consumer_group)
+            epochs_are_ordered(consumer_group)
+            consumer_sessions_are_timed(consumer_group, armed)
+            computation_has_members(consumer_group)
+            classic_members_are_counted(consumer_group)
+    for group in shard.classic_groups().values():
         counts_are_right(group)
         leader_is_a_member(group)
         parked_where_expected(group)
@@ -55,14 +77,21 @@ def check(shard: Shard, armed: ArmedTimers) -> None:
 def durable_state(
     shard: Shard,
 ) -> tuple[
-    dict[str, GroupRecord],
+    dict[str, GroupRecord | frozenset[str]],
     dict[tuple[str, str, int], OffsetRecord],
     dict[tuple[int, str, str, int], tuple[OffsetRecord, bool]],
 ]:
     """Return the groups, the offsets, and the pending offsets that a replay of the log must
     restore. A pending offset comes with its producer id, and with True if it is superseded.
     """
-    groups = {g.id: g.record for g in shard.groups.values() if g.record.generation}
+    groups: dict[str, GroupRecord | frozenset[str]] = {
+        group.id: group.record
+        for group in shard.classic_groups().values()
+        if group.record.generation
+    }
+    for group in shard.groups.values():
+        if isinstance(group, ConsumerGroup):
+            groups[group.id] = frozenset(map(repr, group.records()))
     offsets = {
         (group_id, *partition): committed
         for group_id, of_group in shard.offsets.items()
@@ -167,7 +196,12 @@ def no_stray_timers(shard: Shard, armed: ArmedTimers) -> None:
             case SessionTimer(group_id=group_id, member_id=member_id):
                 group = shard.groups.get(group_id)
                 assert group is not None, f"{key} for a group that does not exist"
-                known = member_id in group.members or member_id in group.pending_members
+                is_pending = isinstance(group, Group) and member_id in group.pending_members
+                known = member_id in group.members_by_id or is_pending
+                assert known, f"{key} for a member that does not exist"
+            case RebalanceTimer(group_id=group_id, member_id=member_id):
+                group = shard.groups.get(group_id)
+                known = isinstance(group, ConsumerGroup) and member_id in group.members
                 assert known, f"{key} for a member that does not exist"
             case JoinTimer(group_id=group_id) | SyncTimer(group_id=group_id):
                 assert group_id in shard.groups, f"{key} for a group that does not exist"
@@ -224,3 +258,78 @@ def offsets_have_groups(shard: Shard) -> None:
     with_offsets = (*shard.offsets, *shard.pending_offsets.groups())
     ownerless = [group_id for group_id in with_offsets if group_id not in shard.groups]
     assert not ownerless, f"offsets exist for groups that do not: {ownerless}"
+
+
+def partitions_have_one_holder(group: ConsumerGroup) -> None:
+    """Invariant 15."""
+    holders: dict[bytes, dict[int, str]] = {}
+    subscriptions: dict[object, int] = {}
+    assignors: dict[str, int] = {}
+    static: dict[str, str] = {}
+    for member in group.members.values():
+        for part in (member.assignment.assigned, member.assignment.pending_revocation):
+            for topic_id, epochs in part.items():
+                of_topic = holders.setdefault(topic_id, {})
+                for partition in epochs:
+                    assert partition not in of_topic, (
+                        f"{group.id}: {of_topic[partition]} and {member.id} have {partition}"
+                    )
+                    of_topic[partition] = member.id
+        record = member.subscription
+        subscription = subscription_of(record)
+        subscriptions[subscription] = subscriptions.get(subscription, 0) + 1
+        if record.server_assignor is not None:
+            assignors[record.server_assignor] = assignors.get(record.server_assignor, 0) + 1
+        if record.instance_id is not None:
+            static[record.instance_id] = member.id
+    assert holders == group.holders, f"{group.id}: holders are {holders}, not {group.holders}"
+    regexes = Counter(m.subscription.subscribed_regex for m in group.members.values())
+    del regexes[None]
+    assert group.subscribed_regexes == regexes, f"{group.id}: {group.subscribed_regexes}"
+    assert subscriptions == group.subscriptions, f"{group.id}: {group.subscriptions}"
+    assert assignors == group.assignors, f"{group.id}: {group.assignors}"
+    assert static == group.static_members, f"{group.id}: {group.static_members}"
+    assert group.regexes.keys() <= regexes.keys(), f"{group.id}: {group.regexes}"
+
+
+def epochs_are_ordered(group: ConsumerGroup) -> None:
+    """Invariant 16."""
+    assert group.assignment_epoch <= group.epoch, (
+        f"{group.id}: target {group.assignment_epoch} is ahead of {group.epoch}"
+    )
+    for member in group.members.values():
+        assert STATIC_LEAVE_EPOCH <= member.epoch <= group.assignment_epoch, (
+            f"{member.id} is in epoch {member.epoch}, {group.id} in {group.assignment_epoch}"
+        )
+
+
+def consumer_sessions_are_timed(group: ConsumerGroup, armed: ArmedTimers) -> None:
+    """Invariant 17."""
+    for member in group.members.values():
+        is_parked = group.is_parked(member.id)
+        assert (member.session_timer in armed) != is_parked, (
+            f"session of {member.id}, which is {'' if is_parked else 'not '}parked"
+        )
+        is_timed = member.must_revoke or member.awaits_request
+        assert not member.awaits_request or member.is_classic, f"{member.id} is not classic"
+        assert (member.rebalance_timer in armed) == is_timed, (
+            f"rebalance timer of {member.id}, which is {member.assignment.state.name}"
+        )
+
+
+def computation_has_members(group: ConsumerGroup) -> None:
+    """Invariants 18 and 19."""
+    if not group.members:
+        assert group.assignment_epoch == group.epoch, f"empty {group.id} awaits a target"
+    if group.computation is not None:
+        parked = {each.member_id for each in group.computation.parked}
+        assert parked <= group.members.keys(), f"{group.id}: {parked} wait without being members"
+
+
+def classic_members_are_counted(group: ConsumerGroup) -> None:
+    """Invariant 20."""
+    classic = [m.subscription.classic for m in group.members.values()]
+    listed = [{each.name for each in record.protocols} for record in classic if record is not None]
+    assert group.classic_count == len(listed), f"{group.id}: {group.classic_count} classic members"
+    counts = Counter(name for names in listed for name in names)
+    assert group.classic_protocols == counts, f"{group.id}: {group.classic_protocols}"

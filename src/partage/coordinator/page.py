@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from partage.coordinator.consumer_group.page import consumer_groups_section
 from partage.coordinator.response_table import RESPONSES, STATE_COLUMNS, VALIDATIONS
 from partage.coordinator.states import (
     LOADED_STATES,
@@ -33,6 +34,9 @@ _HEAD = """\
 The coordinator's response to each request in each state, and its timers. This page is generated
 from the tables that the coordinator uses (`python -m partage.coordinator.page`). The scenarios in
 `tests/coordinator/scenarios` show the same step by step.
+
+The first sections describe classic groups, and
+[one section](#groups-with-the-consumer-protocol) those of KIP-848.
 
 The behaviour is that of Apache Kafka 4 with classic groups, except for the differences in
 [the last section](#where-we-differ-from-apache-kafka).
@@ -201,6 +205,7 @@ def page() -> str:
         section("Timers", timer_table(TIMERS, _timer_name, GroupSettings())),
         section("Settings", _settings()),
         section("Stored records", _STORED),
+        consumer_groups_section(),
         differences_section(DIFFERENCES, _DIFFER),
     )
 
@@ -237,6 +242,8 @@ def _settings() -> str:
     rows = []
     for field in settings.__struct_fields__:
         value = getattr(settings, field)
+        if not isinstance(value, int):
+            continue  # the settings of consumer groups
         name, factor = names.get(field, ("", 1))
         rows.append((f"`{name}`" if name else "fixed", f"{value // factor:,}", f"`{field}`"))
     return table(("Kafka's name", "default", "field"), rows)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
+from partage.coordinator.consumer_group.records import ConsumerGroupRecords
+
 
 class MemberRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A member as it is stored with a generation."""
@@ -86,5 +88,5 @@ class TransactionMarker(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 #: The records that the log keeps by key.
-KeyedRecord = GroupRecord | GroupTombstone | OffsetRecord | OffsetTombstone
+KeyedRecord = GroupRecord | GroupTombstone | OffsetRecord | OffsetTombstone | ConsumerGroupRecords
 Record = KeyedRecord | TransactionalOffsetRecord | TransactionMarker

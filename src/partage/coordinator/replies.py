@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from partage.coordinator.consumer_group.replies import (
+    ConsumerGroupHeartbeatReply,
+    DescribeConsumerGroupReply,
+)
 from partage.coordinator.records import OffsetRecord
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
@@ -92,6 +96,7 @@ class DescribeGroupReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Reply to a DescribeGroup."""
 
     error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
     group_id: str
     state: GroupState = GroupState.DEAD
     protocol_type: str = ""
@@ -100,11 +105,12 @@ class DescribeGroupReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GroupOverview(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A group as ListGroups shows it; every group has type "classic"."""
+    """A group as ListGroups shows it. ``type`` is "classic" or "consumer"."""
 
     group_id: str
     protocol_type: str
-    state: GroupState
+    state: str
+    type: str = "classic"
 
 
 class ListGroupsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -141,4 +147,6 @@ Reply = (
     | ListGroupsReply
     | DeleteGroupReply
     | DeleteOffsetsReply
+    | ConsumerGroupHeartbeatReply
+    | DescribeConsumerGroupReply
 )

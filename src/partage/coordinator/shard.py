@@ -17,9 +17,41 @@ from partage.coordinator import admin, rebalance
 from partage.coordinator.commit import (
     GroupOffsets,
     commit,
+    commit_fenced,
     commit_in_transaction,
     delete_offsets,
 )
+from partage.coordinator.consumer_group import classic_members
+from partage.coordinator.consumer_group import offsets as consumer_offsets
+from partage.coordinator.consumer_group import requests as consumer_requests
+from partage.coordinator.consumer_group.catalogue import Catalogue
+from partage.coordinator.consumer_group.embedded_protocol import EmbeddedProtocol
+from partage.coordinator.consumer_group.events import (
+    ConsumerGroupHeartbeat,
+    DescribeConsumerGroup,
+    GroupConfigsChanged,
+    RegexesResolved,
+    TargetComputed,
+    TopicsChanged,
+)
+from partage.coordinator.consumer_group.group import ConsumerGroup
+from partage.coordinator.consumer_group.heartbeat import on_target_computed
+from partage.coordinator.consumer_group.records import (
+    ConsumerGroupRecord,
+    ConsumerGroupTombstone,
+    ConsumerMemberRecord,
+    ConsumerMemberTombstone,
+    MemberAssignmentRecord,
+    MemberAssignmentTombstone,
+    MemberTargetRecord,
+    MemberTargetTombstone,
+    RegularExpressionRecord,
+    RegularExpressionTombstone,
+    TargetAssignmentRecord,
+    TargetAssignmentTombstone,
+)
+from partage.coordinator.consumer_group.regexes import on_regexes_resolved
+from partage.coordinator.consumer_group.unchanged_heartbeat import answer_unchanged
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import (
     Commit,
@@ -39,10 +71,11 @@ from partage.coordinator.events import (
     TransactionalCommit,
 )
 from partage.coordinator.group import Group
+from partage.coordinator.group_base import GroupBase, SubscribedTopics
 from partage.coordinator.heartbeat import heartbeat, heartbeat_error
 from partage.coordinator.join import join, validate_request
 from partage.coordinator.leave import leave
-from partage.coordinator.outcome import Outcome, RebalanceCause
+from partage.coordinator.outcome import GroupEventType, Outcome, RebalanceCause
 from partage.coordinator.pending_offsets import PendingOffsets
 from partage.coordinator.records import (
     GroupRecord,
@@ -61,25 +94,39 @@ from partage.coordinator.replies import (
     SyncReply,
 )
 from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase
-from partage.coordinator.states import GroupState
 from partage.coordinator.sync import sync
-from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, SyncTimer
+from partage.coordinator.timers import (
+    ExpiryTimer,
+    JoinTimer,
+    RebalanceTimer,
+    SessionTimer,
+    SyncTimer,
+)
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
-
-#: Returns the topics that a member's metadata subscribes to, or None if it is no subscription. The
-#: coordinator does not parse metadata itself; the owner of the shard provides a function that does.
-SubscribedTopics = Callable[[bytes], frozenset[str] | None]
 
 _NO_OFFSETS: GroupOffsets = {}
 
 
 class Shard:
-    """Groups and their committed offsets."""
+    """Groups and their committed offsets.
 
-    def __init__(self, settings: GroupSettings, subscribed_topics: SubscribedTopics) -> None:
+    Args:
+        settings: The settings of groups.
+        subscribed_topics: Returns the topics in a member's metadata.
+        embedded: The formats of consumers with the classic protocol. Without them, such consumers
+            and those of the consumer protocol are never members of one group.
+    """
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        subscribed_topics: SubscribedTopics,
+        embedded: EmbeddedProtocol | None = None,
+    ) -> None:
         self.settings = settings
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, GroupBase] = {}
+        self.catalogue = Catalogue(self.groups, embedded)
         self.offsets: dict[str, GroupOffsets] = {}
         self.pending_offsets = PendingOffsets()
         self._subscribed_topics = subscribed_topics
@@ -94,7 +141,7 @@ class Shard:
                 self._store_offset(record)
                 self.pending_offsets.supersede(record.group_id, record.topic, record.partition)
             case GroupRecord():
-                self._group(record.group_id).apply(record)
+                self._classic_group(record.group_id).apply(record)
             case OffsetTombstone():
                 of_group = self.offsets.get(record.group_id, {})
                 of_group.pop((record.topic, record.partition), None)
@@ -102,8 +149,30 @@ class Shard:
                     self.offsets.pop(record.group_id, None)
                 self.pending_offsets.discard(record.group_id, record.topic, record.partition)
             case GroupTombstone():
-                self.groups.pop(record.group_id, None)
-                self.pending_offsets.discard_group(record.group_id)
+                if isinstance(self.groups.get(record.group_id), Group):
+                    self._remove_group(record.group_id)
+            case ConsumerGroupTombstone():
+                if isinstance(self.groups.get(record.group_id), ConsumerGroup):
+                    self._remove_group(record.group_id)
+            case (
+                ConsumerMemberTombstone()
+                | MemberAssignmentTombstone()
+                | MemberTargetTombstone()
+                | TargetAssignmentTombstone()
+                | RegularExpressionTombstone()
+            ):
+                stored = self.groups.get(record.group_id)
+                if isinstance(stored, ConsumerGroup):
+                    stored.apply(record)
+            case (
+                ConsumerGroupRecord()
+                | ConsumerMemberRecord()
+                | MemberAssignmentRecord()
+                | MemberTargetRecord()
+                | RegularExpressionRecord()
+                | TargetAssignmentRecord()
+            ):
+                self._consumer_group(record.group_id).apply(record)
             case TransactionalOffsetRecord():
                 self._group(record.offset.group_id)
                 self.pending_offsets.add(record.producer_id, record.offset)
@@ -119,7 +188,7 @@ class Shard:
         of_group = self.offsets.setdefault(record.group_id, {})
         of_group[record.topic, record.partition] = record
 
-    def _group(self, group_id: str) -> Group:
+    def _group(self, group_id: str) -> GroupBase:
         """Return the group, created if needed: a group that only commits offsets has no group
         record.
         """
@@ -127,6 +196,28 @@ class Shard:
         if group is None:
             group = self.groups[group_id] = Group(group_id)
         return group
+
+    def _classic_group(self, group_id: str) -> Group:
+        """Return the classic group, created if needed."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, Group):
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Return the consumer group, created if needed; it replaces a group with offsets only."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            group = self.groups[group_id] = ConsumerGroup(group_id)
+        return group
+
+    def _remove_group(self, group_id: str) -> None:
+        """Remove a group. Offsets that it leaves belong to a group of the other type that
+        replaces it.
+        """
+        del self.groups[group_id]
+        if group_id in self.offsets or self.pending_offsets.partitions(group_id):
+            self.groups[group_id] = Group(group_id)
 
     def resume(self, at_ms: int) -> Outcome:
         """Resume after loading: restart the sessions of all members, and the timers of pending
@@ -137,6 +228,10 @@ class Shard:
         """
         context = self._context(at_ms)
         for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                consumer_requests.resume(context, group, self.catalogue)
+                continue
+            assert isinstance(group, Group)
             group.resume()
             for member in group.members.values():
                 context.restart_session(member)
@@ -161,26 +256,48 @@ class Shard:
 
     def _join(self, context: EventContext, event: Join) -> None:
         error = validate_request(context, event)
-        is_missing = event.group_id not in self.groups
+        consumer_group = self.groups.get(event.group_id)
+        if not isinstance(consumer_group, ConsumerGroup):
+            consumer_group = None
+        is_missing = event.group_id not in self.groups or consumer_group is not None
+        if error is None and consumer_group is not None and consumer_group.members:
+            classic_members.join_group(context, consumer_group, self.catalogue, event)
+            return
         if error is None and is_missing and event.member_id:
             error = RESPONSE_ERRORS[RESPONSES[RequestCase.JOIN_UNCHANGED][None]]
         if error is not None:
             context.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
             return
-        group = self._group(event.group_id)
+        if consumer_group is not None:
+            reason, event_type = "replaced by a classic group", GroupEventType.DOWNGRADED
+            admin.remove_group(context, consumer_group, reason, event_type=event_type)
+        group = self._classic_group(event.group_id)
         join(context, group, event)
-        if is_missing and not group.members and not group.pending_members:
+        has_content = group.members or group.pending_members or group.id in self.offsets
+        if is_missing and not has_content and not self.pending_offsets.partitions(group.id):
             del self.groups[event.group_id]  # created for a request that was rejected
 
+    def classic_groups(self) -> dict[str, Group]:
+        """Return the classic groups by id."""
+        return {group.id: group for group in self.groups.values() if isinstance(group, Group)}
+
+    def classic_group(self, group_id: str) -> Group | None:
+        """Return a classic group, or None."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, Group) else None
+
     def _with_members(self, group_id: str) -> Group | None:
-        """Return the group if it can have members; the group with the empty id can only hold
-        offsets.
+        """Return the classic group if it can have members; the group with the empty id can only
+        hold offsets.
         """
-        return self.groups.get(group_id) if group_id else None
+        return self.classic_group(group_id) if group_id else None
 
     def _sync(self, context: EventContext, event: Sync) -> None:
         group = self._with_members(event.group_id)
-        if group is not None:
+        consumer_group = self.groups.get(event.group_id)
+        if isinstance(consumer_group, ConsumerGroup):
+            classic_members.sync_group(context, consumer_group, self.catalogue, event)
+        elif group is not None:
             sync(context, group, event)
         else:
             context.reply(
@@ -191,6 +308,12 @@ class Shard:
         group = self._with_members(event.group_id)
         if group is not None:
             heartbeat(context, group, event)
+            return
+        consumer_group = self.groups.get(event.group_id)
+        if isinstance(consumer_group, ConsumerGroup):
+            classic_members.heartbeat_of_classic_member(
+                context, consumer_group, self.catalogue, event
+            )
         else:
             context.reply(
                 event.reply_to, heartbeat_error(_missing(event.group_id, RequestCase.HEARTBEAT))
@@ -198,7 +321,10 @@ class Shard:
 
     def _leave(self, context: EventContext, event: Leave) -> None:
         group = self._with_members(event.group_id)
-        if group is not None:
+        consumer_group = self.groups.get(event.group_id)
+        if isinstance(consumer_group, ConsumerGroup):
+            consumer_requests.handle_leave_group(context, consumer_group, self.catalogue, event)
+        elif group is not None:
             leave(context, group, event)
         elif event.group_id:
             error = RESPONSE_ERRORS[RESPONSES[RequestCase.LEAVE][None]]
@@ -207,10 +333,20 @@ class Shard:
             context.reply(event.reply_to, LeaveReply(error=ErrorCode.INVALID_GROUP_ID))
 
     def _commit(self, context: EventContext, event: Commit) -> None:
-        commit(context, self.groups.get(event.group_id), event)
+        group = self.groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup):
+            fencing = consumer_offsets.commit_errors(group, self.catalogue, event)
+            commit_fenced(context, group, event, fencing)
+        else:
+            commit(context, self.classic_group(event.group_id), event)
 
     def _commit_in_transaction(self, context: EventContext, event: TransactionalCommit) -> None:
-        commit_in_transaction(context, self.groups.get(event.group_id), event)
+        group = self.groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup):
+            fencing = consumer_offsets.commit_errors(group, self.catalogue, event)
+            commit_fenced(context, group, event, fencing)
+        else:
+            commit_in_transaction(context, self.classic_group(event.group_id), event)
 
     def _complete_transaction(self, context: EventContext, event: CompleteTransaction) -> None:
         context.write(
@@ -224,6 +360,12 @@ class Shard:
         context.reply(event.reply_to, CompleteTransactionReply())
 
     def _fetch_offsets(self, context: EventContext, event: FetchOffsets) -> None:
+        group = self.groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup):
+            error = consumer_offsets.fetch_error(group, event)
+            if error:
+                context.reply(event.reply_to, FetchOffsetsReply(error=error))
+                return
         committed = self.offsets.get(event.group_id, _NO_OFFSETS)
         if event.partitions is None:
             offsets: tuple[OffsetRecord | None, ...] = tuple(committed.values())
@@ -242,7 +384,7 @@ class Shard:
 
     def _delete_offsets(self, context: EventContext, event: DeleteOffsets) -> None:
         group = self.groups.get(event.group_id)
-        in_use = None if group is None else self.topics_in_use(group)
+        in_use = None if group is None else group.topics_in_use(self._subscribed_topics)
         committed = dict.fromkeys(self.offset_partitions(event.group_id))
         delete_offsets(context, group, committed, in_use, event)
 
@@ -263,33 +405,59 @@ class Shard:
                     continue
                 context.write(OffsetTombstone(group_id=group_id, topic=topic, partition=partition))
 
+    # Consumer groups.
+
+    def _consumer_heartbeat(self, context: EventContext, event: ConsumerGroupHeartbeat) -> None:
+        group = self.groups.get(event.group_id)
+        if not (
+            isinstance(group, ConsumerGroup)
+            and answer_unchanged(context, group, self.catalogue, event)
+        ):
+            consumer_requests.handle_heartbeat(context, self.catalogue, event)
+
+    def _describe_consumer_group(self, context: EventContext, event: DescribeConsumerGroup) -> None:
+        group = self.groups.get(event.group_id)
+        consumer_requests.handle_describe(context, group, self.catalogue, event)
+
+    def _target_computed(self, context: EventContext, event: TargetComputed) -> None:
+        group = self.groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup):
+            on_target_computed(context, group, self.catalogue, event)
+
+    def _regexes_resolved(self, context: EventContext, event: RegexesResolved) -> None:
+        group = self.groups.get(event.group_id)
+        if isinstance(group, ConsumerGroup):
+            on_regexes_resolved(context, group, self.catalogue, event)
+
+    def _topics_changed(self, context: EventContext, event: TopicsChanged) -> None:
+        self.catalogue.update_topics(event.topics, event.version)
+
+    def _group_configs_changed(self, context: EventContext, event: GroupConfigsChanged) -> None:
+        self.catalogue.update_configs(event.configs)
+
     def _timer_fired(self, context: EventContext, event: TimerFired) -> None:
         match event.key:
             case SessionTimer(group_id=group_id, member_id=member_id):
-                rebalance.on_session_timeout(context, self.groups[group_id], member_id)
+                timed = self.groups[group_id]
+                if isinstance(timed, ConsumerGroup):
+                    consumer_requests.on_session_timeout(context, timed, self.catalogue, member_id)
+                else:
+                    rebalance.on_session_timeout(context, self._classic_group(group_id), member_id)
+            case RebalanceTimer(group_id=group_id, member_id=member_id):
+                consumer_requests.on_rebalance_timeout(
+                    context, self._consumer_group(group_id), self.catalogue, member_id
+                )
             case JoinTimer(group_id=group_id):
-                rebalance.on_join_timeout(context, self.groups[group_id])
+                rebalance.on_join_timeout(context, self._classic_group(group_id))
             case SyncTimer(group_id=group_id):
-                rebalance.on_sync_timeout(context, self.groups[group_id])
+                rebalance.on_sync_timeout(context, self._classic_group(group_id))
             case ExpiryTimer():
                 for group in list(self.groups.values()):
                     committed = self.offsets.get(group.id, _NO_OFFSETS)
                     pending = self.pending_offsets.partitions(group.id)
-                    in_use = self.topics_in_use(group) if committed else None
+                    in_use = group.topics_in_use(self._subscribed_topics) if committed else None
                     admin.expire_offsets(context, group, committed, pending, in_use)
                 context.arm_timer(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
-
-    def topics_in_use(self, group: Group) -> frozenset[str] | None:
-        """Return the topics that the members of a consumer group subscribe to; None if unknown."""
-        if group.protocol_type != "consumer" or group.protocol is None:
-            return frozenset() if group.state is GroupState.EMPTY else None
-        topics: set[str] = set()
-        for member in group.members.values():
-            subscribed = self._subscribed_topics(member.metadata(group.protocol))
-            if subscribed is None:
-                return None
-            topics |= subscribed
-        return frozenset(topics)
 
 
 def _missing(group_id: str, row: RequestCase) -> ErrorCode:
@@ -311,5 +479,11 @@ _HANDLERS: dict[type[Event], Callable[[Shard, EventContext, Any], None]] = {
     ListGroups: Shard._list,
     DeleteGroup: Shard._delete,
     TopicsDeleted: Shard._topics_deleted,
+    ConsumerGroupHeartbeat: Shard._consumer_heartbeat,
+    DescribeConsumerGroup: Shard._describe_consumer_group,
+    TargetComputed: Shard._target_computed,
+    RegexesResolved: Shard._regexes_resolved,
+    TopicsChanged: Shard._topics_changed,
+    GroupConfigsChanged: Shard._group_configs_changed,
     TimerFired: Shard._timer_fired,
 }

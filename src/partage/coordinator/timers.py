@@ -26,11 +26,18 @@ class SyncTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     group_id: str
 
 
+class RebalanceTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The time in which a member of a consumer group must give up partitions."""
+
+    group_id: str
+    member_id: str
+
+
 class ExpiryTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The next check for expired offsets; one for each shard."""
 
 
-TimerKey = SessionTimer | JoinTimer | SyncTimer | ExpiryTimer
+TimerKey = SessionTimer | JoinTimer | SyncTimer | RebalanceTimer | ExpiryTimer
 
 #: All uses of all timers.
 TIMERS: tuple[TimerFacts[type[TimerKey]], ...] = (
@@ -51,6 +58,25 @@ TIMERS: tuple[TimerFacts[type[TimerKey]], ...] = (
         "a client gets MEMBER_ID_REQUIRED, and its id is pending",
         "the session timeout that it requested",
         "the id is forgotten; the join phase no longer waits for it",
+    ),
+    TimerFacts(
+        SessionTimer,
+        "a member of a consumer group heartbeats; it is loaded",
+        "`group.consumer.session.timeout.ms`, or the config of the group",
+        "the member is removed, and the group epoch grows",
+    ),
+    TimerFacts(
+        RebalanceTimer,
+        "a member of a consumer group must give up partitions; it is loaded",
+        "its rebalance timeout",
+        "the member is removed, and the group epoch grows",
+    ),
+    TimerFacts(
+        RebalanceTimer,
+        "a member with the classic protocol in a consumer group gets a JoinGroup response, or the "
+        "first REBALANCE_IN_PROGRESS",
+        "its rebalance timeout; ends with SyncGroup",
+        "the member is removed, and the group epoch grows",
     ),
     TimerFacts(
         JoinTimer,

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from partage.coordinator.consumer_group.events import (
+    ConsumerGroupHeartbeat,
+    DescribeConsumerGroup,
+)
+from partage.coordinator.consumer_group.replies import (
+    ConsumerGroupHeartbeatReply,
+    DescribeConsumerGroupReply,
+)
 from partage.coordinator.events import (
     Commit,
     CompleteTransaction,
@@ -69,6 +77,10 @@ def error_reply(event: Request, error: ErrorCode) -> Reply:
             return DeleteGroupReply(error=error)
         case DeleteOffsets():
             return DeleteOffsetsReply(error=error)
+        case ConsumerGroupHeartbeat():
+            return ConsumerGroupHeartbeatReply(error=error)
+        case DescribeConsumerGroup():
+            return DescribeConsumerGroupReply(error=error, group_id=event.group_id)
     raise AssertionError(f"no reply for {type(event).__name__}")
 
 
@@ -81,6 +93,8 @@ def replace_with_error(reply: Reply, error: ErrorCode) -> Reply:
             return CommitReply(errors=(error,) * len(reply.errors))
         case DescribeGroupReply():
             return DescribeGroupReply(error=error, group_id=reply.group_id)
+        case DescribeConsumerGroupReply():
+            return DescribeConsumerGroupReply(error=error, group_id=reply.group_id)
         case HeartbeatReply() | DeleteGroupReply():
             return type(reply)(error=error)
         case (
@@ -90,5 +104,6 @@ def replace_with_error(reply: Reply, error: ErrorCode) -> Reply:
             | ListGroupsReply()
             | DeleteOffsetsReply()
             | CompleteTransactionReply()
+            | ConsumerGroupHeartbeatReply()
         ):
             return type(reply)(error=error)

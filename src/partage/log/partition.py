@@ -92,6 +92,7 @@ class PartitionLog:
         self._written_ms = active.created_ms
         self._is_unchanged = is_as_closed  # close() has nothing to write again
         self._is_compacting = False
+        self.compaction_count = 0  # since the log was opened
         self._compacted: CompactionProgress | None = None  # read at the first compaction
         self._stable_end = self._segments.durable  # the last position that was looked up
         producers.on_high_watermark(end_offset)
@@ -330,8 +331,7 @@ class PartitionLog:
         if offset >= end.offset:
             return slices
         for part in self._segments.readable_from(offset, end):
-            found = self._segments.find_batch(part, offset)
-            if found is None:
+            if (found := self._segments.find_batch(part, offset)) is None:
                 continue
             if not slices and found.size > room:
                 room = found.size if whole_first else 0
@@ -344,6 +344,7 @@ class PartitionLog:
                     position=found.position,
                     length=length,
                     base_offset=found.base_offset,
+                    first_size=found.size,
                 )
             )
             room -= length
@@ -494,13 +495,12 @@ class PartitionLog:
             segments.append(segment)
         self._segments.replace_compacted(compacted.plan.end_offset, segments)
         self._compacted = compacted.swap.progress
+        self.compaction_count += 1
         self._is_compacting = False
 
     def abandon_compaction(self) -> None:
         """End a planned compaction that failed. The next one removes its temporary files."""
         self._is_compacting = False
-
-    # Helpers
 
     def _step(
         self, writes: Sequence[Write] = (), removals: Sequence[str] = (), *, is_clean: bool = False

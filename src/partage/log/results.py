@@ -67,7 +67,8 @@ class AppendResult(msgspec.Struct, frozen=True, kw_only=True):
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes to read: complete batches, except that the last one may be cut off.
 
-    ``base_offset`` is the base offset of the batch at ``position``; see `batch_reader.check_slice`.
+    ``base_offset`` is the base offset of the batch at ``position``, and ``first_size`` its size in
+    bytes, which may exceed ``length``; see `batch_reader.check_slice`.
     If the file does not exist, the segment was removed or compacted: locate the offset again.
     """
 
@@ -75,6 +76,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     length: int
     base_offset: int
+    first_size: int
 
 
 class DurableStep(msgspec.Struct, frozen=True, kw_only=True):

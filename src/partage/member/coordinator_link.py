@@ -99,8 +99,12 @@ class CoordinatorLink:
             self._set_session_start(context, sent_ms)
 
     def _set_session_start(self, context: HandlerContext, began_ms: int) -> None:
-        self.session_deadline_ms = began_ms + self._settings.session_timeout_ms
-        context.timers.append((MemberTimer.SESSION, self.session_deadline_ms))
+        self.set_session_deadline(context, began_ms + self._settings.session_timeout_ms)
+
+    def set_session_deadline(self, context: HandlerContext, deadline_ms: int) -> None:
+        """Time the session until a deadline."""
+        self.session_deadline_ms = deadline_ms
+        context.timers.append((MemberTimer.SESSION, deadline_ms))
 
     def expire_session(self, context: HandlerContext) -> None:
         """Mark the session as expired: other members may own the partitions."""

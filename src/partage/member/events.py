@@ -212,10 +212,15 @@ class AssignmentReleased(Event, frozen=True, gc=False, kw_only=True):
 
 
 class SubscriptionChanged(Event, frozen=True, gc=False, kw_only=True):
-    """The topics to consume from now on; ``is_by_pattern`` if a pattern matches other topics."""
+    """The topics to consume from now on; ``is_by_pattern`` if a pattern matches other topics.
+
+    ``regex`` is a regular expression of more topics that the coordinator matches, which only the
+    consumer group protocol has.
+    """
 
     topics: frozenset[str]
     is_by_pattern: bool = False
+    regex: str | None = None
 
 
 class DrainRequested(Event, frozen=True, gc=False, kw_only=True):

@@ -145,6 +145,7 @@ class Problem(StrEnum):
 
     ASSIGNMENT_FAILED = "the assignment failed"
     POLL_TIMEOUT = "poll was not called in time"
+    SUBSCRIPTION_REFUSED = "the user may not read a subscribed topic"
 
 
 class ReportProblem(Action, frozen=True, gc=False, kw_only=True):

@@ -138,6 +138,27 @@ class Ownership:
         """Identity for offset commits; None while the coordinator cannot accept a commit."""
         return self.membership.commit_identity
 
+    @property
+    def has_coordinator(self) -> bool:
+        """True if the coordinator is connected, and the session has not expired."""
+        link = self.membership.link
+        return link.coordinator_serial is not None and not link.is_session_expired
+
+    @property
+    def session_deadline_ms(self) -> int | None:
+        """The time at which the session may end; None while it is not timed."""
+        return self.membership.link.session_deadline_ms
+
+    @property
+    def is_in_group(self) -> bool:
+        """True if the member belongs to a generation, as far as it knows."""
+        return self.membership.is_in_generation
+
+    @property
+    def is_membership_wanted(self) -> bool:
+        """True between start and leave."""
+        return self.membership.is_membership_wanted
+
     def _partitions_to_give_up(self) -> Partitions:
         """Owned partitions that the current step takes away."""
         match self.step:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from partage.member.consumer_group.page import consumer_member_section
 from partage.member.reactions import DEFAULT_REACTIONS, REACTIONS
 from partage.member.settings import MemberSettings
 from partage.member.states import (
@@ -32,9 +33,9 @@ _HEAD = """\
 
 The reactions of a group member to each response of the coordinator, by state, and its timers. This
 page is generated from the tables that the member acts on (`python -m partage.member.page`);
-[groups](groups.md) describes the coordinator. The behaviour is that of Apache Kafka's consumer with
-the classic protocol, except for the differences in
-[the last section](#where-we-differ-from-apache-kafka).
+[groups](groups.md) describes the coordinator. The behaviour is that of Apache Kafka's consumer,
+except for the differences in the last sections. All sections but
+[the last one](#the-consumer-group-protocol) are about the classic protocol.
 """
 
 _ACTIVE_INTRO = """\
@@ -144,6 +145,7 @@ def page() -> str:
         section("Timers", timer_table(TIMERS, str, settings)),
         section("Ownership", _OWNERSHIP),
         differences_section(DIFFERENCES),
+        consumer_member_section(),
     )
 
 

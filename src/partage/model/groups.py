@@ -8,7 +8,7 @@ import msgspec
 
 
 class GroupListing(msgspec.Struct, frozen=True):
-    """One group in the output of ``list``. A value that librdkafka does not provide is null, or
+    """One group in the output of ``list``. A value that the broker does not provide is null, or
     state Unknown.
     """
 
@@ -40,6 +40,10 @@ class MemberDescription(msgspec.Struct, frozen=True):
     ``subscription`` is null if the metadata is not available or is no consumer's.
     ``metadata_bytes`` and ``assignment_bytes`` are the sizes of the member's metadata and
     assignment. ``rack`` is the one that the member stated to the leader (KIP-881), or null.
+
+    These fields are null in a group with the classic protocol: ``protocol`` of the member, Classic
+    or Consumer; its ``epoch``; ``target``, the partitions that it must reach, while ``partitions``
+    has those that it owns now; ``subscribed_regex``, also null without a regular expression.
     """
 
     member_id: str
@@ -51,6 +55,10 @@ class MemberDescription(msgspec.Struct, frozen=True):
     metadata_bytes: int | None
     assignment_bytes: int | None
     rack: str | None = None
+    protocol: str | None = None
+    epoch: int | None = None
+    target: list[TopicPartitions] | None = None
+    subscribed_regex: str | None = None
 
 
 class OffsetDescription(msgspec.Struct, frozen=True):
@@ -69,7 +77,11 @@ class OffsetDescription(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """A group with its members and offsets."""
+    """A group with its members and offsets.
+
+    ``group_epoch`` and ``target_epoch`` are null in a group with the classic protocol. The epoch of
+    the target assignment is lower than that of the group while an assignment is computed.
+    """
 
     group: str
     protocol_type: str | None
@@ -80,6 +92,8 @@ class GroupDescription(msgspec.Struct, frozen=True):
     members: list[MemberDescription]
     offsets: list[OffsetDescription]
     total_lag: int
+    group_epoch: int | None = None
+    target_epoch: int | None = None
 
 
 def format_partitions(topic: str, partitions: Iterable[int]) -> str:

@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 MINUTE_MS = 60_000
+
+
+class MigrationPolicy(StrEnum):
+    """The allowed online migrations between classic and consumer groups, in Kafka's words."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+
+class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and intervals of groups with the consumer protocol; Kafka's ``group.consumer.*``."""
+
+    session_timeout_ms: int = 45_000
+    session_timeout_min_ms: int = 45_000  # limits of the config of one group
+    session_timeout_max_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    heartbeat_interval_min_ms: int = 5_000
+    heartbeat_interval_max_ms: int = 15_000
+    members_max: int = 2_147_483_647
+    #: The names of the assignors; the first one is the default.
+    assignors: tuple[str, ...] = ("uniform", "range")
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    assignment_interval_ms: int = 1_000  # the least time between two target assignments
+    regex_refresh_interval_ms: int = 10 * MINUTE_MS
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +52,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 10_080 * MINUTE_MS
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS
+    consumer: ConsumerGroupSettings = ConsumerGroupSettings()
 
 
 class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +121,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: ConnectionLimits = ConnectionLimits()
 
 
-#: Kafka's names of broker settings, each with the part and the field it sets. Names with the prefix
+#: Kafka's names of broker settings, each with the part and the field it sets. A dot separates a
+#: part of a part. Names with the prefix
 #: ``partage.`` are not Kafka's.
 KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "node.id": (None, "node_id"),
@@ -112,6 +142,17 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "group.max.session.timeout.ms": ("groups", "session_timeout_max_ms"),
     "group.initial.rebalance.delay.ms": ("groups", "initial_rebalance_delay_ms"),
     "group.max.size": ("groups", "members_max"),
+    "group.consumer.session.timeout.ms": ("groups.consumer", "session_timeout_ms"),
+    "group.consumer.min.session.timeout.ms": ("groups.consumer", "session_timeout_min_ms"),
+    "group.consumer.max.session.timeout.ms": ("groups.consumer", "session_timeout_max_ms"),
+    "group.consumer.heartbeat.interval.ms": ("groups.consumer", "heartbeat_interval_ms"),
+    "group.consumer.min.heartbeat.interval.ms": ("groups.consumer", "heartbeat_interval_min_ms"),
+    "group.consumer.max.heartbeat.interval.ms": ("groups.consumer", "heartbeat_interval_max_ms"),
+    "group.consumer.max.size": ("groups.consumer", "members_max"),
+    "group.consumer.assignors": ("groups.consumer", "assignors"),
+    "group.consumer.migration.policy": ("groups.consumer", "migration_policy"),
+    "group.consumer.assignment.interval.ms": ("groups.consumer", "assignment_interval_ms"),
+    "group.consumer.regex.refresh.interval.ms": ("groups.consumer", "regex_refresh_interval_ms"),
     "offset.metadata.max.bytes": ("groups", "offset_metadata_bytes_max"),
     "offsets.retention.check.interval.ms": ("groups", "offsets_retention_check_interval_ms"),
     "transaction.state.log.num.partitions": ("transactions", "partitions"),
@@ -147,6 +188,14 @@ RANGES: dict[str, tuple[int, int]] = {
     "log.retention.check.interval.ms": (1, 2**53),
     "log.cleaner.backoff.ms": (0, 2**53),
     "group.max.size": (1, INT32_MAX),
+    "group.consumer.session.timeout.ms": (1, INT32_MAX),
+    "group.consumer.min.session.timeout.ms": (1, INT32_MAX),
+    "group.consumer.max.session.timeout.ms": (1, INT32_MAX),
+    "group.consumer.heartbeat.interval.ms": (1, INT32_MAX),
+    "group.consumer.min.heartbeat.interval.ms": (1, INT32_MAX),
+    "group.consumer.max.heartbeat.interval.ms": (1, INT32_MAX),
+    "group.consumer.max.size": (1, INT32_MAX),
+    "group.consumer.regex.refresh.interval.ms": (10_000, INT32_MAX),
     "offsets.retention.minutes": (1, INT32_MAX),
     "offsets.retention.check.interval.ms": (1, 2**53),
     "transaction.state.log.num.partitions": (1, 10_000),

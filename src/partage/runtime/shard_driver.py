@@ -3,7 +3,7 @@
 The driver keeps the contract of the outcome of an event. A shell has these duties:
 
 1. Hand in events with their times.
-2. Append the `unsent` records to the log as one batch.
+2. Append the `unsent` records to the log, those of one event atomically.
 3. Report the result with `on_durable` or `fail`.
 4. Send the replies that are `ready`.
 """
@@ -77,6 +77,7 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
         self._sent = 0  # of them, the number given to the log
         self._durable = 0  # of them, the number that is durable
         self.unsent: list[RecordT] = []
+        self._event_ends: list[int] = []  # the length of `unsent` after each event
         # events other than requests, received while loading
         self._deferred_events: deque[Any] = deque()
         # events whose records are not durable, like `_deferred_replies`
@@ -134,6 +135,7 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
         self.timers = TimerQueue()
         self._deferred_replies.clear()
         self.unsent.clear()
+        self._event_ends.clear()
         self._sent = self._durable = self._applied
         answered = {ticket for ticket, _ in self.ready}
         for ticket, event in self._open_requests.items():
@@ -193,6 +195,7 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
     def _apply_outcome(self, outcome: ShardOutcome) -> None:
         if outcome.records:
             self.unsent += outcome.records
+            self._event_ends.append(len(self.unsent))
             self._applied += len(outcome.records)
         for key, deadline_ms in outcome.timers:
             self.timers.set(key, deadline_ms)
@@ -205,11 +208,17 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
 
     # The log.
 
-    def pop_unsent(self) -> tuple[list[RecordT], int]:
-        """Remove and return the records to append next, and the mark to pass to `on_durable`."""
+    def pop_unsent(self) -> tuple[list[RecordT], int, list[int]]:
+        """Remove and return the records to append next.
+
+        Returns:
+            The records, the mark to pass to `on_durable`, and the number of records up to the end
+            of each event.
+        """
         records, self.unsent = self.unsent, []
+        event_ends, self._event_ends = self._event_ends, []
         self._sent += len(records)
-        return records, self._sent
+        return records, self._sent, event_ends
 
     @property
     def applied_mark(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from partage.model.errors import ErrorCode
 from partage.runtime.shard_driver import ShardDriver, ShardOutcome
@@ -22,6 +24,9 @@ class TransactionDriver(ShardDriver[TransactionShard, TransactionLogRecord, Tran
     """The driver of a transaction coordinator's shard.
 
     A shell also checks ``markers`` after each call: their decisions are durable.
+
+    Args:
+        wall_offset_ms: returns the system time minus the time of events, in milliseconds.
     """
 
     request_types = (TransactionRequest,)
@@ -31,11 +36,23 @@ class TransactionDriver(ShardDriver[TransactionShard, TransactionLogRecord, Tran
     error_reply = staticmethod(replies.error_reply)
     replace_with_error = staticmethod(replies.replace_with_error)
 
-    def __init__(self) -> None:
+    def __init__(self, wall_offset_ms: Callable[[], int] = lambda: 0) -> None:
         super().__init__()
+        self._wall_offset_ms = wall_offset_ms
         self.markers: list[MarkersToWrite] = []
         # with the mark that they wait for
         self._deferred_markers = deque[tuple[int, MarkersToWrite]]()
+
+    def activate(self, shard: TransactionShard, at_ms: int) -> None:
+        """Start to serve ``shard``, which has applied its whole log."""
+        shard.wall_offset_ms = self._wall_offset_ms()
+        super().activate(shard, at_ms)
+
+    def handle(self, event: Any) -> None:
+        """Hand an event to the shard and apply its outcome."""
+        if self.shard is not None:
+            self.shard.wall_offset_ms = self._wall_offset_ms()
+        super().handle(event)
 
     def _apply_outcome(self, outcome: ShardOutcome) -> None:
         super()._apply_outcome(outcome)

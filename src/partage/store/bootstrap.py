@@ -58,7 +58,11 @@ async def find_cluster(session: Session, paths: ZkPaths) -> ClusterDoc | None:
 
 
 async def find_or_create_cluster(
-    session: Session, paths: ZkPaths, cluster_id: str, shard_count: int
+    session: Session,
+    paths: ZkPaths,
+    cluster_id: str,
+    shard_count: int,
+    transaction_shard_count: int = 0,
 ) -> ClusterDoc:
     """Return the cluster at this path, and create it if there is none.
 
@@ -69,7 +73,8 @@ async def find_or_create_cluster(
         session: The session.
         paths: The paths of the cluster.
         cluster_id: The cluster id, if the cluster is created.
-        shard_count: The number of shards, if the cluster is created.
+        shard_count: The number of shards of groups, if the cluster is created.
+        transaction_shard_count: The number of shards of transactional ids, likewise.
 
     Raises:
         ForeignDataError: The path holds other data.
@@ -77,7 +82,12 @@ async def find_or_create_cluster(
     found = await find_cluster(session, paths)
     while found is None:
         await _make_parents(session, paths.root)
-        cluster = ClusterDoc(partage=FORMAT, cluster_id=cluster_id, shards=shard_count)
+        cluster = ClusterDoc(
+            partage=FORMAT,
+            cluster_id=cluster_id,
+            shards=shard_count,
+            transaction_shards=transaction_shard_count,
+        )
         try:
             await session.transact(_bootstrap_operations(paths, cluster))
         except InDoubtError:
@@ -114,7 +124,7 @@ def _bootstrap_operations(paths: ZkPaths, cluster: ClusterDoc) -> list[Operation
         Create(paths.producer_ids, encode(CountDoc())),
         Create(paths.shards),
     ]
-    for shard in range(cluster.shards):
+    for shard in range(cluster.shards + cluster.transaction_shards):
         operations += [
             Create(paths.shard(shard), encode(ShardDoc())),
             Create(paths.state(shard), encode(StateDoc())),

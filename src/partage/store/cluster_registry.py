@@ -9,7 +9,7 @@ concurrent decisions are safe.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -66,10 +66,27 @@ class ShardOwnership(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterRegistry:
-    """The brokers and shard owners, as last read from ZooKeeper."""
+    """The brokers and shard owners, as last read from ZooKeeper.
 
-    def __init__(self, session: Session, paths: ZkPaths, broker_id: int, shard_count: int) -> None:
+    Args:
+        session: The session.
+        paths: The paths of the cluster.
+        broker_id: The id of this broker.
+        shard_count: The number of shards of groups. They have the first numbers.
+        transaction_shard_count: The number of shards of transactional ids.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        paths: ZkPaths,
+        broker_id: int,
+        shard_count: int,
+        transaction_shard_count: int = 0,
+    ) -> None:
         self.broker_id = broker_id
+        self._group_shard_count = shard_count
+        shard_count += transaction_shard_count
         self.brokers: dict[int, BrokerDoc] = {}
         self.shards: list[ShardDoc] = [ShardDoc()] * shard_count
         self._versions = [0] * shard_count
@@ -232,7 +249,7 @@ class ClusterRegistry:
         """Return the shards that this broker should take, and those that it should release."""
         owners = {shard: self.owner(shard) for shard in range(len(self.shards))}
         ready = [broker for broker, doc in self.brokers.items() if doc.is_ready]
-        placed = place_shards(owners, ready)
+        placed = self._place(owners, ready)
         me = self.broker_id
         if me not in ready:
             return [], []
@@ -240,6 +257,12 @@ class ClusterRegistry:
         take = [shard for shard in sorted(mine) if owners[shard] is None]
         give = [s for s, owner in owners.items() if owner == me and placed[s] != me]
         return take, give
+
+    def _place(self, owners: Mapping[int, int | None], ready: Sequence[int]) -> dict[int, int]:
+        """Place the shards of groups and those of transactional ids, each kind evenly."""
+        groups = {s: owner for s, owner in owners.items() if s < self._group_shard_count}
+        transactions = {s: owner for s, owner in owners.items() if s not in groups}
+        return place_shards(groups, ready) | place_shards(transactions, ready)
 
     def owned(self) -> list[int]:
         """Return the shards that this broker owns according to ZooKeeper."""

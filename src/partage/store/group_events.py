@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.coordinator.outcome import GroupEvent, GroupEventType, MemberProgress
 from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.wire.consumer_protocol import (
     ConsumerTopicPartitions,
@@ -39,6 +39,9 @@ VERSION: Final = 1
 LAG: Final = "lag"
 DROPPED: Final = "dropped"
 
+#: ``group_type`` of a group with the consumer protocol.
+CONSUMER: Final = "consumer"
+
 #: Length limit of texts from clients, in characters.
 _TEXT_CHARS_MAX: Final = 255
 #: A generation of more bytes is split into several records.
@@ -61,6 +64,9 @@ class EventMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     "generation started" sets ``joined_ms``, the time when its JoinGroup arrived, and ``owned``, the
     partitions that it reported as owned. "assigned" and "loaded" set ``assigned_ms`` and
     ``assigned``. None means unknown: the member did not join, has no assignment, or is no consumer.
+
+    A member of a group with the consumer protocol has ``member_epoch``, ``state`` and ``assigned``,
+    and in ``revoking`` the partitions that it must still give up.
     """
 
     member_id: str
@@ -72,6 +78,10 @@ class EventMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     assigned_ms: int | None = None
     assigned: PartitionsByTopic | None = None
     partition_count: int | None = None  # set instead of the list if there are too many
+    # Of a group with the consumer protocol.
+    member_epoch: int | None = None
+    state: str = ""
+    revoking: PartitionsByTopic | None = None
 
 
 class GroupEventRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,6 +109,10 @@ class GroupEventRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     members: list[EventMember] | None = None
     part: int = 1
     parts: int = 1
+    # A group with the consumer protocol, whose epoch is in ``generation``.
+    group_type: str | None = None
+    target_epoch: int | None = None
+    moved: int | None = None
     # A rejected commit; ``count`` is the number of equal events.
     topics: list[str] | None = None
     count: int = 1
@@ -229,8 +243,18 @@ def event_records(notice: GroupEvent, count: int = 1) -> Iterator[GroupEventReco
             "client_id": member.client_id[:_TEXT_CHARS_MAX],
             "client_host": member.client_host,
             "instance_id": member.instance_id,
-            "session_timeout_ms": member.session_timeout_ms,
+            "session_timeout_ms": member.session_timeout_ms or None,
         }
+    if notice.is_consumer_group:
+        shared |= {
+            "group_type": CONSUMER,
+            "target_epoch": notice.target_epoch,
+            "protocol": notice.assignor,
+            "moved": notice.moved,
+        }
+    if notice.progress:
+        yield from _progress_records(notice, shared)
+        return
     if saved is None:
         topics = [topic[:_TEXT_CHARS_MAX] for topic in notice.topics] or None
         yield GroupEventRecord(**shared, topics=topics, count=count)
@@ -240,8 +264,8 @@ def event_records(notice: GroupEvent, count: int = 1) -> Iterator[GroupEventReco
         "protocol": saved.protocol,
         "leader": saved.leader,
     }
-    parts: list[list[EventMember]] = [[]]
-    size = worked = 0
+    parts = _MemberParts()
+    worked = 0
     describe = _MemberDescriber(saved, notice)
     for number, of in enumerate(saved.members):
         if worked >= _BYTES_PER_STEP:
@@ -249,13 +273,70 @@ def event_records(notice: GroupEvent, count: int = 1) -> Iterator[GroupEventReco
             yield None
         described, weight = describe.member(of, number)
         worked += weight + len(of.subscription) + len(of.assignment)
-        if parts[-1] and size + weight > _RECORD_BYTES_MAX:
-            parts.append([])
-            size = 0
-        parts[-1].append(described)
-        size += weight
-    for part, members in enumerate(parts, start=1):
-        yield GroupEventRecord(**shared, members=members, part=part, parts=len(parts))
+        parts.add(described, weight)
+    yield from parts.records(shared)
+
+
+def _progress_records(
+    notice: GroupEvent, shared: dict[str, Any]
+) -> Iterator[GroupEventRecord | None]:
+    """Yield the records of members of a consumer group, and None when the shell may work."""
+    parts = _MemberParts()
+    worked = 0
+    for progress in notice.progress:
+        if worked >= _BYTES_PER_STEP:
+            worked = 0
+            yield None
+        described, weight = _described_progress(progress)
+        worked += weight
+        parts.add(described, weight)
+    yield from parts.records(shared)
+
+
+def _described_progress(progress: MemberProgress) -> tuple[EventMember, int]:
+    """Return the description of a member of a consumer group, and its size in bytes (estimated)."""
+    of = progress.member
+    sets = progress.assigned, progress.revoking
+    count = sum(len(numbers) for each in sets for numbers in each.values())
+    is_large = count > _PARTITIONS_MAX
+    assigned, revoking = (
+        None if is_large else {topic: sorted(numbers) for topic, numbers in each.items()}
+        for each in sets
+    )
+    described = EventMember(
+        member_id=of.member_id,
+        client_id=of.client_id[:_TEXT_CHARS_MAX],
+        client_host=of.client_host,
+        instance_id=of.instance_id,
+        assigned=assigned,
+        partition_count=count if is_large else None,
+        member_epoch=progress.epoch,
+        state=progress.state,
+        revoking=revoking or None,
+    )
+    names = 0 if is_large else sum(len(topic) for each in sets for topic in each)
+    return described, _MEMBER_BYTES + names + (0 if is_large else count * _PARTITION_BYTES)
+
+
+class _MemberParts:
+    """The members of one event, in parts that are small enough for a record."""
+
+    def __init__(self) -> None:
+        self._parts: list[list[EventMember]] = [[]]
+        self._size = 0
+
+    def add(self, member: EventMember, weight: int) -> None:
+        """Add a member with its size in bytes (estimated)."""
+        if self._parts[-1] and self._size + weight > _RECORD_BYTES_MAX:
+            self._parts.append([])
+            self._size = 0
+        self._parts[-1].append(member)
+        self._size += weight
+
+    def records(self, shared: dict[str, Any]) -> Iterator[GroupEventRecord]:
+        """Yield a record with the fields ``shared`` for each part."""
+        for part, members in enumerate(self._parts, start=1):
+            yield GroupEventRecord(**shared, members=members, part=part, parts=len(self._parts))
 
 
 class _MemberDescriber:

@@ -1,6 +1,7 @@
 """A shard's records in Kafka's binary formats for ``__consumer_offsets``.
 
-A key begins with its type: 0 and 1 for a committed offset, 2 for a group. A value begins with its
+A key begins with its type: 0 and 1 for a committed offset, 2 for a classic group;
+`consumer_group_formats` has those of consumer groups. A value begins with its
 version. Offsets are written in v3, or in v1 if an old client requested a retention. Groups are
 written in v4, the first version with tagged fields. Kafka writes both in v3 and reads v4. A key
 without a value is a tombstone.
@@ -18,6 +19,11 @@ from partage.coordinator.records import (
     MemberRecord,
     OffsetRecord,
     OffsetTombstone,
+)
+from partage.store.consumer_group_formats import (
+    CONSUMER_GROUP_KEY_TYPES,
+    decode_consumer_record,
+    encode_consumer_record,
 )
 from partage.wire.codec import decoder, encoder
 from partage.wire.primitives import MalformedError
@@ -125,6 +131,8 @@ def encode_record(record: KeyedRecord) -> tuple[bytes, bytes | None]:
             return _group_key(record.group_id), _group_value(record)
         case GroupTombstone():
             return _group_key(record.group_id), None
+        case _:
+            return encode_consumer_record(record)
 
 
 def _offset_key(record: OffsetRecord | OffsetTombstone) -> bytes:
@@ -193,6 +201,8 @@ def decode_record(key: bytes, value: bytes | None) -> KeyedRecord | None:
         return _decode_offset(key, value)
     if kind == GROUP_KEY_VERSION:
         return _decode_group(key, value)
+    if kind in CONSUMER_GROUP_KEY_TYPES:
+        return decode_consumer_record(kind, key, value)
     return None
 
 

@@ -15,18 +15,20 @@ from partage.coordinator.records import (
 )
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
+from partage.store.batch_assembly import BatchSplitter, mark_event_ends
+from partage.store.embedded_protocol import KafkaEmbeddedProtocol
+from partage.store.log_merge import has_transactions
 from partage.store.record_formats import decode_record, encode_record
 from partage.wire.codec import decoder
 from partage.wire.consumer_protocol import Subscription
 from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import (
     NO_PRODUCER,
-    TRANSACTIONAL,
     BatchHeader,
     checksum,
     whole_batches,
 )
-from partage.wire.records.decoder import decode_pairs, scan
+from partage.wire.records.decoder import decode_pairs
 from partage.wire.records.encoder import SimpleRecord as StoredRecord
 from partage.wire.records.encoder import encode_batch
 from partage.wire.records.transaction_marker import decode_marker, encode_marker
@@ -41,7 +43,7 @@ TOPIC_CONFIGS: Final = {
     "compression.type": "producer",
 }
 _NO_TRANSACTION: Final = (NO_PRODUCER, -1)
-_BATCH_BYTES: Final = 512 * 1024  # start a new batch above this size
+_BATCH_BYTES: Final = 512 * 1024  # start a new batch above this size, after an event
 _decode_topics = decoder(Subscription, 0, False)
 
 
@@ -58,20 +60,27 @@ def shard_of(group_id: str, shard_count: int) -> int:
 
 
 def encode_records(
-    records: Iterable[Record], at_ms: int, batch_bytes: int = _BATCH_BYTES
+    records: Iterable[Record],
+    at_ms: int,
+    batch_bytes: int = _BATCH_BYTES,
+    event_ends: Sequence[int] | None = None,
 ) -> list[bytes]:
     """Encode records as batches to append to the shard's log, in order.
 
-    The offsets of a transaction are in transactional batches of its producer, and its marker is a
-    control batch, as in Kafka.
+    The records of an event are in one batch, so that a crash keeps all of them or none. The offsets
+    of a transaction are in transactional batches of its producer, and its marker is a control
+    batch, as in Kafka.
 
     Args:
         records: The records.
         at_ms: Their timestamp.
-        batch_bytes: A batch ends when it reaches this size; one large record may exceed it.
+        batch_bytes: A batch ends with the event that reaches this size.
+        event_ends: The number of records up to the end of each event; None if each record is an
+            event.
     """
     batches: list[bytes] = []
-    for producer, run in groupby(records, _producer_of):
+    marked = mark_event_ends(records, event_ends)
+    for producer, run in groupby(marked, lambda pair: _producer_of(pair[0])):
         batches += _encode_run(run, producer, at_ms, batch_bytes)
     return batches
 
@@ -84,48 +93,39 @@ def _producer_of(record: Record) -> tuple[int, int]:
 
 
 def _encode_run(
-    records: Iterable[Record], producer: tuple[int, int], at_ms: int, batch_bytes: int
-) -> list[bytes]:
-    batches: list[bytes] = []
-    gathered: list[StoredRecord] = []
-    size = 0
+    records: Iterable[tuple[Record, bool]],
+    producer: tuple[int, int],
+    at_ms: int,
+    batch_bytes: int,
+) -> Iterator[bytes]:
+    splitter = BatchSplitter(batch_bytes)
 
-    def finish() -> None:
-        nonlocal size
-        if gathered:
-            producer_id, epoch = producer
-            batches.append(
-                encode_batch(
-                    gathered,
-                    producer_id=producer_id,
-                    producer_epoch=epoch,
-                    is_transactional=producer != _NO_TRANSACTION,
-                )
+    def encode(contents: Iterable[list[StoredRecord]]) -> Iterator[bytes]:
+        producer_id, epoch = producer
+        for content in contents:
+            yield encode_batch(
+                content,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                is_transactional=producer != _NO_TRANSACTION,
             )
-            gathered.clear()
-            size = 0
 
-    for record in records:
+    for record, ends_event in records:
         if isinstance(record, TransactionMarker):
-            finish()
-            batches.append(
-                encode_marker(
-                    *producer,
-                    record.coordinator_epoch,
-                    is_commit=record.is_commit,
-                    timestamp_ms=at_ms,
-                )
+            yield from encode(splitter.finish())
+            yield encode_marker(
+                *producer,
+                record.coordinator_epoch,
+                is_commit=record.is_commit,
+                timestamp_ms=at_ms,
             )
             continue
         key, value = encode_record(
             record.offset if isinstance(record, TransactionalOffsetRecord) else record
         )
-        gathered.append(StoredRecord(key, value, timestamp_ms=at_ms))
-        size += len(key) + len(value or b"")
-        if size >= batch_bytes:
-            finish()
-    finish()
-    return batches
+        stored = StoredRecord(key, value, timestamp_ms=at_ms)
+        yield from encode(splitter.add(stored, ends_event=ends_event))
+    yield from encode(splitter.finish())
 
 
 def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
@@ -138,8 +138,8 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
     Raises:
         Malformed: A batch, or a record in it, is damaged.
     """
-    shard = Shard(settings, subscribed_topics)
-    if any(_has_transactions(blob) for blob in blobs):
+    shard = Shard(settings, subscribed_topics, KafkaEmbeddedProtocol())
+    if any(has_transactions(blob) for blob in blobs):
         for record in _records_in_order(blobs):
             shard.apply(record)
         return shard
@@ -151,14 +151,6 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
         if kept is not None:
             shard.apply(kept)
     return shard
-
-
-def _has_transactions(blob: Buffer) -> bool:
-    """True if a batch is transactional, or if the batches after one cannot be scanned."""
-    scanned = scan(blob, verify_crc=False)
-    return scanned.stop < len(blob) or any(
-        attributes & TRANSACTIONAL for attributes in scanned.attributes
-    )
 
 
 def _records_in_order(blobs: Sequence[Buffer]) -> Iterator[Record]:
@@ -194,33 +186,6 @@ def _marker(header: BatchHeader, batch: memoryview) -> Iterator[TransactionMarke
             coordinator_epoch=marker.coordinator_epoch,
             is_commit=marker.is_commit,
         )
-
-
-def merge(blobs: Sequence[Buffer], *, keeps_removals: bool) -> list[bytes]:
-    """Return batches with the last value of each key.
-
-    Args:
-        blobs: The record batches, oldest first.
-        keeps_removals: True to keep tombstones, because older batches may hold the key.
-
-    Raises:
-        Malformed: A batch is damaged.
-    """
-    last = {key: value for key, value in decode_pairs(blobs) if key is not None}
-    batches: list[bytes] = []
-    gathered: list[StoredRecord] = []
-    size = 0
-    for key, value in last.items():
-        if value is None and not keeps_removals:
-            continue
-        gathered.append(StoredRecord(key, value, timestamp_ms=0))
-        size += len(key) + len(value or b"")
-        if size >= _BATCH_BYTES:
-            batches.append(encode_batch(gathered))
-            gathered, size = [], 0
-    if gathered:
-        batches.append(encode_batch(gathered))
-    return batches
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:

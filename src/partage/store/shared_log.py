@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from partage.store.shard_log import merge
+from partage.store.log_merge import merge
 from partage.store.zk_schema import ChunkedBlob, StateDoc, ZkPaths, decode, encode, parse_number
 from partage.store.zookeeper import (
     Check,

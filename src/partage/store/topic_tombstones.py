@@ -7,8 +7,8 @@ leaves a node ``tombstones/ID.groups``. It is removed when no shard can have an 
 
 * Every live broker has applied the deletion, so it accepts no commits for the topic. A broker that
   starts later applies all topic changes before it takes shards.
-* For every shard, a broker has published, in the shard's current epoch, that the shard holds no
-  durable or pending offset of the topic.
+* For every shard of groups, a broker has published, in the shard's current epoch, that the shard
+  holds no durable or pending offset of the topic.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from functools import partial
 from partage.store.zk_schema import (
     GROUPS_SUFFIX,
     AppliedDoc,
+    ClusterDoc,
+    ForeignDataError,
     ShardDoc,
     TombstoneDoc,
     ZkPaths,
@@ -120,8 +122,13 @@ async def _applied_docs(
 
 
 async def _epochs(session: Session, paths: ZkPaths) -> dict[int, int | None]:
-    """Return the epoch of each shard; 0 if the shard never had an owner."""
-    shards = await _child_numbers(session, paths.shards)
+    """Return the epoch of each shard of groups; 0 if the shard never had an owner."""
+    cluster = await retry_read(session, lambda: session.read(paths.cluster))
+    if cluster is None:
+        raise ForeignDataError(
+            f"{paths.cluster} is missing in ZooKeeper; restore it, or use another path"
+        )
+    shards = range(decode(paths.cluster, cluster.data, ClusterDoc).shards)
     node_paths = [paths.shard(shard) for shard in shards]
     nodes = await retry_read(session, lambda: session.read_all(node_paths))
     return {

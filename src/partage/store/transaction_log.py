@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from partage.model.settings import TransactionSettings
+from partage.store.batch_assembly import BatchSplitter, mark_event_ends
 from partage.store.transaction_formats import decode_transaction, encode_transaction
 from partage.transactions.records import TransactionLogRecord
 from partage.transactions.shard import TransactionShard
@@ -22,24 +23,33 @@ TOPIC_CONFIGS: Final = {
     "max.message.bytes": str(100 * 1024 * 1024),
     "compression.type": "uncompressed",
 }
-_RECORDS_PER_BATCH: Final = 512
+_BATCH_BYTES: Final = 512 * 1024  # start a new batch above this size, after an event
 
 
-def encode_transactions(records: Iterable[TransactionLogRecord], at_ms: int) -> list[bytes]:
+def encode_transactions(
+    records: Iterable[TransactionLogRecord],
+    at_ms: int,
+    batch_bytes: int = _BATCH_BYTES,
+    event_ends: Sequence[int] | None = None,
+) -> list[bytes]:
     """Encode records as batches to append to the shard's log, in order.
+
+    The records of an event are in one batch, so that a crash keeps all of them or none.
 
     Args:
         records: The records.
         at_ms: Their timestamp.
+        batch_bytes: A batch ends with the event that reaches this size.
+        event_ends: The number of records up to the end of each event; None if each record is an
+            event.
     """
-    stored = [
-        StoredRecord(key, value, timestamp_ms=at_ms)
-        for key, value in map(encode_transaction, records)
-    ]
-    return [
-        encode_batch(stored[begin : begin + _RECORDS_PER_BATCH])
-        for begin in range(0, len(stored), _RECORDS_PER_BATCH)
-    ]
+    batches: list[bytes] = []
+    splitter = BatchSplitter(batch_bytes)
+    for record, ends_event in mark_event_ends(records, event_ends):
+        stored = StoredRecord(*encode_transaction(record), timestamp_ms=at_ms)
+        batches += map(encode_batch, splitter.add(stored, ends_event=ends_event))
+    batches += map(encode_batch, splitter.finish())
+    return batches
 
 
 def replay_transactions(blobs: Sequence[Buffer], settings: TransactionSettings) -> TransactionShard:

@@ -2,12 +2,13 @@
 
 ::
 
-    cluster               the cluster id and the number of shards
+    cluster               the cluster id and the numbers of shards
     brokers/B             ephemeral: the registration of broker B
     applied/B             ephemeral: the topic changes that broker B has applied, and which of its
                           shards hold no offsets of deleted topics
     shards                touched by each change of a shard, and watched by all brokers
-    shards/S              owner and epoch of shard S; the version of this node is the fence
+    shards/S              owner and epoch of shard S; the version of this node is the fence.
+                          The shards of transactional ids follow those of groups
     shards/S/state        the blobs that hold the shard's state, and the first valid log entry
     shards/S/log/N        a log entry: a record batch, or a reference to its chunks
     shards/S/chunks/V-I   chunk I of the blob with version V
@@ -42,7 +43,8 @@ class ClusterDoc(msgspec.Struct, frozen=True, kw_only=True):
 
     partage: int  # the format version
     cluster_id: str
-    shards: int
+    shards: int  # of groups
+    transaction_shards: int
 
 
 class BrokerDoc(msgspec.Struct, frozen=True, kw_only=True):

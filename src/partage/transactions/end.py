@@ -44,6 +44,9 @@ def end_transaction(
         case TransactionResponse.PREPARE | TransactionResponse.ABORT_NOTHING:
             prepared = _prepare(context, record, event)
             reply = _reply_of(prepared)
+        case TransactionResponse.DONE if is_repeated and record.epoch > LAST_CLIENT_EPOCH:
+            # A timeout fenced the last epoch of a client. No client gets the epoch above it.
+            reply = ProducerReply(error=ErrorCode.PRODUCER_FENCED)
         case TransactionResponse.DONE:
             reply = _reply_of(record)
         case _:
@@ -97,8 +100,8 @@ def _prepare(
         if event.is_commit
         else TransactionState.PREPARE_ABORT,
         partitions=record.partitions if is_open else (),
-        updated_ms=context.at_ms,
-        started_ms=record.started_ms if is_open else context.at_ms,
+        updated_ms=context.wall_ms,
+        started_ms=record.started_ms if is_open else context.wall_ms,
         version=event.version,
     )
     _decide(context, prepared)
@@ -115,7 +118,7 @@ def abort_open(context: TransactionContext, record: TransactionRecord) -> None:
             epoch=min(record.epoch + 1, EPOCH_MAX),
             last_epoch=record.epoch,
             state=TransactionState.PREPARE_ABORT,
-            updated_ms=context.at_ms,
+            updated_ms=context.wall_ms,
             version=VERSION_2,
         ),
     )
@@ -168,6 +171,6 @@ def _complete(context: TransactionContext, record: TransactionRecord) -> None:
             epoch=0 if is_renamed else record.epoch,
             state=completion_of(record.state),
             partitions=(),
-            updated_ms=context.at_ms,
+            updated_ms=context.wall_ms,
         )
     )

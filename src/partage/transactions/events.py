@@ -100,10 +100,13 @@ class ListTransactions(TransactionRequest, frozen=True, gc=False, kw_only=True):
     """ListTransactions, for one shard; an empty filter passes everything.
 
     ``duration_ms`` passes transactions that are open for longer; -1 passes everything. ``pattern``
-    matches whole transactional ids.
+    matches whole transactional ids. ``names`` are the ids to examine, None for all; of them, the
+    shard examines the first ``count_max``, None for all.
     """
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     duration_ms: int = -1
     pattern: LinearPattern | None = None
+    names: tuple[str, ...] | None = None
+    count_max: int | None = None

@@ -41,6 +41,9 @@ def init_producer(
         case TransactionResponse.BUMP:
             last_epoch = NO_EPOCH if case is TransactionCase.INIT_NEW else record.epoch
             _store(context, event, record, record.producer_id, record.epoch + 1, last_epoch)
+        case TransactionResponse.KEEP_EPOCH if record.epoch > LAST_CLIENT_EPOCH:
+            # A timeout fenced the last epoch of a client. No client gets the epoch above it.
+            _store(context, event, record, event.fresh_producer_id, 0, event.epoch)
         case TransactionResponse.KEEP_EPOCH:
             _keep(context, event, record)
         case TransactionResponse.ABORT_OPEN:
@@ -87,7 +90,7 @@ def _create(context: TransactionContext, event: InitProducer) -> None:
         previous_producer_id=event.fresh_producer_id,  # as in Kafka
         epoch=0,
         timeout_ms=event.timeout_ms,
-        updated_ms=context.at_ms,
+        updated_ms=context.wall_ms,
     )
     context.write(record)
     context.reply(event.reply_to, ProducerReply(producer_id=record.producer_id, epoch=0))
@@ -108,7 +111,7 @@ def _emptied(
         timeout_ms=event.timeout_ms,
         state=TransactionState.EMPTY,
         partitions=(),
-        updated_ms=context.at_ms,
+        updated_ms=context.wall_ms,
         started_ms=-1,
     )
 

@@ -52,18 +52,26 @@ class TransactionOutcome:
 
 
 class TransactionContext(TimerContext[TransactionTimerKey], TransactionOutcome):
-    """The outcome of an event under way, with the time of the event and the settings."""
+    """The outcome of an event under way, with the settings and the time of the event.
 
-    __slots__ = ("_apply", "at_ms", "settings")
+    Attributes:
+        at_ms: the time of the event, for timers.
+        wall_ms: the system time, for durable state. It may jump.
+        settings: the transaction settings.
+    """
+
+    __slots__ = ("_apply", "at_ms", "settings", "wall_ms")
 
     def __init__(
         self,
         at_ms: int,
+        wall_ms: int,
         settings: TransactionSettings,
         apply: Callable[[TransactionLogRecord], None],
     ) -> None:
         super().__init__()
         self.at_ms = at_ms
+        self.wall_ms = wall_ms
         self.settings = settings
         self._apply = apply
 

@@ -43,16 +43,17 @@ use the older versions of each API.
 _STORED = """\
 A transactional id is stored in the topic `__transaction_state`, in Kafka's format, with each change
 of its state. Its partition follows from Java's hash of the id. The broker creates the topic when
-the first client looks for its transaction coordinator.
+the first client looks for its transaction coordinator. [A cluster](cluster.md#transactions) stores
+the same records in ZooKeeper.
 
 Every response waits until all records written before it are durable. The markers wait, too: a
 transaction is decided by its record in state PrepareCommit or PrepareAbort. EndTxn is answered
-then. A client that begins its next transaction before the last marker gets CONCURRENT_TRANSACTIONS,
-and tries again.
+then. A client may begin its next transaction before the last marker. Its first request then waits
+for the marker, for at most 500 ms; after that it gets CONCURRENT_TRANSACTIONS.
 
 A coordinator that loads a decided transaction writes all its markers again. An open transaction
 continues. The marker for a partition that was deleted is not needed. The marker for a partition
-whose log has failed is tried again until the log is open.
+whose log has failed, or whose broker is down, is tried again until it is durable.
 """
 
 #: The deliberate differences from Apache Kafka 4, each with the reason.
@@ -62,6 +63,13 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "transactional id is on its way to the log.",
         "The state changes at once, and the responses wait for the log. Kafka changes the state "
         "when the record is durable, and rejects other requests until then.",
+    ),
+    (
+        "AddPartitionsToTxn, AddOffsetsToTxn and the first write of a transaction wait for the "
+        "markers of the last transaction, for at most 500 ms.",
+        "Kafka waits in the first write with `transaction.version` 2 only, for at most 100 ms "
+        "(`add.partitions.to.txn.retry.backoff.max.ms`). Older clients get "
+        "CONCURRENT_TRANSACTIONS.",
     ),
     (
         "The last epoch of a producer is stored, in a tagged field of its record (10002).",
@@ -76,6 +84,24 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "A marker that the leader rejects because of its epoch counts as written.",
         "The coordinator wrote it before it failed. Kafka drops the transaction from its queue of "
         "markers, and completes it only after the next start.",
+    ),
+    (
+        "No client gets epoch 32767. After a timeout at epoch 32766, EndTxn v5 gets "
+        "PRODUCER_FENCED, and InitProducerId returns another producer id.",
+        "Only the coordinator uses epoch 32767, to fence. Kafka returns it to a repeated EndTxn, "
+        "and fails to handle the InitProducerId.",
+    ),
+    (
+        "After InitProducerId has fenced a transaction at epoch 32766, the next one returns epoch "
+        "0 of another producer id.",
+        "Kafka stores that producer id with epoch 0 when it aborts the transaction, and then "
+        "returns epoch 1.",
+    ),
+    (
+        "A change of the system time and a suspended machine abort no open transaction, unless its "
+        "coordinator loads it afterwards. The time of a transaction's begin, and the age of unused "
+        "ids, follow the system time.",
+        "The timeout counts with the monotonic clock. In Kafka, timeouts follow the system time.",
     ),
 )
 

@@ -37,8 +37,8 @@ def add_partitions(
                     previous_producer_id=record.producer_id,
                     state=TransactionState.ONGOING,
                     partitions=(*held, *dict.fromkeys(new)),
-                    updated_ms=context.at_ms,
-                    started_ms=context.at_ms if begins else record.started_ms,
+                    updated_ms=context.wall_ms,
+                    started_ms=context.wall_ms if begins else record.started_ms,
                     version=event.version,
                 )
             )

@@ -39,10 +39,11 @@ class DescribeTransactionReply(msgspec.Struct, frozen=True, gc=False, kw_only=Tr
 
 
 class ListTransactionsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Reply to a ListTransactions."""
+    """Reply to a ListTransactions; ``unlisted`` are the ids that were not examined."""
 
     error: ErrorCode = ErrorCode.NONE
     records: tuple[TransactionRecord, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
 
 TransactionReply = (

@@ -10,8 +10,9 @@ once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from partage.model.errors import ErrorCode
 from partage.model.settings import TransactionSettings
@@ -39,17 +40,26 @@ from partage.transactions.states import ENDED, PREPARED, TransactionState
 from partage.transactions.timers import IdExpiryTimer, TimeoutCheckTimer
 from partage.transactions.transaction import Transaction
 
+#: Transactional ids that one event checks for expiry. Requests are handled between two events.
+EXPIRY_IDS_PER_EVENT: Final = 1_000
+_NEXT_EXPIRY_EVENT_MS: Final = 1
+
 
 class TransactionShard:
     """Transactional ids and their transactions."""
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
+        #: The system time minus the time of events. The driver keeps it up to date.
+        self.wall_offset_ms = 0
+        self._now_ms = 0  # the time of the current event
         self.transactions: dict[str, Transaction] = {}
-        #: The ids with an open transaction; they are a part of ``transactions``.
-        self.ongoing: dict[str, None] = {}
+        #: The ids with an open transaction, and the times of events at which they began. Durable
+        #: times cannot replace these: a change of the system time must not abort a transaction.
+        self.ongoing: dict[str, int] = {}
         self._is_timeout_check_armed = False
         self._is_expiry_armed = False
+        self._unchecked_ids = deque[str]()  # of the expiry check under way
 
     # Durable state.
 
@@ -62,13 +72,17 @@ class TransactionShard:
             return
         self.transactions[transactional_id] = Transaction(record)
         if record.state is TransactionState.ONGOING:
-            self.ongoing[transactional_id] = None
+            self.ongoing.setdefault(transactional_id, self._now_ms)
         else:
             self.ongoing.pop(transactional_id, None)
 
     def resume(self, at_ms: int) -> TransactionOutcome:
         """Resume after loading: write the markers of decided transactions again."""
         context = self._context(at_ms)
+        for transactional_id in self.ongoing:
+            record = self.transactions[transactional_id].record
+            age_ms = max(context.wall_ms - record.started_ms, 0)
+            self.ongoing[transactional_id] = at_ms - age_ms
         for transaction in list(self.transactions.values()):
             if transaction.record.state in PREPARED:
                 end.write_markers(context, transaction)
@@ -85,7 +99,8 @@ class TransactionShard:
         return context
 
     def _context(self, at_ms: int) -> TransactionContext:
-        return TransactionContext(at_ms, self.settings, self.apply)
+        self._now_ms = at_ms
+        return TransactionContext(at_ms, at_ms + self.wall_offset_ms, self.settings, self.apply)
 
     def _arm_timers(self, context: TransactionContext) -> None:
         """Arm the timers of a shard that needs them; a shard without ids needs none."""
@@ -124,12 +139,17 @@ class TransactionShard:
         context.reply(event.reply_to, reply)
 
     def _list(self, context: TransactionContext, event: ListTransactions) -> None:
+        names = tuple(self.transactions) if event.names is None else event.names
+        count = len(names) if event.count_max is None else event.count_max
+        found = (self.transactions.get(name) for name in names[:count])
         records = tuple(
             transaction.record
-            for transaction in self.transactions.values()
-            if _matches(transaction.record, event)
+            for transaction in found
+            if transaction is not None and _matches(transaction.record, event, context.wall_ms)
         )
-        context.reply(event.reply_to, ListTransactionsReply(records=records))
+        context.reply(
+            event.reply_to, ListTransactionsReply(records=records, unlisted=names[count:])
+        )
 
     def _timed_out(self, context: TransactionContext, event: TransactionTimedOut) -> None:
         if event.transactional_id in self.ongoing:
@@ -139,21 +159,33 @@ class TransactionShard:
         match event.key:
             case TimeoutCheckTimer():
                 self._is_timeout_check_armed = False
-                for transactional_id in list(self.ongoing):
+                for transactional_id, began_ms in list(self.ongoing.items()):
                     record = self.transactions[transactional_id].record
-                    if record.started_ms + record.timeout_ms < context.at_ms:
+                    if began_ms + record.timeout_ms < context.at_ms:
                         end.abort_open(context, record)
             case IdExpiryTimer():
                 self._is_expiry_armed = False
-                expired_ms = context.at_ms - self.settings.id_expiration_ms
-                for transaction in list(self.transactions.values()):
-                    record = transaction.record
-                    if record.state in ENDED and record.updated_ms <= expired_ms:
-                        tombstone = TransactionTombstone(transactional_id=record.transactional_id)
-                        context.write(tombstone)
+                self._expire_ids(context)
+
+    def _expire_ids(self, context: TransactionContext) -> None:
+        """Remove expired ids. A shard with many ids continues with the next event."""
+        if not self._unchecked_ids:
+            self._unchecked_ids.extend(self.transactions)
+        expired_ms = context.wall_ms - self.settings.id_expiration_ms
+        for _ in range(min(len(self._unchecked_ids), EXPIRY_IDS_PER_EVENT)):
+            transactional_id = self._unchecked_ids.popleft()
+            transaction = self.transactions.get(transactional_id)
+            if transaction is None:
+                continue
+            record = transaction.record
+            if record.state in ENDED and record.updated_ms <= expired_ms:
+                context.write(TransactionTombstone(transactional_id=transactional_id))
+        if self._unchecked_ids:
+            self._is_expiry_armed = True
+            context.arm_timer(IdExpiryTimer(), _NEXT_EXPIRY_EVENT_MS)
 
 
-def _matches(record: TransactionRecord, event: ListTransactions) -> bool:
+def _matches(record: TransactionRecord, event: ListTransactions, wall_ms: int) -> bool:
     """True if the filters of a request pass a record.
 
     As in Kafka, the duration counts from the start of the last transaction, also if it has ended.
@@ -162,7 +194,7 @@ def _matches(record: TransactionRecord, event: ListTransactions) -> bool:
         (not event.states or record.state in event.states)
         and (not event.producer_ids or record.producer_id in event.producer_ids)
         and (event.pattern is None or event.pattern.matches(record.transactional_id))
-        and (event.duration_ms < 0 or event.at_ms - record.started_ms > event.duration_ms)
+        and (event.duration_ms < 0 or wall_ms - record.started_ms > event.duration_ms)
     )
 
 

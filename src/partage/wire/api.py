@@ -22,6 +22,8 @@ class Api(Generic[Req, Res]):
         versions: Lowest and highest supported version.
         flexible: First version with compact lengths and tagged fields (KIP-482), None if there is
             none.
+        by_name_max: Last version whose messages have the names of topics; later ones have ids
+            only. None if all supported versions have names, or no topics.
         allowance: Limit of the number of elements in a decoded request.
     """
 
@@ -34,6 +36,7 @@ class Api(Generic[Req, Res]):
         *,
         versions: tuple[int, int],
         flexible: int | None,
+        by_name_max: int | None = None,
         allowance: codec.Allowance = codec.REQUEST_ALLOWANCE,
     ) -> None:
         self.key = key
@@ -41,6 +44,7 @@ class Api(Generic[Req, Res]):
         self.request = request
         self.response = response
         self.version_min, self.version_max = versions
+        self.by_name_max = self.version_max if by_name_max is None else by_name_max
         self._flexible = flexible
         self._allowance = allowance
         self._response_headers = [

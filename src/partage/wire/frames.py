@@ -18,7 +18,11 @@ from partage.wire.types import Buffer
 
 FRAME_LENGTH: Final = struct.Struct(">i")
 _FIRST: Final = struct.Struct(">hhi")
+_CORRELATION_ID_AT: Final = 4
 _CLIENT_ID: Final = struct.Struct(">h")
+#: For each version, packs the length and the header; and the size of the header. Version 1 has an
+#: empty section of tagged fields.
+_RESPONSE_HEADERS: Final = ((struct.Struct(">ii").pack, 4), (struct.Struct(">iix").pack, 5))
 
 
 class RequestPrefix(NamedTuple):
@@ -38,6 +42,12 @@ def parse_request_prefix(frame: Buffer) -> RequestPrefix:
     if len(frame) < _FIRST.size:
         raise MalformedError(f"a request of {len(frame)} bytes is too short for a header")
     return RequestPrefix._make(_FIRST.unpack_from(frame))
+
+
+def parse_correlation_id(frame: Buffer) -> int:
+    """Return the correlation id of a request frame of at least eight bytes."""
+    correlation_id: int = FRAME_LENGTH.unpack_from(frame, _CORRELATION_ID_AT)[0]
+    return correlation_id
 
 
 def parse_request_header(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[str | None, int]:
@@ -95,9 +105,11 @@ def encode_response_frame(
     header_version: int, correlation_id: int, body: Sequence[Buffer]
 ) -> list[Buffer]:
     """Encode a complete response: length, header, body."""
-    tags = b"\x00" if header_version else b""
-    size = 4 + len(tags) + sum(map(len, body))
-    return [struct.pack(">ii", size, correlation_id) + tags, *body]
+    pack, header_size = _RESPONSE_HEADERS[header_version]
+    if len(body) == 1:
+        only = body[0]
+        return [pack(header_size + len(only), correlation_id), only]
+    return [pack(header_size + sum(map(len, body)), correlation_id), *body]
 
 
 def encode_request_frame(

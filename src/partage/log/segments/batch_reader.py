@@ -85,7 +85,7 @@ def decode_batch(batch: StoredBatch, from_offset: int = 0) -> list[RecordTuple]:
 def check_slice(part: Slice, content: Buffer) -> str | None:
     """Return what is wrong with the bytes read for a slice; None if they are valid.
 
-    Checks only the first batch: its base offset and its checksum. The client checks the other
+    Checks only the first batch: its base offset, size and checksum. The client checks the other
     batches. (``scan`` of `partage.wire.records` verifies all at 4 GB/s.) A fault can mean that a
     compaction replaced the segment: locate the offset again. Only a repeated fault is damage.
     """
@@ -95,8 +95,13 @@ def check_slice(part: Slice, content: Buffer) -> str | None:
         return str(error)
     if header.base_offset != part.base_offset:
         return f"found a batch at offset {header.base_offset}, expected offset {part.base_offset}"
+    if header.size != part.first_size:
+        return f"the batch at offset {header.base_offset} does not end where the next one begins"
     if header.size <= len(content) and header.crc != checksum(content, 0, header.size):
-        return f"the batch at offset {header.base_offset} does not match its checksum"
+        return (
+            f"the batch of offsets {header.base_offset} to {header.last_offset} does not match its "
+            "checksum"
+        )
     return None
 
 

@@ -11,6 +11,7 @@ from partage.wire.apis.alter_configs import ALTER_CONFIGS
 from partage.wire.apis.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from partage.wire.apis.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
 from partage.wire.apis.api_versions import API_VERSIONS
+from partage.wire.apis.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.create_acls import CREATE_ACLS
 from partage.wire.apis.create_partitions import CREATE_PARTITIONS
@@ -112,6 +113,7 @@ APIS: Final[dict[int, AnyApi]] = {
         DESCRIBE_TRANSACTIONS,
         LIST_TRANSACTIONS,
         CONSUMER_GROUP_HEARTBEAT,
+        CONSUMER_GROUP_DESCRIBE,
         LIST_CONFIG_RESOURCES,
         DESCRIBE_TOPIC_PARTITIONS,
     )

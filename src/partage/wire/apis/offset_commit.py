@@ -1,8 +1,8 @@
 """OffsetCommit (API key 8): stores committed offsets of a group.
 
 v2 retention time; v3 throttle time; v5 no retention time (KIP-211); v6 leader epoch (KIP-320); v7
-static members (KIP-345); v8 flexible; v9 member epochs (KIP-848). v10 with topic ids is not
-supported.
+static members (KIP-345); v8 flexible; v9 member epochs (KIP-848); v10 topic ids instead of
+names.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated
 
 from partage.wire.api import Api
 from partage.wire.types import (
+    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -20,6 +21,7 @@ from partage.wire.types import (
     Since,
     String,
     Until,
+    Uuid,
 )
 
 
@@ -35,7 +37,8 @@ class OffsetCommitPartition(Message):
 class OffsetCommitTopic(Message):
     """The offsets of one topic."""
 
-    name: String
+    name: Annotated[String, Until(9)] = ""
+    topic_id: Annotated[Uuid, Since(10)] = ZERO_UUID
     partitions: Array[OffsetCommitPartition]
 
 
@@ -60,7 +63,8 @@ class OffsetCommitPartitionResult(Message):
 class OffsetCommitTopicResult(Message):
     """The partitions of one topic."""
 
-    name: String
+    name: Annotated[String, Until(9)] = ""
+    topic_id: Annotated[Uuid, Since(10)] = ZERO_UUID
     partitions: Array[OffsetCommitPartitionResult]
 
 
@@ -72,5 +76,11 @@ class OffsetCommitResponse(Message):
 
 
 OFFSET_COMMIT = Api(
-    8, "OffsetCommit", OffsetCommitRequest, OffsetCommitResponse, versions=(2, 9), flexible=8
+    8,
+    "OffsetCommit",
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    versions=(2, 10),
+    flexible=8,
+    by_name_max=9,
 )

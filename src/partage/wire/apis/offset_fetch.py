@@ -2,7 +2,7 @@
 
 v2 all topics, and an error for the whole request (KIP-88); v3 throttle time; v5 leader epoch
 (KIP-320); v6 flexible; v7 require_stable (KIP-447); v8 several groups (KIP-709); v9 member epochs
-(KIP-848). v10 with topic ids is not supported.
+(KIP-848); v10 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated
 
 from partage.wire.api import Api
 from partage.wire.types import (
+    ZERO_UUID,
     Array,
     Bool,
     Int16,
@@ -23,13 +24,15 @@ from partage.wire.types import (
     Since,
     String,
     Until,
+    Uuid,
 )
 
 
 class OffsetFetchTopic(Message):
     """The requested partitions of one topic."""
 
-    name: String
+    name: Annotated[String, Until(9)] = ""
+    topic_id: Annotated[Uuid, Since(10)] = ZERO_UUID
     partition_indexes: Array[Int32]
 
 
@@ -64,7 +67,8 @@ class OffsetFetchPartitionResult(Message):
 class OffsetFetchTopicResult(Message):
     """The offsets of one topic."""
 
-    name: String
+    name: Annotated[String, Until(9)] = ""
+    topic_id: Annotated[Uuid, Since(10)] = ZERO_UUID
     partitions: Array[OffsetFetchPartitionResult]
 
 
@@ -86,5 +90,11 @@ class OffsetFetchResponse(Message):
 
 
 OFFSET_FETCH = Api(
-    9, "OffsetFetch", OffsetFetchRequest, OffsetFetchResponse, versions=(1, 9), flexible=6
+    9,
+    "OffsetFetch",
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    versions=(1, 10),
+    flexible=6,
+    by_name_max=9,
 )

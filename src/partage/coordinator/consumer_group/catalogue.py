@@ -1,0 +1,151 @@
+"""The values of a shard that all its consumer groups use: groups, topics, configs, sequence
+numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from partage.coordinator.consumer_group.embedded_protocol import (
+    EmbeddedProtocol,
+    NoEmbeddedProtocol,
+    TopicPartitions,
+)
+from partage.coordinator.consumer_group.events import GroupConfig, TopicImage
+from partage.coordinator.consumer_group.partitions import PartitionSet, TopicId
+from partage.coordinator.group_base import GroupBase
+from partage.model.settings import ConsumerGroupSettings
+
+_NO_CONFIG: Final = GroupConfig()
+
+
+class Catalogue:
+    """The topics of the cluster, the configs of the groups, and the number of the last action.
+
+    Args:
+        groups: The groups of the shard, of both types, by id; the shard changes them.
+        embedded: The formats of the members with the classic protocol.
+
+    Attributes:
+        topics: The topics by name; None until the shell has sent them.
+        version: The version of the topics.
+    """
+
+    __slots__ = (
+        "_by_id",
+        "_configs",
+        "_digests",
+        "_sequence",
+        "embedded",
+        "groups",
+        "topics",
+        "version",
+    )
+
+    def __init__(
+        self,
+        groups: dict[str, GroupBase] | None = None,
+        embedded: EmbeddedProtocol | None = None,
+    ) -> None:
+        self.groups: dict[str, GroupBase] = {} if groups is None else groups
+        self.embedded: EmbeddedProtocol = embedded or NoEmbeddedProtocol()
+        self.topics: Mapping[str, TopicImage] | None = None
+        self.version = -1
+        self._configs: Mapping[str, GroupConfig] = {}
+        self._by_id: dict[TopicId, TopicImage] | None = None
+        self._digests: dict[str, tuple[TopicImage, bytes]] = {}
+        self._sequence = 0
+
+    def update_topics(self, topics: Mapping[str, TopicImage], version: int) -> None:
+        """Replace the topics."""
+        self.topics = topics
+        self.version = version
+        self._by_id = None
+        for name in self._digests.keys() - topics.keys():
+            del self._digests[name]
+
+    def update_configs(self, configs: Mapping[str, GroupConfig]) -> None:
+        """Replace the configs of the groups."""
+        self._configs = configs
+
+    def next_sequence(self) -> int:
+        """Return the number of the next action. Results of removed groups have older ones."""
+        self._sequence += 1
+        return self._sequence
+
+    def topic(self, name: str) -> TopicImage | None:
+        """Return a topic by its name."""
+        return None if self.topics is None else self.topics.get(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
+        """Return a topic by its id."""
+        if self._by_id is None:
+            self._by_id = {topic.topic_id: topic for topic in (self.topics or {}).values()}
+        return self._by_id.get(topic_id)
+
+    def to_partition_set(self, partitions: TopicPartitions) -> PartitionSet:
+        """Return partitions by topic id; topics that do not exist are left out."""
+        found: dict[TopicId, tuple[int, ...]] = {}
+        for name, numbers in partitions.items():
+            topic = self.topic(name)
+            if topic is not None and numbers:
+                found[topic.topic_id] = tuple(sorted(numbers))
+        return found
+
+    def to_topic_partitions(self, partitions: PartitionSet) -> TopicPartitions:
+        """Return partitions by topic name; topics that do not exist are left out."""
+        found: dict[str, tuple[int, ...]] = {}
+        for topic_id, numbers in partitions.items():
+            topic = self.topic_by_id(topic_id)
+            if topic is not None:
+                found[topic.name] = tuple(sorted(numbers))
+        return found
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """Return a hash of the ids, partitions and racks of the topics that exist; 0 for none.
+
+        Kafka uses another hash. A group compares only hashes of the same broker software.
+        """
+        digests = [self._digest(name) for name in sorted(names) if self.topic(name) is not None]
+        if not digests:
+            return 0
+        total = hashlib.blake2b(b"".join(digests), digest_size=8)
+        return int.from_bytes(total.digest(), "big", signed=True)
+
+    def _digest(self, name: str) -> bytes:
+        topic = self.topic(name)
+        assert topic is not None
+        known = self._digests.get(name)
+        if known is not None and known[0] == topic:
+            return known[1]
+        text = repr(
+            (topic.topic_id, name, topic.partition_count, [sorted(racks) for racks in topic.racks])
+        )
+        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+        self._digests[name] = (topic, digest)
+        return digest
+
+    # Settings of a group: its config within the broker's limits, or the broker's default.
+
+    def session_timeout_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
+        """Return the session timeout of the members of a group."""
+        value = self._configs.get(group_id, _NO_CONFIG).session_timeout_ms
+        if value is None:
+            return settings.session_timeout_ms
+        return min(max(value, settings.session_timeout_min_ms), settings.session_timeout_max_ms)
+
+    def heartbeat_interval_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
+        """Return the heartbeat interval of the members of a group."""
+        value = self._configs.get(group_id, _NO_CONFIG).heartbeat_interval_ms
+        if value is None:
+            return settings.heartbeat_interval_ms
+        return min(
+            max(value, settings.heartbeat_interval_min_ms), settings.heartbeat_interval_max_ms
+        )
+
+    def assignment_interval_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
+        """Return the least time between two target assignments of a group."""
+        value = self._configs.get(group_id, _NO_CONFIG).assignment_interval_ms
+        return settings.assignment_interval_ms if value is None else value

@@ -1,0 +1,85 @@
+"""A member of a consumer group, in memory."""
+
+from __future__ import annotations
+
+from partage.coordinator.consumer_group.partitions import PartitionSet
+from partage.coordinator.consumer_group.records import (
+    ConsumerMemberRecord,
+    MemberAssignmentRecord,
+    ReconciliationState,
+)
+from partage.coordinator.timers import RebalanceTimer, SessionTimer
+
+#: The epoch of a static member that left for a while.
+STATIC_LEAVE_EPOCH = -2
+#: The epoch in the heartbeat of a member that leaves.
+LEAVE_EPOCH = -1
+
+
+class ConsumerMember:
+    """One member: its subscription, its assignment, and its part of the target assignment.
+
+    All of it is durable. ``record`` is None only while a log is replayed in which an assignment
+    comes before its member.
+
+    A member with the classic protocol has one more field that is not durable: ``awaits_request`` is
+    True while its next JoinGroup or SyncGroup must arrive before the rebalance timer.
+    """
+
+    __slots__ = (
+        "assignment",
+        "awaits_request",
+        "id",
+        "rebalance_timer",
+        "record",
+        "session_timer",
+        "target",
+    )
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        self.id = member_id
+        self.record: ConsumerMemberRecord | None = None
+        self.target: PartitionSet = {}
+        self.awaits_request = False
+        self.assignment = MemberAssignmentRecord(
+            group_id=group_id, member_id=member_id, member_epoch=0, previous_member_epoch=0
+        )
+        self.session_timer = SessionTimer(group_id, member_id)
+        self.rebalance_timer = RebalanceTimer(group_id, member_id)
+
+    @property
+    def subscription(self) -> ConsumerMemberRecord:
+        """The stored subscription of the member."""
+        assert self.record is not None, f"member {self.id} has an assignment, but is not stored"
+        return self.record
+
+    @property
+    def client_id(self) -> str:
+        """The client id of the member."""
+        return self.subscription.client_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the member; -2 for a static member that left for a while."""
+        return self.assignment.member_epoch
+
+    @property
+    def is_classic(self) -> bool:
+        """True if the member uses the classic protocol."""
+        return self.record is not None and self.record.classic is not None
+
+    @property
+    def must_revoke(self) -> bool:
+        """True while the rebalance timer waits for the member to give up partitions."""
+        return (
+            not self.is_classic
+            and self.assignment.state is ReconciliationState.UNREVOKED_PARTITIONS
+            and self.epoch != STATIC_LEAVE_EPOCH
+        )
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        """True if the member has reached the target assignment."""
+        return (
+            self.assignment.state is ReconciliationState.STABLE
+            and self.assignment.member_epoch == target_epoch
+        )

@@ -1,0 +1,89 @@
+"""The section on consumer groups in the page ``docs/groups.md``."""
+
+from __future__ import annotations
+
+from partage.coordinator.consumer_group.response_table import (
+    CONSUMER_COLUMNS,
+    CONSUMER_DIFFERENCES,
+    CONSUMER_RESPONSES,
+    CONSUMER_VALIDATIONS,
+    MIGRATIONS,
+)
+from partage.coordinator.consumer_group.states import CONSUMER_STATE_DESCRIPTIONS
+from partage.statemachine.pages import join_blocks, section, table
+
+_HEAD = """\
+Consumers with `group.protocol=consumer` use the protocol of KIP-848. They declare their topics in
+ConsumerGroupHeartbeat. An assignor in the broker computes the target assignment, and each member
+moves to it by its own heartbeats: it first gives up partitions, and then gets those that are free.
+The behaviour is that of Apache Kafka 4.4.
+"""
+
+_EPOCHS = """\
+The group epoch grows when the subscriptions, the preferred assignor or the subscribed topics
+change. The target assignment follows at the next heartbeat, at most once in
+`group.consumer.assignment.interval.ms`. The epoch of a member follows when it has given up all
+partitions that are not in its target. A partition is free when no member has it, and no member must
+still give it up.
+"""
+
+_STORED = """\
+Everything is stored before the response is sent: group epoch, members, target assignment,
+assignments of the members, and resolved regular expressions. So a coordinator that takes over
+continues a reconciliation where it was. It restarts the sessions of all members.
+
+Offsets of topics to which no member subscribes expire after the retention, counted from the commit.
+"""
+
+
+_MIGRATION = """\
+`group.consumer.migration.policy` allows groups to change their protocol while they have members. An
+empty group always changes its protocol with its next member. One batch of records stores each
+change, so a coordinator that takes over sees the group before or after it.
+"""
+
+_MIXED = """\
+A member with the classic protocol follows no leader here. JoinGroup is answered at once, or when
+the target that it causes is computed, with the member's epoch as generation and the first protocol
+that it lists. SyncGroup returns its partitions. Heartbeat and SyncGroup return
+REBALANCE_IN_PROGRESS when the member must join again: the target is newer than its epoch, it must
+give up partitions, or all partitions that it waits for are free. From then on, and after each
+JoinGroup, it has its rebalance timeout for its next JoinGroup or SyncGroup; then it is removed.
+"""
+
+
+def consumer_groups_section() -> str:
+    """Return the section, in Markdown."""
+    return section(
+        "Groups with the consumer protocol",
+        _HEAD,
+        table(
+            ("state", "description"),
+            ((str(state), text) for state, text in CONSUMER_STATE_DESCRIPTIONS.items()),
+        ),
+        _EPOCHS,
+        _subsection("Responses to consumer groups", _responses()),
+        _subsection("Checks of ConsumerGroupHeartbeat", _checks()),
+        _subsection(
+            "Changes of the protocol",
+            join_blocks(_MIGRATION, table(("cause", "condition", "effect"), MIGRATIONS), _MIXED),
+        ),
+        _subsection("Stored records of consumer groups", _STORED),
+        _subsection(
+            "Differences of consumer groups",
+            table(("Partage", "reason, or Kafka's behaviour"), CONSUMER_DIFFERENCES),
+        ),
+    )
+
+
+def _subsection(title: str, block: str) -> str:
+    return join_blocks(f"### {title}", block)
+
+
+def _responses() -> str:
+    rows = ((request, *answers) for request, answers in CONSUMER_RESPONSES.items())
+    return table(("request", *CONSUMER_COLUMNS), rows)
+
+
+def _checks() -> str:
+    return "".join(f"{number}. {check}\n" for number, check in enumerate(CONSUMER_VALIDATIONS, 1))

@@ -1,0 +1,70 @@
+"""The short path of the most frequent request: a heartbeat that changes nothing.
+
+A member of a stable group sends its epoch and no other field. All steps for such a heartbeat
+(`requests.handle_heartbeat`) restart its session and confirm its epoch. This module does
+the same. Each condition excludes the effect of one step.
+"""
+
+from __future__ import annotations
+
+from partage.coordinator.consumer_group.catalogue import Catalogue
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
+from partage.coordinator.consumer_group.group import ConsumerGroup
+from partage.coordinator.consumer_group.records import ReconciliationState
+from partage.coordinator.consumer_group.replies import ConsumerGroupHeartbeatReply
+from partage.coordinator.event_context import EventContext
+
+#: A text from here on is not blank: it does not start with a character that Java's `trim` removes.
+_NOT_BLANK = "!"
+
+
+def answer_unchanged(
+    context: EventContext, group: ConsumerGroup, catalogue: Catalogue, event: ConsumerGroupHeartbeat
+) -> bool:
+    """Answer a heartbeat that changes nothing; return False if it needs all steps."""
+    member = group.members.get(event.member_id)
+    if member is None or member.record is None:
+        return False
+    epoch = event.member_epoch
+    record, assignment, instance_id = member.record, member.assignment, event.instance_id
+    if not (
+        # the member has reached the target assignment, and confirms it
+        epoch == assignment.member_epoch == group.target_record.assignment_epoch
+        and assignment.state is ReconciliationState.STABLE
+        # no target assignment is due or under way
+        and epoch == group.record.epoch
+        and group.computation is None
+        and group.is_stored
+        # the topics are those of the last heartbeats, and no expression can match others
+        and group.metadata_version == catalogue.version
+        and catalogue.topics is not None
+        and not group.subscribed_regexes
+        # the heartbeat has no field to store
+        and event.subscribed_topics is None
+        and event.subscribed_regex is None
+        and event.regex_error is None
+        and event.server_assignor is None
+        and event.rack_id is None
+        and event.rebalance_timeout_ms == -1
+        and event.client_id == record.client_id
+        and event.client_host == record.client_host
+        and record.classic is None
+        # its ids are valid
+        and event.member_id >= _NOT_BLANK
+        and event.group_id >= _NOT_BLANK
+        and (
+            instance_id is None
+            or (instance_id >= _NOT_BLANK and group.static_members.get(instance_id) == member.id)
+        )
+    ):
+        return False
+    settings = context.settings.consumer
+    timeout_ms = catalogue.session_timeout_ms(group.id, settings)
+    context.timers.append((member.session_timer, context.at_ms + timeout_ms))
+    reply = ConsumerGroupHeartbeatReply(
+        member_id=member.id,
+        member_epoch=epoch,
+        heartbeat_interval_ms=catalogue.heartbeat_interval_ms(group.id, settings),
+    )
+    context.replies.append((event.reply_to, reply))
+    return True

@@ -1,0 +1,1 @@
+"""Assignors that run in the broker."""

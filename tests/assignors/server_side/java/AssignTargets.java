@@ -1,0 +1,97 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
+import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
+import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
+import org.apache.kafka.coordinator.group.assignor.RangeAssignor;
+import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
+import org.apache.kafka.coordinator.group.modern.Assignment;
+import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
+import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
+
+/** The assignors of Kafka's broker: groups come in line by line, targets go out the same way. */
+public final class AssignTargets {
+    private static final Map<Uuid, Integer> TOPICS = new HashMap<>();
+    private static final Map<String, MemberSubscriptionAndAssignmentImpl> MEMBERS =
+        new LinkedHashMap<>();
+    private static final Map<Uuid, Map<Integer, String>> OWNERS = new HashMap<>();
+
+    private AssignTargets() {}
+
+    public static void main(String[] args) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split("\t", -1);
+            switch (words[0]) {
+                case "topic" -> TOPICS.put(id(words[1]), Integer.parseInt(words[2]));
+                case "member" -> member(words);
+                case "assign" -> assign(words[1], words[2]);
+                default -> throw new IllegalArgumentException(line);
+            }
+        }
+    }
+
+    private static Uuid id(String number) {
+        return new Uuid(1, Long.parseLong(number));
+    }
+
+    /** Member, instance, topics, previous target. */
+    private static void member(String[] words) {
+        Set<Uuid> topics = new HashSet<>();
+        for (String number : words[3].split(",")) {
+            if (!number.isEmpty()) {
+                topics.add(id(number));
+            }
+        }
+        Map<Uuid, Set<Integer>> target = new HashMap<>();
+        for (String word : words[4].split(",")) {
+            if (!word.isEmpty()) {
+                String[] pair = word.split(":");
+                int partition = Integer.parseInt(pair[1]);
+                target.computeIfAbsent(id(pair[0]), topic -> new TreeSet<>()).add(partition);
+                OWNERS.computeIfAbsent(id(pair[0]), topic -> new HashMap<>())
+                    .put(partition, words[1]);
+            }
+        }
+        Optional<String> instance = Optional.of(words[2]).filter(text -> !text.equals("-"));
+        MEMBERS.put(words[1], new MemberSubscriptionAndAssignmentImpl(
+            Optional.empty(), instance, topics, new Assignment(target)));
+    }
+
+    private static void assign(String name, String type) throws Exception {
+        ConsumerGroupPartitionAssignor assignor =
+            name.equals("range") ? new RangeAssignor() : new UniformAssignor();
+        SubscribedTopicDescriber topics = new SubscribedTopicDescriber() {
+            @Override
+            public int numPartitions(Uuid topic) {
+                return TOPICS.getOrDefault(topic, -1);
+            }
+
+            @Override
+            public Set<String> racksForPartition(Uuid topic, int partition) {
+                return Set.of();
+            }
+        };
+        GroupSpecImpl group = new GroupSpecImpl(MEMBERS, SubscriptionType.valueOf(type), OWNERS);
+        new TreeMap<>(assignor.assign(group, topics).members()).forEach((member, its) -> {
+            StringBuilder line = new StringBuilder(member).append('\t');
+            its.partitions().forEach((topic, partitions) -> partitions.forEach(partition ->
+                line.append(topic.getLeastSignificantBits())
+                    .append(':').append(partition).append(',')));
+            System.out.println(line);
+        });
+        System.out.println("end");
+        TOPICS.clear();
+        MEMBERS.clear();
+        OWNERS.clear();
+    }
+}

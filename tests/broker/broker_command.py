@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from partage.testing.broker import TEST_OVERRIDES
+from polled_conditions import PATIENCE_S
 
 PARTAGE = [sys.executable, "-m", "partage"]
-EXIT_TIMEOUT_S = 30
+EXIT_TIMEOUT_S = PATIENCE_S
 
 
 def run_partage(*args: str | Path, input: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from partage.wire.api import AnyApi, Api, Req, Res
 from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
+from polled_conditions import PATIENCE_S
 
 
 class RawClient:
@@ -19,7 +20,7 @@ class RawClient:
         servers: str,
         *,
         client_id: str = "raw",
-        timeout_s: float = 10.0,
+        timeout_s: float = PATIENCE_S,
         receive_buffer_bytes: int | None = None,
         family: socket.AddressFamily = socket.AF_INET,
     ) -> None:
@@ -54,7 +55,7 @@ class RawClient:
 
     def frame(self, api: Api[Req, Res], message: Req, version: int | None = None) -> bytes:
         """Return the bytes of a request; its response is not expected yet."""
-        version = api.version_max if version is None else version
+        version = api.by_name_max if version is None else version
         self._last_id += 1
         body = api.encode_request(version, message)
         return b"".join(encode_request_frame(api, version, self._last_id, self.client_id, body))
@@ -67,10 +68,10 @@ class RawClient:
         *,
         is_answered: bool = True,
     ) -> None:
-        """Send a request, by default in the highest version."""
+        """Send a request, by default in the highest version that has the names of topics."""
         frame = self.frame(api, message, version)
         if is_answered:
-            version = api.version_max if version is None else version
+            version = api.by_name_max if version is None else version
             self._expected.append((self._last_id, api, version))
         self.socket.sendall(frame)
 

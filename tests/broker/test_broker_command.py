@@ -58,8 +58,33 @@ def test_port_in_use_is_refused(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = run_partage("broker", "--listen", address, "--data-dir", tmp_path / "data")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert f"cannot listen on {address}: " in ran.stderr
-    assert "in use" in ran.stderr
+    assert ran.stderr.splitlines()[-1].endswith(
+        f"cannot listen on {address}: Address already in use; choose another address with --listen"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_foreign_address_is_refused(tmp_path):
+    ran = run_partage("broker", "--listen", "192.0.2.1:0", "--data-dir", tmp_path / "data")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "cannot listen on 192.0.2.1:0: Cannot assign requested address; " in ran.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_port_in_use_is_refused_with_an_existing_directory(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = run_partage("broker", "--listen", address, "--data-dir", tmp_path)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"cannot listen on {address}: Address already in use; " in ran.stderr
+
+
+def test_unknown_host_is_refused(tmp_path):
+    ran = run_partage("broker", "--listen", "no.such.host.invalid:0", "--data-dir", tmp_path / "d")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    assert "cannot listen on no.such.host.invalid:0: " in line
+    assert not (tmp_path / "d").exists()
 
 
 def test_advertised_address_is_sent_to_clients(tmp_path):
@@ -87,6 +112,14 @@ def test_advertised_address_is_sent_to_clients(tmp_path):
         ("--override num.partition=3", "did you mean num.partitions?"),
         ("--override num.partitions=0", "must be between 1 and 10000"),
         ("--override group.max.session.timeout.ms=5000", "group.min.session.timeout.ms is 6000"),
+        (
+            "--override group.consumer.session.timeout.ms=5000",
+            "group.consumer.min.session.timeout.ms is 45000",
+        ),
+        (
+            "--override group.consumer.migration.policy=never",
+            "must be one of disabled, upgrade, downgrade, bidirectional",
+        ),
         ("--override node.id=-1", "must be between 0"),
         ("--override log.retention.ms=soon", "log.retention.ms=soon: "),
         ("--sync never", "--sync"),
@@ -126,7 +159,7 @@ def test_module_refuses_what_command_refuses(options, code, why, tmp_path):
 def test_data_directory_not_creatable_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for place, why in [("file", "File exists"), ("file/data", "Not a directory")]:
-        ran = run_partage("broker", "--data-dir", tmp_path / place)
+        ran = run_partage("broker", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / place)
         assert (ran.returncode, ran.stdout) == (1, "")
         assert ran.stderr == f"error: cannot use data directory '{tmp_path / place}': {why}\n"
 

@@ -7,16 +7,11 @@ import struct
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
 
 from partage.model.errors import ErrorCode
 from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
 from partage.wire.apis import APIS
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
-from partage.wire.apis.consumer_group_heartbeat import (
-    CONSUMER_GROUP_HEARTBEAT,
-    ConsumerGroupHeartbeatRequest,
-)
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from partage.wire.apis.find_coordinator import (
     FIND_COORDINATOR,
@@ -209,38 +204,16 @@ def test_init_producer_id_before_find_coordinator_is_refused(raw, version):
 
 
 @pytest.mark.parametrize(("version", "minimum"), [(3, 1), (4, 0)])
-def test_api_versions_states_version_of_transactions(raw, version, minimum):
+def test_api_versions_states_levels_of_features(raw, version, minimum):
     answer = raw.request(API_VERSIONS, SOFTWARE, version)
-    (supported,) = answer.supported_features
-    (finalized,) = answer.finalized_features
-    assert (supported.name, finalized.name) == ("transaction.version",) * 2
-    assert (supported.min_version, supported.max_version) == (minimum, 2)
-    assert (finalized.min_version_level, finalized.max_version_level) == (2, 2)
+    assert [(f.name, f.min_version, f.max_version) for f in answer.supported_features] == [
+        ("group.version", minimum, 1),
+        ("transaction.version", minimum, 2),
+    ]
+    assert [
+        (f.name, f.min_version_level, f.max_version_level) for f in answer.finalized_features
+    ] == [("group.version", 1, 1), ("transaction.version", 2, 2)]
     assert answer.finalized_features_epoch >= 0
 
 
-@pytest.mark.parametrize("version", [0, 1])
-def test_consumer_group_heartbeat_is_refused(raw, version):
-    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
-    answer = raw.request(CONSUMER_GROUP_HEARTBEAT, request, version)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "classic" in answer.error_message
-
-
 # Real clients: none of them may wait forever.
-
-
-def test_librdkafka_kip848_consumer_fails_fast(broker):
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "g",
-            "group.protocol": "consumer",
-            **QUIET,
-        }
-    )
-    consumer.subscribe(["t"])
-    message = consumer.poll(10)
-    assert message.error().code() == KafkaError._FATAL
-    assert "ConsumerGroupHeartbeat" in message.error().str()
-    consumer.close()

@@ -7,10 +7,14 @@ import time
 import pytest
 
 from partage.broker.configs import config_store
+from partage.broker.configs.dynamic_configs import DynamicConfigs
 from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
 from partage.broker.overrides import DYNAMIC_SETTINGS, setting_names
+from partage.coordinator.consumer_group.events import GroupConfig
 from partage.log.io import replace_file
 from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.store.zk_schema import ConfigsDoc
 from partage.wire.apis.incremental_alter_configs import (
     APPEND,
     DELETE,
@@ -174,6 +178,19 @@ def test_validate_only_changes_no_broker_config(raw):
     assert broker_config(raw, "log.retention.ms").config_source == 5
 
 
+#: The defaults of Kafka; those of the fixture are shorter.
+DEFAULTS = pytest.mark.partage_broker(
+    {
+        "group.consumer.assignment.interval.ms": 1_000,
+        "group.consumer.heartbeat.interval.ms": 5_000,
+        "group.consumer.min.heartbeat.interval.ms": 5_000,
+        "group.consumer.min.session.timeout.ms": 45_000,
+        "group.consumer.session.timeout.ms": 45_000,
+    }
+)
+
+
+@DEFAULTS
 def test_group_configs_are_stored_for_groups_without_members(raw):
     entries = {e.name: e for e in describe(raw, "g", GROUP, include_synonyms=True).configs}
     assert len(entries) == 21
@@ -191,6 +208,7 @@ def test_group_configs_are_stored_for_groups_without_members(raw):
     assert config(raw, "consumer.session.timeout.ms", name="g", kind=GROUP).value == "45000"
 
 
+@DEFAULTS
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -210,6 +228,64 @@ def test_group_configs_are_stored_for_groups_without_members(raw):
 def test_invalid_group_config_is_refused(raw, change, error):
     assert alter_group(raw, change) == error
     assert {e.config_source for e in describe(raw, "g", GROUP).configs} == {5}
+
+
+QUICK_GROUPS = {
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
+
+
+@pytest.mark.partage_broker(QUICK_GROUPS)
+def test_group_configs_have_limits_and_defaults_of_broker(raw):
+    key = "consumer.session.timeout.ms"
+    entry = config(raw, key, name="g", kind=GROUP, include_synonyms=True)
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        (f"group.{key}", "3000", 4),
+        (f"group.{key}", "45000", 5),
+    ]
+    assert alter_group(raw, (SET, key, "999")) == 40
+    assert alter_group(raw, (SET, key, "1000")) == 0
+    assert config(raw, key, name="g", kind=GROUP).value == "1000"
+
+
+@pytest.mark.partage_broker(QUICK_GROUPS)
+def test_group_session_must_be_longer_than_heartbeat_interval(raw):
+    """The other one of the two is the broker's default."""
+    interval = "consumer.heartbeat.interval.ms"
+    assert alter_group(raw, (SET, interval, "3000")) == 40
+    session = (SET, "consumer.session.timeout.ms", "3001")
+    assert alter_group(raw, (SET, interval, "3000"), session) == 0
+
+
+def test_consumer_group_configs_are_reported_when_they_change():
+    changes = []
+    configs = DynamicConfigs(BrokerSettings(), changes.append, lambda: changes.append("groups"))
+
+    def read(**resources):
+        configs.on_read(ConfigsDoc(resources={f"group:{g}": its for g, its in resources.items()}))
+        return configs.group_configs()
+
+    own = {"consumer.heartbeat.interval.ms": "6000"}
+    assert read(g=own, h={"share.isolation.level": "read_committed"}) == {
+        "g": GroupConfig(heartbeat_interval_ms=6_000)
+    }
+    assert changes == ["groups"]
+    assert read(g=own) == {"g": GroupConfig(heartbeat_interval_ms=6_000)}
+    assert changes == ["groups"]
+    everything = own | {
+        "consumer.session.timeout.ms": "1",  # from a broker with other limits
+        "consumer.assignment.interval.ms": "0",
+    }
+    assert read(g=everything) == {
+        "g": GroupConfig(
+            session_timeout_ms=45_000, heartbeat_interval_ms=6_000, assignment_interval_ms=0
+        )
+    }
+    assert read() == {}
+    assert changes == ["groups"] * 3
 
 
 @pytest.mark.parametrize("reset", ["earliest", "by_duration:PT1H", "by_duration:P1DT2H3M4.5S"])
@@ -237,6 +313,7 @@ def test_group_config_defaults_are_valid(raw):
         assert alter_group(raw, (SET, name, key.default), validate_only=True) == 0
 
 
+@DEFAULTS
 def test_groups_of_one_request_are_written_at_once(broker, raw, caplog, monkeypatch):
     """A request may name thousands of groups."""
     writes = []

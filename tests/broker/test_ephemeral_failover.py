@@ -14,7 +14,9 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Producer
 
 from client.confluent_admin import create_topic
+from free_ports import free_ports
 from partage.sync import Consumer
+from polled_conditions import PATIENCE_S
 
 from .broker_command import running_broker
 from .group_requests import describe_group
@@ -22,7 +24,6 @@ from .raw_client import RawClient
 
 MEMBERS = 3
 PER_PARTITION = 10
-TIMEOUT_S = 60
 
 
 class PartageMember:
@@ -88,7 +89,7 @@ def fill(servers: str, prefix: str) -> set[bytes]:
             value = f"{prefix}-{partition}-{number}".encode()
             producer.produce("t", value, partition=partition)
             values.add(value)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return values
 
 
@@ -98,7 +99,7 @@ def read_all(members: Sequence[Any], expected: set[bytes], servers: str) -> None
     A member reads its partitions before its first failed heartbeat, when it is in no group.
     """
     seen: set[bytes | None] = set()
-    give_up = time.monotonic() + TIMEOUT_S
+    give_up = time.monotonic() + PATIENCE_S
     while True:
         for member in members:
             seen.update(member.poll())
@@ -110,23 +111,25 @@ def read_all(members: Sequence[Any], expected: set[bytes], servers: str) -> None
 
 
 def member_count(servers: str) -> int:
-    with RawClient(servers) as raw:
+    with RawClient(servers, timeout_s=PATIENCE_S) as raw:
         return len(describe_group(raw, "g").members)
 
 
 @contextmanager
-def ephemeral_broker(tmp_path: Path, listen: str = "127.0.0.1:0") -> Iterator[Any]:
+def ephemeral_broker(tmp_path: Path, listen: str) -> Iterator[Any]:
     with running_broker(tmp_path / "none", "--ephemeral", listen=listen) as broker:
         yield broker
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [PartageMember, LibrdkafkaMember])
 def test_killed_ephemeral_broker_members_rejoin_and_read(kind: Any, tmp_path: Path) -> None:
     with ExitStack() as brokers, ExitStack() as clients:
-        broker = brokers.enter_context(ephemeral_broker(tmp_path))
-        servers = broker.servers
+        # The kernel gives this port to no other process before the successor starts.
+        servers = f"127.0.0.1:{free_ports(1)[0]}"
+        broker = brokers.enter_context(ephemeral_broker(tmp_path, servers))
+        assert broker.servers == servers
         before = fill(servers, "before")
         members = [kind(servers) for _ in range(MEMBERS)]
         for member in members:

@@ -19,8 +19,9 @@ from client.confluent_admin import create_topic
 from partage.testing import BrokerProcess
 from polled_conditions import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
 PARTITIONS = 4
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
@@ -86,9 +87,16 @@ def fill(servers: str, count: int) -> set[bytes]:
     return {b"ORDER %d" % number for number in range(count)}
 
 
-def test_each_result_is_written_once_through_kills(tmp_path: Path) -> None:
-    """100,000 records, and 20 kills of broker or worker, with a group of one static member."""
-    seed, kills, count = 848, 20, 100_000
+@pytest.mark.parametrize(
+    ("seed", "kills"),
+    [
+        pytest.param(848, 20, id="20 kills"),
+        pytest.param(28909, 150, id="150 kills", marks=SOAK),
+    ],
+)
+def test_each_result_is_written_once_through_kills(tmp_path: Path, seed: int, kills: int) -> None:
+    """5,000 records for each kill of broker or worker, with a group of one static member."""
+    count = 5_000 * kills
     rng = random.Random(seed)
     broker = BrokerProcess(tmp_path / "data", overrides={"group.min.session.timeout.ms": "100"})
     with broker:
@@ -112,6 +120,54 @@ def test_each_result_is_written_once_through_kills(tmp_path: Path) -> None:
             eventually(partial(reader.has, count), partial(worker_log, tmp_path))
         finally:
             worker.kill()
+            reader.close()
+        repeated = [value for value, times in reader.counts.items() if times > 1]
+        assert not repeated, f"seed {seed}: {len(repeated)} results twice, first {repeated[:3]}"
+        assert set(reader.counts) == expected
+
+
+@pytest.mark.parametrize(
+    ("seed", "kills", "count"),
+    [
+        pytest.param(447, 12, 40_000, id="12 kills"),
+        pytest.param(28910, 100, 300_000, id="100 kills", marks=SOAK),
+    ],
+)
+def test_two_workers_write_each_result_once_through_kills(
+    tmp_path: Path, seed: int, kills: int, count: int
+) -> None:
+    """Two workers in a group, and kills of the broker or of one worker.
+
+    The second worker starts later, so that partitions move between open transactions.
+    """
+    rng = random.Random(seed)
+    broker = BrokerProcess(tmp_path / "data", overrides={"group.min.session.timeout.ms": "100"})
+    with broker:
+        servers = broker.bootstrap_servers
+        for topic in ("source", "target"):
+            create_topic(servers, topic, PARTITIONS)
+        expected = fill(servers, count)
+        reader = TargetReader(servers)
+        workers = [Worker(servers, tmp_path / "worker.log")]
+        try:
+            for number in range(1, kills + 1):
+                wanted = number * count // (kills + 1) - rng.randrange(1_000)
+                eventually(partial(reader.has, wanted), partial(worker_log, tmp_path))
+                ended = [each for each in workers if each.process.poll() is not None]
+                assert not ended, worker_log(tmp_path)
+                if len(workers) == 1:
+                    workers.append(Worker(servers, tmp_path / "worker.log", "worker-2"))
+                elif rng.random() < 0.4:
+                    broker.kill()
+                    broker.start()
+                else:
+                    worker = rng.choice(workers)
+                    worker.kill()
+                    worker.start()
+            eventually(partial(reader.has, count), partial(worker_log, tmp_path))
+        finally:
+            for each in workers:
+                each.kill()
             reader.close()
         repeated = [value for value, times in reader.counts.items() if times > 1]
         assert not repeated, f"seed {seed}: {len(repeated)} results twice, first {repeated[:3]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
 
 from partage.broker.coordination import group_events_writer
 from partage.broker.coordination import lag_sampler as lag_sampling
+from partage.broker.coordination.group_coordinator import log_group_event
 from partage.broker.coordination.group_events_writer import GroupEventsWriter
 from partage.broker.coordination.lag_sampler import LagSampler
 from partage.broker.coordination.shard_host import ShardHost
@@ -410,3 +412,22 @@ def test_topic_retention_can_be_changed(told: ThreadedBroker, raw: RawClient) ->
     topic = told.broker.log_manager.topic(TOPIC)
     assert topic is not None
     assert topic.topic.configs["retention.ms"] == "3600000"
+
+
+def test_failed_assignor_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    log_group_event(
+        GroupEvent(
+            at_ms=1,
+            group_id="g",
+            event_type=GroupEventType.ASSIGNOR_FAILED,
+            generation=4,
+            reason="assignor mine: ValueError: no",
+        )
+    )
+    assert caplog.record_tuples == [
+        (
+            "partage.broker.coordination.group_coordinator",
+            logging.WARNING,
+            "group g generation 4: assignor failed: assignor mine: ValueError: no",
+        )
+    ]

@@ -202,7 +202,7 @@ def test_group_requests_have_a_lower_size_limit(hostile, lines):
         (0, 13),
         (1, 3),
         (1, 18),
-        (9, 10),
+        (9, 11),
         (4, 0),
         (71, 0),
         (999, 0),

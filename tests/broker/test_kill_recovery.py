@@ -153,8 +153,8 @@ def commits(servers: str) -> dict[int, int]:
 @pytest.mark.parametrize(
     ("kills", "seed"),
     [
-        pytest.param(3, 1, marks=pytest.mark.timeout(300)),
-        pytest.param(20, 2, marks=[pytest.mark.interop, pytest.mark.timeout(300)]),
+        pytest.param(3, 1, marks=pytest.mark.timeout(600)),
+        pytest.param(20, 2, marks=[pytest.mark.interop, pytest.mark.timeout(600)]),
         pytest.param(200, 3, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )

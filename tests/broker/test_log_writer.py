@@ -123,3 +123,72 @@ def test_checkpoint_without_writes_is_written_soon(
         await writing.close()
 
     asyncio.run(story())
+
+
+class ThreadsDisk(RealDisk):
+    """A disk that records which writes run on the main thread; each takes ``write_s``."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.on_loop: list[bool] = []
+        self.now_s = 1_000.0
+        self.write_s = 0.0
+
+    def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
+        self.now_s += self.write_s
+        super().write(path, position, chunks)
+
+
+@pytest.mark.parametrize(
+    ("sync", "writes", "is_on_loop"),
+    [
+        (False, [Write("file", 8, [b"small"])], True),
+        (True, [Write("file", 8, [b"small"])], False),
+        (False, [Write("file", 0, [b"creates the file"])], False),
+        (False, [Write("file", 8, [bytes(5_000)])], False),
+        (False, [Write(f"file{n}", 8, [b"one of many"]) for n in range(17)], False),
+    ],
+    ids=["small", "synced", "first", "large", "many"],
+)
+def test_small_group_without_sync_is_written_on_the_loop(
+    sync: bool, writes: list[Write], is_on_loop: bool, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        disk = ThreadsDisk(tmp_path)
+        writer = LogWriter(disk, sync=sync, inline=False)
+        assert await written(writer, writes) is None
+        assert set(disk.on_loop) == {is_on_loop}
+        await writer.close()
+
+    asyncio.run(story())
+
+
+def test_slow_write_on_the_loop_moves_later_groups_to_the_thread(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = ThreadsDisk(tmp_path)
+        writer = LogWriter(disk, sync=False, inline=False, now_s=lambda: disk.now_s)
+        small = [Write("file", 8, [b"small"])]
+        disk.write_s = 0.2
+        assert await written(writer, small) is None
+        assert await written(writer, small) is None
+        disk.now_s += 10
+        disk.write_s = 0.0
+        assert await written(writer, small) is None
+        assert await written(writer, small) is None
+        assert disk.on_loop == [True, False, True, True]
+        await writer.close()
+
+    asyncio.run(story())
+
+
+def test_failed_write_on_the_loop_is_reported(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = RealDisk(tmp_path)
+        (tmp_path / "file").mkdir()  # a write to it fails
+        writer = LogWriter(disk, sync=False, inline=False)
+        assert isinstance(await written(writer, [Write("file", 8, [b"small"])]), OSError)
+        assert await written(writer, [Write("other", 8, [b"small"])]) is None
+        await writer.close()
+
+    asyncio.run(story())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
+from partage.log.results import Slice
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchPartitionResult
 from partage.wire.apis.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from partage.wire.records.plain import decode_records
+from partage.wire.types import Buffer
 
 from .requests import content
 from .transactional_world import NONE, NOW_MS, PLAIN, World, batch, fetched, run
@@ -122,5 +126,36 @@ def test_marker_counts_as_record_for_lookups_by_time() -> None:
         await world.end()
         assert (await world.list_offset(NOW_MS)).offset == 0
         assert (await world.list_offset(MAX_TIMESTAMP)).offset == 0
+
+    run(story)
+
+
+def test_compaction_during_cold_read_locates_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of aborted transactions must belong to the segments that were read."""
+
+    async def story(world: World) -> None:
+        await world.write(batch())
+        await world.end(is_commit=False)
+        read = world.reads.read_cached
+        thread_reads = 0
+
+        def read_in_thread(
+            slices: Sequence[Slice], then: Callable[[list[Buffer | None]], None]
+        ) -> None:
+            nonlocal thread_reads
+            thread_reads += 1
+            contents = read(slices)
+            assert contents is not None
+            if thread_reads < 3:
+                world.log.compaction_count += 1
+                monkeypatch.setattr(world.log, "aborted_transactions", lambda *where: [])
+            then(contents)
+
+        monkeypatch.setattr(world.reads, "read_cached", lambda slices: None)
+        monkeypatch.setattr(world.reads, "read_in_thread", read_in_thread)
+        result = await fetched(world.fetch())
+        assert (aborted(result), thread_reads) == ([], 3)
+        await fetched(world.fetch(isolation_level=0))
+        assert thread_reads == 4
 
     run(story)

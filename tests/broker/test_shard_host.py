@@ -31,6 +31,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchGroupResult,
     OffsetFetchRequest,
 )
+from partage.wire.records.batch import whole_batches
 
 from .shard_requests import ask
 
@@ -53,8 +54,8 @@ IMPOSSIBLE = GroupRecord(
 )
 
 
-def committed(topic: str) -> OffsetRecord:
-    return OffsetRecord(group_id="g", topic=topic, partition=0, offset=5, commit_ms=0)
+def committed(topic: str, partition: int = 0) -> OffsetRecord:
+    return OffsetRecord(group_id="g", topic=topic, partition=partition, offset=5, commit_ms=0)
 
 
 class HostFixture:
@@ -134,6 +135,28 @@ def test_load_failure_during_activation_is_retried(
 
     asyncio.run(scenario())
     caplog.clear()  # an expected failure; the fixture `no_faults` must not see it
+
+
+def test_records_of_an_event_are_appended_in_one_batch() -> None:
+    """The deletion of a topic removes more offsets than fit into a usual batch."""
+
+    async def scenario() -> None:
+        alone = await HostFixture().open()
+        topic = "gone" * 60
+        for first in (0, 1_250):
+            many = range(first, first + 1_250)
+            await alone.stored(*(committed(topic, partition) for partition in many))
+        alone.host.load()
+        await asyncio.wait_for(alone.host.wait_loaded(), 10)
+        before = sum(map(len, alone.store.read(alone.store.slices())))
+        alone.host.delete_topic_offsets(frozenset({topic}))
+        await asyncio.wait_for(alone.host.wait_durable(), 10)
+        content = b"".join(map(bytes, alone.store.read(alone.store.slices())))[before:]
+        assert len(content) > 600_000
+        assert len(list(whole_batches(memoryview(content)))) == 1
+        alone.host.close()
+
+    asyncio.run(scenario())
 
 
 def test_load_deletes_offsets_of_missing_topics() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,13 +15,21 @@ from partage.broker.clock import Clock
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.coordination.state_store import LocalStore
+from partage.broker.topics import log_manager
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.log_writer import LogWriter
-from partage.broker.topics.partition import Partition
+from partage.broker.topics.partition import AppendOutcome, Partition
 from partage.broker.topics.producer_ids import ProducerIdManager
-from partage.broker.transactions import marker_writer
+from partage.broker.transactions import (
+    marker_writer,
+    transaction_coordinator,
+    waiting_requests,
+)
+from partage.broker.transactions.local_markers import LocalMarkers, PartitionMarker
+from partage.broker.transactions.local_transaction_coordinator import LocalTransactionCoordinator
 from partage.broker.transactions.marker_writer import MarkerWriter
-from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
+from partage.log.catalogue.topic_catalogue import CatalogueChange
+from partage.log.disk import Disk
 from partage.log.memory_disk import MemoryDisk
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -40,6 +50,7 @@ from .transactional_world import Inbound
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SETTINGS = TransactionSettings(partitions=3)
+WITHIN_S = 60
 
 
 def fail_test(error: BaseException) -> None:
@@ -69,13 +80,13 @@ class CoordinatorFixture:
         )
         host.load()
         self.groups = GroupCoordinator([host])
-        self.coordinator = TransactionCoordinator(
+        self.coordinator = LocalTransactionCoordinator(
             self.log_manager,
             disk,
             SETTINGS,
             clock,
             ProducerIdManager(disk),
-            MarkerWriter(self.log_manager, clock, self.groups),
+            MarkerWriter(LocalMarkers(self.log_manager, clock, self.groups.hosts)),
         )
         self.coordinator.open()
         await self.coordinator.wait_loaded()
@@ -185,6 +196,86 @@ def test_commit_writes_one_marker_to_each_partition(version: int) -> None:
         assert [its.partition(where).log.end_offset for where in (T0, T1)] == [1, 1]
 
     run(scenario)
+
+
+@pytest.mark.parametrize("version", [VERSION_0, VERSION_2])
+def test_next_transaction_waits_for_markers_of_last(version: int) -> None:
+    """Clients begin it when EndTxn is answered. A refusal would cost them a back-off."""
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        its.coordinator.markers.hold(hold_all)
+        ended = await its.end(producer, version=version)
+        following = producer if version == VERSION_0 else ended
+        begun = asyncio.ensure_future(its.admit(following, T0, T1, adds=True))
+        another = asyncio.ensure_future(its.admit(following, T1, adds=True))
+        zombie = asyncio.ensure_future(
+            its.admit(ProducerReply(producer_id=99, epoch=0), T0, adds=True)
+        )
+        await turns()
+        assert not begun.done()
+        its.coordinator.markers.release(hold_all)
+        assert await begun == {T0: ErrorCode.NONE, T1: ErrorCode.NONE}
+        assert await another == {T1: ErrorCode.NONE}
+        assert await zombie == {T0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+        assert await its.state() is TransactionState.ONGOING
+
+    run(scenario)
+
+
+def test_next_transaction_is_refused_after_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_requests, "WAIT_MAX_S", 0.001)
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        its.coordinator.markers.hold(hold_all)
+        ended = await its.end(producer)
+        refused = await its.admit(ended, T0, adds=True)
+        assert refused == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
+        monkeypatch.setattr(waiting_requests, "WAIT_MAX_S", 60)
+        its.coordinator.markers.release(hold_all)
+        assert await its.admit(ended, T0, adds=True) == {T0: ErrorCode.NONE}
+
+    run(scenario)
+
+
+def test_request_of_another_broker_does_not_wait() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        its.coordinator.markers.hold(hold_all)
+        ended = await its.end(producer)
+        identity = ("x", ended.producer_id, ended.epoch)
+        refused = await reply_of(
+            lambda done: its.coordinator.add_partitions(
+                *identity, [T0], VERSION_2, done, may_wait=False
+            )
+        )
+        assert refused == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
+
+    run(scenario)
+
+
+def test_waiting_transaction_is_refused_when_state_is_discarded() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        its.coordinator.markers.hold(hold_all)
+        ended = await its.end(producer)
+        waiting = asyncio.ensure_future(its.admit(ended, T0, adds=True))
+        await turns()
+        its.coordinator.host_of("x").resign()
+        assert await waiting == {T0: ErrorCode.NOT_COORDINATOR}
+
+    run(scenario)
+
+
+def hold_all(where: TopicPartition) -> bool:
+    return True
+
+
+async def turns(count: int = 10) -> None:
+    """Let the event loop run some turns; all writes here are in memory."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def test_large_transaction_is_completed_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +397,43 @@ def test_describing_many_ids_lets_other_work_run() -> None:
     run(scenario)
 
 
+def test_durable_times_follow_system_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monotonic clock stops while the machine is suspended; the start time must not be old."""
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        now_ns = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 3_600_000_000_000)
+        before_ms = Clock.wall_ms()
+        await its.begin(T0)
+        described = await its.coordinator.describe("x")
+        assert described.record is not None
+        assert described.record.state is TransactionState.ONGOING
+        assert before_ms <= described.record.started_ms <= Clock.wall_ms()
+
+    run(scenario)
+
+
+def test_listing_many_ids_lets_other_work_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_coordinator, "_LISTED_PER_TURN", 2)
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        names = {f"id-{n}" for n in range(40)}
+        for name in names:
+            await its.init(name)
+        turns = 0
+        every = frozenset[str](), frozenset[int](), -1, None
+        listing = asyncio.ensure_future(its.coordinator.list_transactions(*every))
+        while not listing.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 40 / 2
+        reply = await listing
+        assert reply.error is ErrorCode.NONE
+        assert sorted(each.transactional_id for each in reply.records) == sorted(names)
+
+    run(scenario)
+
+
 def test_marker_of_failed_partition_is_repeated() -> None:
     async def scenario(its: CoordinatorFixture) -> None:
         producer = await its.begin(T0, T1)
@@ -394,3 +522,76 @@ def test_new_producer_fences_open_transaction() -> None:
         assert fenced == {T1: ErrorCode.PRODUCER_FENCED}
 
     run(scenario)
+
+
+def test_marker_waits_until_deletion_of_its_topic_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a crash before that, the topic would exist again, with an open transaction."""
+    may_delete = threading.Event()
+    apply = log_manager.apply_change
+
+    def held_back(disk: Disk, change: CatalogueChange) -> None:
+        may_delete.wait(WITHIN_S)
+        apply(disk, change)
+
+    async def scenario(its: CoordinatorFixture) -> None:
+        await its.log_manager.create("u", 1, {})
+        producer = await its.begin(T0, TopicPartition("u", 0))
+        monkeypatch.setattr(log_manager, "apply_change", held_back)
+        deletion = asyncio.ensure_future(its.log_manager.delete("u"))
+        await eventually_async(lambda: its.log_manager.topic("u") is None)
+        await its.end(producer)
+        await eventually_async(lambda: its.partition(T0).log.end_offset)
+        assert await its.state() is TransactionState.PREPARE_COMMIT
+        may_delete.set()
+        await deletion
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+
+    run(scenario)
+
+
+def test_overtaken_marker_waits_for_the_later_one_on_a_busy_partition() -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        partition = its.partition(T0)
+
+        def append(epoch: int) -> None:
+            partition.append_marker(
+                9, epoch, 0, is_commit=True, transaction_version=0, at_ms=0, done=lambda error: None
+            )
+
+        results: list[ErrorCode] = []
+        append(5)
+        assert not partition.log.high_watermark
+        markers = LocalMarkers(its.log_manager, Clock(), its.groups.hosts)
+        markers.append(PartitionMarker(9, 1, 0, True, 0), T0, results.append)
+        assert not results
+        for turn in range(10):
+            append(6 + turn)  # some batch is never durable yet
+            await asyncio.sleep(0)
+        assert results == [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+    run(scenario)
+
+
+def test_exception_while_a_marker_is_appended_is_retried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(its: CoordinatorFixture) -> None:
+        producer = await its.begin(T0)
+        append = Partition.append_marker
+        attempts: list[object] = []
+
+        def failing(self: Partition, *args: Any, **options: Any) -> AppendOutcome:
+            attempts.append(self)
+            if len(attempts) < 3:
+                raise RuntimeError("a bug")
+            return append(self, *args, **options)
+
+        monkeypatch.setattr(Partition, "append_marker", failing)
+        await its.end(producer)
+        await its.reach(TransactionState.COMPLETE_COMMIT)
+        assert len(attempts) == 3
+
+    run(scenario)
+    caplog.clear()

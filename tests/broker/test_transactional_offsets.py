@@ -54,7 +54,6 @@ class Group:
             BrokerContext(
                 shard_count=1, has_partition=lambda topic, partition: not self.is_topic_deleted
             ),
-            broker.log_manager,
         )
 
     def commit(self, offset: int, *, version: int = 3, epoch: int = PRODUCER[1]) -> Response:

@@ -162,17 +162,6 @@ def test_transactional_batch_without_transactional_id_fails_the_request() -> Non
     run(story)
 
 
-def test_transactional_batch_without_coordinator_is_refused() -> None:
-    async def story(world: World) -> None:
-        world.has_coordinator = False
-        sent = world.send(batch(), transactional_id=None)
-        assert await code(sent) is ErrorCode.INVALID_TXN_STATE
-        sent = world.send(batch())
-        assert await code(sent) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-    run(story)
-
-
 def test_batches_of_two_producers_fail_the_request() -> None:
     async def story(world: World) -> None:
         sent = world.send(batch(), batch(producer=(2, 0)))

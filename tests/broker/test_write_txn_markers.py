@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from partage.broker.apis.write_txn_markers import write_txn_markers
+from partage.broker.clock import Clock
+from partage.broker.transactions.local_markers import LocalMarkers
+from partage.log.producer_state import ProducerStateManager
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.apis.write_txn_markers import (
@@ -15,19 +20,24 @@ from partage.wire.apis.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from partage.wire.records.transaction_marker import TransactionMarkerRecord
 
 from .transactional_world import NONE, NOW_MS, Inbound, World, batch, run
 
 
-class RecordedOffsetMarkers:
-    """The group coordinator's part, which keeps what it is asked to do."""
+class RecordedShard:
+    """The host of the only group shard, which keeps what it is asked to do."""
 
     def __init__(self) -> None:
-        self.completed: list[tuple[int, int, int, int, bool]] = []
+        self.completed: list[tuple[int, int, int, bool]] = []
+        self.producer_state = ProducerStateManager()
+        self.is_loaded = True
+
+    def call_when_durable(self, done: Callable[[bool], None]) -> None:
+        done(True)
 
     def complete_transaction(
         self,
-        shard: int,
         producer_id: int,
         producer_epoch: int,
         coordinator_epoch: int,
@@ -35,8 +45,7 @@ class RecordedOffsetMarkers:
         is_commit: bool,
         done: Callable[[ErrorCode], None],
     ) -> None:
-        marker = shard, producer_id, producer_epoch, coordinator_epoch, is_commit
-        self.completed.append(marker)
+        self.completed.append((producer_id, producer_epoch, coordinator_epoch, is_commit))
         done(ErrorCode.NOT_COORDINATOR)
 
 
@@ -59,12 +68,13 @@ def marker(
 
 
 async def written(
-    world: World, *markers: WritableTxnMarker, offsets: RecordedOffsetMarkers | None = None
+    world: World, *markers: WritableTxnMarker, shard: RecordedShard | None = None
 ) -> list[tuple[int, str, int, ErrorCode]]:
     """Return producer, topic, partition and error of each marker."""
     request = WriteTxnMarkersRequest(markers=list(markers))
     inbound = Inbound(WRITE_TXN_MARKERS, request, 2)
-    write_txn_markers(inbound, world.log_manager, offsets or RecordedOffsetMarkers())
+    sink = LocalMarkers(world.log_manager, Clock(), [shard or RecordedShard()])
+    write_txn_markers(inbound, sink)
     await inbound.answered.wait()
     return [
         (one.producer_id, topic.name, p.partition_index, ErrorCode(p.error_code))
@@ -112,37 +122,85 @@ def test_marker_that_may_not_be_written_reports_the_error() -> None:
 
 def test_markers_of_one_producer_have_one_result() -> None:
     async def story(world: World) -> None:
-        found = await written(world, marker(1, 0), marker(1, 1, 1))
+        found = await written(world, marker(1, 0), marker(1, 1, 1), marker(1, 0))
         assert found == [(1, "t", 0, NONE), (1, "t", 1, NONE)]
         assert await written(world) == []
 
     run(story)
 
 
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_exception_of_one_marker_does_not_stop_others(
+    is_reported: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class FailingShard(RecordedShard):
+        def complete_transaction(
+            self, *args: Any, done: Callable[[ErrorCode], None], **options: Any
+        ) -> None:
+            if is_reported:
+                done(NONE)
+            raise RuntimeError("a bug")
+
+    async def story(world: World) -> None:
+        offsets = marker(1, 0, topic=OFFSETS_TOPIC)
+        found = await written(world, offsets, marker(2, 0), shard=FailingShard())
+        error = NONE if is_reported else ErrorCode.UNKNOWN_SERVER_ERROR
+        assert found == [(1, OFFSETS_TOPIC, 0, error), (2, "t", 0, NONE)]
+
+    run(story)
+    assert "append of a transaction marker failed" in caplog.text
+    caplog.clear()
+
+
 def test_late_marker_of_the_offsets_topic_is_refused() -> None:
     """It would end a later transaction of the producer."""
 
     async def story(world: World) -> None:
-        offsets_partition = world.log_manager.partition(OFFSETS_TOPIC, 0)
-        assert offsets_partition is not None
-        offsets_partition.log.append_marker(
-            7, 2, 3, is_commit=True, transaction_version=0, at_ms=NOW_MS
+        shard = RecordedShard()
+        shard.producer_state.record_marker(
+            7, 2, TransactionMarkerRecord(True, 3), offset=0, seen_ms=NOW_MS
         )
-        offsets = RecordedOffsetMarkers()
         late = marker(7, 0, topic=OFFSETS_TOPIC, coordinator_epoch=3, is_commit=True)
-        found = await written(world, late, offsets=offsets)
+        found = await written(world, late, shard=shard)
         assert found == [(7, OFFSETS_TOPIC, 0, ErrorCode.INVALID_PRODUCER_EPOCH)]
-        assert not offsets.completed
+        assert not shard.completed
 
     run(story)
 
 
 def test_marker_of_the_offsets_topic_goes_to_the_group_coordinator() -> None:
+    """An unavailable coordinator is reported as in Kafka."""
+
     async def story(world: World) -> None:
-        offsets = RecordedOffsetMarkers()
-        asked = marker(7, 0, topic=OFFSETS_TOPIC, coordinator_epoch=3, is_commit=True)
-        found = await written(world, asked, offsets=offsets)
-        assert found == [(7, OFFSETS_TOPIC, 0, ErrorCode.NOT_COORDINATOR)]
-        assert offsets.completed == [(0, 7, 0, 3, True)]
+        shard = RecordedShard()
+        asked = marker(7, 0, 1, topic=OFFSETS_TOPIC, coordinator_epoch=3, is_commit=True)
+        found = await written(world, asked, shard=shard)
+        assert found == [
+            (7, OFFSETS_TOPIC, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            (7, OFFSETS_TOPIC, 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        assert shard.completed == [(7, 0, 3, True)]
+        shard.is_loaded = False
+        await written(world, asked, shard=shard)
+        assert len(shard.completed) == 1
+
+    run(story)
+
+
+def test_many_markers_leave_turns_to_other_requests() -> None:
+    async def story(world: World) -> None:
+        turns = 0
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(count)
+
+        count()
+        unknown = range(10, 10 + 128 * 8)
+        found = await written(world, marker(1, *unknown), marker(2, 0))
+        assert len(found) == 128 * 8 + 1
+        assert found[-1] == (2, "t", 0, NONE)
+        assert turns > 8
 
     run(story)

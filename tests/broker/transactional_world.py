@@ -118,7 +118,6 @@ class World:
         self.log_manager = log_manager
         self.reads = LogReader(disk)
         self.coordinator = ScriptedParticipation()
-        self.has_coordinator = True
 
     @property
     def partition(self) -> Partition:
@@ -144,8 +143,7 @@ class World:
             topic_data=[ProduceTopic(name="t", partition_data=partitions)],
         )
         inbound = Inbound(PRODUCE, request, version)
-        participation = self.coordinator if self.has_coordinator else None
-        ProduceHandler(inbound, self.log_manager, participation).run()
+        ProduceHandler(inbound, self.log_manager, self.coordinator).run()
         return inbound
 
     async def write(self, payload: bytes) -> int:

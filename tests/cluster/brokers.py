@@ -13,17 +13,18 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.raw_client import RawClient
+from free_ports import free_ports
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from polled_conditions import PATIENCE_S, eventually
 
-from .zookeeper_ensemble import free_ports
-
-SESSION_MS = 2_000
+#: Longer than a busy machine stalls a broker.
+SESSION_MS = 4_000
 OVERRIDES = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "offsets.topic.num.partitions": "6",
+    "transaction.state.log.num.partitions": "3",
     "zookeeper.session.timeout.ms": str(SESSION_MS),
 }
 
@@ -126,11 +127,21 @@ def brokers(
     path: str,
     ids: Sequence[int] = (1, 2),
     overrides: Mapping[str, str] | None = None,
+    *,
+    has_racks: bool = False,
 ) -> Iterator[dict[int, ClusterBroker]]:
-    """Yield running brokers by id."""
+    """Yield running brokers by id. With ``has_racks``, broker 1 is in rack "rack-1"."""
     state = f"zookeeper://{servers}{path}"
     directory.mkdir(exist_ok=True)
-    made = {n: ClusterBroker(n, directory / f"broker{n}", state, overrides or {}) for n in ids}
+    made = {
+        n: ClusterBroker(
+            n,
+            directory / f"broker{n}",
+            state,
+            {**(overrides or {}), **({"broker.rack": f"rack-{n}"} if has_racks else {})},
+        )
+        for n in ids
+    }
     try:
         for broker in made.values():
             broker.launch()

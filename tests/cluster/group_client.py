@@ -25,6 +25,8 @@ from .brokers import PATIENCE_S, ClusterBroker
 
 #: Loading, not available, not the coordinator: clients retry after these errors.
 RETRIABLE = (14, 15, 16)
+#: Of requests, which a suspended broker does not answer.
+REQUEST_TIMEOUT_S = 3.0
 
 
 def error_of(answer: Any) -> int:
@@ -66,7 +68,7 @@ class GroupClient:
         while time.monotonic() < deadline:
             for broker in self._running:
                 try:
-                    with RawClient(broker.address, timeout_s=3) as raw:
+                    with RawClient(broker.address, timeout_s=REQUEST_TIMEOUT_S) as raw:
                         request = FindCoordinatorRequest(coordinator_keys=[self.group])
                         (found,) = raw.request(FIND_COORDINATOR, request).coordinators
                 except OSError:
@@ -77,13 +79,20 @@ class GroupClient:
             time.sleep(0.02)
         raise AssertionError("there is no coordinator")
 
-    def request(self, api: Api[Any, Any], message: Any, version: int | None = None) -> Any:
+    def request(
+        self,
+        api: Api[Any, Any],
+        message: Any,
+        version: int | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Any:
         """Return the first response without a retriable error."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
                 if self._raw is None:
-                    self._raw = RawClient(self.coordinator(), timeout_s=3)
+                    self._raw = RawClient(self.coordinator())
+                self._raw.socket.settimeout(timeout_s)
                 answer = self._raw.request(api, message, version)
             except (OSError, EOFError, AssertionError):
                 self.close()
@@ -99,12 +108,16 @@ class GroupClient:
         raise AssertionError(f"no answer but {sorted(set(self.errors))}")
 
     def join(self, member_id: str = "", **options: Any) -> JoinGroupResponse:
-        """Join as clients do: with the generated id, or as a new member if the id is unknown."""
-        answer = self.request(JOIN_GROUP, join_request(self.group, member_id, **options))
-        while answer.error_code in (79, 25):
+        """Join as clients do: with the generated id, or as a new member if the id is unknown.
+
+        The coordinator delays its response. A second request could begin a second generation.
+        """
+        while True:
+            request = join_request(self.group, member_id, **options)
+            answer: JoinGroupResponse = self.request(JOIN_GROUP, request, timeout_s=PATIENCE_S)
+            if answer.error_code not in (79, 25):
+                return answer
             member_id = answer.member_id if answer.error_code == 79 else ""
-            answer = self.request(JOIN_GROUP, join_request(self.group, member_id, **options))
-        return answer
 
     def sync(self, joined: JoinGroupResponse, assigned: bytes | None = b"all") -> Any:
         assignments = {} if assigned is None else {joined.member_id: assigned}

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from partage import sync
 from partage.client.consumer import RebalanceListener
@@ -155,9 +154,3 @@ class SuppliedConsumerPair(ConsumerPair):
         assert self._producer.flush(PATIENCE_S) == 0
         self.wait(lambda: len(self.read) == self.sent)
         assert self.read_again == set()
-
-
-def describe_group(broker: ClusterBroker, group: str) -> Any:
-    """Describe a group with a client that knew no broker before."""
-    client = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
-    return client.describe_consumer_groups([group])[group].result(PATIENCE_S)

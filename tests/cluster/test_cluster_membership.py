@@ -31,7 +31,7 @@ from store.zk_fixture import PATHS, SHARDS, BrokerStores, run
 WITHIN_S = 60
 NOW_MS = 1_700_000_000_000
 NODE = BrokerNode(node_id=1, host="h", port=1, cluster_id="the cluster", rack=None)
-FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS)
+FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS, transaction_shards=0)
 
 
 class FakeWallClock:

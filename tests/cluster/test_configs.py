@@ -68,7 +68,7 @@ def test_change_with_lost_reply_is_decided_again() -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("zookeeper")
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_configs_reach_all_brokers_and_survive_restart(
     zookeeper: Ensemble, tmp_path: Path, path: str
 ) -> None:

@@ -28,13 +28,14 @@ from polled_conditions import PATIENCE_S, eventually
 from .brokers import ClusterBroker, brokers, create, know_each_other
 from .zookeeper_ensemble import Ensemble, ensemble
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
 
 Cluster = dict[int, ClusterBroker]
 
 #: Long enough for a live broker on a busy machine.
-TIMEOUT: Final = ("--timeout-ms", 3_000)
-CONNECT_TIMEOUT: Final = ("--connect-timeout-ms", 3_000)
+TIMEOUT_MS: Final = 10_000
+TIMEOUT: Final = ("--timeout-ms", TIMEOUT_MS)
+CONNECT_TIMEOUT: Final = ("--connect-timeout-ms", TIMEOUT_MS)
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +139,18 @@ def test_missing_leader_is_waited_for_once(
     ("spec", "found"),
     [(OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 5), (OffsetSpec.for_timestamp(2**50), -1)],
 )
-def test_offsets_shows_known_partitions_only(
-    cluster: Cluster, spec: OffsetSpec, found: int
+def test_offsets_without_leader_shows_other_partitions(
+    departed: Cluster, spec: OffsetSpec, found: int
 ) -> None:
-    with Reached(cluster[1].address, {}, 3_000, verbose=False) as reached:
+    with Reached(departed[1].address, {}, TIMEOUT_MS, verbose=False) as reached:
         assert list_offsets(reached, [("t", 0), ("t", 1)], spec) == {("t", 0): found}
+
+
+def test_offsets_with_unreachable_leader_shows_other_partitions(out_of_reach: Cluster) -> None:
+    """librdkafka waits for the whole timeout, so this takes long."""
+    with Reached(out_of_reach[1].address, {}, TIMEOUT_MS, verbose=False) as reached:
+        found = list_offsets(reached, [("t", 0), ("t", 1)], OffsetSpec.latest())
+    assert found == {("t", 0): 5}
 
 
 def test_produce_to_partition_without_leader_fails(departed: Cluster) -> None:
@@ -194,11 +202,11 @@ def test_broker_without_zookeeper_serves_known_state(tmp_path: Path) -> None:
         partage("topics", "create", "-t", "t")
         zookeeper.leader.signal(signal.SIGSTOP)
         there = (
-            f"{running[1].address} is reachable, but the request timed out after 1500 ms: another "
+            f"{running[1].address} is reachable, but the request timed out after 5000 ms: another "
         )
         there += "broker or ZooKeeper may be down; check with partage topics list "
         for change, topic in (("create", "new"), ("delete", "t")):
-            error = partage.fails("topics", change, "-t", topic, "--timeout-ms", 1_500)
+            error = partage.fails("topics", change, "-t", topic, "--timeout-ms", 5_000)
             assert error == f"{there}whether it was {change}d"
 
 
@@ -206,7 +214,7 @@ def test_broker_without_zookeeper_serves_known_state(tmp_path: Path) -> None:
 def test_reset_offsets_to_unknown_end_is_refused(departed: Cluster, scenario: str) -> None:
     asked = ("groups", "reset-offsets", "-g", "readers", "-t", "t", scenario, "--execute", *TIMEOUT)
     error = told(departed).fails(*asked)
-    assert error == "partition 1 of t does not exist or has no leader"
+    assert error == "partition 1 of t has no leader; try again later"
 
 
 def test_whatif_names_unreadable_partitions(departed: Cluster) -> None:

@@ -39,7 +39,7 @@ class IdentityFixture:
         self.identify(OTHER, MemoryDisk())
 
     def identify(self, tree: ZkPaths, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
-        found = asyncio.run(verify_identity(self.zoo.connect(), tree, disk, broker_id, 4))
+        found = asyncio.run(verify_identity(self.zoo.connect(), tree, disk, broker_id, 4, 2))
         if found.is_new:
             write_meta_properties(disk, found.meta)
         return found.cluster.cluster_id, found.directory_id

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from docs.page_examples import examples_of, is_expected
+from free_ports import free_ports
 
 from .brokers import PATIENCE_S
-from .zookeeper_ensemble import Ensemble, free_ports
+from .zookeeper_ensemble import Ensemble
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.xdist_group("zookeeper"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"

@@ -19,7 +19,7 @@ from .crashing_broker import CRASH_POINTS
 from .group_client import GroupClient
 from .zookeeper_ensemble import Ensemble
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
 
 BEFORE_GENERATION, AFTER_GENERATION, BEFORE_SYNC, AFTER_SYNC = CRASH_POINTS
 MEMBERS = 3

@@ -22,7 +22,7 @@ from .group_events_reader import group_events, partition_leaders, read_events
 from .group_members import FAST_RECONNECT
 from .zookeeper_ensemble import Ensemble
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
 
 Cluster = dict[int, ClusterBroker]
 
@@ -37,15 +37,17 @@ def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[Cluster]
 class DirectMember:
     """A confluent-kafka consumer that is polled while a test waits."""
 
-    def __init__(self, servers: str, group: str, topic: str) -> None:
+    def __init__(self, servers: str, group: str, topic: str, protocol: str = "classic") -> None:
+        of_protocol = {"heartbeat.interval.ms": 200} if protocol == "classic" else {}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
                 "group.id": group,
+                "group.protocol": protocol,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "heartbeat.interval.ms": 200,
                 "socket.timeout.ms": 3000,
+                **of_protocol,
                 **FAST_RECONNECT,
             }
         )
@@ -165,3 +167,41 @@ def test_failover_events_form_one_history(
     assert report.unread_partitions == report.incomplete_groups == 0
     assert report.lost_events == report.unreadable_records == 0
     assert report.tables["coordinators"] >= 2
+
+
+def test_failover_events_of_consumer_protocol_form_one_history(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    left = {2: cluster[2]}
+    servers = bootstrap(cluster)
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    topic = NewTopic("flights", 2, replica_assignment=[[1], [2]])
+    client.create_topics([topic], request_timeout=30)["flights"].result(PATIENCE_S)
+    eventually(lambda: sorted(partition_leaders(cluster).values()) == [1, 2])
+    group = client_coordinated_by(cluster, 1, "gate{}".format).group
+    member = DirectMember(servers, group, "flights", "consumer")
+
+    def published(of: Cluster) -> list[str]:
+        return [event.event for event in group_events(read_events(of), group)]
+
+    member.wait(lambda: member.count == 2 and published(cluster)[-1:] == ["reconciled"])
+    cluster[1].kill()
+    member.wait(lambda: GroupClient([cluster[2]], group).find()[0] == 2)
+    member.wait(lambda: "loaded" in published(left))
+    cluster[1].start()
+    member.wait(lambda: know_each_other(cluster))
+    events = group_events(read_events(cluster), group)
+    first = [event.event for event in events if event.epoch == events[0].epoch]
+    assert first == ["joined", "epoch raised", "target assigned", "reconciled"]
+    loaded = events[len(first)]
+    assert (loaded.event, loaded.broker_id, loaded.group_type) == ("loaded", 2, "consumer")
+    assert [each.assigned for each in loaded.members or []] == [{"flights": [0, 1]}]
+    member.close()
+    eventually(lambda: "emptied" in published(cluster))
+    report = rebalances(
+        RebalancesOptions(servers=servers, output=tmp_path / "whole", groups=(group,))
+    )
+    assert report.incomplete_groups == report.unread_partitions == 0
+    assert report.tables["coordinators"] >= 2
+    causes = {each.cause: each for each in report.causes}
+    assert causes["member joined"].rebalances == causes["member left"].rebalances == 1

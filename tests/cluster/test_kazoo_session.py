@@ -67,7 +67,7 @@ def admin(zookeeper: Ensemble) -> Iterator[KazooClient]:
 
 
 @pytest.mark.xdist_group("zookeeper")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("is_open", [True, False])
 def test_ping_leader_needs_quorum(
     zookeeper: Ensemble, admin: KazooClient, tmp_path: Path, is_open: bool

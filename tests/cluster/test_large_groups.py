@@ -29,7 +29,7 @@ from .brokers import PATIENCE_S, brokers
 from .group_client import GroupClient
 from .zookeeper_ensemble import Ensemble
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
 
 MEMBERS = 5000
 #: ZooKeeper's default limit for a packet (``jute.maxbuffer``).

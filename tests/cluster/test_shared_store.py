@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,16 +15,20 @@ from partage.broker.cluster import session_writer
 from partage.broker.cluster.session_writer import SessionWriter
 from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.coordination.shard_host import ShardHost
+from partage.coordinator.invariants import durable_state
+from partage.coordinator.records import Record
+from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
 from partage.store.write_batcher import WriteCallback
-from partage.store.zookeeper import Create
+from partage.store.zookeeper import Create, Operation, ZNode
 from partage.wire.api import Api
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.sync_group import SYNC_GROUP
-from store.zk_fixture import BrokerStores
+from store.group_conversions import NOW_MS, conversions, states
+from store.zk_fixture import BrokerStores, at_once
 
 from .group_client import error_of
 
@@ -126,6 +131,52 @@ def test_commits_within_tick_share_transaction(monkeypatch: pytest.MonkeyPatch) 
         (written,) = holder.zoo.history[before:]
         assert sum(isinstance(each, Create) for each in written) > 1
         holder.host.close()
+
+    asyncio.run(scenario())
+
+
+class RecordingZooKeeper(MemoryZooKeeper):
+    """A ZooKeeper that keeps its content after each transaction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contents: list[dict[str, ZNode]] = []
+
+    def transact(self, operations: Sequence[Operation], session_id: int) -> None:
+        super().transact(operations, session_id)
+        self.contents.append(self.nodes)
+
+
+@pytest.mark.parametrize("user_bytes", [1_000, 8_000])
+def test_crash_keeps_whole_conversions(user_bytes: int) -> None:
+    """The owner dies after each transaction; 8,000 bytes for each member need chunks."""
+
+    async def scenario() -> None:
+        for conversion in conversions(60, user_bytes):
+            zoo = RecordingZooKeeper()
+            holder = await StoreFixture().open(zoo)
+            await holder.acquire()
+
+            async def append(
+                records: list[Record], ends: list[int], store: SharedStore = holder.store
+            ) -> None:
+                stored = asyncio.get_running_loop().create_future()
+                store.append(records, NOW_MS, stored.set_result, ends)
+                assert await asyncio.wait_for(stored, WITHIN_S) is ErrorCode.NONE
+
+            await append(conversion.earlier, [len(conversion.earlier)])
+            before = len(zoo.contents)
+            await append(conversion.records, conversion.event_ends)
+            old, new = states(conversion)
+            found = []
+            for nodes in zoo.contents[before - 1 :]:
+                zoo.nodes = nodes
+                shard = await holder.other.read()
+                found.append(durable_state(shard)[0].get("g"))
+            assert found == [old] * (len(found) - 1) + [new]
+            has_chunks = any("/chunks/" in path for path in zoo.nodes)
+            assert has_chunks == (user_bytes == 8_000)
+            holder.host.close()
 
     asyncio.run(scenario())
 
@@ -277,5 +328,58 @@ def test_coordinator_failure_points(what: str, when: str, generation: int) -> No
         synced = await asyncio.wait_for(sync(heir, member), WITHIN_S)
         assert (synced.error_code, synced.assignment) == (0, b"all")
         heir.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_next_owner_knows_epochs_of_transactional_producers() -> None:
+    """Markers of former coordinators and of former producers stay refused."""
+
+    async def scenario() -> None:
+        holder = await StoreFixture().open()
+        await holder.acquire()
+        log = holder.store.log
+        assert log is not None
+        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        holder.host.complete_transaction(7, 4, 9, is_commit=True, done=done.set_result)
+        assert await asyncio.wait_for(done, WITHIN_S) is ErrorCode.NONE
+        await log.merge(at_once)
+        heir = await StoreFixture().open(holder.zoo, 5)
+        await heir.acquire()
+        for producers in (holder.host.producer_state, heir.host.producer_state):
+            assert producers.coordinator_epoch(7) == 9
+            codes = []
+            for epoch, coordinator_epoch in ((3, 9), (4, 8), (4, 9)):
+                refusal = producers.check_marker(7, epoch, coordinator_epoch, 0)
+                codes.append(refusal and refusal.code)
+            assert codes == [
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                None,
+            ]
+        heir.host.close()
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_durability_is_reported_false_once_the_shard_is_lost() -> None:
+    async def scenario() -> None:
+        holder = await StoreFixture().open()
+        await holder.acquire()
+        reports: list[bool] = []
+        assert await holder.answer(1) == 0
+        holder.host.call_when_durable(reports.append)
+        await asyncio.sleep(0)
+        assert reports == [True]
+        waiting = holder.commit(2)
+        holder.host.call_when_durable(reports.append)
+        await asyncio.sleep(0)
+        assert reports == [True]
+        holder.on_deposed(await holder.other.acquire())
+        await asyncio.wait_for(waiting, WITHIN_S)
+        await asyncio.sleep(0)
+        assert reports == [True, False]
+        holder.host.close()
 
     asyncio.run(scenario())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from client.certificate_authority import Authority
+from free_ports import free_ports
 from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
 from partage.broker.cluster.tls import KazooTlsHandler, ZooKeeperTlsError, ssl_context
 from partage.broker.overrides import apply_overrides
@@ -22,9 +23,9 @@ from polled_conditions import PATIENCE_S
 
 from .brokers import ClusterBroker, brokers
 from .group_client import GroupClient
-from .zookeeper_ensemble import ensemble, free_ports
+from .zookeeper_ensemble import ensemble
 
-pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
 
 ENABLE = "zookeeper.ssl.client.enable"
 TRUSTED = "zookeeper.ssl.truststore.location"

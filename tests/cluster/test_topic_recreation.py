@@ -15,7 +15,7 @@ from .brokers import PATIENCE_S, brokers, know_each_other
 from .group_client import GroupClient, client_coordinated_by
 from .zookeeper_ensemble import Ensemble
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
 
 #: Longer than a deletion waits for brokers that have not applied it.
 SESSION = {"zookeeper.session.timeout.ms": "7000"}

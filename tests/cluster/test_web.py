@@ -22,7 +22,7 @@ from .zookeeper_ensemble import Ensemble
 
 SHARDS = int(OVERRIDES["offsets.topic.num.partitions"])
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture

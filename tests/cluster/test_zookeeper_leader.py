@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from group_descriptions import describe_group
 from polled_conditions import eventually
 
 from .brokers import brokers, create
 from .group_client import GroupClient
-from .group_members import SuppliedConsumerPair, describe_group
+from .group_members import SuppliedConsumerPair
 from .soak_groups import FAILOVERS, GROUPS, Cluster, WatchedGroup, summary
 from .zookeeper_ensemble import ZooKeeperServer, ensemble
 
@@ -26,14 +27,14 @@ def is_serving(server: ZooKeeperServer) -> bool:
 def known_of(cluster: Cluster, group: str) -> dict[str, int]:
     """Return the generation of each member."""
     with GroupClient(list(cluster.values()), group) as asking:
-        members = describe_group(cluster[1], group).members
+        members = describe_group(cluster[1].address, group).members
         return {each.member_id: asking.generation(each.member_id) for each in members}
 
 
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param(1, marks=[pytest.mark.interop, pytest.mark.timeout(300)]),
+        pytest.param(1, marks=[pytest.mark.interop, pytest.mark.timeout(600)]),
         pytest.param(
             max(2, FAILOVERS // 10), marks=[pytest.mark.soak, pytest.mark.timeout(3600)], id="many"
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import socket
@@ -14,10 +13,10 @@ from pathlib import Path
 
 import pyspark
 
+from free_ports import free_ports
 from partage.spark.java import find_java
 from polled_conditions import eventually
 
-_chance = random.Random()
 JARS = Path(pyspark.__file__).parent / "jars"
 #: Jars that the server needs; loading all of Spark's jars takes twice as long.
 NEEDED = (
@@ -31,24 +30,6 @@ NEEDED = (
     "commons-cli",
     "audience-annotations",
 )
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free ports below the ephemeral range.
-
-    A connection could take an ephemeral port before the server has started.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = _chance.randrange(15_000, 32_000)
-        with socket.socket() as trying:
-            try:
-                trying.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
 
 
 class ZooKeeperServer:

@@ -19,7 +19,7 @@ from partage import OffsetAndMetadata, Record
 from partage.sync import Consumer
 from partage.testing import ThreadedBroker, UnusedFaultError
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(600)
 
 
 def produce(broker, topic, *values, **settings):

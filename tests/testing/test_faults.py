@@ -15,7 +15,7 @@ from partage.model.errors import ErrorCode
 from partage.sync import Consumer
 from partage.testing import ThreadedBroker
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(600)
 QUICK = {"heartbeat_interval_ms": 20, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from partage.testing import ThreadedBroker
 from polled_conditions import eventually
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(600)
 QUIET = {"log_level": 0}
 
 
@@ -120,6 +120,15 @@ def test_fenced_producer_cannot_commit(partage_broker: ThreadedBroker, producer:
         producer.commit_transaction(30)
     with pytest.raises(LookupError, match="no producer has initialized 'unknown'"):
         partage_broker.faults.transactions.fence("unknown")
+
+
+def test_fence_of_open_transaction_gives_the_id_to_another_producer(
+    partage_broker: ThreadedBroker, producer: Producer
+) -> None:
+    """The transaction is aborted, and then the id is initialized again, as by a new process."""
+    write(producer, 0)
+    partage_broker.faults.transactions.fence("x")
+    eventually(lambda: partage_broker.faults.transactions.states() == {"x": "Empty"})
 
 
 def test_failed_verification_requires_an_abort(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from partage.bridge.api_adapter import BrokerContext
 from partage.broker.apis import cluster, metadata, offsets, producers, topics
 from partage.broker.apis.admin import admin_handlers
@@ -23,6 +25,7 @@ from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.cluster.cluster_view import ClusterView, SingleBrokerView
 from partage.broker.cluster.facade import (
     connect_to_cluster,
+    create_cluster_view,
     create_config_store,
     create_topic_admin,
     start_in_cluster,
@@ -32,11 +35,15 @@ from partage.broker.cluster.peer_end_offsets import PeerEndOffsets
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.configs.config_store import LocalConfigStore
 from partage.broker.configs.dynamic_configs import DynamicConfigs
+from partage.broker.coordination.assignor_registry import AssignorRegistry
+from partage.broker.coordination.consumer_group_services import ConsumerGroupServices
+from partage.broker.coordination.group_actions import GroupActions
 from partage.broker.coordination.group_coordinator import GroupCoordinator, log_group_event
 from partage.broker.coordination.group_events_writer import GroupEventsWriter
 from partage.broker.coordination.lag_sampler import LagSampler, RemoteEndOffsets
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.coordination.state_store import LocalStore, StateStore
+from partage.broker.coordination.topic_images import TopicImages
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.broker.net.server import Server
 from partage.broker.topics.data_directory import load_cluster_id
@@ -47,6 +54,13 @@ from partage.broker.topics.log_writer import LogWriter
 from partage.broker.topics.producer_ids import ProducerIdManager
 from partage.broker.topics.real_disk import RealDisk
 from partage.broker.topics.topic_admin import LocalTopicAdmin, TopicAdmin
+from partage.broker.transactions.admission_client import AdmissionClient
+from partage.broker.transactions.cluster_markers import ClusterMarkers
+from partage.broker.transactions.cluster_transaction_coordinator import (
+    ClusterTransactionCoordinator,
+)
+from partage.broker.transactions.local_markers import LocalMarkers
+from partage.broker.transactions.local_transaction_coordinator import LocalTransactionCoordinator
 from partage.broker.transactions.marker_writer import MarkerWriter
 from partage.broker.transactions.offset_commits import txn_offset_commit_handler
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -83,10 +97,6 @@ _LOADER_THREADS: Final = 4
 AsyncHandler = Callable[[InboundRequest], Coroutine[Any, Any, None]]
 
 
-class ListenError(OSError):
-    """Raised if the address is in use, or is not an address of this machine."""
-
-
 class Broker:
     """A running broker; created by `start`, ended by `stop`.
 
@@ -95,7 +105,7 @@ class Broker:
         log_manager: the topics and partitions of this broker.
         server: the listener and its connections.
         coordinator: the group coordinator.
-        transactions: the transaction coordinator, None in a cluster.
+        transactions: the transaction coordinator.
         group_events: the writer of ``__group_events``, None if it is disabled.
         cluster: the membership in a cluster, None for a single broker.
         dynamic_configs: the configs of brokers and groups that clients have altered.
@@ -127,9 +137,13 @@ class Broker:
         )
         self._maintenance = LogMaintenance(self.log_manager, disk, self._clock)
         self.server = Server(settings.limits, self._clock)
-        self.dynamic_configs = DynamicConfigs(settings, self._use_settings)
+        self._report_group_configs: Callable[[], None] = lambda: None  # until there are shards
+        self.dynamic_configs = DynamicConfigs(
+            settings, self._use_settings, lambda: self._report_group_configs()
+        )
+        self._assignors = AssignorRegistry(settings.groups.consumer.assignors)
         self.group_events: GroupEventsWriter | None = None
-        self.transactions: TransactionCoordinator | None = None
+        self.transactions: TransactionCoordinator
         self._tasks: set[asyncio.Task[None]] = set()
         # A separate pool: in the loop's default pool, fetches from disk and new topics would wait
         # until the last of many shards is loaded.
@@ -193,9 +207,27 @@ class Broker:
         self._topic_admin: TopicAdmin = changes
         if self._settings.group_events:
             self.group_events = GroupEventsWriter(self.log_manager, place, self._settings.node_id)
+        self._group_services = self._create_group_services()
+        cluster.on_racks_read = self._group_services.images.update_racks
         self.coordinator = GroupCoordinator(
             [self._create_host(f"shard {n}", store) for n, store in enumerate(cluster.stores)]
         )
+        self._producer_ids = ProducerIdManager.without_block()
+        cluster_view = create_cluster_view(cluster)
+        self._local_markers = LocalMarkers(self.log_manager, self._clock, self.coordinator.hosts)
+        markers = ClusterMarkers(
+            self._local_markers, self.log_manager, cluster_view, cluster.topic_exists
+        )
+        self.transactions = ClusterTransactionCoordinator(
+            cluster.transaction_stores,
+            self._settings.transactions,
+            self._clock,
+            self._producer_ids,
+            MarkerWriter(markers),
+            AdmissionClient(cluster_view),
+            self._loaders,
+        )
+        self._follow_changes()
 
     async def _open_local(self) -> None:
         self._cluster_id = await asyncio.to_thread(load_cluster_id, self._disk)
@@ -208,20 +240,24 @@ class Broker:
         assert offsets_topic is not None
         if self._settings.group_events:
             self.group_events = GroupEventsWriter(self.log_manager)
+        self._group_services = self._create_group_services()
         topics = frozenset(topic.name for topic in self.log_manager.topics())
         hosts = [self._create_local_host(n, topics) for n in range(offsets_topic.partition_count)]
         self.coordinator = GroupCoordinator(hosts)
+        self._follow_changes()
         self._topic_admin = LocalTopicAdmin(self.log_manager, self.coordinator)
-        self.transactions = TransactionCoordinator(
+        self._local_markers = LocalMarkers(self.log_manager, self._clock, self.coordinator.hosts)
+        transactions = LocalTransactionCoordinator(
             self.log_manager,
             self._disk,
             self._settings.transactions,
             self._clock,
             self._producer_ids,
-            MarkerWriter(self.log_manager, self._clock, self.coordinator),
+            MarkerWriter(self._local_markers),
             self._loaders,
         )
-        self.transactions.open()
+        self.transactions = transactions
+        transactions.open()
 
     def _create_local_host(self, index: int, topics: frozenset[str]) -> ShardHost:
         store = LocalStore(self.log_manager, self._disk, index)
@@ -233,22 +269,34 @@ class Broker:
         return host
 
     def _create_host(self, name: str, store: StateStore) -> ShardHost:
+        consumer = msgspec.structs.replace(
+            self._settings.groups.consumer, assignors=self._assignors.names
+        )
         return ShardHost(
             name,
             store,
-            self._settings.groups,
+            msgspec.structs.replace(self._settings.groups, consumer=consumer),
             self._clock,
             log_group_event,
             self._loaders,
             self.group_events,
+            self._group_services,
         )
+
+    def _create_group_services(self) -> ConsumerGroupServices:
+        """Create the services of groups with the consumer protocol; the topics must be open."""
+        images = TopicImages(self.log_manager, self._settings.rack)
+        actions = GroupActions(self._assignors, images, self._clock)
+        return ConsumerGroupServices(images, self.dynamic_configs.group_configs, actions)
+
+    def _follow_changes(self) -> None:
+        """Report later changes of topics and group configs to the shards."""
+        self._group_services.images.on_changed = self.coordinator.refresh_topics
+        self._report_group_configs = self.coordinator.refresh_group_configs
 
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
         # Some responses contain the address, so no request is served before it is known.
-        try:
-            self.address = await self.server.listen(host, port)
-        except OSError as error:
-            raise ListenError(str(error)) from None
+        self.address = await self.server.listen(host, port)
         self.node = BrokerNode(
             node_id=self._settings.node_id,
             host=(advertised or self.address)[0],
@@ -256,11 +304,18 @@ class Broker:
             cluster_id=self._cluster_id,
             rack=self._settings.rack,
         )
-        cluster_view: ClusterView = SingleBrokerView(self.node)
         elsewhere: RemoteEndOffsets | None = None
-        if self.cluster is not None:
-            cluster_view, self._producer_ids = await start_in_cluster(
-                self.cluster, self.node, self.log_manager, self.coordinator
+        if self.cluster is None:
+            cluster_view: ClusterView = SingleBrokerView(self.node)
+        else:
+            cluster_view = create_cluster_view(self.cluster)
+            await start_in_cluster(
+                self.cluster,
+                self.node,
+                self.log_manager,
+                self.coordinator,
+                self.transactions,
+                self._producer_ids,
             )
             elsewhere = PeerEndOffsets(self.log_manager, cluster_view)
             if self.group_events is not None:
@@ -285,8 +340,7 @@ class Broker:
         Requests for those that are loaded are served before that.
         """
         await self.coordinator.wait_loaded()
-        if self.transactions is not None:
-            await self.transactions.wait_loaded()
+        await self.transactions.wait_loaded()
 
     async def wait_failed(self) -> BaseException:
         """Return the reason if the broker cannot continue, otherwise never. The caller must stop it
@@ -311,9 +365,9 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._lag_sampler.close()
-        if self.transactions is not None:
-            self.transactions.close()
+        self.transactions.close()
         self.coordinator.close()
+        self._group_services.close()
         if self.group_events is not None:
             await self.group_events.close()
         self._loaders.shutdown(wait=False, cancel_futures=True)
@@ -326,7 +380,10 @@ class Broker:
         log_manager, changes = self.log_manager, self._topic_admin
         reads = LogReader(self._disk)
         broker_context = BrokerContext(
-            shard_count=self.coordinator.shard_count, has_partition=log_manager.has_partition
+            shard_count=self.coordinator.shard_count,
+            has_partition=log_manager.has_partition,
+            topic_name=log_manager.topic_name,
+            topic_id=log_manager.topic_id,
         )
         describer = ConfigDescriber(log_manager, self.dynamic_configs, self.node, self.address)
         alterer = ConfigAlterer(changes, self.dynamic_configs, self.node.node_id)
@@ -345,7 +402,7 @@ class Broker:
             API_VERSIONS.key: lambda inbound: cluster.api_versions(
                 inbound,
                 self.server.resources.apis.values(),
-                cluster.TRANSACTION_FEATURES if self.transactions else {},
+                cluster.FEATURES,
             ),
             CREATE_TOPICS.key: self._as_task(
                 lambda i: topics.create_topics(
@@ -379,23 +436,19 @@ class Broker:
             self._as_task,
         )
         handlers |= group_handlers(self.coordinator, broker_context)
-        if self.transactions is not None:
-            handlers |= self._transaction_handlers(self.transactions, broker_context)
+        handlers |= self._transaction_handlers(broker_context)
         return handlers
 
-    def _transaction_handlers(
-        self, transactions: TransactionCoordinator, broker_context: BrokerContext
-    ) -> dict[int, Handler]:
+    def _transaction_handlers(self, broker_context: BrokerContext) -> dict[int, Handler]:
+        transactions = self.transactions
         return {
             **producers.transaction_handlers(
                 transactions, self.log_manager, self.coordinator.shard_count
             ),
             TXN_OFFSET_COMMIT.key: txn_offset_commit_handler(
-                self.coordinator, transactions, broker_context, self.log_manager
+                self.coordinator, transactions, broker_context
             ),
-            WRITE_TXN_MARKERS.key: lambda i: write_txn_markers(
-                i, self.log_manager, self.coordinator
-            ),
+            WRITE_TXN_MARKERS.key: lambda i: write_txn_markers(i, self._local_markers),
             DESCRIBE_TRANSACTIONS.key: self._as_task(
                 lambda i: describe_transactions(i, transactions)
             ),

@@ -12,9 +12,9 @@ class Clock:
     the start and then counts with the monotonic clock. So neither a change of the system time nor a
     suspended machine expires a session.
 
-    Records and their retention use `wall_ms`, as producers do. The monotonic clock stops while the
-    machine is suspended, and a record's timestamp must not be far ahead of the broker's clock
-    (``message.timestamp.after.max.ms``).
+    Records, their retention and the durable times of transactions use `wall_ms`, as producers do.
+    The monotonic clock stops while the machine is suspended, and a record's timestamp must not be
+    far ahead of the broker's clock (``message.timestamp.after.max.ms``).
     """
 
     def __init__(self) -> None:

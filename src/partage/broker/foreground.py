@@ -17,9 +17,11 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.broker.broker import Broker, ListenError
+from partage.broker.broker import Broker
 from partage.broker.cluster.facade import ClusterJoinError
 from partage.broker.cluster.state_address import StateAddress, StateAddressError, parse_state
+from partage.broker.coordination.assignor_registry import AssignorRegistry
+from partage.broker.net.server import ListenError, check_address
 from partage.broker.overrides import OverrideError, apply_overrides, parse_overrides
 from partage.broker.topics.data_directory import DirectoryLock, DirectoryLockedError
 from partage.broker.topics.real_disk import RealDisk
@@ -96,6 +98,7 @@ def run_in_foreground(options: ForegroundOptions) -> None:
     try:
         host, port = parse_address(options.listen)
         settings = apply_overrides(BrokerSettings(), parse_overrides(options.override))
+        AssignorRegistry(settings.groups.consumer.assignors)  # refuses unknown assignors
         settings = msgspec.structs.replace(settings, is_fsync_enabled=options.sync is SyncMode.DISK)
         reachable = _reachable(host, options.advertised)
         settings, state_address = _placed(settings, options.broker_id, options.state)
@@ -113,7 +116,11 @@ def run_in_foreground(options: ForegroundOptions) -> None:
         disk = MemoryDisk()
     else:
         try:
+            if not data_dir.exists():  # leave none behind if the broker cannot start
+                check_address(host, port)
             lock = DirectoryLock(data_dir)
+        except ListenError as error:
+            raise _listen_refused(options, error) from None
         except DirectoryLockedError as error:
             raise BrokerStartError(str(error)) from None
         except OSError as error:
@@ -134,12 +141,18 @@ def run_in_foreground(options: ForegroundOptions) -> None:
             f"data directory '{data_dir}': {error} --data-dir {data_dir}"
         ) from None
     except ListenError as error:
-        raise BrokerStartError(f"cannot listen on {options.listen}: {error}") from None
+        raise _listen_refused(options, error) from None
     except OSError as error:
         raise BrokerStartError(f"cannot use data directory '{data_dir}': {error}") from None
     finally:
         if lock is not None:
             lock.release()
+
+
+def _listen_refused(options: ForegroundOptions, error: ListenError) -> BrokerStartError:
+    return BrokerStartError(
+        f"cannot listen on {options.listen}: {error}; choose another address with --listen"
+    )
 
 
 def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,6 +19,8 @@ from partage.model.settings import (
     BrokerSettings,
 )
 
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
 #: Names of broker defaults for topic configs, such as ``log.retention.ms``, to topic config names.
 _TOPIC_DEFAULTS: Final = {
     key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name
@@ -25,6 +29,20 @@ _INT32: Final = (0, INT32_MAX)
 #: Settings that change while the broker runs, if IncrementalAlterConfigs changes them. In Kafka
 #: they are dynamic, too.
 DYNAMIC_SETTINGS: Final = frozenset({*_TOPIC_DEFAULTS, "log.cleaner.backoff.ms", "max.connections"})
+#: Settings of which none may be greater than the next one.
+_ASCENDING: Final = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    (
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.session.timeout.ms",
+        "group.consumer.max.session.timeout.ms",
+    ),
+    (
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+    ),
+)
 
 
 class OverrideError(ValueError):
@@ -55,16 +73,25 @@ def apply_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> B
     """
     for name, text in overrides.items():
         settings = _with(settings, name, text)
-    shortest, longest = (
-        settings.groups.session_timeout_min_ms,
-        settings.groups.session_timeout_max_ms,
-    )
-    if shortest > longest:
+    for names in _ASCENDING:
+        _check_ascending(settings, names)
+    consumer = settings.groups.consumer
+    if consumer.heartbeat_interval_ms >= consumer.session_timeout_ms:
         raise OverrideError(
-            f"group.min.session.timeout.ms is {shortest}, but group.max.session.timeout.ms is only "
-            f"{longest}"
+            "group.consumer.heartbeat.interval.ms must be less than "
+            f"group.consumer.session.timeout.ms, which is {consumer.session_timeout_ms}"
         )
     return settings
+
+
+def _check_ascending(settings: BrokerSettings, names: tuple[str, ...]) -> None:
+    values = [int(_field(settings, *KAFKA_NAMES[name])) for name in names]
+    for index in range(1, len(names)):
+        if values[index - 1] > values[index]:
+            raise OverrideError(
+                f"{names[index - 1]} is {values[index - 1]}, but {names[index]} is only "
+                f"{values[index]}"
+            )
 
 
 def setting_names() -> list[str]:
@@ -108,14 +135,27 @@ def _value(settings: BrokerSettings, part: str | None, field: str, name: str, te
         if not least <= value <= most:
             raise OverrideError(f"{name}={text}: must be between {least} and {most}")
         return value
+    if isinstance(current, StrEnum):
+        try:
+            return type(current)(text.lower())
+        except ValueError:
+            allowed = ", ".join(type(current))
+            raise OverrideError(f"{name}={text}: must be one of {allowed}") from None
+    if isinstance(current, tuple):
+        items = tuple(item.strip() for item in text.split(",") if item.strip())
+        if not items:
+            raise OverrideError(f"{name}={text}: must have at least one name")
+        return items
     return text
 
 
-def _replaced(settings: BrokerSettings, part: str | None, field: str, value: Any) -> BrokerSettings:
+def _replaced(settings: Settings, part: str | None, field: str, value: Any) -> Settings:
+    """Return the settings with one field changed; a dot in ``part`` separates a part of a part."""
     if part is None:
         return msgspec.structs.replace(settings, **{field: value})
-    inner = msgspec.structs.replace(getattr(settings, part), **{field: value})
-    return msgspec.structs.replace(settings, **{part: inner})
+    outer, _, rest = part.partition(".")
+    inner = _replaced(getattr(settings, outer), rest or None, field, value)
+    return msgspec.structs.replace(settings, **{outer: inner})
 
 
 def setting_value(settings: BrokerSettings, name: str) -> str | None:
@@ -129,6 +169,8 @@ def setting_value(settings: BrokerSettings, name: str) -> str | None:
     value = _field(settings, *KAFKA_NAMES[name])
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
     return None if value is None else str(value)
 
 
@@ -143,7 +185,7 @@ def setting_type(name: str) -> ConfigType:
         return ConfigType.BOOLEAN
     if isinstance(value, int):
         return ConfigType.INT if RANGES.get(name, _INT32)[1] <= INT32_MAX else ConfigType.LONG
-    return ConfigType.STRING
+    return ConfigType.LIST if isinstance(value, tuple) else ConfigType.STRING
 
 
 def list_setting_default(name: str) -> str | None:
@@ -167,4 +209,4 @@ def topic_defaults(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _field(settings: BrokerSettings, part: str | None, field: str) -> Any:
-    return getattr(settings if part is None else getattr(settings, part), field)
+    return attrgetter(field if part is None else f"{part}.{field}")(settings)

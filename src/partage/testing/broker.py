@@ -29,9 +29,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Tests need groups without delay: no initial rebalance delay, short sessions. They list topics, so
-#: ``__group_events`` is disabled.
+#: Tests need groups without delay: no initial rebalance delay, short sessions, frequent heartbeats
+#: where the broker decides. They list topics, so ``__group_events`` is disabled.
 TEST_OVERRIDES: Mapping[str, str] = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": "6000",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "offsets.topic.num.partitions": "4",

@@ -107,8 +107,7 @@ def read_committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
 async def remove_all_state(broker: Broker) -> None:
     """Delete all topics but internal ones, groups, offsets, transactional ids, altered configs."""
     await broker.wait_loaded()
-    if broker.transactions is not None:
-        await _remove_transactions(broker.transactions)
+    await _remove_transactions(broker.transactions)
     for topic in broker.log_manager.topics():
         if not broker.log_manager.is_internal(topic.name):
             await broker.log_manager.delete(topic.name)

@@ -122,7 +122,8 @@ class Faults:
     def _members(self, group_id: str) -> dict[str, str]:
         shard = self._broker.coordinator.host_of(group_id).shard
         group = None if shard is None else shard.groups.get(group_id)
-        return {} if group is None else {each.id: each.client_id for each in group.members.values()}
+        members = () if group is None else group.members_by_id.values()
+        return {each.id: each.client_id for each in members}
 
     def _expire_one(self, group_id: str, member_id: str | None, client_id: str | None) -> list[str]:
         found = [
@@ -281,8 +282,7 @@ class Faults:
         self._loop.call(killing)
 
     def _hosts(self) -> list[ShardHost | TransactionShardHost]:
-        transactions = self._broker.transactions
-        return [*self._broker.coordinator.hosts, *(transactions.hosts if transactions else ())]
+        return [*self._broker.coordinator.hosts, *self._broker.transactions.hosts]
 
     def revive_coordinator(self) -> None:
         """Load all groups and transactions from the log; until that is done, requests fail with

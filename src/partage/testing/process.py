@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,13 +18,14 @@ from partage.model.arguments import check_path
 from partage.testing.settings import Settings, to_texts
 
 _STOP_TIMEOUT_S = 30.0
+_ANY_PORT = "127.0.0.1:0"
 
 
 class BrokerProcess:
     """A broker as a child process, ``python -m partage.broker``.
 
-    A restarted broker keeps its port, so that clients find it. ``log_path`` is the file with its
-    log.
+    A restarted broker keeps its port, so that clients find it. On Linux, no other process can take
+    the port while the broker does not run. ``log_path`` is the file with its log.
 
     Args:
         data_dir: the data directory, which is created if needed; by default a temporary one, which
@@ -46,7 +49,7 @@ class BrokerProcess:
         self._overrides = to_texts(overrides or {})
         self._sync = sync
         self._process: subprocess.Popen[str] | None = None
-        self._listen = "127.0.0.1:0"
+        self._listen = _ANY_PORT
 
     @property
     def bootstrap_servers(self) -> str:
@@ -65,6 +68,8 @@ class BrokerProcess:
         Raises:
             RuntimeError: the broker ended instead; the message has the last line of its log.
         """
+        if self._listen == _ANY_PORT:
+            self._listen = self._reserve_address()
         command = [sys.executable, "-m", "partage.broker", "--listen", self._listen]
         command += ["--data-dir", str(self.data_dir), "--sync", self._sync]
         for name, value in self._overrides.items():
@@ -87,6 +92,20 @@ class BrokerProcess:
             )
         self._listen = line.strip()
         return self
+
+    def _reserve_address(self) -> str:
+        """Return the address for the broker, with a reserved port if the system can reserve one.
+
+        On Linux, a bound socket that does not listen keeps the port from other processes. The
+        broker can still bind it, because both sockets have ``SO_REUSEADDR``.
+        """
+        if sys.platform != "linux":
+            return _ANY_PORT
+        reservation = socket.socket()
+        weakref.finalize(self, reservation.close)
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{reservation.getsockname()[1]}"
 
     def kill(self) -> None:
         """Kill the process, as in a crash (SIGKILL)."""

@@ -29,7 +29,11 @@ from partage.wire.frames import FRAME_LENGTH, parse_response_header
 from partage.wire.types import Message
 
 #: For requests that do not reach the coordinator.
-_BROKER_CONTEXT = BrokerContext(shard_count=1, has_partition=lambda topic, partition: True)
+_BROKER_CONTEXT = BrokerContext(
+    shard_count=1,
+    has_partition=lambda topic, partition: True,
+    topic_name=bytes.hex,  # each id has a name, so that the response has the injected error
+)
 
 
 class UnusedFaultError(AssertionError):

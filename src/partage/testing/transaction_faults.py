@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from partage.broker.broker import Broker
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
+from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.testing.broker_loop import BrokerLoop
 from partage.transactions.records import TransactionRecord
+from partage.transactions.replies import ProducerReply
 
 _POLL_S = 0.002
 
@@ -134,9 +137,19 @@ class TransactionFaults:
         record = self._record(transactional_id)
         if record is None:
             raise LookupError(f"no producer has initialized {transactional_id!r}")
-        self._coordinator().init_producer(
-            transactional_id, record.timeout_ms, -1, -1, lambda reply: None
-        )
+        self._init_again(transactional_id, record.timeout_ms)
+
+    def _init_again(self, transactional_id: str, timeout_ms: int) -> None:
+        """Initialize a new producer, as often as a client would."""
+
+        def on_reply(reply: ProducerReply) -> None:
+            if reply.error is ErrorCode.CONCURRENT_TRANSACTIONS:
+                # The open transaction is aborted first. Until then, its producer could still
+                # repeat EndTxn with the earlier epoch (KIP-890).
+                retry = partial(self._init_again, transactional_id, timeout_ms)
+                asyncio.get_running_loop().call_later(_POLL_S, retry)
+
+        self._coordinator().init_producer(transactional_id, timeout_ms, -1, -1, on_reply)
 
     def _record(self, transactional_id: str) -> TransactionRecord | None:
         coordinator = self._coordinator()
@@ -145,5 +158,4 @@ class TransactionFaults:
         return None if found is None else found.record
 
     def _coordinator(self) -> TransactionCoordinator:
-        assert self._broker.transactions is not None, "a ThreadedBroker is a single broker"
         return self._broker.transactions

@@ -44,7 +44,7 @@ def admin_handlers(
     cluster_view: ClusterView,
     disk: Disk,
     dynamic_configs: DynamicConfigs,
-    transaction_coordinator: TransactionCoordinator | None,
+    transaction_coordinator: TransactionCoordinator,
     as_task: Callable[[Callable[[InboundRequest], Coroutine[Any, Any, None]]], Handler],
 ) -> dict[int, Handler]:
     """Return a handler for each of these APIs.
@@ -54,7 +54,7 @@ def admin_handlers(
         cluster_view: the brokers.
         disk: the data directory.
         dynamic_configs: the altered configs of brokers and groups.
-        transaction_coordinator: the transaction coordinator; None if there is none.
+        transaction_coordinator: the transaction coordinator.
         as_task: returns a handler that runs a coroutine as a task.
     """
     return {

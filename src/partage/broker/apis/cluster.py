@@ -36,12 +36,14 @@ from partage.wire.apis.find_coordinator import (
 )
 
 _NO_COORDINATOR = "no broker coordinates this group at the moment; another broker is taking it over"
-_NO_TRANSACTIONS = "a cluster of Partage brokers does not support transactions yet; one broker does"
+_NO_TRANSACTION_COORDINATOR = (
+    "no broker coordinates this transactional id at the moment; another broker is taking it over"
+)
 _NO_SHARE_GROUPS = "this broker does not coordinate share groups"
 _NO_TOPIC = "the topic __transaction_state cannot be created; see the log of the broker"
 
 #: Features of this broker with their levels.
-TRANSACTION_FEATURES: Final = {"transaction.version": 2}
+FEATURES: Final = {"group.version": 1, "transaction.version": 2}
 _LEVEL_0_VERSION: Final = 4  # the first version of ApiVersions with features of level 0
 
 _NAMES_SOFTWARE: Final = 3  # the first version of ApiVersions with the name of the client software
@@ -140,28 +142,23 @@ def describe_cluster(inbound: InboundRequest, cluster_view: ClusterView) -> None
 async def find_coordinator(
     inbound: InboundRequest,
     cluster_view: ClusterView,
-    transactions: TransactionCoordinator | None,
+    transactions: TransactionCoordinator,
 ) -> None:
     """Respond with the coordinator of each group or transactional id.
 
     Args:
         inbound: the request.
         cluster_view: the brokers.
-        transactions: the transaction coordinator; None if there is none. Its topic is created at
-            the first request for a transactional id, as in Kafka.
+        transactions: the transaction coordinator. The topic of a single broker is created at the
+            first request for a transactional id, as in Kafka.
     """
     request: FindCoordinatorRequest = inbound.message
     keys = request.coordinator_keys if inbound.version >= 4 else [request.key]
     if request.key_type == GROUP:
         results = [_group_coordinator(key, cluster_view) for key in keys]
-    elif request.key_type == TRANSACTION and transactions is not None:
-        exists = await transactions.create_topic()
-        results = [_transaction_coordinator(key, cluster_view.node, exists) for key in keys]
     elif request.key_type == TRANSACTION:
-        # Transactional producers of all clients give up at once on this error. They take other
-        # errors for a temporary failure and retry forever.
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        results = [_no_coordinator(key, error, _NO_TRANSACTIONS) for key in keys]
+        exists = await transactions.create_topic()
+        results = [_transaction_coordinator(key, cluster_view, exists) for key in keys]
     else:
         error = ErrorCode.INVALID_REQUEST
         results = [_no_coordinator(key, error, _NO_SHARE_GROUPS) for key in keys]
@@ -188,10 +185,14 @@ def _group_coordinator(group_id: str, cluster_view: ClusterView) -> FindCoordina
 
 
 def _transaction_coordinator(
-    transactional_id: str, node: BrokerNode, exists: bool
+    transactional_id: str, cluster_view: ClusterView, exists: bool
 ) -> FindCoordinatorResult:
     if not exists:
         return _no_coordinator(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_TOPIC)
+    node = cluster_view.transaction_coordinator(transactional_id)
+    if node is None:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return _no_coordinator(transactional_id, error, _NO_TRANSACTION_COORDINATOR)
     return _coordinator(transactional_id, node)
 
 

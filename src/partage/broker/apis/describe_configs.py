@@ -8,7 +8,6 @@ from typing import Final
 
 from partage.broker.cluster.broker_node import BrokerNode
 from partage.broker.configs.dynamic_configs import ConfigResource, DynamicConfigs
-from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.overrides import (
     DYNAMIC_SETTINGS,
@@ -132,7 +131,8 @@ class ConfigDescriber:
             return Refusal(ErrorCode.INVALID_REQUEST, "the group id must not be empty")
         configs = self._dynamic_configs.configs_of(ConfigResource(ConfigResourceType.GROUP, name))
         own = ConfigLayer(ConfigSource.GROUP_CONFIG, configs)
-        return describe_configs(own, keys=GROUP_CONFIG_KEYS)
+        dynamic = self._dynamic_configs
+        return describe_configs(own, dynamic.group_layers(), keys=dynamic.group_keys)
 
     def _broker_entries(self, name: str) -> Sequence[ConfigEntry] | Refusal:
         layers = self._dynamic_configs.broker_layers()

@@ -48,6 +48,20 @@ class _LocatedPartition(NamedTuple):
     slices: list[Slice]
     error: ErrorCode
     aborted: list[AbortedTransaction] | None = None  # None for isolation level read_uncommitted
+    compaction_count: int = 0
+
+    @property
+    def is_stale(self) -> bool:
+        """True if a compaction may have removed a marker on which ``aborted`` relies.
+
+        Without that marker a reader would skip later records of its producer, too.
+        """
+        partition = self.requested.partition
+        return (
+            self.aborted is not None
+            and isinstance(partition, Partition)
+            and partition.log.compaction_count != self.compaction_count
+        )
 
 
 class FetchHandler:
@@ -186,16 +200,22 @@ class FetchHandler:
                 return _LocatedPartition(wanted, [], located.code)
             if self._only_stable:
                 aborted = partition.log.aborted_transactions(offset, located)
-        except (DamagedLogError, OSError) as fault:
+        except DamagedLogError as fault:
+            self._log_reader.log_damage(fault.path, fault.position, fault.fault)
+            return _LocatedPartition(wanted, [], ErrorCode.CORRUPT_MESSAGE)
+        except OSError as fault:
             log.error("%s: %s", partition.name, fault)
             return _LocatedPartition(wanted, [], ErrorCode.KAFKA_STORAGE_ERROR)
-        return _LocatedPartition(wanted, located, ErrorCode.NONE, aborted)
+        count = partition.log.compaction_count
+        return _LocatedPartition(wanted, located, ErrorCode.NONE, aborted, count)
 
     def _send(self, found: list[_LocatedPartition], *, is_second_try: bool = False) -> None:
         slices = [part for one in found for part in one.slices]
 
-        def then(contents: list[Buffer | None]) -> None:
-            if None in contents and not is_second_try:
+        def then(contents: list[Buffer | ErrorCode]) -> None:
+            is_stale = any(one.is_stale for one in found)
+            has_failed = any(isinstance(one, ErrorCode) for one in contents)
+            if is_stale or (has_failed and not is_second_try):
                 # A segment was removed or compacted since the lookup: look up the slices once more.
                 self._send(self._locate_all(), is_second_try=True)
             else:
@@ -207,7 +227,7 @@ class FetchHandler:
         else:
             self._log_reader.read_in_thread(slices, then)
 
-    def _respond(self, found: list[_LocatedPartition], contents: list[Buffer | None]) -> None:
+    def _respond(self, found: list[_LocatedPartition], contents: list[Buffer | ErrorCode]) -> None:
         """Respond with the bytes that were read. A damaged slice fails only its partition."""
         read = iter(contents)
         results = iter([self._result(one, [next(read) for _ in one.slices]) for one in found])
@@ -225,12 +245,15 @@ class FetchHandler:
         )
 
     @staticmethod
-    def _result(found: _LocatedPartition, buffers: list[Buffer | None]) -> FetchPartitionResult:
+    def _result(
+        found: _LocatedPartition, contents: list[Buffer | ErrorCode]
+    ) -> FetchPartitionResult:
         requested, partition = found.requested
         error, aborted = found.error, found.aborted
-        records: list[Buffer] = [b for b in buffers if b is not None]
-        if len(records) < len(buffers):
-            error, records, aborted = ErrorCode.KAFKA_STORAGE_ERROR, [], None
+        records: list[Buffer] = [one for one in contents if not isinstance(one, ErrorCode)]
+        if len(records) < len(contents):
+            error = next(one for one in contents if isinstance(one, ErrorCode))
+            records, aborted = [], None
         if isinstance(partition, Refusal):
             high_watermark = last_stable_offset = log_start_offset = -1
         else:

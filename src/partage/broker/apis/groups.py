@@ -9,11 +9,7 @@ from partage.bridge.api_adapter import BrokerContext
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.ids import fresh_id
 from partage.broker.net.inbound_request import Handler, InboundRequest
-from partage.model.errors import ErrorCode
-from partage.wire.apis.consumer_group_heartbeat import (
-    CONSUMER_GROUP_HEARTBEAT,
-    ConsumerGroupHeartbeatResponse,
-)
+from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 
@@ -33,6 +29,15 @@ def group_handlers(
         exchange = API_ADAPTERS[JOIN_GROUP.key]
         coordinator.handle(inbound, inbound.start(exchange, broker_context, fresh_id()))
 
+    consumer_heartbeat_adapter = API_ADAPTERS[CONSUMER_GROUP_HEARTBEAT.key]
+
+    def consumer_group_heartbeat(inbound: InboundRequest) -> None:
+        # Clients of later versions choose their member ids.
+        member_id = fresh_id() if inbound.version == 0 else ""
+        coordinator.handle(
+            inbound, inbound.start(consumer_heartbeat_adapter, broker_context, member_id)
+        )
+
     return {
         **{
             key: handler_of(exchange)
@@ -40,21 +45,5 @@ def group_handlers(
             if key != TXN_OFFSET_COMMIT.key  # the transactions add its handler
         },
         JOIN_GROUP.key: join_group,
-        CONSUMER_GROUP_HEARTBEAT.key: _refuse_consumer_protocol,
+        CONSUMER_GROUP_HEARTBEAT.key: consumer_group_heartbeat,
     }
-
-
-def _refuse_consumer_protocol(inbound: InboundRequest) -> None:
-    """Respond with Kafka's error for a broker on which the KIP-848 protocol is disabled.
-
-    The API is listed in ApiVersions only for this response. Without it, librdkafka keeps looking
-    for another coordinator and reports nothing to its user.
-    """
-    inbound.respond(
-        ConsumerGroupHeartbeatResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            error_message=(
-                "this broker does not support group.protocol=consumer; set group.protocol=classic"
-            ),
-        )
-    )

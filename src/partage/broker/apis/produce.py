@@ -7,19 +7,19 @@ from typing import Final
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.partition import Partition
-from partage.broker.topics.transaction_admission import (
-    TransactionalBatches,
-    WaitingAppend,
-    admit_batches,
-    transactional_header,
-)
-from partage.broker.transactions.participation import TransactionParticipation
 from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
 from partage.log.producer_state import VerificationGuard
 from partage.log.results import AppendResult, RecordError, Refusal
 from partage.log.validator import RECORD_ERRORS_MAX
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+from partage.runtime.transaction_admission import (
+    TransactionalBatches,
+    WaitingAppend,
+    admit_batches,
+    transactional_header,
+)
+from partage.runtime.transaction_participation import TransactionParticipation
 from partage.wire.apis.produce import (
     ProducePartition,
     ProducePartitionResult,
@@ -97,14 +97,14 @@ class ProduceHandler:
     Args:
         inbound: the request.
         log_manager: the topics and partitions of this broker.
-        participation: the transaction coordinator; None if the broker has none.
+        participation: the transaction coordinator.
     """
 
     def __init__(
         self,
         inbound: InboundRequest,
         log_manager: LogManager,
-        participation: TransactionParticipation | None = None,
+        participation: TransactionParticipation,
     ) -> None:
         self._inbound = inbound
         self.log_manager = log_manager
@@ -127,14 +127,14 @@ class ProduceHandler:
         ]
         self._response = ProduceResponse(responses=results)
         self._pending_count += len(self._appends)
-        if self._request.transactional_id is None or self._participation is None:
+        if self._request.transactional_id is None:
             for one in self._appends:
                 one.append()
         else:
-            self._admit(self._request.transactional_id, self._participation)
+            self._admit(self._request.transactional_id)
         self.complete_one()
 
-    def _admit(self, transactional_id: str, participation: TransactionParticipation) -> None:
+    def _admit(self, transactional_id: str) -> None:
         """Append batches; transactional ones once the coordinator admits them."""
         transactional = list[tuple[WaitingAppend, BatchHeader]]()
         for one in self._appends:
@@ -155,7 +155,7 @@ class ProduceHandler:
                 self.log_manager.wall_ms(),
             ),
             transactional,
-            participation,
+            self._participation,
             is_verification_enabled=self.log_manager.settings.transactions.is_verification_enabled,
         )
 
@@ -165,13 +165,6 @@ class ProduceHandler:
         if request.acks not in _ACKS:
             return Refusal(
                 ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} is not one of -1, 0, 1"
-            )
-        if self._participation is None:
-            if request.transactional_id is None:
-                return None
-            return Refusal(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "this broker does not support transactions",
             )
         headers = [
             header

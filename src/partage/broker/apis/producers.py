@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -41,28 +42,26 @@ _FENCED_VERSION: Final = 2
 _SEVERAL_VERSION: Final = 4
 #: From this version on, EndTxn has a new epoch for the next transaction (KIP-890).
 _NEW_EPOCH_VERSION: Final = 5
+_PARTITIONS_PER_TURN: Final = 256
 
 PartitionErrors = Mapping[TopicPartition, ErrorCode]
 
 
 def init_producer_id(
-    inbound: InboundRequest, ids: ProducerIdManager, coordinator: TransactionCoordinator | None
+    inbound: InboundRequest, ids: ProducerIdManager, coordinator: TransactionCoordinator
 ) -> None:
     """Respond with a producer id and its epoch.
 
     Args:
         inbound: the request.
         ids: allocates the ids of producers without transactions.
-        coordinator: the transaction coordinator; None refuses transactional producers.
+        coordinator: the transaction coordinator.
     """
     request: InitProducerIdRequest = inbound.message
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         _respond_init(inbound, ProducerReply(error=ErrorCode.INVALID_REQUEST))
     elif request.transactional_id is None:
         _respond_init(inbound, ProducerReply(producer_id=ids.next_id(), epoch=0))
-    elif coordinator is None:
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        _respond_init(inbound, ProducerReply(error=error))
     elif not request.transactional_id:
         _respond_init(inbound, ProducerReply(error=ErrorCode.INVALID_REQUEST))
     else:
@@ -106,7 +105,7 @@ def transaction_handlers(
     """
     return {
         ADD_PARTITIONS_TO_TXN.key: lambda inbound: _AddPartitions(
-            inbound, coordinator, log_manager
+            inbound, coordinator, log_manager, group_shard_count
         ).run(),
         ADD_OFFSETS_TO_TXN.key: lambda inbound: _add_offsets(
             inbound, coordinator, group_shard_count
@@ -123,19 +122,34 @@ class _AddPartitions:
         inbound: InboundRequest,
         coordinator: TransactionCoordinator,
         log_manager: LogManager,
+        group_shard_count: int,
     ) -> None:
         self._inbound = inbound
         self._coordinator = coordinator
         self._log_manager = log_manager
+        self._group_shard_count = group_shard_count
+        self._loop = asyncio.get_running_loop()
         self._transactions = _transactions_of(inbound)
         self._errors: list[PartitionErrors | None] = [None] * len(self._transactions)
         self._missing_count = len(self._transactions)
 
     def run(self) -> None:
         """Hand each transaction to the coordinator."""
-        if not self._transactions:
+        if self._transactions:
+            self._add_some(0)
+        else:
             self._respond()
-        for position, transaction in enumerate(self._transactions):
+
+    def _add_some(self, begin: int) -> None:
+        """Hand as many transactions to the coordinator as fit into one turn of the loop."""
+        end, partition_count = begin, 0
+        while end < len(self._transactions) and partition_count < _PARTITIONS_PER_TURN:
+            transaction = self._transactions[end]
+            partition_count += 1 + sum(len(topic.partitions) for topic in transaction.topics)
+            end += 1
+        if end < len(self._transactions):
+            self._loop.call_soon(self._add_some, end)
+        for position, transaction in enumerate(self._transactions[begin:end], begin):
             self._add(transaction, partial(self._on_result, position))
 
     def _add(
@@ -145,10 +159,9 @@ class _AddPartitions:
         if not transaction.transactional_id:
             done(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
             return
-        unknown = [each for each in partitions if not self._log_manager.has_partition(*each)]
-        if unknown:
-            errors = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            done(errors | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        failed = {each: error for each in partitions if (error := self._refusal(each))}
+        if failed:
+            done(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | failed)
             return
         identity = (
             transaction.transactional_id,
@@ -160,7 +173,23 @@ class _AddPartitions:
         else:
             is_newer = self._inbound.version >= _SEVERAL_VERSION
             version = VERSION_2 if is_newer else VERSION_0
-            self._coordinator.add_partitions(*identity, partitions, version, done)
+            self._coordinator.add_partitions(
+                *identity, partitions, version, done, may_wait=not is_newer
+            )
+
+    def _refusal(self, where: TopicPartition) -> ErrorCode:
+        """Return the error of a partition that cannot be added, otherwise NONE.
+
+        A client adds offsets with AddOffsetsToTxn; only brokers name internal topics.
+        """
+        is_client = self._inbound.version < _SEVERAL_VERSION
+        if is_client and self._log_manager.is_internal(where.topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if where.topic == OFFSETS_TOPIC:
+            exists = 0 <= where.partition < self._group_shard_count
+        else:
+            exists = self._log_manager.has_partition(*where)
+        return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _on_result(self, position: int, errors: PartitionErrors) -> None:
         self._errors[position] = errors

@@ -28,9 +28,7 @@ _IDS_PER_TURN: Final = 256
 _STATES: Final = frozenset({*TransactionState, *KAFKA_INTERNAL_STATES})
 
 
-async def list_transactions(
-    inbound: InboundRequest, coordinator: TransactionCoordinator | None
-) -> None:
+async def list_transactions(inbound: InboundRequest, coordinator: TransactionCoordinator) -> None:
     """Respond with the transactional ids, and the requested states that do not exist."""
     request: ListTransactionsRequest = inbound.message
     unknown = [state for state in request.state_filters if state not in _STATES]
@@ -41,14 +39,13 @@ async def list_transactions(
     except ValueError:
         error = ErrorCode.INVALID_REGULAR_EXPRESSION
     else:
-        if coordinator is not None:
-            reply = await coordinator.list_transactions(
-                frozenset(request.state_filters),
-                frozenset(request.producer_id_filters),
-                request.duration_filter,
-                pattern,
-            )
-            error, records = reply.error, reply.records
+        reply = await coordinator.list_transactions(
+            frozenset(request.state_filters),
+            frozenset(request.producer_id_filters),
+            request.duration_filter,
+            pattern,
+        )
+        error, records = reply.error, reply.records
     inbound.respond(
         ListTransactionsResponse(
             error_code=error,

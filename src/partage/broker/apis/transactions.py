@@ -47,6 +47,10 @@ def _describe_partition(
             error_code=log_manager.missing_partition_error(name, index),
             active_producers=[],
         )
+    if partition.error:
+        return DescribedProducersPartition(
+            partition_index=index, error_code=partition.error, active_producers=[]
+        )
     return DescribedProducersPartition(
         partition_index=index,
         error_code=ErrorCode.NONE,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
+from typing import Final
 
 from partage.broker.net.inbound_request import InboundRequest
-from partage.broker.topics.log_manager import LogManager
-from partage.broker.transactions.marker_writer import OffsetMarkers
-from partage.log.results import Refusal
+from partage.broker.transactions.local_markers import MarkerSink, PartitionMarker
 from partage.model.errors import ErrorCode
-from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.write_txn_markers import (
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -20,93 +21,86 @@ from partage.wire.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+log = logging.getLogger(__name__)
+
+_MARKERS_PER_TURN: Final = 128
+
 _Results = dict[int, dict[str, dict[int, ErrorCode]]]  # by producer, topic and partition
 
 
-def write_txn_markers(
-    inbound: InboundRequest, log_manager: LogManager, offset_markers: OffsetMarkers
-) -> None:
+def write_txn_markers(inbound: InboundRequest, markers: MarkerSink) -> None:
     """Write the markers of a request.
 
     Args:
         inbound: the request.
-        log_manager: the topics and partitions of this broker.
-        offset_markers: writes the markers of ``__consumer_offsets``.
+        markers: appends markers to the partitions and group shards of this broker.
     """
-    _WriteTxnMarkersHandler(inbound, log_manager, offset_markers).run()
+    _WriteTxnMarkersHandler(inbound, markers).run()
 
 
 class _WriteTxnMarkersHandler:
     """One request, until its markers are durable."""
 
-    def __init__(
-        self, inbound: InboundRequest, log_manager: LogManager, offset_markers: OffsetMarkers
-    ) -> None:
+    def __init__(self, inbound: InboundRequest, markers: MarkerSink) -> None:
         self._inbound = inbound
-        self._log_manager = log_manager
-        self._offset_markers = offset_markers
+        self._markers = markers
+        self._loop = asyncio.get_running_loop()
         self._results: _Results = {}
-        self._pending_count = 1
+        self._marker_count = 0
+        self._pending: set[int] = set()  # numbers of the markers without a result
+        self._is_all_appended = False
 
     def run(self) -> None:
         """Append all markers; respond when they are durable."""
+        self._append_some(self._requested())
+
+    def _requested(self) -> Iterator[tuple[PartitionMarker, TopicPartition]]:
+        """Yield each marker; note the order of the results."""
         request: WriteTxnMarkersRequest = self._inbound.message
-        for marker in request.markers:
+        for requested in request.markers:
+            marker = PartitionMarker(
+                requested.producer_id,
+                requested.producer_epoch,
+                requested.coordinator_epoch,
+                requested.transaction_result,
+                requested.transaction_version,
+            )
             topics = self._results.setdefault(marker.producer_id, {})
-            for topic in marker.topics:
-                errors = topics.setdefault(topic.name, {})
+            for topic in requested.topics:
+                topics.setdefault(topic.name, {})
                 for index in dict.fromkeys(topic.partition_indexes):
-                    self._pending_count += 1
-                    done = partial(self._finish, errors, index)
-                    self._append(marker, topic.name, index, done)
-        self._complete_one()
+                    yield marker, TopicPartition(topic.name, index)
 
-    def _append(
-        self, marker: WritableTxnMarker, topic: str, index: int, done: Callable[[ErrorCode], None]
+    def _append_some(self, requested: Iterator[tuple[PartitionMarker, TopicPartition]]) -> None:
+        """Append as many markers as fit into one turn of the loop."""
+        some = list(islice(requested, _MARKERS_PER_TURN))
+        numbers = range(self._marker_count, self._marker_count + len(some))
+        self._marker_count += len(some)
+        self._pending.update(numbers)
+        for number, (marker, where) in zip(numbers, some, strict=True):
+            done = partial(self._finish, number, marker.producer_id, where)
+            try:
+                self._markers.append(marker, where, done)
+            except Exception:  # a bug; the other markers must be reported nevertheless
+                log.exception("append of a transaction marker failed: partition=%s", where)
+                done(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if len(some) == _MARKERS_PER_TURN:
+            self._loop.call_soon(self._append_some, requested)
+        else:
+            self._is_all_appended = True
+            self._respond_if_complete()
+
+    def _finish(
+        self, number: int, producer_id: int, where: TopicPartition, error: ErrorCode
     ) -> None:
-        partition = self._log_manager.partition(topic, index)
-        if partition is None:
-            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return
-        if topic == OFFSETS_TOPIC:
-            # The group coordinator does not check the epochs.
-            refusal = partition.log.producer_state.check_marker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.transaction_version,
-            )
-            if refusal is not None:
-                done(refusal.code)
-                return
-            self._offset_markers.complete_transaction(
-                index,
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                is_commit=marker.transaction_result,
-                done=done,
-            )
-            return
-        outcome = partition.append_marker(
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            is_commit=marker.transaction_result,
-            transaction_version=marker.transaction_version,
-            at_ms=self._log_manager.wall_ms(),
-            done=done,
-        )
-        if isinstance(outcome, Refusal):
-            done(outcome.code)
+        if number not in self._pending:
+            return  # it was reported before its append raised an exception
+        self._pending.remove(number)
+        self._results[producer_id][where.topic][where.partition] = error
+        self._respond_if_complete()
 
-    def _finish(self, errors: dict[int, ErrorCode], index: int, error: ErrorCode) -> None:
-        errors[index] = error
-        self._complete_one()
-
-    def _complete_one(self) -> None:
-        self._pending_count -= 1
-        if self._pending_count:
+    def _respond_if_complete(self) -> None:
+        if self._pending or not self._is_all_appended:
             return
         self._inbound.respond(
             WriteTxnMarkersResponse(

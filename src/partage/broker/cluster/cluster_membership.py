@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from partage.broker.cluster.session_writer import SessionWriter
 from partage.broker.cluster.state_address import StateAddress
 from partage.broker.cluster.tls import ZooKeeperTlsError, ssl_context
 from partage.broker.cluster.topic_reconciler import TopicReconciler
+from partage.broker.coordination.base_shard_host import BaseShardHost
 from partage.broker.coordination.group_coordinator import GroupCoordinator
 from partage.broker.topics.data_directory import write_meta_properties
 from partage.broker.topics.log_manager import LogManager
@@ -78,6 +79,7 @@ class ClusterMembership:
     ) -> None:
         self.cluster_id = found.cluster_id
         self.shard_count = found.shards
+        self.transaction_shard_count = found.transaction_shards
         self._address = address
         self._settings = settings
         self._directory = directory
@@ -94,9 +96,14 @@ class ClusterMembership:
         self._configs_changed = asyncio.Event()
         #: Called with the altered configs of brokers and groups whenever they were read.
         self.on_configs_read: Callable[[ConfigsDoc], None] = lambda doc: None
+        #: Called with the racks of the live brokers, by id, whenever they were read.
+        self.on_racks_read: Callable[[Mapping[int, str | None]], None] = lambda racks: None
         node_id, changed = settings.node_id, self._changed.set
-        self._owned_shards = OwnedShards(self._paths, node_id, found.shards, changed)
-        self.stores = self._owned_shards.stores
+        self._owned_shards = OwnedShards(
+            self._paths, node_id, found.shards, found.transaction_shards, changed
+        )
+        self.stores = self._owned_shards.stores[: found.shards]
+        self.transaction_stores = self._owned_shards.stores[found.shards :]
         self._use_session(session)
 
     def _use_session(self, session: KazooSession) -> None:
@@ -105,7 +112,11 @@ class ClusterMembership:
         self._lease = Lease(session.timeout_ms, session.started_ms)
         writing = SessionWriter(session, self._spawn, self._on_fatal)
         self._registry = ClusterRegistry(
-            session, self._paths, self._settings.node_id, self.shard_count
+            session,
+            self._paths,
+            self._settings.node_id,
+            self.shard_count,
+            self.transaction_shard_count,
         )
         self._topics = SharedTopics(session, self._paths, self._settings.node_id)
         self._configs = SharedConfigs(session, self._paths)
@@ -140,7 +151,12 @@ class ClusterMembership:
         session = await _begin_session(address, settings)
         try:
             identity = await verify_identity(
-                session, ZkPaths(address.path), disk, settings.node_id, settings.offsets_partitions
+                session,
+                ZkPaths(address.path),
+                disk,
+                settings.node_id,
+                settings.offsets_partitions,
+                settings.transactions.partitions,
             )
         except BaseException:
             await session.end()
@@ -155,9 +171,19 @@ class ClusterMembership:
         return await reserve_producer_ids(self._session, self._paths, _PRODUCER_ID_BLOCK)
 
     async def start(
-        self, node: BrokerNode, log_manager: LogManager, coordinator: GroupCoordinator
+        self,
+        node: BrokerNode,
+        log_manager: LogManager,
+        coordinator: GroupCoordinator,
+        transaction_hosts: Sequence[BaseShardHost[Any]] = (),
     ) -> None:
         """Register the broker, apply the topic changes, and take over shards.
+
+        Args:
+            node: this broker.
+            log_manager: the topics of this broker.
+            coordinator: the group coordinator.
+            transaction_hosts: the hosts of the shards of transactional ids.
 
         Raises:
             RegistrationConflictError: another live broker uses the broker id or the address.
@@ -166,7 +192,7 @@ class ClusterMembership:
         """
         self.node = node
         self._reconciler = TopicReconciler(log_manager, self._settings.node_id, coordinator)
-        self._owned_shards.set_hosts(coordinator.hosts)
+        self._owned_shards.set_hosts([*coordinator.hosts, *transaction_hosts])
         await self._join_session(is_first=True)
         self._run_task = asyncio.get_running_loop().create_task(self._run())
 
@@ -188,11 +214,15 @@ class ClusterMembership:
                     self._on_registered()
                 await self._check_clock_skew(before_ms)
                 await self._become_ready(is_first=is_first)
-                await self._registry.refresh(self._changed.set)
+                await self._refresh_registry()
             except InDoubtError:
                 await self._session.wait_connected()
             else:
                 return
+
+    async def _refresh_registry(self) -> None:
+        await self._registry.refresh(self._changed.set)
+        self.on_racks_read({each: doc.rack for each, doc in self._registry.brokers.items()})
 
     async def _register(self) -> None:
         """Register; wait for the session of a killed predecessor to expire."""
@@ -269,7 +299,7 @@ class ClusterMembership:
             while True:
                 self._changed.clear()
                 try:
-                    await self._registry.refresh(self._changed.set)
+                    await self._refresh_registry()
                     await self._check_registration()
                     await self._owned_shards.reconcile()
                 except InDoubtError:
@@ -410,6 +440,14 @@ class ClusterMembership:
             async with asyncio.timeout(_REFRESH_TIMEOUT_S):
                 await self._session.ping_leader()  # the connected server may be behind its leader
                 await self._registry.refresh_brokers()
+
+    async def topic_exists(self, name: str) -> bool:
+        """True if the cluster has a topic, or if ZooKeeper does not answer in time."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_REFRESH_TIMEOUT_S):
+                await self._session.ping_leader()  # the connected server may be behind its leader
+                return await self._session.read(self._paths.topic(name)) is not None
+        return True
 
     def owns(self, shard: int) -> bool:
         """True if this broker owns a shard."""

@@ -22,6 +22,15 @@ class ClusterView(Protocol):
     def coordinator(self, group_id: str) -> BrokerNode | None:
         """Return the coordinator of a group, or None while there is none."""
 
+    def transaction_coordinator(self, transactional_id: str) -> BrokerNode | None:
+        """Return the coordinator of a transactional id, or None while there is none."""
+
+    def has_all_transaction_coordinators(self) -> bool:
+        """True if each shard of transactional ids has a live owner."""
+
+    def group_shard_owner(self, shard: int) -> int | None:
+        """Return the id of the broker that owns a shard of groups, or None while none does."""
+
     def controller_id(self) -> int:
         """Return the broker to send topic changes to; every broker accepts them."""
 
@@ -48,6 +57,18 @@ class SingleBrokerView:
     def coordinator(self, group_id: str) -> BrokerNode | None:
         """Return this broker."""
         return self.node
+
+    def transaction_coordinator(self, transactional_id: str) -> BrokerNode | None:
+        """Return this broker."""
+        return self.node
+
+    def has_all_transaction_coordinators(self) -> bool:
+        """Return True: this broker owns all shards."""
+        return True
+
+    def group_shard_owner(self, shard: int) -> int | None:
+        """Return the id of this broker."""
+        return self.node.node_id
 
     def controller_id(self) -> int:
         """Return the id of this broker."""

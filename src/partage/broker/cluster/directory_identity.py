@@ -38,11 +38,16 @@ class DirectoryIdentity(msgspec.Struct, frozen=True):
 
 
 async def verify_identity(
-    session: Session, paths: ZkPaths, disk: Disk, broker_id: int, shard_count: int
+    session: Session,
+    paths: ZkPaths,
+    disk: Disk,
+    broker_id: int,
+    shard_count: int,
+    transaction_shard_count: int,
 ) -> DirectoryIdentity:
     """Return the identity of a matching data directory and cluster.
 
-    A new directory joins an existing cluster, or creates one.
+    A new directory joins an existing cluster, or creates one with these numbers of shards.
 
     Raises:
         ForeignDataError: the data directory or the ZooKeeper path belongs to another cluster or
@@ -51,7 +56,9 @@ async def verify_identity(
     """
     meta = read_meta_properties(disk)
     if meta is None:
-        cluster = await find_or_create_cluster(session, paths, fresh_cluster_id(), shard_count)
+        cluster = await find_or_create_cluster(
+            session, paths, fresh_cluster_id(), shard_count, transaction_shard_count
+        )
         await _expect_no_records(session, paths, broker_id)
         directory_id = uuid.uuid4().hex
         meta = MetaProperties(cluster.cluster_id, broker_id, directory_id)

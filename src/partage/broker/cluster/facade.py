@@ -16,6 +16,7 @@ from partage.broker.coordination.group_events_writer import EventsPartition
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.producer_ids import ProducerIdManager
 from partage.broker.topics.topic_admin import TopicAdmin
+from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.cluster_registry import RegistrationConflictError
@@ -29,6 +30,7 @@ __all__ = [
     "SHARDS_MAX",
     "ClusterJoinError",
     "connect_to_cluster",
+    "create_cluster_view",
     "create_config_store",
     "create_topic_admin",
     "start_in_cluster",
@@ -66,11 +68,12 @@ async def connect_to_cluster(
         ClusterJoinError: the broker cannot join the cluster.
         DamagedFileError: the data directory does not say to which broker it belongs.
     """
-    if settings.offsets_partitions > SHARDS_MAX:
+    group_shards, transaction_shards = settings.offsets_partitions, settings.transactions.partitions
+    if group_shards + transaction_shards > SHARDS_MAX:
         raise ClusterJoinError(
-            f"offsets.topic.num.partitions is {settings.offsets_partitions}, but a cluster has at "
-            "most "
-            f"{SHARDS_MAX} shards; correct --override"
+            f"offsets.topic.num.partitions is {group_shards} and "
+            f"transaction.state.log.num.partitions is {transaction_shards}, but a cluster has at "
+            f"most {SHARDS_MAX} shards of both kinds; correct --override"
         )
     try:
         from partage.broker.cluster.cluster_membership import ClusterMembership
@@ -96,28 +99,32 @@ async def connect_to_cluster(
         raise ClusterJoinError(str(error)) from None
 
 
+def create_cluster_view(cluster: ClusterMembership) -> ClusterView:
+    """Return the cluster as clients see it, from the start of the membership on."""
+    from partage.broker.cluster.registry_view import RegistryView
+
+    return RegistryView(cluster)
+
+
 async def start_in_cluster(
     cluster: ClusterMembership,
     node: BrokerNode,
     log_manager: LogManager,
     coordinator: GroupCoordinator,
-) -> tuple[ClusterView, ProducerIdManager]:
-    """Register the broker and take over a share of the groups.
-
-    Returns:
-        The cluster as clients see it, and producer ids that no other broker uses.
+    transactions: TransactionCoordinator,
+    producer_ids: ProducerIdManager,
+) -> None:
+    """Register the broker, take over a share of the groups and transactional ids, and reserve
+    producer ids that no other broker uses.
 
     Raises:
         ClusterJoinError: the broker cannot join the cluster.
     """
-    from partage.broker.cluster.registry_view import RegistryView
-
     try:
-        await cluster.start(node, log_manager, coordinator)
-        first_id = await cluster.reserve_producer_ids()
+        await cluster.start(node, log_manager, coordinator, transactions.hosts)
+        producer_ids.use_block(await cluster.reserve_producer_ids())
     except (RegistrationConflictError, ForeignDataError, StoreError) as error:
         raise ClusterJoinError(str(error)) from None
-    return RegistryView(cluster), ProducerIdManager.from_block(first_id)
 
 
 def create_config_store(cluster: ClusterMembership) -> ConfigStore:

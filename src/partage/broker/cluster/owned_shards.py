@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from partage.broker.cluster.lease_renewal import boot_ms
 from partage.broker.cluster.session_writer import SessionWriter
 from partage.broker.cluster.shared_store import SharedStore
-from partage.broker.coordination.shard_host import ShardHost
+from partage.broker.coordination.base_shard_host import BaseShardHost
 from partage.store.cluster_registry import ClusterRegistry
 from partage.store.lease import Lease
 from partage.store.shared_log import SharedLog
+from partage.store.transaction_log import encode_transactions
 from partage.store.write_batcher import WriteCallback
 from partage.store.zk_schema import ZkPaths
 from partage.store.zookeeper import Session, StoreError, retry_read
@@ -26,18 +28,28 @@ class OwnedShards:
     Args:
         paths: the ZooKeeper paths of the cluster.
         broker_id: the id of this broker.
-        shard_count: the number of shards in the cluster.
+        shard_count: the number of shards of groups in the cluster.
+        transaction_shard_count: the number of shards of transactional ids, which follow them.
         changed: called if the registry must be read again.
     """
 
     def __init__(
-        self, paths: ZkPaths, broker_id: int, shard_count: int, changed: Callable[[], None]
+        self,
+        paths: ZkPaths,
+        broker_id: int,
+        shard_count: int,
+        transaction_shard_count: int,
+        changed: Callable[[], None],
     ) -> None:
-        self.stores = [SharedStore(self, shard) for shard in range(shard_count)]
+        last = shard_count + transaction_shard_count
+        self.stores = [
+            *(SharedStore(self, shard) for shard in range(shard_count)),
+            *(SharedStore(self, shard, encode_transactions) for shard in range(shard_count, last)),
+        ]
         self._paths = paths
         self._broker_id = broker_id
         self._changed = changed
-        self._hosts: Sequence[ShardHost] = ()
+        self._hosts: Sequence[BaseShardHost[Any]] = ()
         self._logs: dict[int, SharedLog] = {}
         self._ownership_lock = asyncio.Lock()
 
@@ -50,7 +62,7 @@ class OwnedShards:
         self._lease = lease
         self._writer = writing
 
-    def set_hosts(self, hosts: Sequence[ShardHost]) -> None:
+    def set_hosts(self, hosts: Sequence[BaseShardHost[Any]]) -> None:
         """Set the hosts of all shards; no shard is owned yet."""
         self._hosts = hosts
         for host in hosts:

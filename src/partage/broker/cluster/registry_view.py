@@ -41,11 +41,30 @@ class RegistryView:
 
     def coordinator(self, group_id: str) -> BrokerNode | None:
         """Return the owner of the group's shard, or None while no broker owns it."""
-        shard = shard_of(group_id, self._membership.shard_count)
+        owner = self._owner(shard_of(group_id, self._membership.shard_count))
+        return None if owner is None else self._node(owner)
+
+    def transaction_coordinator(self, transactional_id: str) -> BrokerNode | None:
+        """Return the owner of the shard of a transactional id, or None while no broker owns it."""
+        shard = shard_of(transactional_id, self._membership.transaction_shard_count)
+        owner = self._owner(self._membership.shard_count + shard)
+        return None if owner is None else self._node(owner)
+
+    def has_all_transaction_coordinators(self) -> bool:
+        """True if each shard of transactional ids has a live owner."""
+        first = self._membership.shard_count
+        shards = range(first, first + self._membership.transaction_shard_count)
+        return all(self._owner(shard) is not None for shard in shards)
+
+    def group_shard_owner(self, shard: int) -> int | None:
+        """Return the owner of a shard of groups, or None while no broker owns it."""
+        return self._owner(shard) if 0 <= shard < self._membership.shard_count else None
+
+    def _owner(self, shard: int) -> int | None:
         owner = self._membership.registry.owner(shard)
-        if owner is None or (owner == self.node.node_id and not self._membership.owns(shard)):
+        if owner == self.node.node_id and not self._membership.owns(shard):
             return None
-        return self._node(owner)
+        return owner
 
     def controller_id(self) -> int:
         """Return the lowest id of a live broker."""

@@ -13,13 +13,19 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from partage.broker.configs.config_store import DECISIONS_PER_TURN, ConfigDecision, ConfigStore
-from partage.broker.configs.group_config_keys import GROUP_CONFIG_KEYS
+from partage.broker.configs.group_config_keys import (
+    check_together,
+    consumer_group_defaults,
+    group_config_keys,
+    parse_group_config,
+)
 from partage.broker.overrides import (
     DYNAMIC_SETTINGS,
     OverrideError,
     apply_overrides,
     topic_defaults,
 )
+from partage.coordinator.consumer_group.events import GroupConfig
 from partage.log.catalogue.topic_config import ConfigLayer, ConfigSource, check_configs
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -59,13 +65,21 @@ class DynamicConfigs:
     Args:
         static: the settings with which the broker was started.
         use_settings: called with the settings in effect when they change.
+        on_group_configs_changed: called when `group_configs` has changed.
     """
 
     def __init__(
-        self, static: BrokerSettings, use_settings: Callable[[BrokerSettings], None]
+        self,
+        static: BrokerSettings,
+        use_settings: Callable[[BrokerSettings], None],
+        on_group_configs_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.static = static
+        #: The configs that groups may have.
+        self.group_keys = group_config_keys(static.groups.consumer)
         self._use_settings = use_settings
+        self._on_group_configs_changed = on_group_configs_changed
+        self._group_configs: Mapping[str, GroupConfig] = {}
         self._broker = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
         self._defaults = ConfigResource(ConfigResourceType.BROKER, "")
         self._doc = ConfigsDoc()
@@ -81,6 +95,19 @@ class DynamicConfigs:
         keys = (self._defaults.key, self._broker.key)
         if any(before.resources.get(key) != doc.resources.get(key) for key in keys):
             self._use_settings(self._effective_settings())
+        group_configs = self._parse_group_configs(before)
+        if group_configs != self._group_configs:
+            self._group_configs = group_configs
+            self._on_group_configs_changed()
+
+    def group_configs(self) -> Mapping[str, GroupConfig]:
+        """Return the altered configs of groups with the consumer protocol, by group id."""
+        return self._group_configs
+
+    def group_layers(self) -> list[ConfigLayer]:
+        """Return the broker's defaults of group configs, by the group config's name."""
+        defaults = consumer_group_defaults(self.static.groups.consumer)
+        return [ConfigLayer(ConfigSource.STATIC_BROKER_CONFIG, defaults)]
 
     def configs_of(self, resource: ConfigResource) -> Mapping[str, str]:
         """Return the altered configs of a broker or group."""
@@ -151,9 +178,26 @@ class DynamicConfigs:
         if len(resources) > _LOGGED_MAX:
             log.info("altered configs of more groups: count=%d", len(resources) - _LOGGED_MAX)
 
+    def _parse_group_configs(self, before: ConfigsDoc) -> dict[str, GroupConfig]:
+        """Return the configs of all groups; those of unchanged groups are not parsed again."""
+        found: dict[str, GroupConfig] = {}
+        for group_id in self.group_ids():
+            key = f"{_GROUP}:{group_id}"
+            configs = self._doc.resources[key]
+            known = self._group_configs.get(group_id)
+            if known is None or before.resources.get(key) != configs:
+                known = parse_group_config(configs, self.static.groups.consumer)
+            if known is not None:
+                found[group_id] = known
+        return found
+
     def _check(self, resource: ConfigResource, configs: Mapping[str, str]) -> Refusal | None:
         if resource.type is ConfigResourceType.GROUP:
-            return check_configs(configs, GROUP_CONFIG_KEYS, "group")
+            refusal = check_configs(configs, self.group_keys, "group")
+            if refusal is not None:
+                return refusal
+            fault = check_together(configs, self.static.groups.consumer)
+            return None if fault is None else Refusal(ErrorCode.INVALID_CONFIG, fault)
         # As in Kafka, INVALID_REQUEST and not INVALID_CONFIG (KAFKA-13609).
         unknown = sorted(configs.keys() - DYNAMIC_SETTINGS)
         if unknown:

@@ -1,14 +1,17 @@
 """Group config keys: names, types, limits and defaults of Kafka 4.
 
-The configs of consumer groups are for the KIP-848 protocol. Those of share groups and streams
-groups are stored only, because this broker has no such groups.
+The configs of consumer groups are for the KIP-848 protocol; their limits are settings of the
+broker. Those of share groups and streams groups are stored only, because this broker has no such
+groups.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
+from partage.coordinator.consumer_group.events import GroupConfig
 from partage.log.catalogue.config_keys import (
     ConfigKey,
     ConfigType,
@@ -18,12 +21,12 @@ from partage.log.catalogue.config_keys import (
     one_of,
     without_effect,
 )
+from partage.model.settings import ConsumerGroupSettings
 
 _DURATION: Final = re.compile(
     r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
 )
 _B, _S, _I, _A = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LIST
-_NO_CONSUMER_PROTOCOL: Final = "the broker does not serve the KIP-848 protocol yet"
 _NO_SHARE_GROUPS: Final = "the broker has no share groups"
 _NO_STREAMS_GROUPS: Final = "the broker has no streams groups"
 
@@ -34,10 +37,9 @@ def _check_reset(value: str) -> str | None:
     return "must be earliest, latest or by_duration:PnDTnHnMn.nS"
 
 
-def _consumer(name: str, default: str, low: int, high: int) -> ConfigKey:
+def _consumer(name: str, default: str, doc: str, low: int, high: int) -> ConfigKey:
     """Return a config of consumer groups, whose broker default has the prefix ``group.``."""
-    check = between(low, high)
-    return without_effect(name, _I, default, f"group.{name}", _NO_CONSUMER_PROTOCOL, check)
+    return ConfigKey(name, _I, default, f"group.{name}", doc, between(low, high))
 
 
 def _share(
@@ -59,9 +61,6 @@ def _streams_number(name: str, default: str, low: int, high: int) -> ConfigKey:
 
 
 _KEYS: Final = [
-    _consumer("consumer.session.timeout.ms", "45000", 45_000, 60_000),
-    _consumer("consumer.heartbeat.interval.ms", "5000", 5_000, 15_000),
-    _consumer("consumer.assignment.interval.ms", "1000", 0, 15_000),
     _share_number("share.session.timeout.ms", "45000", 45_000, 60_000),
     _share_number("share.heartbeat.interval.ms", "5000", 5_000, 15_000),
     _share_number("share.assignment.interval.ms", "1000", 0, 15_000),
@@ -85,4 +84,78 @@ _KEYS: Final = [
              "group.streams.rack.aware.assignment.tags"),
 ]  # fmt: skip
 
-GROUP_CONFIG_KEYS: Final = {key.name: key for key in sorted(_KEYS, key=lambda key: key.name)}
+_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
+_HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+_ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
+_ASSIGNMENT_INTERVAL_MAX_MS: Final = 15_000
+#: The configs of consumer groups, with the fields of `GroupConfig`.
+_FIELDS: Final = {
+    _SESSION_TIMEOUT: "session_timeout_ms",
+    _HEARTBEAT_INTERVAL: "heartbeat_interval_ms",
+    _ASSIGNMENT_INTERVAL: "assignment_interval_ms",
+}
+_DOCS: Final = {
+    _SESSION_TIMEOUT: "A member that sends no heartbeat for this time is removed, in ms.",
+    _HEARTBEAT_INTERVAL: "The interval at which members send heartbeats, in ms.",
+    _ASSIGNMENT_INTERVAL: "The least time between two target assignments of the group, in ms.",
+}
+
+
+def _limits(settings: ConsumerGroupSettings) -> dict[str, tuple[int, int]]:
+    return {
+        _SESSION_TIMEOUT: (settings.session_timeout_min_ms, settings.session_timeout_max_ms),
+        _HEARTBEAT_INTERVAL: (
+            settings.heartbeat_interval_min_ms,
+            settings.heartbeat_interval_max_ms,
+        ),
+        _ASSIGNMENT_INTERVAL: (0, _ASSIGNMENT_INTERVAL_MAX_MS),
+    }
+
+
+def group_config_keys(settings: ConsumerGroupSettings) -> dict[str, ConfigKey]:
+    """Return the keys by name, with the limits of a broker's settings."""
+    defaults = ConsumerGroupSettings()
+    keys = [
+        _consumer(name, str(getattr(defaults, _FIELDS[name])), _DOCS[name], *limits)
+        for name, limits in _limits(settings).items()
+    ]
+    return {key.name: key for key in sorted([*keys, *_KEYS], key=lambda key: key.name)}
+
+
+GROUP_CONFIG_KEYS: Final = group_config_keys(ConsumerGroupSettings())
+
+
+def consumer_group_defaults(settings: ConsumerGroupSettings) -> dict[str, str]:
+    """Return the values of a broker's settings that differ from Kafka's, by the group config."""
+    defaults = ConsumerGroupSettings()
+    return {
+        name: str(getattr(settings, field))
+        for name, field in _FIELDS.items()
+        if getattr(settings, field) != getattr(defaults, field)
+    }
+
+
+def parse_group_config(
+    configs: Mapping[str, str], settings: ConsumerGroupSettings
+) -> GroupConfig | None:
+    """Return the configs that groups with the consumer protocol use; None without any.
+
+    A value that was altered before the broker got its present limits is moved into them, as Kafka
+    does.
+    """
+    values: dict[str, int] = {}
+    for name, (low, high) in _limits(settings).items():
+        if name in configs:
+            values[_FIELDS[name]] = min(max(int(configs[name]), low), high)
+    return GroupConfig(**values) if values else None
+
+
+def check_together(configs: Mapping[str, str], settings: ConsumerGroupSettings) -> str | None:
+    """Return the reason if valid configs do not fit together, as in Kafka; None if they do."""
+    session = int(configs.get(_SESSION_TIMEOUT, settings.session_timeout_ms))
+    heartbeat = int(configs.get(_HEARTBEAT_INTERVAL, settings.heartbeat_interval_ms))
+    if session > heartbeat:
+        return None
+    return (
+        f"{_SESSION_TIMEOUT} ({session}) must be greater than {_HEARTBEAT_INTERVAL} ({heartbeat})"
+    )

@@ -13,6 +13,7 @@ from partage.broker.clock import Clock
 from partage.broker.coordination.shard_timers import ShardTimers
 from partage.broker.coordination.state_store import ContentReader, StateStore, StoredCallback
 from partage.log.errors import DamagedLogError
+from partage.log.producer_state import ProducerStateManager
 from partage.model.errors import ErrorCode
 from partage.runtime.shard_driver import ShardDriver
 from partage.wire.primitives import MalformedError
@@ -56,6 +57,7 @@ class BaseShardHost(ABC, Generic[DriverT]):
         self._driver = driver
         self._incarnation = 0  # incremented when the log fails: results of earlier work are ignored
         self._loading: asyncio.Task[None] | None = None
+        self._reports: set[asyncio.Task[None]] = set()
         self._is_append_scheduled = False
         self._is_sending_replies = False
         self._timers = ShardTimers(
@@ -69,8 +71,12 @@ class BaseShardHost(ABC, Generic[DriverT]):
     # What a subclass adds for its state machine.
 
     @abstractmethod
-    def load(self) -> None:
-        """Start loading; until it is done, requests fail with COORDINATOR_LOAD_IN_PROGRESS."""
+    def load(self, topics: frozenset[str] | None = None) -> None:
+        """Start loading; until it is done, requests fail with COORDINATOR_LOAD_IN_PROGRESS.
+
+        Args:
+            topics: at a start or takeover, the existing topics.
+        """
 
     @abstractmethod
     def _deliver(self, ticket: Any, reply: Any) -> None:
@@ -144,6 +150,34 @@ class BaseShardHost(ABC, Generic[DriverT]):
                     return
             self._progress = self._progress or self._loop.create_future()
             await asyncio.shield(self._progress)
+
+    @property
+    def is_loaded(self) -> bool:
+        """True if the shard is loaded."""
+        return self._driver.shard is not None
+
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """The producers of transactional records; complete only if the shard is loaded."""
+        return self._store.producer_state
+
+    def call_when_durable(self, done: Callable[[bool], None]) -> None:
+        """Call a function with True once all current state is durable, or with False once the state
+        was discarded.
+        """
+        task = self._loop.create_task(self._report_durable(done))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
+    async def _report_durable(self, done: Callable[[bool], None]) -> None:
+        life, mark = self._incarnation, self._driver.applied_mark
+        while life == self._incarnation and not self._is_closed:
+            if self._driver.is_durable(mark):
+                done(True)
+                return
+            self._progress = self._progress or self._loop.create_future()
+            await asyncio.shield(self._progress)
+        done(False)
 
     def close(self) -> None:
         """Stop handling events."""
@@ -228,15 +262,16 @@ class BaseShardHost(ABC, Generic[DriverT]):
             self._is_sending_replies = False
 
     def _append_unsent(self, life: int) -> None:
-        """Append all records of this turn of the loop as one batch."""
+        """Append all records of this turn of the loop, those of one event atomically."""
         if life != self._incarnation:
             return
         self._is_append_scheduled = False
-        records, mark = self._driver.pop_unsent()
+        records, mark, event_ends = self._driver.pop_unsent()
         if not records:
             return
         try:
-            self._store.append(records, self._clock.now_ms(), self._append_callback(mark, life))
+            stored = self._append_callback(mark, life)
+            self._store.append(records, self._clock.now_ms(), stored, event_ends)
         except OSError as error:
             self._fail(error)
         except Exception as error:  # a bug, for example a record that cannot be encoded

@@ -27,11 +27,15 @@ _DURABLE_TIMEOUT_S: Final = 5.0
 
 _INFO_EVENT_TYPES = {
     GroupEventType.REBALANCE_STARTED,
+    GroupEventType.EPOCH_RAISED,
+    GroupEventType.TARGET_ASSIGNED,
     GroupEventType.GENERATION_STARTED,
     GroupEventType.EXPIRED,
     GroupEventType.FENCED,
     GroupEventType.EMPTIED,
     GroupEventType.REMOVED,
+    GroupEventType.UPGRADED,
+    GroupEventType.DOWNGRADED,
 }
 
 
@@ -44,7 +48,10 @@ class GroupCoordinator:
 
     def handle(self, inbound: InboundRequest, requests: Sequence[Request]) -> None:
         """Handle the events of a request; the response is sent when all of them are answered."""
-        if requests:
+        if len(requests) == 1:
+            (event,) = requests
+            self._host(0, event).handle(event)
+        elif requests:
             self._dispatch(requests, 0)
         else:
             inbound.respond_encoded(inbound.encode_response())
@@ -55,11 +62,14 @@ class GroupCoordinator:
         if end < len(requests):
             asyncio.get_running_loop().call_soon(self._dispatch, requests, end)
         for position, event in enumerate(requests[begin:end], begin):
-            if isinstance(event, ListGroups):
-                self.hosts[position].handle(event)
-            else:
-                assert isinstance(event, GroupRequest)
-                self.host_of(event.group_id).handle(event)
+            self._host(position, event).handle(event)
+
+    def _host(self, position: int, event: Request) -> ShardHost:
+        """Return the host for an event; a ListGroups has the position of its shard."""
+        if isinstance(event, GroupRequest):
+            return self.host_of(event.group_id)
+        assert isinstance(event, ListGroups)
+        return self.hosts[position]
 
     def host_of(self, group_id: str) -> ShardHost:
         """Return the host of the group's shard."""
@@ -85,6 +95,16 @@ class GroupCoordinator:
         """Delete the groups' offsets of deleted topics."""
         for host in self.hosts:
             host.delete_topic_offsets(names)
+
+    def refresh_topics(self) -> None:
+        """Report the current topics to the loaded shards."""
+        for host in self.hosts:
+            host.refresh_topics()
+
+    def refresh_group_configs(self) -> None:
+        """Report the current configs of groups to the loaded shards."""
+        for host in self.hosts:
+            host.refresh_group_configs()
 
     async def wait_durable(self) -> None:
         """Return once everything that the shards have received so far is durable, or after a
@@ -121,7 +141,10 @@ class GroupCoordinator:
 
 def log_group_event(notice: GroupEvent) -> None:
     """Write a group event to the broker's log."""
+    reason = notice.reason or notice.cause
     level = logging.INFO if notice.event_type in _INFO_EVENT_TYPES else logging.DEBUG
+    if notice.event_type is GroupEventType.ASSIGNOR_FAILED:
+        level = logging.WARNING
     if not log.isEnabledFor(level):
         return
     log.log(
@@ -131,5 +154,5 @@ def log_group_event(notice: GroupEvent) -> None:
         notice.generation,
         notice.event_type,
         f" {printable(notice.member_id)}" if notice.member_id else "",
-        f": {printable(notice.reason)}" if notice.reason else "",
+        f": {printable(reason)}" if reason else "",
     )

@@ -252,6 +252,8 @@ def _repeat_key(of: GroupEvent, epoch: int | None) -> tuple[object, ...]:
 def _event_weight(event: GroupEvent | LagSample) -> int:
     if isinstance(event, LagSample):
         return 1 + sum(map(len, event.lag.values())) // _LAGS_PER_WEIGHT
-    members = 0 if event.group_record is None else len(event.group_record.members)
+    members = len(event.progress)
+    if event.group_record is not None:
+        members = len(event.group_record.members)
     words = len(event.group_id) + len(event.member_id or "") + len(event.reason)
     return 1 + members + (words + sum(map(len, event.topics))) // 100

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from partage.bridge.api_adapter import deliver
 from partage.broker.clock import Clock
@@ -18,16 +18,24 @@ from partage.broker.coordination.group_event_listeners import (
 )
 from partage.broker.coordination.state_store import ContentReader, StateStore
 from partage.broker.net.inbound_request import InboundRequest
+from partage.coordinator.consumer_group.group import ConsumerGroup
+from partage.coordinator.consumer_group.progress import snapshot_event
 from partage.coordinator.events import CompleteTransaction, Ticket, TimerFired, TopicsDeleted
+from partage.coordinator.group import Group
 from partage.coordinator.outcome import GroupEvent, GroupEventType
-from partage.coordinator.records import GroupTombstone, OffsetTombstone, Record
+from partage.coordinator.records import OffsetTombstone, Record
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import SessionTimer
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
+from partage.store.embedded_protocol import KafkaEmbeddedProtocol
 from partage.store.group_events import LagSample
 from partage.store.shard_log import replay, subscribed_topics
+
+if TYPE_CHECKING:
+    from partage.broker.coordination.consumer_group_services import ConsumerGroupServices
+    from partage.broker.coordination.group_actions import ActionResult
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +53,8 @@ class ShardHost(BaseShardHost[Driver]):
         listener: called with each group event at once.
         loaders: threads for loading; by default the loop's pool.
         publisher: receives group events once they are durable.
+        services: topics, configs and assignors for groups with the consumer protocol. Without them
+            these groups are not served.
     """
 
     def __init__(
@@ -56,11 +66,13 @@ class ShardHost(BaseShardHost[Driver]):
         listener: GroupEventListener,
         loaders: Executor | None = None,
         publisher: GroupEventPublisher | None = None,
+        services: ConsumerGroupServices | None = None,
     ) -> None:
         super().__init__(name, store, clock, Driver(), loaders)
         self._settings = settings
         self._listener = listener
         self._publisher = publisher
+        self._services = services
         #: With the mark they wait for, and their epoch.
         self._unpublished = deque[tuple[int, GroupEvent | LagSample, int | None]]()
 
@@ -76,7 +88,8 @@ class ShardHost(BaseShardHost[Driver]):
 
     def start_empty(self) -> None:
         """Activate the shard without loading: its log is empty."""
-        self._driver.activate(Shard(self._settings, subscribed_topics), self._clock.now_ms())
+        shard = Shard(self._settings, subscribed_topics, KafkaEmbeddedProtocol())
+        self._activate(shard, frozenset())
         self._flush_outputs()
 
     def _read_shard(self, topics: frozenset[str] | None, read: ContentReader) -> Callable[[], None]:
@@ -91,10 +104,24 @@ class ShardHost(BaseShardHost[Driver]):
 
     def _activate(self, shard: Shard, deleted_topics: frozenset[str]) -> None:
         now_ms = self._clock.now_ms()
+        if self._services is not None:
+            # before the sessions of members restart and requests that wait are handled
+            shard.handle(self._services.configs_event(now_ms))
+            shard.handle(self._services.images.to_event(now_ms))
         self._driver.activate(shard, now_ms)
         self._publish_loaded(shard, now_ms)
         if deleted_topics:
             self._driver.handle(TopicsDeleted(at_ms=now_ms, topics=deleted_topics))
+
+    def refresh_topics(self) -> None:
+        """Report the current topics to a loaded shard."""
+        if self._services is not None and self._driver.shard is not None:
+            self.handle(self._services.images.to_event(self._clock.now_ms()))
+
+    def refresh_group_configs(self) -> None:
+        """Report the current configs of groups to a loaded shard."""
+        if self._services is not None and self._driver.shard is not None:
+            self.handle(self._services.configs_event(self._clock.now_ms()))
 
     @property
     def caught_up_epoch(self) -> int | None:
@@ -119,10 +146,10 @@ class ShardHost(BaseShardHost[Driver]):
             for group_id in shard.groups
             for topic, partition in shard.offset_partitions(group_id)
         ]
-        removed += [GroupTombstone(group_id=group_id) for group_id in shard.groups]
+        removed += [each for group in shard.groups.values() for each in group.tombstones()]
         self.unload()
         if removed:
-            self._store.append(removed, self._clock.now_ms(), lambda error: None)
+            self._store.append(removed, self._clock.now_ms(), lambda error: None, [len(removed)])
         self.start_empty()
 
     def expire_session(self, group_id: str, member_id: str) -> None:
@@ -178,6 +205,15 @@ class ShardHost(BaseShardHost[Driver]):
             for event in self._driver.pop_group_events():
                 self._listener(event)
                 self.publish(event)
+        if self._driver.actions and self._services is not None:
+            done = partial(self._on_action_done, self._incarnation)
+            for action in self._driver.pop_actions():
+                self._services.run(action, done)
+
+    def _on_action_done(self, incarnation: int, result: ActionResult) -> None:
+        """Pass the result of an action on, unless its shard was discarded meanwhile."""
+        if incarnation == self._incarnation and not self._is_closed:
+            self.handle(result)
 
     def _drop_notices(self) -> None:
         self._unpublished.clear()
@@ -211,7 +247,13 @@ class ShardHost(BaseShardHost[Driver]):
         if self._publisher is None:
             return
         for group in shard.groups.values():
-            if group.members:
+            if isinstance(group, ConsumerGroup) and group.members:
+                self.publish(
+                    snapshot_event(
+                        at_ms, group, shard.catalogue, GroupEventType.LOADED, group.state_name
+                    )
+                )
+            elif isinstance(group, Group) and group.members:
                 loaded = GroupEvent(
                     at_ms=at_ms,
                     group_id=group.id,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.partition import Partition
 from partage.log.disk import Disk
 from partage.log.errors import DamagedLogError
+from partage.log.producer_state import ProducerStateManager
 from partage.log.recovery.segment_scan import find_batch_fault
 from partage.log.results import Refusal, Slice
 from partage.model.errors import ErrorCode
@@ -24,6 +25,19 @@ StoredCallback = Callable[[ErrorCode], None]
 ContentReader = Callable[[], Sequence[Buffer]]
 
 
+class RecordEncoder(Protocol):
+    """A function that encodes records as batches, such as `encode_records`."""
+
+    def __call__(
+        self,
+        records: Iterable[Any],
+        at_ms: int,
+        batch_bytes: int = ...,
+        event_ends: Sequence[int] | None = ...,
+    ) -> list[bytes]:
+        """Return the batches."""
+
+
 class StateStore(Protocol):
     """The log of a shard, as its host uses it."""
 
@@ -33,11 +47,25 @@ class StateStore(Protocol):
         broker.
         """
 
-    def append(self, records: list[Any], at_ms: int, stored: StoredCallback) -> None:
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """The producers of transactional records."""
+
+    def append(
+        self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
+    ) -> None:
         """Append records in order.
 
+        A crash keeps all records of an event or none.
+
+        Args:
+            records: the records.
+            at_ms: their timestamp.
+            stored: called once all are durable.
+            event_ends: the number of records up to the end of each event.
+
         Raises:
-            OSError: the append failed. ``stored`` is not called, but some of the first records may
+            OSError: the append failed. ``stored`` is not called, but some of the first events may
                 be stored.
         """
 
@@ -70,7 +98,7 @@ class LocalStore:
         disk: the data directory.
         index: the partition.
         topic: its topic.
-        encode: returns records as batches, for a timestamp.
+        encode: returns records as batches.
     """
 
     epoch: Final = None
@@ -81,7 +109,7 @@ class LocalStore:
         disk: Disk,
         index: int,
         topic: str = TOPIC,
-        encode: Callable[[list[Any], int], list[bytes]] = encode_records,
+        encode: RecordEncoder = encode_records,
     ) -> None:
         self._log_manager = log_manager
         self._disk = disk
@@ -100,9 +128,16 @@ class LocalStore:
         assert partition is not None
         return partition
 
-    def append(self, records: list[Any], at_ms: int, stored: StoredCallback) -> None:
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """The producers of transactional records."""
+        return self.partition().log.producer_state
+
+    def append(
+        self, records: list[Any], at_ms: int, stored: StoredCallback, event_ends: Sequence[int]
+    ) -> None:
         """Append the records as batches; they are durable when the last batch is."""
-        batches = self._encode(records, at_ms)
+        batches = self._encode(records, at_ms, event_ends=event_ends)
         partition = self.partition()
         for position, batch in enumerate(batches, start=1):
             is_last = position == len(batches)

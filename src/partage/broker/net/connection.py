@@ -15,11 +15,17 @@ from typing import Final, cast
 
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.net.large_frame import LargeFrame
+from partage.broker.net.repeated_request import RepeatedRequest, is_repeated
 from partage.broker.net.shared_resources import SharedResources
 from partage.model.printable import printable
 from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.produce import PRODUCE
-from partage.wire.frames import FRAME_LENGTH, parse_request_header, parse_request_prefix
+from partage.wire.frames import (
+    FRAME_LENGTH,
+    parse_correlation_id,
+    parse_request_header,
+    parse_request_prefix,
+)
 from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
@@ -59,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._overlapping: dict[InboundRequest, int] = {}  # large Produce requests and their sizes
         self._unsent_bytes = 0
         self._received_ms = 0
+        self._repeated: RepeatedRequest | None = None
         self._is_processing = False
         self._is_closing = False
         self._is_reading = True
@@ -245,6 +252,18 @@ class Connection(asyncio.BufferedProtocol):
             self._resources.memory_pool.release(size)
 
     def _decode(self, frame: Buffer) -> InboundRequest | None:
+        repeated = self._repeated
+        if repeated is not None and repeated.matches(frame):
+            return InboundRequest(
+                self,
+                repeated.api,
+                repeated.version,
+                parse_correlation_id(frame),
+                repeated.client_id,
+                repeated.message,
+                self._received_ms,
+                repeated,
+            )
         key, version, correlation_id = parse_request_prefix(frame)
         api = self._resources.apis.get(key)
         if api is None or not api.supports(version):
@@ -264,9 +283,14 @@ class Connection(asyncio.BufferedProtocol):
             )
         client_id, pos = parse_request_header(api, version, frame)
         message = api.decode_request(version, frame, pos)
-        return InboundRequest(
+        inbound = InboundRequest(
             self, api, version, correlation_id, client_id or "", message, self._received_ms
         )
+        if is_repeated(key, frame):
+            inbound.repeated = self._repeated = RepeatedRequest(
+                frame, api, version, inbound.client_id, message
+            )
+        return inbound
 
     def on_serving(self) -> None:
         """Start waiting requests: the server has its handlers now."""

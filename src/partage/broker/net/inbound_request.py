@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from partage.bridge import ApiCall
+from partage.broker.net.repeated_request import RepeatedRequest
+from partage.coordinator.events import Request
 from partage.wire.api import AnyApi
 from partage.wire.frames import encode_response_frame
 from partage.wire.types import Buffer, Message
@@ -35,10 +37,12 @@ class RequestConnection(Protocol):
 class InboundRequest(ApiCall[Any]):
     """A decoded request.
 
+    A request that its client may repeat has a `RepeatedRequest`, which saves work.
+
     Exactly one call of `respond`, `respond_encoded` or `complete_without_response` ends it.
     """
 
-    __slots__ = ("api", "connection", "correlation_id", "is_done", "response_buffers")
+    __slots__ = ("api", "connection", "correlation_id", "is_done", "repeated", "response_buffers")
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class InboundRequest(ApiCall[Any]):
         client_id: str,
         message: Any,
         at_ms: int,
+        repeated: RepeatedRequest | None = None,
     ) -> None:
         super().__init__(version, message, client_id, connection.client_host, at_ms)
         self.connection = connection
@@ -56,6 +61,27 @@ class InboundRequest(ApiCall[Any]):
         self.correlation_id = correlation_id
         self.response_buffers: list[Buffer] = []
         self.is_done = False
+        self.repeated = repeated
+
+    def _convert(self) -> Sequence[Request]:
+        """Return the events of the request; a repeated one has a single event."""
+        repeated = self.repeated
+        if repeated is None or self.fresh_id:
+            return super()._convert()
+        event = repeated.event(self.at_ms, self)
+        if event is not None:
+            return [event]
+        (event,) = super()._convert()
+        repeated.keep_event(event)
+        return [event]
+
+    def encode_response(self) -> list[Buffer]:
+        """Return the bytes of the response, in the client's version, once no reply is missing."""
+        repeated = self.repeated
+        if repeated is None:
+            return super().encode_response()
+        (reply,) = self.replies
+        return repeated.body(reply) or repeated.keep_body(reply, super().encode_response())
 
     def respond(self, message: Message) -> None:
         """Send a response, encoded in the version of the request."""

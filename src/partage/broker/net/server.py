@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -30,6 +31,33 @@ _ACCEPTS_PER_TURN: Final = 8
 _ACCEPTING_TURNS: Final = 3
 
 
+class ListenError(OSError):
+    """Raised if the address is in use, or is not an address of this machine."""
+
+    def __init__(self, error: OSError) -> None:
+        # The text of asyncio repeats the address; the number of a failed lookup is negative.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror
+        super().__init__(reason or str(error))
+
+
+def check_address(host: str, port: int) -> None:
+    """Raise `ListenError` if a broker cannot listen on this address now.
+
+    A broker calls it before it creates a data directory, and listens after it has opened the data.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:  # as asyncio does
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise ListenError(error) from None
+
+
 class Server:
     """All connections of a broker."""
 
@@ -49,11 +77,15 @@ class Server:
         Requests are served only after `serve`.
 
         Raises:
-            OSError: the address is in use, or not an address of this machine.
+            ListenError: the address is in use, or not an address of this machine.
         """
         loop = asyncio.get_running_loop()
         backlog = _BACKLOG if self.resources.is_uvloop else _ACCEPTS_PER_TURN
-        self._listener = await loop.create_server(self.make_connection, host, port, backlog=backlog)
+        create = loop.create_server(self.make_connection, host, port, backlog=backlog)
+        try:
+            self._listener = await create
+        except OSError as error:
+            raise ListenError(error) from None
         for listening in self._listener.sockets:
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(_BACKLOG)

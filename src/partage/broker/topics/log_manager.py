@@ -85,6 +85,8 @@ class LogManager:
         self._has_offsets_topic = has_offsets_topic
         #: Called with topic and index of a partition after a failed write.
         self.on_partition_failed: Callable[[str, int], None] = lambda topic, index: None
+        #: Called with a topic that was created, deleted, or got more partitions.
+        self.on_topic_changed: Callable[[str], None] = lambda topic: None
         self._disk = disk
         self._writer = writer
         self._clock = clock
@@ -104,6 +106,7 @@ class LogManager:
         )
         self._topics: dict[str, LocalTopic] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._undurable_deletions: set[str] = set()
 
     async def open(self) -> None:
         """Open all topics; create ``__consumer_offsets`` if it is needed and missing.
@@ -173,6 +176,16 @@ class LogManager:
         topic = self._catalogue.by_id(topic_id)
         return None if topic is None else self._topics.get(topic.name)
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic by its id, or None."""
+        topic = self.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def topic_id(self, name: str) -> bytes | None:
+        """Return the id of a topic by its name, or None."""
+        local_topic = self._topics.get(name)
+        return None if local_topic is None else local_topic.topic.topic_id
+
     def partition(self, name: str, index: int) -> Partition | None:
         """Return a local partition, or None."""
         local_topic = self._topics.get(name)
@@ -222,6 +235,7 @@ class LogManager:
             if isinstance(partitions, Refusal):
                 return partitions
             local_topic = self._topics[name] = LocalTopic(change.topic, partitions)
+            self.on_topic_changed(name)
             return local_topic
 
     async def auto_create(self, name: str) -> LocalTopic | Refusal:
@@ -254,6 +268,10 @@ class LogManager:
         fault = check_topic_name(name)
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault) if fault else None
 
+    def is_being_deleted(self, name: str) -> bool:
+        """True if a topic was removed, but the deletion is not durable yet."""
+        return name in self._undurable_deletions
+
     async def delete(self, name: str) -> LocalTopic | Refusal:
         """Delete a topic; concurrent reads and writes fail."""
         async with self._change_lock:
@@ -266,10 +284,13 @@ class LogManager:
             if isinstance(change, Refusal):
                 return change
             local_topic = self._topics.pop(name)
+            self._undurable_deletions.add(name)
+            self.on_topic_changed(name)
             await asyncio.gather(
                 *[partition.retire() for partition in local_topic.partitions.values()]
             )
             await self._apply(change, ())
+            self._undurable_deletions.remove(name)
             self._loader.release_checkpoints(change.topic)
             await asyncio.to_thread(self._remove, change.removals)
             return local_topic
@@ -289,6 +310,7 @@ class LogManager:
                 return added
             local_topic.topic = change.topic
             local_topic.partitions |= added
+            self.on_topic_changed(name)
             return local_topic
 
     def check_add_partitions(self, name: str, partition_count: int) -> Refusal | None:

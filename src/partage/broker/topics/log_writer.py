@@ -3,6 +3,9 @@
 Writes that are submitted while a group is being written wait for the next group. So the device
 determines the number of fsyncs per second, and the number of producers and commits that share one
 fsync grows with the load. A group contains all writes of a turn of the loop.
+
+Without sync, a small group goes into the page cache within microseconds, and the way to the thread
+and back takes longer. So such a group is written on the loop, unless a recent one was slow there.
 """
 
 from __future__ import annotations
@@ -24,6 +27,13 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL_S: Final = 1.0
 
+#: The size of a small group.
+_LOOP_BYTES_MAX: Final = 4096
+_LOOP_WRITES_MAX: Final = 16
+#: A write on the loop that took longer waited for the device. The next ones then use the thread.
+_SLOW_WRITE_S: Final = 0.005
+_THREAD_ONLY_S: Final = 10.0
+
 LogWriteCallback = Callable[[OSError | None], None]
 Submission = tuple[Sequence[Write], LogWriteCallback]
 
@@ -41,13 +51,23 @@ class LogWriter:
     Args:
         disk: the data directory.
         sync: if False, "durable" means handed to the operating system, which is Kafka's default.
-        inline: write on the loop's thread; only for a disk in memory.
+        inline: write everything on the loop's thread; only for a disk in memory.
+        now_s: a monotonic clock.
     """
 
-    def __init__(self, disk: Disk, *, sync: bool, inline: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        sync: bool,
+        inline: bool,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._disk = disk
         self.is_sync_enabled = sync
         self._inline = inline
+        self._now_s = now_s
+        self._loop_writes_from_s = now_s()
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Submission] = []
         self._checkpoints: dict[int, Write] = {}  # by position: only the latest of each counts
@@ -116,8 +136,29 @@ class LogWriter:
         self._waiting, self._checkpoints = [], {}
         if self._inline:
             self._finish(group, self._perform(group))
+        elif not self.is_sync_enabled and self._is_small(group):
+            self._finish(group, self._perform_on_loop(group))
         else:
             self._groups.put(group)
+
+    def _is_small(self, group: _WriteGroup) -> bool:
+        """True if a group may be written on the loop: few bytes, and no file is created."""
+        if group.checkpoints or self._now_s() < self._loop_writes_from_s:
+            return False
+        writes = [write for submitted, _ in group.submissions for write in submitted]
+        return (
+            len(writes) <= _LOOP_WRITES_MAX
+            and sum(write.size for write in writes) <= _LOOP_BYTES_MAX
+            and all(write.position for write in writes)
+        )
+
+    def _perform_on_loop(self, group: _WriteGroup) -> OSError | None:
+        begin_s = self._now_s()
+        error = self._perform(group)
+        end_s = self._now_s()
+        if end_s - begin_s > _SLOW_WRITE_S:
+            self._loop_writes_from_s = end_s + _THREAD_ONLY_S
+        return error
 
     def _run(self) -> None:
         while (group := self._groups.get()) is not None:
@@ -129,9 +170,9 @@ class LogWriter:
         try:
             perform_writes(self._disk, group.checkpoints, sync=False)
             perform_writes(self._disk, writes, sync=self.is_sync_enabled)
-            if group.checkpoints and time.monotonic() >= self._checkpoint_sync_due_s:
+            if group.checkpoints and self._now_s() >= self._checkpoint_sync_due_s:
                 self._disk.sync(CHECKPOINT_FILE)
-                self._checkpoint_sync_due_s = time.monotonic() + CHECKPOINT_INTERVAL_S
+                self._checkpoint_sync_due_s = self._now_s() + CHECKPOINT_INTERVAL_S
         except OSError as error:
             return error
         # no memory, no thread: the callbacks must be called nevertheless

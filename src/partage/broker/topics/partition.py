@@ -19,6 +19,7 @@ from partage.log.results import AppendResult, Refusal
 from partage.log.segments.segment_list import LogEnd
 from partage.log.validator import needs_decompression
 from partage.model.errors import ErrorCode
+from partage.runtime.transaction_admission import AdmissionKey
 from partage.wire.types import Buffer
 
 log = logging.getLogger(__name__)
@@ -34,15 +35,6 @@ class PartitionListener(Protocol):
         """Handle ``byte_count`` new readable bytes; 0 means that the partition has failed or was
         removed.
         """
-
-
-class AdmissionKey(NamedTuple):
-    """The batches that wait for one answer of the transaction coordinator about a partition."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    adds: bool  # the partition to the transaction
 
 
 class _ClientAppend(NamedTuple):
@@ -225,6 +217,20 @@ class Partition:
         )
         size = 0 if isinstance(outcome, Refusal) else outcome.writes[-1].size
         return self._submit(outcome, size, done)
+
+    def call_when_durable(self, done: AppendCallback) -> None:
+        """Report when all appended batches are durable, or the error of the partition."""
+        if self.failure is not None:
+            done(self.error)
+            return
+
+        def written(error: OSError | None) -> None:
+            if self.failure is not None:
+                done(self.error)
+            else:  # the error may be that of another partition
+                done(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR)
+
+        self._writer.submit((), written)
 
     def _offline(self) -> Refusal:
         return Refusal(self.error, f"{self.name} is offline: {self.failure}")

@@ -35,13 +35,18 @@ class ProducerIdManager:
         replace_file(disk, _PATH, msgspec.json.encode(_File(self._next + _BLOCK)))
 
     @classmethod
-    def from_block(cls, first: int) -> ProducerIdManager:
-        """Return a manager for a block that was reserved elsewhere and begins with ``first``."""
+    def without_block(cls) -> ProducerIdManager:
+        """Return a manager that must not be used before `use_block`."""
         ids = cls.__new__(cls)
-        ids._next = first
+        ids._next = -1
         return ids
+
+    def use_block(self, first: int) -> None:
+        """Use a block that was reserved elsewhere and begins with ``first``."""
+        self._next = first
 
     def next_id(self) -> int:
         """Return the next producer id, 0 or greater."""
+        assert self._next >= 0, "no producer ids are reserved"
         self._next += 1
         return self._next - 1

@@ -1,20 +1,18 @@
-"""Writes the markers of decided transactions into local partitions."""
+"""Writes the markers of decided transactions, and repeats those that fail."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
-from partage.broker.clock import Clock
-from partage.broker.topics.log_manager import LogManager
-from partage.broker.topics.partition import Partition
-from partage.log.results import Refusal
+from partage.broker.transactions.local_markers import MarkerDone, MarkerSink, PartitionMarker
 from partage.model.errors import ErrorCode
 from partage.model.printable import printable
 from partage.model.topic_partition import TopicPartition
-from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.runtime.transaction_markers import is_settled
 from partage.transactions.outcome import MarkersToWrite
 
 log = logging.getLogger(__name__)
@@ -22,32 +20,16 @@ log = logging.getLogger(__name__)
 _RETRY_AFTER_S: Final = 0.1
 _RETRY_AFTER_MAX_S: Final = 5.0
 _MARKERS_PER_TURN: Final = 128
-#: A single broker is the only coordinator that its partitions ever have.
-COORDINATOR_EPOCH: Final = 0
-#: The leader has a later marker of the producer, or one of a later coordinator.
-_OVERTAKEN: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-
-
-class OffsetMarkers(Protocol):
-    """The part of the group coordinator that ends transactions with offsets."""
-
-    def complete_transaction(
-        self,
-        shard: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        is_commit: bool,
-        done: Callable[[ErrorCode], None],
-    ) -> None:
-        """Append the marker to a shard; call ``done`` when it is durable, or with an error."""
 
 
 class MarkerOrder(Protocol):
-    """An order of markers, as the writer sees it."""
+    """An order of markers, as the writer sees it.
+
+    ``coordinator_epoch`` is the epoch of the shard that ordered them, None on a single broker.
+    """
 
     markers: MarkersToWrite
+    coordinator_epoch: int | None
 
     @property
     def is_current(self) -> bool:
@@ -61,17 +43,11 @@ class MarkerWriter:
     """Writes each marker until it is durable or its partition no longer exists.
 
     Args:
-        log_manager: the broker's partitions.
-        clock: the broker's clock.
-        offset_markers: writes the markers of ``__consumer_offsets``.
+        sink: appends the markers.
     """
 
-    def __init__(
-        self, log_manager: LogManager, clock: Clock, offset_markers: OffsetMarkers
-    ) -> None:
-        self._log_manager = log_manager
-        self._clock = clock
-        self._offset_markers = offset_markers
+    def __init__(self, sink: MarkerSink) -> None:
+        self._sink = sink
         self._loop = asyncio.get_running_loop()
         self._holds: list[Callable[[TopicPartition], bool]] = []
         self._held: list[_Marker] = []
@@ -106,46 +82,21 @@ class MarkerWriter:
         if end < len(order.markers.partitions):
             self._loop.call_soon(self.write, order, end)
 
-    def append(
-        self, markers: MarkersToWrite, where: TopicPartition, done: Callable[[ErrorCode], None]
-    ) -> None:
-        """Append one marker; ``done`` gets UNKNOWN_TOPIC_OR_PARTITION for a deleted partition."""
-        partition = self._log_manager.partition(*where)
-        if partition is None:
-            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return
-        # An administrator may have written a marker with another epoch (WriteTxnMarkers).
-        epoch = max(
-            COORDINATOR_EPOCH, partition.log.producer_state.coordinator_epoch(markers.producer_id)
-        )
-        if where.topic == OFFSETS_TOPIC:
-            # The group coordinator appends without checks; a repeated marker must not reach it.
-            refusal = partition.log.producer_state.check_marker(
-                markers.producer_id, markers.epoch, epoch, markers.version
-            )
-            if refusal is not None:
-                done(_refusal_error(partition, refusal))
-                return
-            self._offset_markers.complete_transaction(
-                where.partition,
-                markers.producer_id,
-                markers.epoch,
-                epoch,
-                is_commit=markers.is_commit,
-                done=done,
-            )
-            return
-        outcome = partition.append_marker(
+    def append(self, order: MarkerOrder, where: TopicPartition, done: MarkerDone) -> None:
+        """Append one marker of an order."""
+        markers = order.markers
+        marker = PartitionMarker(
             markers.producer_id,
             markers.epoch,
-            epoch,
-            is_commit=markers.is_commit,
-            transaction_version=markers.version,
-            at_ms=self._clock.wall_ms(),
-            done=done,
+            order.coordinator_epoch,
+            markers.is_commit,
+            markers.version,
         )
-        if isinstance(outcome, Refusal):
-            done(_refusal_error(partition, outcome))
+        self._sink.append(marker, where, done)
+
+    def close(self) -> None:
+        """Stop sending markers to other brokers."""
+        self._sink.close()
 
     def retry(self, delay_s: float, attempt: Callable[[], None]) -> None:
         """Call a function after a delay."""
@@ -160,16 +111,25 @@ class _Marker:
         self._order = order
         self.partition = partition
         self._delay_s = _RETRY_AFTER_S
+        self._attempt = 0
 
     def write(self) -> None:
         """Append the marker, unless the order is void."""
-        if self._order.is_current and not self._writer.keep(self):
-            self._writer.append(self._order.markers, self.partition, self._on_result)
-
-    def _on_result(self, error: ErrorCode) -> None:
-        if not self._order.is_current:
+        if not self._order.is_current or self._writer.keep(self):
             return
-        if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_OVERTAKEN):
+        self._attempt += 1
+        done = partial(self._on_result, self._attempt)
+        try:
+            self._writer.append(self._order, self.partition, done)
+        except Exception:  # a bug; without this marker the transaction would never end
+            log.exception("append of a transaction marker failed: partition=%s", self.partition)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _on_result(self, attempt: int, error: ErrorCode) -> None:
+        if attempt != self._attempt or not self._order.is_current:
+            return
+        self._attempt += 1  # a second result of the same attempt would retry twice
+        if is_settled(error):
             if error:
                 self._log(logging.INFO, "is not needed", error)
             self._order.on_written(self.partition)
@@ -187,14 +147,3 @@ class _Marker:
             self.partition,
             error.name,
         )
-
-
-def _refusal_error(partition: Partition, refusal: Refusal) -> ErrorCode:
-    """Return the error of a refused marker.
-
-    A later marker that overtook this one counts only when it is durable.
-    """
-    is_durable = partition.log.high_watermark == partition.log.end_offset
-    if refusal.code in _OVERTAKEN and not is_durable:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return refusal.code

@@ -1,27 +1,22 @@
-"""The transaction coordinator of a single broker: a host for each partition of its topic."""
+"""The transaction coordinator of a broker: a host for each partition of its topic."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from partage.broker.clock import Clock
-from partage.broker.coordination.state_store import LocalStore
-from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.producer_ids import ProducerIdManager
 from partage.broker.transactions.marker_writer import MarkerWriter
 from partage.broker.transactions.transaction_shard_host import ReplyTicket, TransactionShardHost
-from partage.log.disk import Disk
-from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
-from partage.model.settings import TransactionSettings
 from partage.model.topic_partition import TopicPartition
 from partage.statemachine.linear_pattern import LinearPattern
 from partage.store.shard_log import shard_of
-from partage.store.transaction_log import TOPIC, TOPIC_CONFIGS, encode_transactions
 from partage.transactions.events import (
     VERSION_2,
     AddPartitions,
@@ -32,6 +27,7 @@ from partage.transactions.events import (
     TransactionRequest,
     VerifyPartitions,
 )
+from partage.transactions.records import TransactionRecord
 from partage.transactions.replies import (
     DescribeTransactionReply,
     ListTransactionsReply,
@@ -42,83 +38,37 @@ from partage.transactions.replies import (
 )
 from partage.transactions.transaction import LAST_CLIENT_EPOCH
 
-log = logging.getLogger(__name__)
+#: Transactional ids that ListTransactions examines in one turn of the loop.
+_LISTED_PER_TURN: Final = 1024
 
 PartitionsDone = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 Reply = TypeVar("Reply")
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(ABC):
     """Routes each request to the shard of its transactional id.
 
-    It implements `TransactionParticipation`. The topic is created at the first use, so brokers
-    without transactions have no such partitions.
+    It implements `TransactionParticipation`.
 
     Args:
-        log_manager: the broker's partitions.
-        disk: the data directory.
-        settings: the transaction settings.
         clock: the broker's clock.
         producer_ids: allocates producer ids.
         markers: writes markers.
-        loaders: threads for loading; by default the loop's pool.
     """
 
     def __init__(
-        self,
-        log_manager: LogManager,
-        disk: Disk,
-        settings: TransactionSettings,
-        clock: Clock,
-        producer_ids: ProducerIdManager,
-        markers: MarkerWriter,
-        loaders: Executor | None = None,
+        self, clock: Clock, producer_ids: ProducerIdManager, markers: MarkerWriter
     ) -> None:
         self.hosts: list[TransactionShardHost] = []
-        self._log_manager = log_manager
-        self._disk = disk
-        self._settings = settings
         self._clock = clock
         self._producer_ids = producer_ids
         self._markers = markers
-        self._loaders = loaders
-        self._creation = asyncio.Lock()
+
+    @abstractmethod
+    async def create_topic(self) -> bool:
+        """Create the storage of the shards if it does not exist; return True if it exists then."""
 
     # Start and stop.
-
-    def open(self) -> None:
-        """Load the shards if the topic exists; decided transactions are completed."""
-        topic = self._log_manager.topic(TOPIC)
-        if topic is None or self.hosts:
-            return
-        for index in range(topic.partition_count):
-            store = LocalStore(self._log_manager, self._disk, index, TOPIC, encode_transactions)
-            host = TransactionShardHost(
-                f"{TOPIC}-{index}",
-                store,
-                self._settings,
-                self._clock,
-                self._markers,
-                self._loaders,
-            )
-            self.hosts.append(host)
-            if store.is_empty:
-                host.start_empty()
-            else:
-                host.load()
-
-    async def create_topic(self) -> bool:
-        """Create the topic if it does not exist; return True if it exists then."""
-        async with self._creation:
-            if not self.hosts:
-                created = await self._log_manager.create(
-                    TOPIC, self._settings.partitions, TOPIC_CONFIGS
-                )
-                if isinstance(created, Refusal):
-                    log.error("topic %s cannot be created: %s", TOPIC, created.message)
-                    return False
-                self.open()
-        return True
 
     async def wait_loaded(self) -> None:
         """Return once every shard is loaded."""
@@ -129,6 +79,7 @@ class TransactionCoordinator:
         """Stop handling events."""
         for host in self.hosts:
             host.close()
+        self._markers.close()
 
     @property
     def markers(self) -> MarkerWriter:
@@ -179,8 +130,22 @@ class TransactionCoordinator:
         partitions: Sequence[TopicPartition],
         version: int,
         done: PartitionsDone,
+        *,
+        may_wait: bool = True,
     ) -> None:
-        """Add partitions to a transaction; ``done`` gets an error for each."""
+        """Add partitions to a transaction; ``done`` gets an error for each.
+
+        Args:
+            transactional_id: the transactional id.
+            producer_id: the producer id.
+            epoch: its epoch.
+            partitions: the partitions.
+            version: the version of transactions.
+            done: called with the errors, once the partitions are durable.
+            may_wait: False to refuse the request at once while the previous transaction still lacks
+                markers. Requests of other brokers must not wait, because one request at a time has
+                the questions of all their producers.
+        """
         request = AddPartitions(
             at_ms=self._clock.now_ms(),
             reply_to=_partitions_ticket(partitions, done),
@@ -190,7 +155,10 @@ class TransactionCoordinator:
             partitions=tuple(partitions),
             version=version,
         )
-        self._handle(transactional_id, request, _unknown_id(request))
+        if may_wait and self.hosts:
+            self.host_of(transactional_id).handle_when_complete(request)
+        else:
+            self._handle(transactional_id, request, _unknown_id(request))
 
     def verify_partitions(
         self,
@@ -272,31 +240,49 @@ class TransactionCoordinator:
         duration_ms: int,
         pattern: LinearPattern | None,
     ) -> ListTransactionsReply:
-        """Return the transactional ids of all shards that pass the filters.
+        """Return the transactional ids of this broker's shards that pass the filters.
 
-        While a shard is loading, the reply is its error, as in Kafka.
+        While a shard is loading, the reply is its error, as in Kafka. Other requests are handled
+        between parts of a shard.
         """
-        waiters = []
-        for host in self.hosts:
-            waiter = _Waiter[ListTransactionsReply]()
-            waiters.append(waiter)
-            host.handle(
-                ListTransactions(
-                    at_ms=self._clock.now_ms(),
-                    reply_to=waiter.ticket,
-                    states=states,
-                    producer_ids=producer_ids,
-                    duration_ms=duration_ms,
-                    pattern=pattern,
-                )
-            )
-        replies = [await waiter.future for waiter in waiters]
-        failed = next((reply for reply in replies if reply.error), None)
-        if failed is not None:
-            return failed
-        return ListTransactionsReply(
-            records=tuple(record for reply in replies for record in reply.records)
+        filters = ListTransactions(
+            at_ms=self._clock.now_ms(),
+            reply_to=None,
+            states=states,
+            producer_ids=producer_ids,
+            duration_ms=duration_ms,
+            pattern=pattern,
+            count_max=_LISTED_PER_TURN,
         )
+        first_replies = []
+        for host in self.hosts:
+            first_replies.append(_list_part(host, filters))
+            await asyncio.sleep(0)
+        records: list[TransactionRecord] = []
+        for host, first_reply in zip(self.hosts, first_replies, strict=True):
+            reply = await first_reply
+            unlisted = reply.unlisted
+            records += reply.records
+            for begin in range(0, len(unlisted), _LISTED_PER_TURN):
+                if reply.error:
+                    break
+                names = unlisted[begin : begin + _LISTED_PER_TURN]
+                part = msgspec.structs.replace(filters, names=names)
+                reply = await _list_part(host, part)
+                records += reply.records
+                await asyncio.sleep(0)
+            # Another broker lists the ids of the shards that it owns.
+            if reply.error and reply.error is not ErrorCode.NOT_COORDINATOR:
+                return reply
+        return ListTransactionsReply(records=tuple(records))
+
+
+def _list_part(
+    host: TransactionShardHost, request: ListTransactions
+) -> asyncio.Future[ListTransactionsReply]:
+    waiter = _Waiter[ListTransactionsReply]()
+    host.handle(msgspec.structs.replace(request, reply_to=waiter.ticket))
+    return waiter.future
 
 
 class _Waiter(Generic[Reply]):

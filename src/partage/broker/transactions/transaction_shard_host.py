@@ -8,19 +8,23 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from partage.broker.clock import Clock
 from partage.broker.coordination.base_shard_host import BaseShardHost
 from partage.broker.coordination.state_store import ContentReader, StateStore
 from partage.broker.transactions.marker_writer import MarkerWriter
+from partage.broker.transactions.waiting_requests import WaitingRequests
 from partage.model.settings import TransactionSettings
 from partage.model.topic_partition import TopicPartition
 from partage.runtime.transaction_driver import TransactionDriver
 from partage.store.transaction_log import replay_transactions
-from partage.transactions.events import MarkersWritten, TransactionTimedOut
+from partage.transactions.events import AddPartitions, MarkersWritten, TransactionTimedOut
 from partage.transactions.outcome import MarkersToWrite
 from partage.transactions.records import TransactionTombstone
 from partage.transactions.replies import TransactionReply
 from partage.transactions.shard import TransactionShard
+from partage.transactions.states import PREPARED
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +59,18 @@ class TransactionShardHost(BaseShardHost[TransactionDriver]):
         markers: MarkerWriter,
         loaders: Executor | None = None,
     ) -> None:
-        super().__init__(name, store, clock, TransactionDriver(), loaders)
+        driver = TransactionDriver(lambda: clock.wall_ms() - clock.now_ms())
+        super().__init__(name, store, clock, driver, loaders)
         self._settings = settings
         self._marker_writer = markers
+        self._waiting = WaitingRequests(self.handle)
 
-    def load(self) -> None:
-        """Start loading; until it is done, requests fail with COORDINATOR_LOAD_IN_PROGRESS."""
+    def load(self, topics: frozenset[str] | None = None) -> None:
+        """Start loading; until it is done, requests fail with COORDINATOR_LOAD_IN_PROGRESS.
+
+        Args:
+            topics: not used: a transaction may have partitions of deleted topics.
+        """
         self._start_loading(self._read_shard)
 
     def start_empty(self) -> None:
@@ -73,6 +83,33 @@ class TransactionShardHost(BaseShardHost[TransactionDriver]):
 
     def _activate(self, shard: TransactionShard) -> None:
         self._driver.activate(shard, self._clock.now_ms())
+
+    def handle_when_complete(self, request: AddPartitions) -> None:
+        """Handle a request once the previous transaction is complete, or after a time limit."""
+        if self._is_completing(request.transactional_id):
+            self._waiting.add(request)
+        else:
+            self.handle(request)
+
+    def _is_completing(self, transactional_id: str) -> bool:
+        """True if a decided transaction still lacks markers."""
+        shard = self._driver.shard
+        transaction = None if shard is None else shard.transactions.get(transactional_id)
+        return transaction is not None and transaction.record.state in PREPARED
+
+    def _drop_notices(self) -> None:
+        super()._drop_notices()
+        self._loop.call_soon(self._refuse_waiting)
+
+    def _refuse_waiting(self) -> None:
+        """Pass on all waiting requests: the state for which they have waited was discarded."""
+        for request in self._waiting.pop_all():
+            self.handle(request)
+
+    def close(self) -> None:
+        """Stop handling events. Waiting requests get no response."""
+        super().close()
+        self._waiting.pop_all()
 
     def _deliver(self, ticket: ReplyTicket, reply: TransactionReply) -> None:
         try:
@@ -112,10 +149,15 @@ class TransactionShardHost(BaseShardHost[TransactionDriver]):
         ]
         self.unload()
         if removed:
-            self._store.append(removed, self._clock.now_ms(), lambda error: None)
+            self._store.append(removed, self._clock.now_ms(), lambda error: None, [len(removed)])
         self.start_empty()
 
     # The orders of markers.
+
+    @property
+    def coordinator_epoch(self) -> int | None:
+        """Epoch of the current ownership of the shard; None on a single broker."""
+        return self._store.epoch
 
     @property
     def incarnation(self) -> int:
@@ -138,6 +180,11 @@ class TransactionShardHost(BaseShardHost[TransactionDriver]):
                 partitions=partitions,
             )
         )
+        if not self._is_completing(markers.transactional_id):
+            for request in self._waiting.pop(markers.transactional_id):
+                self.handle_when_complete(
+                    msgspec.structs.replace(request, at_ms=self._clock.now_ms())
+                )
 
     def report_soon(self, report: Callable[[], None]) -> None:
         """Call a function in the next turn of the loop."""
@@ -149,6 +196,7 @@ class _Order:
 
     def __init__(self, host: TransactionShardHost, markers: MarkersToWrite) -> None:
         self.markers = markers
+        self.coordinator_epoch = host.coordinator_epoch
         self._host = host
         self._incarnation = host.incarnation
         self._unreported: list[TopicPartition] = []

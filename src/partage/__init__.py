@@ -14,6 +14,7 @@ from partage.model.version import VERSION
 if TYPE_CHECKING:
     from partage import errors
     from partage.client.config import MembershipConfig
+    from partage.client.consumer.arguments import SubscriptionPattern
     from partage.client.consumer.config import ConsumerConfig
     from partage.client.consumer.consumer import Consumer
     from partage.client.consumer.listener import RebalanceListener
@@ -47,6 +48,7 @@ __all__ = [
     "RebalanceListener",
     "Record",
     "Records",
+    "SubscriptionPattern",
     "Token",
     "TopicPartition",
     "__version__",
@@ -69,6 +71,7 @@ _LAZY_EXPORTS = {
     "RebalanceListener": "partage.client.consumer.listener",
     "Record": "partage.client.consumer.records",
     "Records": "partage.client.consumer.records",
+    "SubscriptionPattern": "partage.client.consumer.arguments",
     "Token": "partage.client.security.tokens",
     "TopicPartition": "partage.model.topic_partition",
 }

@@ -7,6 +7,7 @@ listeners of a blocking consumer must not have coroutine functions.
 from __future__ import annotations
 
 from partage.client.config import MembershipConfig
+from partage.client.consumer.arguments import SubscriptionPattern
 from partage.client.consumer.config import ConsumerConfig
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.consumer.records import Batch, Record, Records
@@ -38,6 +39,7 @@ __all__ = [
     "RebalanceListener",
     "Record",
     "Records",
+    "SubscriptionPattern",
     "Token",
     "TopicPartition",
 ]

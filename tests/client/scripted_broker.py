@@ -127,6 +127,7 @@ class ScriptedBroker(ScriptedPort):
         self.connections = 0
         self.leader_id = 1
         self.node_id = 1
+        self.replica_ids = [1]
         self.topics = {"t": 1}
         self.ends = (0, 100)
         self.peers: list[ScriptedBroker] = []
@@ -183,7 +184,7 @@ class ScriptedBroker(ScriptedPort):
                 partition_index=index,
                 leader_id=self.leader_id,
                 leader_epoch=4,
-                replica_nodes=[1],
+                replica_nodes=list(self.replica_ids),
                 isr_nodes=[1],
             )
             for index in range(self.topics[name])
@@ -222,11 +223,20 @@ def api_versions(apis: Iterable[AnyApi], error: int = 0) -> ApiVersionsResponse:
 
 
 def fetched(
-    asked: ScriptedRequest, records: bytes = b"", *, error: int = 0, end: int = 100
+    asked: ScriptedRequest,
+    records: bytes = b"",
+    *,
+    error: int = 0,
+    end: int = 100,
+    preferred_replica: int = -1,
 ) -> FetchResponse:
     """Return a Fetch response for one partition."""
     result = FetchPartitionResult(
-        partition_index=0, error_code=error, high_watermark=end, records=[records]
+        partition_index=0,
+        error_code=error,
+        high_watermark=end,
+        preferred_read_replica=preferred_replica,
+        records=[records],
     )
     topic = asked.message.topics[0]
     return FetchResponse(

@@ -207,6 +207,8 @@ def membership(kind):
         ({"rebalance_timeout_ms": 0}, "rebalance_timeout_ms=0: expected an integer from 1 to"),
         ({"rebalance_timeout_ms": 60.0}, MILLISECONDS),
         ({"check_crcs": True}, "no option 'check_crcs'"),
+        ({"group_protocol": "consumer"}, "does not accept group_protocol: the leader .* classic"),
+        ({"group_remote_assignor": "range"}, "does not accept group_remote_assignor: the leader"),
         ({"sesion_timeout_ms": 1}, "did you mean 'session_timeout_ms'"),
     ]
     return [(lambda bad=bad: kind(**{**good, **bad}), said) for bad, said in wrong]
@@ -225,6 +227,7 @@ ELECTION = [
     ({"stop_ms": 60_000}, "leaves -15000 ms"),
     ({"identity": object()}, "identity=.*: expected a value that JSON can express"),
     ({"group_instance_id": "a"}, "does not support group_instance_id"),
+    ({"group_protocol": "consumer"}, "does not accept group_protocol: the leader .* classic"),
 ]
 POOL = [
     ({"units": "site"}, r"units='site': expected a list: \['site'\]"),
@@ -236,6 +239,7 @@ POOL = [
     ({"rebalance_delay_ms": 1.5}, MILLISECONDS),
     ({"rebalance_delay_ms": -1}, "rebalance_delay_ms=-1: expected an integer"),
     ({"stop_ms": "1s"}, "stop_ms='1s': expected an integer"),
+    ({"group_protocol": "auto"}, "does not accept group_protocol: the leader .* classic"),
 ]
 PROCESSOR = [
     ({"make_task": "Join"}, "make_task='Join': expected a function"),

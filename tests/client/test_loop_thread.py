@@ -34,7 +34,7 @@ def test_call_raises_exception_of_work(loop):
         loop.call(failing())
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_signal_handler_may_submit_during_submit(loop, monkeypatch):
     """For example Spark's SIGTERM handler, which must leave the group at any moment."""
     begin, done = asyncio.run_coroutine_threadsafe, []

@@ -47,7 +47,10 @@ def run(code: str, folder: Path, servers: str, registry: tuple[str, str]) -> str
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
 def test_example_prints_expected_output(partage_broker, tmp_path, kind):
     code, output = EXAMPLES[kind]
-    mock = ('SchemaRegistryClient({"url": "http://127.0.0.1:8081"})', 'new("mock://")')
+    mock = (
+        'SchemaRegistryClient({"url": "http://127.0.0.1:8081", "timeout": 5})',
+        'new("mock://")',
+    )
     new = 'new = lambda url: SchemaRegistryClient.new_client({"url": url})\nregistry ='
     code = code.replace("registry =", new, 1)
     assert run(code, tmp_path, partage_broker.bootstrap_servers, mock) == output

@@ -44,7 +44,8 @@ VALUES = [b"value %d" % n for n in range(1000)]
 #: Sent unchanged: Kafka applies no SASLprep (RFC 4013).
 USERS = {"alice": "pa=ss,word", "bob=,": "½ ﬁne ☕ pässword"}
 MODULES = "org.apache.kafka.common.security"
-SESSION_MS = 3000
+#: The client renews a session in its last 5 to 15 %, which is enough on a busy machine.
+SESSION_MS = 15_000
 
 
 @pytest.fixture(scope="module")
@@ -261,14 +262,14 @@ class TestSasl:
             async with Cluster(kafka.listener("SHORT"), given()) as cluster:
                 connection = await cluster.any_broker()
                 first_end = connection._renew_at
-                until = time.monotonic() + 1.5 * SESSION_MS / 1000
+                until = time.monotonic() + 1.1 * SESSION_MS / 1000
                 while time.monotonic() < until:
                     assert await values(cluster) == VALUES
                     await asyncio.sleep(0.05)
                 assert await cluster.any_broker() is connection
                 assert first_end < connection._renew_at < float("inf")
 
-        asyncio.run(asyncio.wait_for(main(), 60))
+        asyncio.run(asyncio.wait_for(main(), 120))
 
 
 class TestPortsThatDoNotFit:

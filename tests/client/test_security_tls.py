@@ -317,6 +317,18 @@ class TestFiles:
         assert "ssl_cadata: " in self.refused(authority, ssl_cafile=None, ssl_cadata="junk")
         assert self.refused(authority, ssl_certdata="junk").startswith("ssl_certdata: ")
 
+    @pytest.mark.parametrize(
+        ("start", "says"),
+        [
+            (b"\xfe\xed\xfe\xed", "Convert it: keytool -importkeystore -srckeystore {} -dest"),
+            (b"\x30\x82\x01\x02", "PKCS#12 store with: openssl pkcs12 -in {} -out client.pem"),
+        ],
+    )
+    def test_key_store_is_refused_with_the_conversion(self, authority, tmp_path, start, says):
+        store = tmp_path / "client.store"
+        store.write_bytes(start + bytes(100))
+        assert says.format(store) in self.refused(authority, ssl_certfile=str(store))
+
     def test_key_of_other_certificate_raises(self, authority):
         one, other = authority.issue("one"), authority.issue("two")
         said = self.refused(

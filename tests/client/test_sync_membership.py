@@ -13,7 +13,7 @@ from partage.sync import Membership, MembershipListener
 
 from .test_membership import QUICK
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

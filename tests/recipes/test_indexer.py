@@ -26,7 +26,7 @@ from polled_conditions import eventually
 from .external_broker import empty_broker, fresh_topic
 from .settings import QUICK_READER, run
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 PARTITIONS = 6
 EVERYTHING = [TopicPartition("t", n) for n in range(PARTITIONS)]
 

@@ -17,7 +17,7 @@ from .external_broker import empty_broker, fresh_topic
 from .settings import QUICK_READER, run
 from .test_indexer import PARTITIONS, fill, is_whole
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from .processor_runner import (
 )
 from .settings import QUICK_READER, run
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 ALL = NUMBERS + OTHERS
 
 

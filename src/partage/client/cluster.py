@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -21,6 +21,7 @@ from partage.client.errors import (
     UnknownTopicError,
 )
 from partage.client.metadata import BrokerMetadata, LeaderAndEpoch, TopicMetadata
+from partage.client.metadata_recovery import MetadataRecovery
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.retries import Retries
 from partage.client.security.credentials import Credentials
@@ -46,7 +47,8 @@ class Cluster:
 
     Connections are opened on demand, one for each broker, and kept open. Topic metadata is cached
     for ``metadata_max_age_ms``, or until a broker's response shows that it is outdated. A cluster
-    belongs to the event loop that first uses it. It is an async context manager.
+    belongs to the event loop that first uses it. It is an async context manager. If it can reach no
+    known broker, `MetadataRecovery` decides about the return to ``bootstrap_servers``.
 
     Args:
         bootstrap_servers: The addresses to connect to first.
@@ -74,6 +76,10 @@ class Cluster:
         #: The cluster id, or None before the first response and from the oldest brokers (KIP-78).
         self.cluster_id: str | None = None
         self._topics: dict[str, tuple[TopicMetadata, float]] = {}
+        self._recovery = MetadataRecovery(
+            self.options.metadata_recovery_strategy,
+            self.options.metadata_recovery_rebootstrap_trigger_ms,
+        )
         self._has_answered = self.options.may_retry_initial_connect
         self._logged_unreachable: set[Address] = set()
         self._is_closed = False
@@ -92,9 +98,7 @@ class Cluster:
     def close(self) -> None:
         """Close all connections. Pending requests fail with `ConnectionLostError`."""
         self._is_closed = True
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._close_connections()
 
     # Topics
 
@@ -118,16 +122,48 @@ class Cluster:
                 self.invalidate_topic(name)
         return await self.with_retries(lambda: self._cached_or_refreshed(wanted))
 
+    async def existing_topics(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, TopicMetadata], dict[str, BrokerResponseError]]:
+        """Return the current metadata of the named topics that exist, and the errors of others.
+
+        A topic that does not exist is in neither result. The error of a topic that may not be read,
+        or has an invalid name, does not affect the other topics.
+
+        Raises:
+            ClientError: No broker answers, or a topic has a transient error for too long.
+        """
+        wanted = list(dict.fromkeys(names))
+        return await self.with_retries(lambda: self._existing(wanted)) if wanted else ({}, {})
+
     async def all_topics(self) -> dict[str, TopicMetadata]:
         """Return all topics, including internal ones. Raises like `topics`."""
         answer = await self.with_retries(lambda: self._metadata(None))
-        return {t.name: t for t in map(_topic, answer.topics) if t is not None}
+        described = (_topic(each, self._brokers) for each in answer.topics)
+        return {topic.name: topic for topic in described if topic is not None}
 
     def invalidate_topic(self, topic: str) -> None:
         """Drop a topic from the cache, after a response showed that its metadata is outdated."""
         self._topics.pop(topic, None)
 
     # Brokers
+
+    async def leadership(self, partition: TopicPartition) -> LeaderAndEpoch:
+        """Return the leader of a partition, in one attempt; its id is -1 if there is none now.
+
+        Raises:
+            UnknownTopicError, UnknownPartitionError: The partition does not exist.
+            ClientError: Like `topics`.
+        """
+        name, was_known = partition.topic, self._is_fresh(partition.topic)
+        topic = (await self._cached_or_refreshed([name]))[name]
+        if partition.partition not in topic.partitions and was_known:
+            # The topic may have more partitions since the metadata was cached
+            self.invalidate_topic(name)
+            topic = (await self._cached_or_refreshed([name]))[name]
+        if partition.partition not in topic.partitions:
+            raise UnknownPartitionError(partition, len(topic.partitions))
+        return topic.partitions[partition.partition]
 
     async def leader(self, partition: TopicPartition) -> tuple[Connection, LeaderAndEpoch]:
         """Return a connection to the leader of a partition, in one attempt.
@@ -140,16 +176,32 @@ class Cluster:
             ConnectError: The leader cannot be reached at its advertised address.
             ClientError: Like `topics`.
         """
-        leadership = await self._leadership(partition)
-        address = self._brokers.get(leadership.leader_id)
+        leadership = await self.leadership(partition)
+        return await self.replica(partition, leadership.leader_id), leadership
+
+    async def replica(self, partition: TopicPartition, broker_id: int) -> Connection:
+        """Return a connection to a replica of a partition, in one attempt.
+
+        After a failure, the next lookup of the topic asks for new metadata.
+
+        Args:
+            partition: The partition.
+            broker_id: The id of its leader or of a follower.
+
+        Raises:
+            NoLeaderError: The last metadata does not list this broker.
+            ConnectError: The broker cannot be reached at its advertised address.
+            ClientError: The broker refuses the login, or does not use Kafka's protocol.
+        """
+        address = self._brokers.get(broker_id)
         if address is None:
             self.invalidate_topic(partition.topic)
             raise NoLeaderError(partition)
         try:
-            return await self.connect_to(address), leadership
+            return await self.connect_to(address)
         except ConnectError as error:
             self.invalidate_topic(partition.topic)
-            why = f"{error.reason}; broker {leadership.leader_id} advertises this address"
+            why = f"{error.reason}; broker {broker_id} advertises this address"
             failure = ConnectError(address, why)
             # Log once for each address: it may be retried for a minute
             if address not in self._logged_unreachable:
@@ -163,11 +215,16 @@ class Cluster:
         Raises:
             BrokersUnreachableError: No broker answers.
         """
+        if self._recovery.is_due(_now_ms()):
+            self._rebootstrap()
         for connection in self._connections.values():
             if connection.is_open:
                 return connection
+        addresses = list(self._brokers.values())
+        if not addresses or self._recovery.may_rebootstrap:
+            addresses += self._bootstrap
         failures = []
-        for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):
+        for address in dict.fromkeys(addresses):
             try:
                 return await self.connect_to(address)
             except ConnectError as error:
@@ -197,6 +254,11 @@ class Cluster:
             self._has_answered = True
             return made
 
+    async def broker_addresses(self) -> list[Address]:
+        """Return the addresses of all brokers, in one attempt. Raises like `topics`."""
+        await self._metadata([])
+        return list(self._brokers.values())
+
     async def with_retries(
         self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None
     ) -> T:
@@ -213,17 +275,6 @@ class Cluster:
                 await retries.wait_or_raise(error)
 
     # Internals
-
-    async def _leadership(self, partition: TopicPartition) -> LeaderAndEpoch:
-        name, was_known = partition.topic, self._is_fresh(partition.topic)
-        topic = (await self._cached_or_refreshed([name]))[name]
-        if partition.partition not in topic.partitions and was_known:
-            # The topic may have more partitions since the metadata was cached
-            self.invalidate_topic(name)
-            topic = (await self._cached_or_refreshed([name]))[name]
-        if partition.partition not in topic.partitions:
-            raise UnknownPartitionError(partition, len(topic.partitions))
-        return topic.partitions[partition.partition]
 
     async def _cached_or_refreshed(self, names: list[str]) -> dict[str, TopicMetadata]:
         missing = [name for name in names if not self._is_fresh(name)]
@@ -245,12 +296,31 @@ class Cluster:
                 raise UnknownTopicError(name, await self._nearest(name))
             if described.error_code:
                 raise BrokerResponseError(described.error_code, f"topic {name!r}")
-            topic = _topic(described)
+            topic = _topic(described, self._brokers)
             if topic is not None:
                 self._topics[name] = topic, until
         for name in names:
             if name not in self._topics:
                 raise UnknownTopicError(name)
+
+    async def _existing(
+        self, names: list[str]
+    ) -> tuple[dict[str, TopicMetadata], dict[str, BrokerResponseError]]:
+        found: dict[str, TopicMetadata] = {}
+        errors: dict[str, BrokerResponseError] = {}
+        answer = await self._metadata(names)
+        for described in answer.topics:
+            topic = _topic(described, self._brokers)
+            if topic is None or described.error_code in _UNKNOWN:
+                continue
+            if not described.error_code:
+                found[topic.name] = topic
+                continue
+            error = BrokerResponseError(described.error_code, f"topic {topic.name!r}")
+            if error.is_retriable:
+                raise error
+            errors[topic.name] = error
+        return found, errors
 
     async def _nearest(self, name: str) -> str | None:
         """Return the existing topic with the most similar name."""
@@ -258,22 +328,66 @@ class Cluster:
         known = [t.name for t in answer.topics if t.name and not t.is_internal]
         return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
+    def _close_connections(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _rebootstrap(self) -> None:
+        """Close all connections and forget all brokers; the bootstrap addresses are used next."""
+        servers = ",".join(map(str, self._bootstrap))
+        log.info("rebootstrapped: bootstrap_servers=%s brokers=%d", servers, len(self._brokers))
+        self._close_connections()
+        self._brokers = {}
+        self.brokers = {}
+        self._topics.clear()
+        self._recovery.on_rebootstrap(_now_ms())
+
     async def _metadata(self, names: list[str] | None) -> MetadataResponse:
-        connection = await self.any_broker()
-        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        answer = await connection.send(
-            METADATA, MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        )
-        if answer.error_code:
-            raise BrokerResponseError(answer.error_code, "Metadata")
+        self._recovery.on_attempt(_now_ms())
+        try:
+            answer = await self._request_metadata(names)
+        except ClientError:
+            self._recovery.on_failure()
+            raise
+        except BaseException:  # Cancelled, usually.
+            self._recovery.on_abandoned()
+            raise
         self._has_answered = True
+        if answer.brokers:
+            self._recovery.on_metadata()
+        else:
+            self._recovery.on_failure()
         self.cluster_id = answer.cluster_id or self.cluster_id
         self._brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
         self.brokers = {b.node_id: BrokerMetadata(b.host, b.rack) for b in answer.brokers}
         return answer
 
+    async def _request_metadata(self, names: list[str] | None) -> MetadataResponse:
+        connection = await self.any_broker()
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        remaining_ms = self._recovery.remaining_ms(_now_ms())
+        timeout_ms = self.options.request_timeout_ms
+        answer = await connection.send(
+            METADATA,
+            MetadataRequest(topics=topics, allow_auto_topic_creation=False),
+            timeout_ms=timeout_ms
+            if remaining_ms is None
+            else min(timeout_ms, max(1, remaining_ms)),
+        )
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._recovery.on_required()
+        if answer.error_code:
+            raise BrokerResponseError(answer.error_code, "Metadata")
+        return answer
 
-def _topic(described: MetadataTopic) -> TopicMetadata | None:
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _topic(described: MetadataTopic, brokers: Container[int]) -> TopicMetadata | None:
+    """Return the metadata of a topic; ``brokers`` are the ids of the brokers in the response."""
     if described.name is None:
         return None
     return TopicMetadata(
@@ -285,4 +399,12 @@ def _topic(described: MetadataTopic) -> TopicMetadata | None:
             for p in described.partitions
         },
         replicas={p.partition_index: tuple(p.replica_nodes) for p in described.partitions},
+        online_replicas={
+            p.partition_index: tuple(
+                each
+                for each in p.replica_nodes
+                if each in brokers and each not in p.offline_replicas
+            )
+            for p in described.partitions
+        },
     )

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Annotated, Any, NamedTuple, TypedDict
 
+from partage.client.metadata_recovery import MetadataRecoveryStrategy
+
 
 class Option(NamedTuple):
     """The documentation of an option.
@@ -205,6 +207,24 @@ class ClientConfig(SecurityConfig, total=False):
         Option(
             "Age at which the metadata of topics and leaders is refreshed",
             kafka="metadata.max.age.ms",
+            unit="ms",
+        ),
+    ]
+    metadata_recovery_strategy: Annotated[
+        MetadataRecoveryStrategy,
+        Option(
+            "`rebootstrap` also connects to `bootstrap_servers` if no known broker can be reached; "
+            "`none` connects only to the brokers of the last metadata",
+            kafka="metadata.recovery.strategy",
+            kip=899,
+        ),
+    ]
+    metadata_recovery_rebootstrap_trigger_ms: Annotated[
+        int,
+        Option(
+            "Time without metadata after which the client closes all connections and rebootstraps",
+            kafka="metadata.recovery.rebootstrap.trigger.ms",
+            kip=1102,
             unit="ms",
         ),
     ]

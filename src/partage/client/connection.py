@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import random
 import ssl
 from collections.abc import Mapping
 from typing import Self, cast
@@ -23,6 +22,7 @@ from partage.client.errors import (
     UnsupportedApiError,
 )
 from partage.client.frame_reader import FrameReader, InvalidFrameSizeError
+from partage.client.jitter import between
 from partage.client.options import ClientOptions
 from partage.client.receive_low_watermark import ReceiveLowWatermark
 from partage.client.security.credentials import Credentials
@@ -74,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight: dict[int, asyncio.Future[Buffer]] = {}
         self._last_id = 0
         self._versions: ApiVersionRanges = {}
+        self.finalized_features: Mapping[str, int] = {}  # levels by name (KIP-584)
         self._renew_at = math.inf
         self._renewal: asyncio.Task[None] | None = None
         #: True if the broker closed the connection without answering any request after ApiVersions.
@@ -163,10 +164,12 @@ class Connection(asyncio.BufferedProtocol):
     def version_of(self, api: AnyApi, version_max: int | None = None) -> int:
         """Return the highest version that both sides support, at most ``version_max``.
 
+        Without ``version_max`` it is at most `Api.by_name_max`.
+
         Raises:
             UnsupportedApiError: There is no common version.
         """
-        ours = api.version_max if version_max is None else min(version_max, api.version_max)
+        ours = api.by_name_max if version_max is None else min(version_max, api.version_max)
         theirs = self._versions.get(api.key)
         if theirs is None:
             raise UnsupportedApiError(
@@ -194,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         Args:
             api: The API.
             message: The request.
-            version_max: The highest version to use; the client's highest if None.
+            version_max: The highest version to use; `Api.by_name_max` if None.
             timeout_ms: The time to wait for the response; ``request_timeout_ms`` if None.
 
         Raises:
@@ -236,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         begun = self._now()
         lifetime_ms = await authenticate(self._request, mechanism)
-        share = random.uniform(*_RENEW_AT)
+        share = between(*_RENEW_AT)
         self._renew_at = begun + lifetime_ms / 1000 * share if lifetime_ms else math.inf
 
     async def _wait_for_renewal(self) -> None:
@@ -283,6 +286,9 @@ class Connection(asyncio.BufferedProtocol):
         if answer.error_code:
             raise BrokerResponseError(answer.error_code, "ApiVersions")
         self._versions = {r.api_key: (r.min_version, r.max_version) for r in answer.api_keys}
+        self.finalized_features = {
+            each.name: each.max_version_level for each in answer.finalized_features
+        }
 
     async def _api_versions(
         self, version: int, request: ApiVersionsRequest, timeout_ms: int

@@ -22,6 +22,7 @@ _RETRIABLE: Final = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
@@ -31,10 +32,12 @@ _RETRIABLE: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,  # A transaction is in progress
+        ErrorCode.STALE_MEMBER_EPOCH,  # The next heartbeat brings the current epoch
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.REBOOTSTRAP_REQUIRED,  # The client uses the bootstrap addresses again
     }
 )
 
@@ -205,9 +208,28 @@ class BatchTooLargeError(ClientError):
 
 
 class CorruptRecordsError(ClientError):
-    """Record data is corrupt, for example a checksum or a length is wrong."""
+    """Record data is corrupt, for example a checksum or a length is wrong.
 
-    def __init__(self, partition: TopicPartition, offset: int, why: str) -> None:
-        super().__init__(f"the records of {partition} are corrupt at offset {offset}: {why}")
+    Attributes:
+        partition: The partition.
+        offset: The offset at which the read failed.
+        next_offset: The offset after the corrupt batch; None if it is unknown.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, offset: int, why: str, next_offset: int | None = None
+    ) -> None:
+        after = "a later offset" if next_offset is None else f"offset {next_offset}"
+        super().__init__(
+            f"the records of {partition} are corrupt at offset {offset}: {why}. To skip the "
+            f"corrupt batch, continue at {after}, for example with seek()"
+        )
         self.partition = partition
         self.offset = offset
+        self.next_offset = next_offset
+
+
+#: The reason in a `CorruptRecordsError` after the broker's error CORRUPT_MESSAGE.
+CORRUPT_ON_BROKER: Final = (
+    "the broker found a damaged batch in its log (CORRUPT_MESSAGE), and logged its place"
+)

@@ -11,7 +11,7 @@ import asyncio
 import difflib
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from partage.client.addresses import BootstrapServers, parse_bootstrap_servers
 from partage.client.cluster import Cluster
@@ -282,10 +282,21 @@ class Membership:
             raise NotAMemberError(self.settings.group_id)
 
 
+#: Options of consumers that no membership can have.
+_CLASSIC_ONLY: Final = {
+    "group_protocol": "the leader of its group assigns, which needs the classic protocol",
+    "group_remote_assignor": "the leader of its group assigns, not the broker",
+}
+
+
 def _options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
     """Split options into those of a member and of a client; reject consumer options."""
     known = MembershipConfig.__annotations__
     for name in given:
+        if name in _CLASSIC_ONLY:
+            raise InvalidArgumentError(
+                f"a membership does not accept {name}: {_CLASSIC_ONLY[name]}"
+            )
         if name not in known:
             near = difflib.get_close_matches(name, [*known, "rebalance_timeout_ms"], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -28,7 +28,8 @@ class BrokerMetadata(NamedTuple):
 class TopicMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """A topic. ``topic_id`` is zero from brokers without topic ids (before Kafka 2.8).
 
-    ``partitions`` has the leader of each partition, ``replicas`` the ids of its brokers.
+    ``partitions`` has the leader of each partition, ``replicas`` the ids of its brokers, and
+    ``online_replicas`` those of them that are online and listed in the same response.
     """
 
     name: str
@@ -36,6 +37,7 @@ class TopicMetadata(msgspec.Struct, frozen=True, kw_only=True):
     is_internal: bool = False
     partitions: Mapping[int, LeaderAndEpoch]
     replicas: Mapping[int, tuple[int, ...]] = {}
+    online_replicas: Mapping[int, tuple[int, ...]] = {}
 
     @property
     def topic_partitions(self) -> list[TopicPartition]:

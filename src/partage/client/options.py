@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from partage.client.metadata_recovery import MetadataRecoveryStrategy
 from partage.client.security.options import SecurityOptions
 
 
@@ -33,6 +34,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = 30_000  # request.timeout.ms
     response_bytes_max: int = 100 * 1024 * 1024
     metadata_max_age_ms: int = 300_000  # metadata.max.age.ms
+    metadata_recovery_strategy: MetadataRecoveryStrategy = "rebootstrap"
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     retries: RetryPolicy = RetryPolicy()
     may_retry_initial_connect: bool = False
     security: SecurityOptions = SecurityOptions()

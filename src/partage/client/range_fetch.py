@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
@@ -10,6 +11,7 @@ import msgspec
 
 from partage.client.cluster import Cluster
 from partage.client.errors import (
+    CORRUPT_ON_BROKER,
     BatchTooLargeError,
     BrokerResponseError,
     ClientError,
@@ -19,6 +21,7 @@ from partage.client.errors import (
 )
 from partage.client.metadata import LeaderAndEpoch, TopicMetadata
 from partage.client.offsets import EARLIEST, LATEST, list_offsets
+from partage.client.read_replica import ReadReplica
 from partage.client.retries import Retries
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
@@ -40,6 +43,7 @@ log = logging.getLogger(__name__)
 _LAST_BY_NAME: Final = 12  # The last version that uses topic names; later ones use topic ids
 _FRAME_ROOM: Final = 64 * 1024  # Bytes of a response besides the records
 _COLUMNS_SIZE: Final = 64 * 1024 * 1024
+_FOLLOWER_STALLS_MAX: Final = 2  # Fetches without progress; then the leader serves the range
 
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +58,7 @@ class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
         verify_crc: True to verify checksums.
         progress_timeout_ms: The longest time without a record before the read fails.
         may_skip_unavailable: True to skip offsets that no longer exist, with a warning.
+        rack: The rack of this reader. Leaders may name a follower in it to read from (KIP-392).
     """
 
     partition_bytes_max: int = 8 * 1024 * 1024
@@ -62,6 +67,7 @@ class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
     verify_crc: bool = True
     progress_timeout_ms: int = 120_000
     may_skip_unavailable: bool = False
+    rack: str | None = None
 
 
 class FetchedRange(msgspec.Struct, frozen=True):
@@ -137,28 +143,49 @@ class _RangeFetcher:
             cluster.options.retries, timeout_ms=options.progress_timeout_ms, attempts_max=None
         )
         self._retries = Retries(policy)
+        self._read_replica = ReadReplica(cluster.options.metadata_max_age_ms)
+        self._rack = options.rack or ""
+        self._follower_stalls = 0  # fetches from followers since the last progress
 
     async def next(self, position: int) -> tuple[FetchedRange, int]:
         """Return the next response with records, and the position after it."""
         self._retries.reset()
+        self._follower_stalls = 0
         while True:
             try:
                 return await self._attempt(position)
             except ClientError as error:
                 if not isinstance(error, NoProgressError):
+                    self._read_replica.clear()
                     self._cluster.invalidate_topic(self._partition.topic)
                 await self._retries.wait_or_raise(error)
 
     async def _attempt(self, position: int) -> tuple[FetchedRange, int]:
-        result = await self._ask(position)
+        leadership, broker_id = await self._select_broker()
+        result = await self._ask(position, leadership, broker_id)
+        if not result.error_code and result.preferred_read_replica >= 0:
+            # Such a response has no records. A second one in a row waits for the next attempt.
+            self._read_replica.prefer(result.preferred_read_replica, leadership, self._now_ms())
+            leadership, broker_id = await self._select_broker()
+            result = await self._ask(position, leadership, broker_id)
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if broker_id != leadership.leader_id:
+                # A follower may be behind its leader: the next attempt asks the leader.
+                raise BrokerResponseError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE,
+                    f"fetching {self._partition} from follower {broker_id}",
+                )
             await self._raise_gone(position)
+        if result.error_code == ErrorCode.CORRUPT_MESSAGE:
+            raise CorruptRecordsError(self._partition, position, CORRUPT_ON_BROKER)
         if result.error_code:
             raise BrokerResponseError(result.error_code, f"fetching {self._partition}")
         records: Buffer = result.records[0] if result.records else b""
         after = _position_after(self._partition, records, position)
         if after == position:
             self._make_room(records, position)
+            if broker_id != leadership.leader_id:
+                self._on_follower_stall()
             raise NoProgressError(
                 self._partition, position, self._to_offset, self.options.progress_timeout_ms
             )
@@ -168,8 +195,37 @@ class _RangeFetcher:
         to_offset = min(after, self._to_offset)
         return FetchedRange(self._partition, position, to_offset, records, aborted), after
 
-    async def _ask(self, position: int) -> FetchPartitionResult:
-        connection, leadership = await self._cluster.leader(self._partition)
+    def _on_follower_stall(self) -> None:
+        """Read from the leader if a follower seems to have stopped replicating.
+
+        Without a rack in the requests, the leader names no follower again.
+        """
+        self._follower_stalls += 1
+        if self._follower_stalls >= _FOLLOWER_STALLS_MAX:
+            self._read_replica.clear()
+            self._rack = ""
+
+    async def _select_broker(self) -> tuple[LeaderAndEpoch, int]:
+        """Return the leader, and the broker to read from."""
+        leadership = await self._cluster.leadership(self._partition)
+        broker_id = self._read_replica.select(leadership, self._now_ms())
+        if broker_id == leadership.leader_id:
+            return leadership, broker_id
+        topic = (await self._cluster.topics([self._partition.topic]))[self._partition.topic]
+        if broker_id in topic.online_replicas.get(self._partition.partition, ()):
+            return leadership, broker_id
+        self._read_replica.clear()
+        self._cluster.invalidate_topic(self._partition.topic)
+        leadership = await self._cluster.leadership(self._partition)
+        return leadership, leadership.leader_id
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    async def _ask(
+        self, position: int, leadership: LeaderAndEpoch, broker_id: int
+    ) -> FetchPartitionResult:
+        connection = await self._cluster.replica(self._partition, broker_id)
         topic = (await self._cluster.topics([self._partition.topic]))[self._partition.topic]
         request = self._request(position, topic, leadership)
         answer = await connection.send(
@@ -199,6 +255,7 @@ class _RangeFetcher:
             max_bytes=self._bytes_max,
             isolation_level=int(self.options.read_committed),
             topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[wanted])],
+            rack_id=self._rack,
         )
 
     async def _raise_gone(self, position: int) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from typing import Final
 
 from partage.client.errors import ClientError
+from partage.client.jitter import jittered
 from partage.client.options import RetryPolicy
 
 log = logging.getLogger(__name__)
 
-_JITTER: Final = 0.2
 #: A user who waits longer is told the reason.
 _WARN_AFTER_S: Final = 5.0
 
@@ -51,7 +50,7 @@ class Retries:
         self._failures += 1
         is_last = policy.attempts_max is not None and self._failures >= policy.attempts_max
         wait_ms = min(policy.backoff_ms * 2 ** min(self._failures - 1, 20), policy.backoff_max_ms)
-        wait_s = wait_ms / 1000 * random.uniform(1 - _JITTER, 1 + _JITTER)
+        wait_s = jittered(wait_ms / 1000)
         if is_last or not error.is_retriable or self._loop.time() + wait_s > self._deadline:
             raise error
         self._warn_once(error)

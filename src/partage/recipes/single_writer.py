@@ -96,21 +96,29 @@ class SingleWriter(LeaderElection):
             **options,
         )
         self.membership._name_in_warning = "SingleWriter"
+        self._resign_count = 0
+
+    async def resign(self) -> None:
+        """Resign as `LeaderElection.resign` does, also from a candidacy after a lost term."""
+        self._resign_count += 1
+        await super().resign()
 
     async def _write_in_term(self, term: Term) -> None:
         producer = self._create_producer(self.transactional_id)
         if inspect.isawaitable(producer):
             producer = await producer
+        is_initialized = False
         try:
-            await _init_transactions(producer, term)
+            is_initialized = await _init_transactions(producer, term)
             # A process may have been suspended meanwhile. Its successor then fences it.
             if term.is_active:
                 await self._write(term, producer)
         finally:
-            await _close(producer, self._margin_ms / 1000)
+            await _close(producer, self._margin_ms / 1000, is_initialized=is_initialized)
 
     async def _on_work_done(self, term: Term) -> None:
         is_current = self._term is term and not term.has_ended
+        resign_count = self._resign_count + 1  # the end of the work resigns
         await super()._on_work_done(term)
         if not is_current or self.failure is None or not is_fenced(self.failure):
             return
@@ -120,9 +128,13 @@ class SingleWriter(LeaderElection):
             self.transactional_id,
             term.token,
         )
+        await self._pause()
+        if self._resign_count == resign_count:  # otherwise the user has resigned meanwhile
+            self._stands = True
+            self._update()
+
+    async def _pause(self) -> None:
         await asyncio.sleep(_FENCED_PAUSE_S)
-        self._stands = True
-        self._update()
 
 
 def is_fenced(error: BaseException) -> bool:
@@ -138,19 +150,28 @@ def is_fenced(error: BaseException) -> bool:
 _FENCED_CODES: Final = frozenset({-144, -150, 47, 90})
 
 
-async def _init_transactions(producer: Any, term: Term) -> None:
-    """Fence earlier producers with the same transactional id; return early if the term ends."""
+async def _init_transactions(producer: Any, term: Term) -> bool:
+    """Fence earlier producers with the same transactional id; return False if the term ends
+    first.
+    """
     if not hasattr(producer, "init_transactions"):
         await producer.start()  # aiokafka
-        return
+        return True
     while term.is_active:
+        step = asyncio.ensure_future(asyncio.to_thread(producer.init_transactions, _INIT_STEP_S))
         try:
-            await asyncio.to_thread(producer.init_transactions, _INIT_STEP_S)
+            await asyncio.shield(step)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled. If this process resigned earlier, the thread could fence
+            # the successor.
+            await asyncio.wait([step])
+            raise
         except Exception as error:
             if not _is_retriable(error):
                 raise
         else:
-            return
+            return True
+    return False
 
 
 def _is_retriable(error: Exception) -> bool:
@@ -158,11 +179,17 @@ def _is_retriable(error: Exception) -> bool:
     return bool(callable(retriable) and retriable())
 
 
-async def _close(producer: Any, timeout_s: float) -> None:
-    """Close a producer without waiting for its records; the next writer aborts its transaction."""
+async def _close(producer: Any, timeout_s: float, *, is_initialized: bool) -> None:
+    """Close a producer without waiting for its records; the next writer aborts its transaction.
+
+    librdkafka initializes a producer in the background, too, and would fence the next writer. So a
+    producer that is not initialized is closed completely, if its version has ``close``.
+    """
     try:
         if hasattr(producer, "purge"):
             producer.purge(blocking=False)
+            if not is_initialized and hasattr(producer, "close"):
+                await asyncio.wait_for(asyncio.to_thread(producer.close), timeout_s)
         else:
             await asyncio.wait_for(producer.stop(), timeout_s)
     except Exception as error:  # for example without a connection; the broker ends the transaction

@@ -50,7 +50,7 @@ class Scripted:
 
     def __init__(self, owner):
         self.owner, self.asked = owner, {}
-        self.core = owner._ownership
+        self.core = owner._member
 
     def handle(self, event):
         for action in self.core.handle(event).actions:

@@ -97,6 +97,8 @@ def test_defaults_of_members_and_queries_equal_those_of_consumers():
     assert query.pop("strategy") == defaults["partition_assignment_strategy"]
     assert query.pop("instance_id") == defaults["group_instance_id"]
     assert query.pop("rack") == defaults["client_rack"]
+    assert query.pop("protocol") == defaults["group_protocol"]
+    assert query.pop("remote_assignor") == defaults["group_remote_assignor"]
     assert query == {name: defaults[name] for name in query}
 
 
@@ -113,7 +115,7 @@ def test_tables_name_every_option_once():
     assert sorted(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE)) == option_names()
 
 
-@pytest.mark.timeout(300)  # Without a cache, mypy checks the whole client
+@pytest.mark.timeout(600)  # Without a cache, mypy checks the whole client
 def test_mypy_rejects_wrong_options():
     lines = enumerate(WRONG_OPTIONS.read_text().splitlines(), start=1)
     marks = ((number, re.search(r"# error: ([\w-]+)$", line)) for number, line in lines)

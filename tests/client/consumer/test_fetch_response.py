@@ -149,9 +149,10 @@ class TestRecords:
             assert await polled(consumer, 2) == [0, 1]
             for _ in range(2):
                 with pytest.raises(
-                    CorruptRecordsError, match="are corrupt at offset 2: a wrong checksum"
-                ):
+                    CorruptRecordsError, match=r"are corrupt at offset 2: a wrong .*at offset 4, "
+                ) as raised:
                     await consumer.poll(PATIENT)
+                assert (raised.value.offset, raised.value.next_offset) == (2, 4)
             assert await consumer.position(T0) == 2
             consumer.seek(T0, 4)
             assert await polled(consumer, 1) == [4]
@@ -167,6 +168,13 @@ class TestRecords:
             return answers[min(offset, 1)](asked)
 
         scripted(script, work)
+
+    def test_corrupt_message_from_broker_is_raised_at_once(self):
+        async def work(consumer, broker):
+            with pytest.raises(CorruptRecordsError, match="corrupt at offset 0: the broker found"):
+                await consumer.poll(PATIENT)
+
+        scripted(Script(error(ErrorCode.CORRUPT_MESSAGE)), work)
 
     def test_check_crcs_false_reads_wrong_checksum(self):
         damaged = bytearray(batch(0, 2))

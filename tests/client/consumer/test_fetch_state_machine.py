@@ -30,7 +30,7 @@ from .fetch_fixtures import EVERYWHERE, HERE, THERE, A, B, C, made, yes
 
 
 def asked(fetches):
-    return {f.leader_id: [(w.permit.partition, w.offset) for w in f.partitions] for f in fetches}
+    return {f.broker_id: [(w.permit.partition, w.offset) for w in f.partitions] for f in fetches}
 
 
 def part(first, count, size=10):
@@ -41,7 +41,7 @@ def part(first, count, size=10):
 
 def answer(positions, fetch, *answers):
     for wanted, said in zip(fetch.partitions, answers, strict=True):
-        positions.partition_answered(wanted, said)
+        positions.partition_answered(wanted, said, 0)
     positions.fetch_done(fetch)
 
 
@@ -331,7 +331,7 @@ class TestOutOfRange:
     def test_recreated_topic_resets_or_raises(self, policy):
         positions = made(A, policy=policy)
         fetch(positions, part(0, 5))
-        anew = {A: Placement(1, 0, b"u" * 16)}
+        anew = {A: Placement(HERE.leadership, b"u" * 16)}
         assert positions.fetches(anew, 0) == []
         positions.collect(None, yes)
         if policy is None:

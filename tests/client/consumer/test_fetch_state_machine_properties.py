@@ -33,7 +33,7 @@ class Reading(RuleBasedStateMachine):
     def fetch(self):
         self.now_ms += 1
         for one in self.positions.fetches(EVERYWHERE, self.now_ms):
-            assert one.leader_id not in {f.leader_id for f in self.out}
+            assert one.broker_id not in {f.broker_id for f in self.out}
             assert one.bytes_max > 0
             self.out.append(one)
 
@@ -56,7 +56,7 @@ class Reading(RuleBasedStateMachine):
                 said = FetchedData(
                     FetchedChunk(wanted.offset, wanted.offset + count, size, content)
                 )
-            self.positions.partition_answered(wanted, said)
+            self.positions.partition_answered(wanted, said, self.now_ms)
         self.positions.fetch_done(one)
 
     @precondition(lambda self: self.out)

@@ -8,7 +8,7 @@ import pytest
 
 from .test_group_members import read
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_close_waits_for_rebalance_to_commit(partage_broker, topic, member_of):

@@ -12,7 +12,7 @@ from partage.client.consumer import MissingGroupIdError
 from ..confluent_admin import produce
 from .test_group_members import PARTITIONS, Told, read, shared, until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_drain_keeps_reading_during_rebalance(partage_broker, topic, member_of):

@@ -11,7 +11,7 @@ import partage
 from .conftest import PARTITIONS
 from .test_group_members import Told
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_poll_cancelled_during_commit_revokes_nothing(partage_broker, topic):

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
 import pytest
 
 import partage
-from partage.client.consumer import CommitFailedError, OffsetAndMetadata
+from partage.client.consumer import CommitFailedError, OffsetAndMetadata, group_subscription
+from partage.member.outcome import ListenerCallback
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.sync import Consumer
 from partage.testing.request_interceptor import FaultRule, HeldResponse, api_key, respond_with_error
+from polled_conditions import PATIENCE_S, eventually
 
 from .conftest import PARTITIONS
 from .test_group_members import EVERYTHING, Told, shared, until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 #: The second one reconnects to the coordinator while requests are in flight.
 PASSING = ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"]
@@ -136,6 +140,18 @@ def test_commit_waiting_for_another_times_out(faults, servers, topic):
         assert stored(consumer, T0) == [5]
 
 
+def test_commit_before_revocation_times_out(faults, servers, topic):
+    """A quarter of the rebalance timeout is far less than the 60 s of default_api_timeout_ms."""
+    with Consumer(servers, group_id="g", max_poll_interval_ms=1_000) as consumer:
+        consumer.assign([T0])
+        offsets = {TopicPartition(*T0): OffsetAndMetadata(5)}
+        committing = consumer._group.assignment.auto_commit_before_revocation(offsets)
+        with faults.hold("OffsetCommit") as held:
+            commit = consumer._engine.submit(committing)
+            held.wait()
+            assert commit.result(30) is None
+
+
 @pytest.fixture
 def member(servers, topic):
     """Create blocking members without auto commit."""
@@ -153,11 +169,19 @@ def member(servers, topic):
                 "fetch_max_wait_ms": 50,
                 **options,
             }
+            if settled.get("group_protocol") == "consumer":
+                del settled["heartbeat_interval_ms"]
             made = stack.enter_context(Consumer(servers, **settled))
             made.subscribe(["t"])
             return made
 
         yield make
+
+
+def is_revoking(consumer):
+    """True if the next poll has to revoke partitions."""
+    due = consumer._group.due_callback
+    return due is not None and due.callback is ListenerCallback.REVOKED
 
 
 def refused_later(faults, error, client_id):
@@ -206,6 +230,93 @@ class TestRebalances:
         with pytest.raises(CommitFailedError):
             commit.result(30)
         assert stored(one, *EVERYTHING) == [None] * PARTITIONS
+
+    def test_assignment_after_poll_excludes_revoked_partitions(self, member):
+        """Although the event loop is busy when the callback returns."""
+        one, revoked = member("one"), set()
+
+        def keep_loop_busy(name, partitions):
+            if name == "revoked":
+                revoked.update(partitions)
+                one._engine._loop.call_soon_threadsafe(threading.Event().wait, 0.2)
+
+        one.subscribe(["t"], Told(keep_loop_busy))
+        until(lambda: shared(one), one)
+        two = member("two")
+        until(lambda: revoked, one, two)
+        assert not one.assignment() & revoked
+
+    @pytest.mark.parametrize(
+        ("protocol", "error"),
+        [("classic", "UNKNOWN_TOPIC_OR_PARTITION"), ("consumer", "UNKNOWN_TOPIC_ID")],
+    )
+    def test_commit_of_deleted_topic_delays_no_revocation(self, faults, member, protocol, error):
+        """As in Kafka's consumer; any other commit of an unknown topic is retried."""
+        options = {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000}
+        options["group_protocol"] = protocol
+        one, heard = member("one", **options), Told()
+        one.subscribe(["t"], heard)
+        until(lambda: shared(one), one)
+        faults.fail("OffsetCommit", error, client_id="one", times=1_000_000, required=False)
+        two = member("two", **options | {"enable_auto_commit": False})
+        until(lambda: shared(one, two), one, two)
+        faults.clear()
+        assert "revoked" in dict(heard.calls)
+        assert stored(one, *EVERYTHING) == [None] * PARTITIONS
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_first_poll_after_revocation_runs_listener(self, faults, member, monkeypatch, protocol):
+        """A later poll may be too late: it follows the processing of this poll's records."""
+        monkeypatch.setattr(group_subscription, "COMMIT_WAIT_MS", 1_000 * PATIENCE_S)
+        options = {"group_protocol": protocol, "auto_commit_interval_ms": 600_000}
+        one, heard = member("one", enable_auto_commit=True, **options), Told()
+        one.subscribe(["t"], heard)
+        until(lambda: heard.holds() == set(range(PARTITIONS)), one)
+        one.seek_to_beginning()
+        until(lambda: len(one.poll(20, max_records=1)) == 1)
+        two = member("two", **options)
+        until(lambda: is_revoking(one), two)
+        polls = one._group.assignment._polls
+        polls.poll_ended_ms -= 60_000
+        with ThreadPoolExecutor(1) as pool:
+            with faults.hold("OffsetCommit", client_id="one") as held:
+                polling = pool.submit(one.poll, int(1_000 * PATIENCE_S))
+                held.wait()
+                # The wait counts as a poll, so that max_poll_interval_ms does not end in it.
+                eventually(lambda: polls.ms_since_poll < 60_000)
+            assert len(polling.result()) > 0
+        assert "revoked" in dict(heard.calls)
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_revocation_without_listener_needs_no_second_poll(self, faults, member, protocol):
+        options = {"group_protocol": protocol, "auto_commit_interval_ms": 600_000}
+        one = member("one", enable_auto_commit=True, **options)
+        until(lambda: shared(one), one)
+        two = member("two", **options)
+        until(lambda: is_revoking(one), two)
+        with faults.hold("OffsetCommit", client_id="one") as held:
+            one.poll(0)
+            held.wait()
+            assert shared(one)
+        until(lambda: shared(one, two), two)
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_commit_before_revocation_delays_no_poll(self, faults, member, monkeypatch, protocol):
+        """The listener waits for the commit; partitions that stay deliver records."""
+        monkeypatch.setattr(group_subscription, "COMMIT_WAIT_MS", 100)
+        options = {"group_protocol": protocol, "auto_commit_interval_ms": 600_000}
+        one, heard = member("one", enable_auto_commit=True, **options), Told()
+        one.subscribe(["t"], heard)
+        until(lambda: shared(one), one)
+        one.seek_to_beginning()
+        with faults.hold("OffsetCommit", client_id="one"):
+            two = member("two", **options)
+            until(lambda: not faults.pending, one, two)
+            one.seek_to_beginning()
+            until(lambda: len(one.poll(60_000)) > 0, two)
+            assert "revoked" not in dict(heard.calls)
+        until(lambda: shared(one, two), one, two)
+        assert "revoked" in dict(heard.calls)
 
     def test_commit_skips_partition_that_returned(self, faults, member):
         """Another member owned it in between and has advanced."""

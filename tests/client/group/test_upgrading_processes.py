@@ -11,7 +11,7 @@ from interop.committed_offsets import committed_offsets, protocol_of
 from interop.members import Team
 from interop.record_sets import ends
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PARTITIONS = 6
 EVERYTHING = {("t", number) for number in range(PARTITIONS)}
 RECORDS = 30

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
 from partage.model.arguments import (
@@ -133,9 +135,25 @@ def _to_offset_and_metadata(given: int | OffsetAndMetadata) -> OffsetAndMetadata
     )
 
 
-def check_topics(
-    topics: Any,
-) -> tuple[frozenset[str], re.Pattern[str] | None]:
+class SubscriptionPattern(msgspec.Struct, frozen=True):
+    """A regular expression of topic names that the broker matches (KIP-848).
+
+    ``pattern`` is in the syntax of RE2 and must match the whole name. Only consumers with
+    ``group_protocol="consumer"`` can subscribe to it. A ``re.Pattern`` is matched by the client.
+    """
+
+    pattern: str
+
+
+class TopicSelection(NamedTuple):
+    """The topics of a subscription: names, or one of the two kinds of patterns."""
+
+    names: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    regex: str | None = None
+
+
+def check_topics(topics: Any) -> TopicSelection:
     """Return the topics, or the pattern, of a subscription.
 
     Raises:
@@ -143,7 +161,9 @@ def check_topics(
     """
     if isinstance(topics, re.Pattern):
         check_instance("topics.pattern", topics.pattern, str)
-        return frozenset(), topics
+        return TopicSelection(pattern=topics)
+    if isinstance(topics, SubscriptionPattern):
+        return TopicSelection(regex=check_text("topics.pattern", topics.pattern))
     if isinstance(topics, str):
         raise InvalidArgumentError(
             f"subscribe() takes a list, [{topics!r}], or a pattern, re.compile({topics!r})"
@@ -153,4 +173,4 @@ def check_topics(
         raise InvalidArgumentError(
             "subscribe() needs at least one topic; unsubscribe() leaves the group"
         )
-    return frozenset(found), None
+    return TopicSelection(names=frozenset(found))

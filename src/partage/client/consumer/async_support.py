@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-from partage.client.consumer.base_consumer import BaseConsumer, Deadline
+from partage.client.consumer.base_consumer import BaseConsumer
+from partage.client.consumer.deadline import Deadline
 from partage.client.consumer.listener import RebalanceListener
 from partage.member.outcome import ListenerCallback
 from partage.model.topic_partition import TopicPartition

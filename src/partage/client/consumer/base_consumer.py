@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from typing import Unpack
 
 from partage.client.addresses import BootstrapServers, parse_bootstrap_servers
 from partage.client.consumer.arguments import (
     PartitionLike,
+    SubscriptionPattern,
     to_offset,
     to_separate_partitions,
     to_timestamp,
@@ -60,7 +60,7 @@ class BaseConsumer:
 
     def subscribe(
         self,
-        topics: Iterable[str] | re.Pattern[str],
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
         listener: RebalanceListener | None = None,
     ) -> None:
         """Subscribe to topics and share their partitions with the other members of the group.
@@ -68,11 +68,13 @@ class BaseConsumer:
         It replaces an earlier subscription. The consumer joins the group during the next poll.
 
         Args:
-            topics: Topic names, or a pattern that must match the whole name of a topic.
+            topics: Topic names, or a pattern that must match the whole name of a topic. The broker
+                matches a `SubscriptionPattern`, which needs the consumer protocol.
             listener: Its callbacks run during `poll`, `close` and `unsubscribe`.
 
         Raises:
-            InvalidArgumentError: An argument is invalid.
+            InvalidArgumentError: An argument is invalid. With ``group_protocol="auto"``, polls
+                raise it if the cluster cannot match a `SubscriptionPattern`.
             MissingGroupIdError: The consumer has no ``group_id``.
             AlreadyAssignedError: The consumer has partitions from `assign`.
         """
@@ -218,23 +220,6 @@ class BaseConsumer:
             self._cursor = RecordCursor(self._engine, taken, self._deserializers)
             self._engine.assignment_source.on_poll_return()
         return self._cursor
-
-
-class Deadline:
-    """A point in time at which waiting ends; ``timeout_ms`` None means never."""
-
-    def __init__(self, timeout_ms: int | None) -> None:
-        self._at = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-
-    @property
-    def remaining_s(self) -> float | None:
-        """Seconds that remain, at least 0; None if there is no limit."""
-        return None if self._at is None else max(0.0, self._at - time.monotonic())
-
-    @property
-    def is_expired(self) -> bool:
-        """True if the deadline has passed."""
-        return self.remaining_s == 0.0
 
 
 def to_records(taken: Iterable[RecordRange]) -> Records:

@@ -10,6 +10,7 @@ from partage.client.config import MembershipConfig, Option
 from partage.wire.records.columns import HeaderTuples
 
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 #: Assignors, or names of Kafka's assignors, in order of preference.
 AssignmentStrategy: TypeAlias = str | Assignor | Iterable[str | Assignor]
 
@@ -89,7 +90,12 @@ class ReaderConfig(MembershipConfig, total=False):
     ]
     client_rack: Annotated[
         str | None,
-        Option("Rack of this client, for rack-aware assignors", kafka="client.rack", kip=881),
+        Option(
+            "Rack of this client. It reads from followers there if the brokers have a "
+            "`replica.selector.class` (KIP-392), and rack-aware assignors match it",
+            kafka="client.rack",
+            kip=881,
+        ),
     ]
     max_poll_interval_ms: Annotated[
         int,
@@ -125,6 +131,24 @@ class ConsumerConfig(ReaderConfig, total=False):
     group_id: Annotated[
         str | None,
         Option("The consumer group; without one, use `assign`", kafka="group.id"),
+    ]
+    group_protocol: Annotated[
+        GroupProtocol,
+        Option(
+            "`classic`, `consumer` for the protocol in which the broker assigns partitions, or "
+            "`auto` for `consumer` where the cluster supports it; the first subscription asks it",
+            kafka="group.protocol",
+            kip=848,
+        ),
+    ]
+    group_remote_assignor: Annotated[
+        str | None,
+        Option(
+            "The assignor in the broker, such as `uniform` or `range`; by default the broker's "
+            "first one. Only for the consumer protocol",
+            kafka="group.remote.assignor",
+            kip=848,
+        ),
     ]
     enable_auto_commit: Annotated[
         bool,

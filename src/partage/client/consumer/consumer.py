@@ -20,7 +20,8 @@ from partage.client.consumer.async_support import (
     run_blocking,
     wait_for_change,
 )
-from partage.client.consumer.base_consumer import Deadline, partitions_behind, to_records
+from partage.client.consumer.base_consumer import partitions_behind, to_records
+from partage.client.consumer.deadline import Deadline
 from partage.client.consumer.errors import ReadTimeoutError
 from partage.client.consumer.group_subscription import GroupSubscription
 from partage.client.consumer.listener import CallbackTimer, keep_first_error
@@ -86,7 +87,7 @@ class Consumer(AsyncConsumerBase):
         self._end_cursor()
         while True:
             version = self._engine.version
-            await self._run_due_callbacks()
+            await self._run_due_callbacks(deadline)
             if self.is_drained:
                 return to_records(())
             taken = self._engine.collect(limit)
@@ -106,7 +107,7 @@ class Consumer(AsyncConsumerBase):
             self._cursor = None
         while True:
             version = self._seen_version = self._engine.version
-            await self._run_due_callbacks()
+            await self._run_due_callbacks(Deadline(None))
             if self._cursor is not None:
                 record = self._cursor.next()
                 if record is not None:
@@ -145,7 +146,7 @@ class Consumer(AsyncConsumerBase):
                 if deadline.is_expired:
                     raise ReadTimeoutError(timeout_ms or 0, left)
                 version = self._engine.version
-                await self._run_due_callbacks()
+                await self._run_due_callbacks(deadline)
                 taken = to_records(self._engine.collect(None))
                 found += [batch.to_arrow(names) for batch in taken.batches]
                 if not taken:
@@ -267,7 +268,7 @@ class Consumer(AsyncConsumerBase):
         while owner is not None and not owner.has_left and not deadline.is_expired:
             version = self._engine.version
             try:
-                await self._run_due_callbacks()
+                await self._run_due_callbacks(deadline)
             except Exception as error:  # An error of the listener is raised after the leave.
                 first = keep_first_error(first, error)
             if not owner.has_left:
@@ -275,16 +276,18 @@ class Consumer(AsyncConsumerBase):
         if first is not None:
             raise first
 
-    async def _run_due_callbacks(self) -> None:
-        """Run the due listener callbacks and auto commits before records are delivered."""
+    async def _run_due_callbacks(self, deadline: Deadline) -> None:
+        """Run the due listener callbacks and auto commits before records are delivered.
+
+        Args:
+            deadline: The end of waits for the commit before a revocation; see `_next_callback`.
+        """
         place = self._group
         if place is None:
             return
         place.commit_if_due()
         first: Exception | None = None
-        while (call := place.due_callback) is not None:
-            # If interrupted here, the next poll repeats all steps.
-            await self._commit_before(place, call)
+        while (call := await self._next_callback(place, deadline)) is not None:
             try:
                 await self._call(place, call)
             # The assignment stays valid after a listener error (KIP-429).
@@ -292,12 +295,30 @@ class Consumer(AsyncConsumerBase):
                 first = keep_first_error(first, error)
             finally:
                 place.assignment.callback_done(call)
+            # Wait for the event loop: afterwards `assignment` lacks the given up partitions.
+            await result_of(self._engine.earlier_events())
         if first is not None:
             raise first
 
-    async def _commit_before(self, place: GroupSubscription, call: CallListener) -> None:
-        committing = place.assignment.auto_commit(place.offsets_to_commit_before(call))
-        await result_of(self._engine.submit(committing))
+    async def _next_callback(
+        self, place: GroupSubscription, deadline: Deadline
+    ) -> CallListener | None:
+        """Return the callback to run now, or None.
+
+        The commit before a revocation delays the poll for a limited time. If it takes longer, the
+        partitions to revoke deliver no records, and the others continue. Without any wait, the
+        revocation would be late: it would follow the processing of the records of this poll.
+        """
+        while True:
+            version = self._engine.version
+            call = place.due_callback
+            if call is None or place.may_run(call):
+                return call
+            limit = deadline.earlier(place.commit_deadline)
+            if limit.is_expired or self._engine.is_close_called:
+                return None
+            place.assignment.on_commit_wait()
+            await wait_for_change(self._engine.next_change(version), limit)
 
     async def _call(self, place: GroupSubscription, call: CallListener) -> None:
         if place.listener is not None:

@@ -59,6 +59,7 @@ class Engine(AssignmentTarget):
             partition_bytes=options.max_partition_fetch_bytes,
             fetch_bytes=options.fetch_max_bytes,
             buffer_bytes=options.buffer_bytes_max,
+            replica_lifetime_ms=client.metadata_max_age_ms,
         )
         self.cluster = Cluster(servers, client)
         self._fetcher = Fetcher(
@@ -231,6 +232,10 @@ class Engine(AssignmentTarget):
             raise ConsumerClosedError
         return self._thread.submit(work)
 
+    def earlier_events(self) -> Future[None]:
+        """Return a future that is done when the event loop has handled all earlier events."""
+        return self.submit(_do_nothing())
+
     async def offsets_for_times(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -330,3 +335,7 @@ class Engine(AssignmentTarget):
 
 async def _running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
+
+
+async def _do_nothing() -> None:
+    """Run after the earlier events of the event loop."""

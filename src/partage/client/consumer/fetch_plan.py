@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -12,38 +12,49 @@ from partage.client.consumer.partition_state import (
     LogOffsets,
     ResetTarget,
 )
+from partage.client.metadata import LeaderAndEpoch
 from partage.model.topic_partition import TopicPartition
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """The leader of a partition, its leader epoch, and the id of the topic."""
+    """The leader of a partition, the id of the topic, and the ids of the online replicas."""
 
-    leader_id: int
-    leader_epoch: int
+    leadership: LeaderAndEpoch
     topic_id: bytes
+    online_replicas: Collection[int] = ()
 
 
 class PartitionFetch(msgspec.Struct, frozen=True):
-    """A partition in a fetch, with its fetch offset."""
+    """A partition in a fetch, with its fetch offset and the broker to ask."""
 
     permit: DeliveryPermit
     offset: int
     placement: Placement
+    broker_id: int
+
+    @property
+    def is_from_follower(self) -> bool:
+        """True if the broker is a follower, which the leader preferred (KIP-392)."""
+        return self.broker_id != self.placement.leadership.leader_id
 
 
 class PlannedFetch(msgspec.Struct, frozen=True):
-    """A fetch request to send to a leader; `FetchStateMachine.fetch_done` must follow."""
+    """A fetch request to send to a broker; `FetchStateMachine.fetch_done` must follow."""
 
-    leader_id: int
+    broker_id: int
     partitions: tuple[PartitionFetch, ...]
     bytes_max: int
 
 
 class FetchedData(msgspec.Struct, frozen=True):
-    """The successful response for one partition; ``chunk`` is None if it has no data."""
+    """The successful response for one partition; ``chunk`` is None if it has no data.
+
+    ``preferred_replica`` is the follower to read from (KIP-392); -1 if there is none.
+    """
 
     chunk: FetchedChunk | None = None
     log_offsets: LogOffsets = LogOffsets()
+    preferred_replica: int = -1
 
 
 class OutOfRange(msgspec.Struct, frozen=True):
@@ -51,9 +62,10 @@ class OutOfRange(msgspec.Struct, frozen=True):
 
 
 class RetryLater(msgspec.Struct, frozen=True):
-    """A transient failure; retry at a time."""
+    """A transient failure; retry at a time, at the leader unless ``keeps_replica`` is true."""
 
     at_ms: int
+    keeps_replica: bool = False
 
 
 class PermanentFailure(msgspec.Struct, frozen=True):

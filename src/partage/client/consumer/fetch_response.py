@@ -16,7 +16,7 @@ from partage.client.consumer.fetch_state_machine import (
 )
 from partage.client.consumer.partition_state import FetchedChunk, LogOffsets
 from partage.client.consumer.records import FetchedBatches
-from partage.client.errors import BrokerResponseError, CorruptRecordsError
+from partage.client.errors import CORRUPT_ON_BROKER, BrokerResponseError, CorruptRecordsError
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import (
@@ -26,6 +26,7 @@ from partage.wire.apis.fetch import (
     FetchResponse,
     FetchTopic,
 )
+from partage.wire.records.batch import parse_header
 from partage.wire.records.columns import BatchScan
 from partage.wire.records.decoder import scan
 from partage.wire.types import ZERO_UUID, Buffer
@@ -45,12 +46,14 @@ class FetchRules:
         partition_bytes: int,
         read_committed: bool,
         check_crcs: bool,
+        rack: str = "",
     ) -> None:
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.partition_bytes = partition_bytes
         self.read_committed = read_committed
         self.check_crcs = check_crcs
+        self.rack = rack
 
 
 def build_request(fetch: PlannedFetch, rules: FetchRules) -> FetchRequest:
@@ -63,7 +66,7 @@ def build_request(fetch: PlannedFetch, rules: FetchRules) -> FetchRequest:
         partitions = [
             FetchPartition(
                 partition=one.permit.partition.partition,
-                current_leader_epoch=one.placement.leader_epoch,
+                current_leader_epoch=one.placement.leadership.leader_epoch,
                 fetch_offset=one.offset,
                 partition_max_bytes=rules.partition_bytes,
             )
@@ -76,6 +79,7 @@ def build_request(fetch: PlannedFetch, rules: FetchRules) -> FetchRequest:
         max_bytes=fetch.bytes_max,
         isolation_level=int(rules.read_committed),
         topics=topics,
+        rack_id=rules.rack,
     )
 
 
@@ -109,26 +113,33 @@ def parse_result(
     code = result.error_code
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OutOfRange(), code
+    if code == ErrorCode.CORRUPT_MESSAGE:
+        return PermanentFailure(CorruptRecordsError(partition, offset, CORRUPT_ON_BROKER)), code
     if code:
         refused = BrokerResponseError(code, f"fetching {partition}")
-        return RetryLater(retry_at_ms) if refused.is_retriable else PermanentFailure(refused), code
+        if not refused.is_retriable:
+            return PermanentFailure(refused), code
+        # A follower may be about to learn the new epoch; Kafka's client asks it again, too.
+        return RetryLater(retry_at_ms, keeps_replica=code == ErrorCode.UNKNOWN_LEADER_EPOCH), code
     blob: Buffer = result.records[0] if result.records else b""
     found = scan(blob, verify_crc=rules.check_crcs)
     if not found.count:
         if found.reason not in ("end", "incomplete"):
-            return PermanentFailure(CorruptRecordsError(partition, offset, _WRONG[found.reason])), 0
-        return FetchedData(None, _ends(result)), 0
+            after = parse_header(blob).next_offset if found.reason == "crc" else None
+            error = CorruptRecordsError(partition, offset, _WRONG[found.reason], after)
+            return PermanentFailure(error), 0
+        return _data(None, result), 0
     end = found.last_offset[-1] + 1
     if end <= offset:
-        return FetchedData(None, _ends(result)), 0
+        return _data(None, result), 0
     if all(flags & _CONTROL for flags in set(found.attributes)):
-        return FetchedData(FetchedChunk(offset, end, 0, None), _ends(result)), 0
+        return _data(FetchedChunk(offset, end, 0, None), result), 0
     aborted = None
     if rules.read_committed:
         aborted = [(t.producer_id, t.first_offset) for t in result.aborted_transactions or ()]
     sound = blob if found.stop == len(blob) else memoryview(blob)[: found.stop]
     stored = FetchedBatches(partition, sound, end, aborted, _timestamp_types(found))
-    return FetchedData(FetchedChunk(offset, end, len(sound), stored), _ends(result)), 0
+    return _data(FetchedChunk(offset, end, len(sound), stored), result), 0
 
 
 _WRONG: Final[Mapping[str, str]] = {
@@ -140,8 +151,9 @@ _WRONG: Final[Mapping[str, str]] = {
 }
 
 
-def _ends(result: FetchPartitionResult) -> LogOffsets:
-    return LogOffsets(result.log_start_offset, result.high_watermark, result.last_stable_offset)
+def _data(chunk: FetchedChunk | None, result: FetchPartitionResult) -> FetchedData:
+    ends = LogOffsets(result.log_start_offset, result.high_watermark, result.last_stable_offset)
+    return FetchedData(chunk, ends, result.preferred_read_replica)
 
 
 def _timestamp_types(found: BatchScan) -> list[tuple[int, int]]:

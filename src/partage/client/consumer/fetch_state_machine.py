@@ -5,11 +5,12 @@ three kinds of work: offsets to look up (`lookups`), fetches to send (`fetches`)
 deliver (`collect`). All work is done under a partition's `DeliveryPermit`. A result under a revoked
 permit is dropped, so a seek, a pause or the loss of a partition never waits for pending requests.
 
-Rules for fetches. A leader has at most one pending fetch; the next one is sent while the records of
+Rules for fetches. A broker has at most one pending fetch; the next one is sent while the records of
 the last are delivered.
 
+- A partition is fetched from its leader, or from the follower that the leader prefers (KIP-392).
 - A partition is fetched while less than ``partition_bytes`` of it are buffered.
-- A leader gets no fetch while one of its partitions has enough. Otherwise a long poll for the other
+- A broker gets no fetch while one of its partitions has enough. Otherwise a long poll for the other
   partitions, which may be empty, would block the busy one once it is drained (KAFKA-17182).
 - Buffered plus requested data stays below ``buffer_bytes``. Brokers may exceed it, because they
   send at least one batch of any size (KIP-74). Paused partitions give up their buffers first.
@@ -47,6 +48,7 @@ from partage.client.consumer.partition_state import (
     ResetTarget,
     TopicPartitionState,
 )
+from partage.client.read_replica import ReadReplica
 from partage.model.topic_partition import TopicPartition
 
 __all__ = [
@@ -83,6 +85,7 @@ class FetchStateMachine:
         partition_bytes: ``max_partition_fetch_bytes``.
         fetch_bytes: ``fetch_max_bytes``.
         buffer_bytes: ``buffer_bytes_max``.
+        replica_lifetime_ms: ``metadata_max_age_ms``; see `ReadReplica`.
     """
 
     def __init__(
@@ -92,13 +95,16 @@ class FetchStateMachine:
         partition_bytes: int,
         fetch_bytes: int,
         buffer_bytes: int,
+        replica_lifetime_ms: int,
     ) -> None:
         self._policy = policy
+        self._replica_lifetime_ms = replica_lifetime_ms
         self._partition_bytes = partition_bytes
         self._fetch_bytes = fetch_bytes
         self._buffer_bytes = buffer_bytes
         self._states: dict[TopicPartition, TopicPartitionState] = {}  # least recently served first
-        self._in_flight_bytes: dict[int, int] = {}  # requested bytes, by leader
+        self._in_flight_bytes: dict[int, int] = {}  # requested bytes, by broker
+        self._outdated: set[TopicPartition] = set()  # a preferred replica is not in the metadata
 
     # Assigned partitions.
 
@@ -124,7 +130,8 @@ class FetchStateMachine:
         """Add partitions; those that are assigned already stay unchanged."""
         for partition in partitions:
             if partition not in self._states:
-                self._states[partition] = TopicPartitionState(partition)
+                replica = ReadReplica(self._replica_lifetime_ms)
+                self._states[partition] = TopicPartitionState(partition, replica)
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions and revoke their permits; ignore those that are not assigned."""
@@ -234,29 +241,41 @@ class FetchStateMachine:
     def fetches(
         self, placements: Mapping[TopicPartition, Placement], now_ms: int
     ) -> list[PlannedFetch]:
-        """Return the fetches to send now, at most one for each leader without a pending one."""
-        by_leader: dict[int, list[PartitionFetch]] = {}
+        """Return the fetches to send now, at most one for each broker without a pending one."""
+        by_broker: dict[int, list[PartitionFetch]] = {}
         satisfied: set[int] = set()
         for state in self._states.values():
             placement = placements.get(state.partition)
             if placement is None or not self._may_fetch(state, placement):
                 continue
+            broker_id = self._select_broker(state, placement, now_ms)
+            if broker_id is None:
+                continue
             if state.buffered_bytes >= self._partition_bytes:
-                satisfied.add(placement.leader_id)
-            elif state.retry_at_ms <= now_ms and placement.leader_id not in self._in_flight_bytes:
-                wanted = PartitionFetch(state.permit, state.fetch_offset, placement)
-                by_leader.setdefault(placement.leader_id, []).append(wanted)
+                satisfied.add(broker_id)
+            elif state.retry_at_ms <= now_ms and broker_id not in self._in_flight_bytes:
+                wanted = PartitionFetch(state.permit, state.fetch_offset, placement, broker_id)
+                by_broker.setdefault(broker_id, []).append(wanted)
         fetches = []
-        for leader_id, group in by_leader.items():
-            room = 0 if leader_id in satisfied else self._available_bytes(len(group))
+        for broker_id, group in by_broker.items():
+            room = 0 if broker_id in satisfied else self._available_bytes(len(group))
             if room > 0:
-                fetches.append(PlannedFetch(leader_id, tuple(group), room))
-                self._in_flight_bytes[leader_id] = room
+                fetches.append(PlannedFetch(broker_id, tuple(group), room))
+                self._in_flight_bytes[broker_id] = room
                 for one in group:
                     self._states[one.permit.partition].is_in_flight = True
         return fetches
 
-    def partition_answered(self, wanted: PartitionFetch, answer: FetchResult) -> None:
+    def pop_outdated(self) -> set[TopicPartition]:
+        """Return the partitions that wait for new metadata, since the last call.
+
+        The leader preferred a replica that the metadata lists as offline or does not list. The
+        replica is dropped: with the next metadata, the partition is read from the leader.
+        """
+        outdated, self._outdated = self._outdated, set()
+        return outdated
+
+    def partition_answered(self, wanted: PartitionFetch, answer: FetchResult, now_ms: int) -> None:
         """Handle the result of one partition of a fetch."""
         state = self._current(wanted.permit)
         if state is None:
@@ -266,7 +285,8 @@ class FetchStateMachine:
         if state.fetch_offset != wanted.offset:
             return
         match answer:
-            case FetchedData(part, ends):
+            case FetchedData(part, ends, preferred_replica):
+                state.read_replica.prefer(preferred_replica, wanted.placement.leadership, now_ms)
                 state.log_offsets = ends
                 state.retry_at_ms = 0
                 if part is not None:
@@ -275,10 +295,23 @@ class FetchStateMachine:
                     state.fetch_offset = part.to_offset
                     if state.permit.delivered_offset is None:
                         _skip_empty_chunks(state)
-            case RetryLater(at_ms):
+            case RetryLater(at_ms, keeps_replica):
                 state.retry_at_ms = at_ms
+                if not keeps_replica:
+                    state.read_replica.clear()
             case PermanentFailure(error):
                 state.error = error
+                state.read_replica.clear()
+            case OutOfRange() if wanted.is_from_follower:
+                # A follower may be behind its leader: only the leader knows the offsets.
+                state.read_replica.clear()
+                log.debug(
+                    "offset is out of range on a follower, asking the leader: partition=%s "
+                    "offset=%d broker=%d",
+                    state.partition,
+                    wanted.offset,
+                    wanted.broker_id,
+                )
             case OutOfRange():
                 self._set_position_error(
                     state, OffsetOutOfRangeError(state.partition, state.fetch_offset)
@@ -286,7 +319,7 @@ class FetchStateMachine:
 
     def fetch_done(self, fetch: PlannedFetch) -> None:
         """Handle the end of a fetch, with any result."""
-        self._in_flight_bytes.pop(fetch.leader_id, None)
+        self._in_flight_bytes.pop(fetch.broker_id, None)
         for wanted in fetch.partitions:
             state = self._current(wanted.permit)
             if state is not None:
@@ -387,6 +420,17 @@ class FetchStateMachine:
             )
             return False
         return not state.is_in_flight
+
+    def _select_broker(
+        self, state: TopicPartitionState, placement: Placement, now_ms: int
+    ) -> int | None:
+        """Return the broker to fetch from; None if the metadata must be refreshed before that."""
+        broker_id = state.read_replica.select(placement.leadership, now_ms)
+        if broker_id == placement.leadership.leader_id or broker_id in placement.online_replicas:
+            return broker_id
+        state.read_replica.clear()
+        self._outdated.add(state.partition)
+        return None
 
     def _set_position_error(
         self, state: TopicPartitionState, why: OffsetOutOfRangeError | TopicRecreatedError

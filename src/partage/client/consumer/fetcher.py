@@ -79,6 +79,7 @@ class Fetcher:
             partition_bytes=options.max_partition_fetch_bytes,
             read_committed=self._read_committed,
             check_crcs=options.check_crcs,
+            rack=options.client_rack or "",
         )
         self._unknown_wait_s = options.unknown_topic_wait_ms / 1000
         self._changed = changed
@@ -88,7 +89,7 @@ class Fetcher:
         self._asking: set[str] = set()
         self._stale: set[TopicPartition] = set()  # partitions whose leader is out of date
         self._unknown_since: dict[str, float] = {}
-        self._failures: dict[object, int] = {}  # consecutive failures, by leader or topic
+        self._failures: dict[object, int] = {}  # consecutive failures, by broker or topic
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake_event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -136,9 +137,12 @@ class Fetcher:
             wanted = self._positions.topics()
             placements = self._placements()
             fetches = self._positions.fetches(placements, now_ms)
+            outdated = self._positions.pop_outdated()
             # Last: `fetches` detects topics that were created again and resets their positions.
             lookups = self._positions.lookups(placements, now_ms)
             retry_ms = self._positions.retry_at_ms(now_ms)
+        if outdated:
+            self._refresh_topics(outdated)
         self._refresh_due_topics(wanted, now)
         if lookups:
             self._spawn(self._look_up(lookups))
@@ -157,7 +161,8 @@ class Fetcher:
             if topic is None or leadership is None or partition in self._stale:
                 continue
             if leadership.leader_id >= 0:
-                found[partition] = Placement(*leadership, topic.topic_id)
+                online = topic.online_replicas.get(partition.partition, ())
+                found[partition] = Placement(leadership, topic.topic_id, online)
         return found
 
     # Topics.
@@ -294,7 +299,7 @@ class Fetcher:
         except ClientError as error:
             self._on_fetch_failed(fetch, error)
         else:
-            self._failures.pop(fetch.leader_id, None)
+            self._failures.pop(fetch.broker_id, None)
             self._on_fetch_answer(fetch, answer)
             if answer.throttle_time_ms:  # the broker asks for a pause (KIP-219)
                 await asyncio.sleep(answer.throttle_time_ms / 1000)
@@ -304,9 +309,7 @@ class Fetcher:
 
     async def _ask(self, fetch: PlannedFetch) -> FetchResponse:
         first = fetch.partitions[0].permit.partition
-        connection, leadership = await self._cluster.leader(first)
-        if leadership.leader_id != fetch.leader_id:
-            raise NoLeaderError(first)  # the leader has just changed
+        connection = await self._cluster.replica(first, fetch.broker_id)
         answer = await connection.send(
             FETCH,
             fetch_response.build_request(fetch, self._rules),
@@ -318,15 +321,16 @@ class Fetcher:
         return answer
 
     def _on_fetch_failed(self, fetch: PlannedFetch, error: ClientError) -> None:
-        log.debug("fetch failed: broker=%d error=%s", fetch.leader_id, error)
+        log.debug("fetch failed: broker=%d error=%s", fetch.broker_id, error)
         passes = error.is_retriable or isinstance(error, _WAITS)
         answer = (
-            RetryLater(self._retry_at_ms(fetch.leader_id)) if passes else PermanentFailure(error)
+            RetryLater(self._retry_at_ms(fetch.broker_id)) if passes else PermanentFailure(error)
         )
         self._refresh_topics(wanted.permit.partition for wanted in fetch.partitions)
+        now_ms = int(self._now() * 1000)
         with self._lock:
             for wanted in fetch.partitions:
-                self._positions.partition_answered(wanted, answer)
+                self._positions.partition_answered(wanted, answer, now_ms)
         self._changed()
 
     def _on_fetch_answer(self, fetch: PlannedFetch, answer: FetchResponse) -> None:
@@ -347,9 +351,10 @@ class Fetcher:
                 stale.add(partition)
         if stale:
             self._refresh_topics(stale)
+        now_ms = int(self._now() * 1000)
         with self._lock:
             for wanted, said in outcomes:
-                self._positions.partition_answered(wanted, said)
+                self._positions.partition_answered(wanted, said, now_ms)
         self._changed()
 
     # Retries.

@@ -1,5 +1,9 @@
 """A consumer's assignment by a group: the half of a member that runs on the event loop.
 
+The settings decide the protocol: `ConsumerMemberSettings` make a member with the consumer group
+protocol (KIP-848), other settings a member with the classic one. With both, the first subscription
+asks the cluster.
+
 The member's state machine runs on the client's event loop (`Driver`); the user's code runs in
 another thread. After every event, the deliverable partitions and the due listener callback are
 published to `GroupPolls`, the half of the user's thread.
@@ -8,8 +12,11 @@ published to `GroupPolls`, the half of the user's thread.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import re
+import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -19,6 +26,7 @@ from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.assignment_source import AssignmentSource, AssignmentTarget
 from partage.client.consumer.group_polls import DeliverySnapshot, GroupPolls
+from partage.client.consumer.group_protocol import has_consumer_protocol
 from partage.client.consumer.metadata_watcher import MetadataWatcher
 from partage.client.consumer.protocol_handler import ConsumerProtocolHandler, ProtocolAction
 from partage.client.errors import ClientError
@@ -27,19 +35,27 @@ from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import (
     AssignmentFailedError,
     CommitFailedError,
+    GroupError,
     MaxPollExceededError,
     MemberFailedError,
+    SubscriptionRefusedError,
     fenced_commit_reason,
     not_in_generation_reason,
 )
 from partage.client.group.offset_committer import OffsetCommitter
 from partage.client.group.offsets import NO_MEMBER, Offsets, fetch_committed
+from partage.member.consumer_group.events import TopicIdsResolved
+from partage.member.consumer_group.outcome import ResolveTopicIds
+from partage.member.consumer_group.settings import ConsumerMemberSettings
+from partage.member.consumer_group.state_machine import ConsumerGroupMember
 from partage.member.events import (
+    CallbackCompleted,
     CommitRejected,
     DrainRequested,
     Event,
     LeaveRequested,
     MetadataChanged,
+    Polled,
     SubscriptionChanged,
 )
 from partage.member.member import CommitIdentity
@@ -58,6 +74,7 @@ from partage.member.outcome import (
 )
 from partage.member.ownership import Ownership
 from partage.member.settings import MemberSettings
+from partage.model.arguments import InvalidArgumentError
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 
@@ -65,12 +82,56 @@ log = logging.getLogger(__name__)
 
 _COMMIT_POLL_S: Final = 0.02
 _SNAPSHOT_INTERVAL_S: Final = 1.0
+#: The part of the rebalance timeout for the commit before a revocation; the listener and the rejoin
+#: need the rest.
+_COMMIT_TIMEOUT_PART: Final = 0.25
+
+_PROBLEM_ERRORS: Final[Mapping[Problem, type[GroupError]]] = {
+    Problem.ASSIGNMENT_FAILED: AssignmentFailedError,
+    Problem.POLL_TIMEOUT: MaxPollExceededError,
+    Problem.SUBSCRIPTION_REFUSED: SubscriptionRefusedError,
+}
+
+
+def new_member_id() -> str:
+    """Return a random member id, in the form of Kafka's ids (KIP-1082)."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def server_pattern_error(regex: str) -> InvalidArgumentError:
+    """Return the error for a `SubscriptionPattern` with the classic protocol."""
+    return InvalidArgumentError(
+        "a SubscriptionPattern needs group_protocol='consumer': with the classic protocol, "
+        f"subscribe to re.compile({regex!r})"
+    )
+
+
+def ownership_changes(
+    before: Mapping[TopicPartition, bytes | None], after: Mapping[TopicPartition, bytes | None]
+) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """Return the removed and the added partitions; each has its topic id.
+
+    A partition of a topic that was created again is removed and added: its position and its
+    records are those of the deleted topic.
+    """
+    removed = [each for each in before if each not in after or before[each] != after[each]]
+    added = [each for each in after if each not in before or before[each] != after[each]]
+    return sorted(removed), sorted(added)
 
 
 class GroupAssignment(AssignmentSource):
     """The assignment of one group member.
 
     Methods run on the event loop, except those of polls, which `GroupPolls` implements.
+
+    Args:
+        cluster: The cluster.
+        target: Gets the partitions.
+        settings: The settings of the member; their class decides the protocol.
+        embedding: The assignors of a member with the classic protocol.
+        preferred: Settings to use instead if the cluster supports the consumer protocol; None if
+            ``settings`` decides. Both have the same timeouts.
+        make_member_id: Returns a new unique member id.
     """
 
     def __init__(
@@ -79,15 +140,23 @@ class GroupAssignment(AssignmentSource):
         target: AssignmentTarget,
         settings: MemberSettings,
         embedding: ConsumerProtocol,
+        preferred: ConsumerMemberSettings | None = None,
+        make_member_id: Callable[[], str] = new_member_id,
     ) -> None:
         self.attach(target)
         self.settings = settings
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
-        protocol = embedding.rebalance_protocol
-        self._ownership = Ownership(settings, protocol)
+        self._make_member_id = make_member_id
+        self._member: Ownership | ConsumerGroupMember
+        if isinstance(settings, ConsumerMemberSettings):
+            self._member = ConsumerGroupMember(settings, make_member_id)
+        else:
+            self._member = Ownership(settings, embedding.rebalance_protocol)
+        self._preferred = preferred  # None once the protocol is chosen
+        self._choice: asyncio.Task[None] | None = None
         self._driver = Driver(
-            self._ownership,
+            self._member,
             settings,
             CoordinatorClient(cluster, settings.group_id),
             self._perform,
@@ -99,13 +168,16 @@ class GroupAssignment(AssignmentSource):
         retries = cluster.options.retries
         self._commits = OffsetCommitter(self._coordinator, settings.group_id, retries, self)
         self._polls = GroupPolls(settings, self._loop, self._handle)
-        self._owned: frozenset[tuple[str, int]] = frozenset()
+        #: The published partitions, each with its topic id; None with the classic protocol.
+        self._owned: dict[TopicPartition, bytes | None] = {}
         #: For each owned partition, a number that is new each time the partition is assigned.
         self.ownership_epochs: dict[tuple[str, int], int] = {}
         self._last_ownership_epoch = 0
         self._left = asyncio.Event()
         self._left.set()
-        self._is_subscribing = False  # True until the pattern was matched for the first time
+        # True until the protocol is chosen and the pattern was matched for the first time
+        self._is_subscribing = False
+        self._topic_errors: deque[ClientError] = deque()  # The next polls raise one each.
         self._watcher = MetadataWatcher(cluster, self._topics_changed, self._partitions_changed)
         self._protocol = ConsumerProtocolHandler(
             embedding, cluster, self._coordinator, settings.group_id, self._watcher
@@ -115,20 +187,98 @@ class GroupAssignment(AssignmentSource):
 
     # User requests.
 
-    async def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
-        """Subscribe to topics, or to those that match a pattern."""
+    async def subscribe(
+        self,
+        topics: frozenset[str],
+        pattern: re.Pattern[str] | None,
+        regex: str | None = None,
+    ) -> None:
+        """Subscribe to topics, or to those that match a pattern.
+
+        Args:
+            topics: Names of topics.
+            pattern: A pattern that this client matches.
+            regex: A regular expression that the broker matches; only for the consumer protocol.
+        """
         self._polls.failure = None
+        self._polls.errors.clear()
+        self._topic_errors.clear()
         self._polls.is_member = True
         self._polls.is_draining = False
         self._left.clear()
+        self._cancel_choice()
+        if self._preferred is None:
+            self._start_subscription(topics, pattern, regex)
+            return
+        self._is_subscribing = True
+        self._choice = self._driver.start_task(
+            self._choose_protocol(self._preferred, topics, pattern, regex)
+        )
+
+    async def _choose_protocol(
+        self,
+        preferred: ConsumerMemberSettings,
+        topics: frozenset[str],
+        pattern: re.Pattern[str] | None,
+        regex: str | None,
+    ) -> None:
+        """Choose the protocol by the first broker that answers, then subscribe."""
+        is_supported = await self._ask_until_answered()
+        if is_supported:
+            self.settings = preferred
+            self._member = ConsumerGroupMember(preferred, self._make_member_id)
+            self._driver.replace_core(self._member, preferred)
+        self._preferred = None  # After the member: the user's thread reads both.
+        if is_supported:
+            # The former member got the poll in progress.
+            self._handle(Polled(at_ms=now_ms(), is_in_poll=self._polls.is_polling))
+        elif regex is not None:
+            self._is_subscribing = False
+            self._polls.failure = server_pattern_error(regex)
+            self.target.wake()
+            return
+        self._start_subscription(topics, pattern, regex)
+
+    async def _ask_until_answered(self) -> bool:
+        while True:
+            try:
+                return await has_consumer_protocol(self._cluster)
+            except ClientError as error:
+                log.info("group protocol is not known yet: error=%s", error)
+                if not error.is_retriable:
+                    self._on_lookup_error(error)
+                await asyncio.sleep(self.settings.retry_backoff_max_ms / 1000)
+
+    def _cancel_choice(self) -> None:
+        if self._choice is not None:
+            self._choice.cancel()
+            self._choice = None
+
+    def _start_subscription(
+        self, topics: frozenset[str], pattern: re.Pattern[str] | None, regex: str | None
+    ) -> None:
         self._watcher.subscribe(topics, pattern)
         self._is_subscribing = pattern is not None
         if pattern is None:
-            self._driver.handle(SubscriptionChanged(at_ms=now_ms(), topics=topics))
+            self._driver.handle(SubscriptionChanged(at_ms=now_ms(), topics=topics, regex=regex))
         self._watcher.start()
+        if topics and isinstance(self._member, ConsumerGroupMember):  # no leader reports them
+            self._watcher.on_topic_error = self._raise_in_poll
+            self._driver.start_task(self._report_topic_errors(topics))
+
+    async def _report_topic_errors(self, topics: frozenset[str]) -> None:
+        try:
+            await self._watcher.existing_topics(topics)
+        except ClientError as error:
+            log.info("metadata request failed: error=%s", error)
+
+    def _raise_in_poll(self, error: ClientError) -> None:
+        self._topic_errors.append(error)
+        self.target.wake()
 
     async def leave(self, reason: str) -> None:
         """Begin to leave the group; `has_left` tells when the member is out."""
+        self._cancel_choice()
         self._watcher.stop()
         self._is_subscribing = False
         self._driver.handle(LeaveRequested(at_ms=now_ms(), reason=reason))
@@ -142,9 +292,20 @@ class GroupAssignment(AssignmentSource):
         self._polls.handle_soon(DrainRequested(at_ms=now_ms(), reason=reason))
 
     @property
+    def has_server_patterns(self) -> bool:
+        """True if the broker can match the patterns of subscriptions, as far as is known."""
+        return self._preferred is not None or isinstance(self._member, ConsumerGroupMember)
+
+    @property
     def topics(self) -> frozenset[str]:
-        """The subscribed topics; for a pattern, those that match."""
-        return self._ownership.topics
+        """The subscribed topics; for a pattern, those that match.
+
+        For a pattern that the broker matches, they are the topics of the owned partitions.
+        """
+        member = self._member
+        if isinstance(member, ConsumerGroupMember) and member.regex is not None:
+            return frozenset(topic for topic, _ in member.owned)
+        return member.topics
 
     @property
     def has_left(self) -> bool:
@@ -152,10 +313,22 @@ class GroupAssignment(AssignmentSource):
         return self._left.is_set()
 
     @property
+    def is_reconciled(self) -> bool:
+        """True if no member has to join, or it has, and owns all partitions of its assignment.
+
+        A member with the classic protocol is in the group once it owns them.
+        """
+        member = self._member
+        if isinstance(member, ConsumerGroupMember) and (
+            member.unknown_topic_ids() or member.partitions_to_add()
+        ):
+            return False
+        return self.identity is not None
+
+    @property
     def has_coordinator(self) -> bool:
         """True if the member is connected to its coordinator and its session has not expired."""
-        link = self._ownership.membership.link
-        return link.coordinator_serial is not None and not link.is_session_expired
+        return self._member.has_coordinator
 
     async def close(self, timeout_ms: float) -> None:
         """Stop the member at once, even during a leave."""
@@ -168,6 +341,8 @@ class GroupAssignment(AssignmentSource):
     def on_poll(self) -> None:
         """Note that the user polls; raise pending errors."""
         self._polls.on_poll(has_partitions=not self.target.is_empty())
+        if self._topic_errors:
+            raise self._topic_errors.popleft()
 
     def on_poll_return(self) -> None:
         """Note that the poll returns; ``max_poll_interval_ms`` counts from now."""
@@ -182,9 +357,20 @@ class GroupAssignment(AssignmentSource):
         """The listener callback to run now, or None. A newer one may replace it at any time."""
         return self._polls.due_callback
 
+    def on_commit_wait(self) -> None:
+        """Note that a poll waits for a commit before it delivers records; it counts as a poll."""
+        self._polls.on_commit_wait()
+
     def callback_done(self, call: CallListener) -> None:
         """Note that a listener callback has run, with or without an error."""
         self._polls.callback_done(call)
+
+    def skip_callback(self, call: CallListener) -> None:
+        """Complete a due callback that has no listener. Call it on the event loop."""
+        if self._polls.due is call:
+            self._handle(CallbackCompleted(at_ms=now_ms(), serial=call.serial))
+            if self._polls.due is call:  # The member may have issued another callback.
+                self._polls.due = None
 
     def may_deliver(self, partition: TopicPartition) -> bool:
         """True if records of the partition may be delivered, as far as is known locally."""
@@ -208,7 +394,7 @@ class GroupAssignment(AssignmentSource):
     @property
     def identity(self) -> CommitIdentity | None:
         """The identity for a commit; None while the coordinator would refuse commits."""
-        identity = self._ownership.commit_identity
+        identity = self._member.commit_identity
         if identity is None and not self._polls.is_member:
             return NO_MEMBER  # A consumer with manual assignment, or one that has left the group.
         return identity
@@ -235,16 +421,40 @@ class GroupAssignment(AssignmentSource):
         then. So wait for a rebalance in progress to end, for two heartbeat intervals at most: all
         members learn of a rebalance by their heartbeats.
         """
-        member = self._ownership.membership
+        member = self._member
         deadline_ms = now_ms() + 2 * self.settings.heartbeat_interval_ms
 
         async def can_be() -> None:
-            while offsets and member.is_in_generation and member.commit_identity is None:
+            while offsets and member.is_in_group and member.commit_identity is None:
                 if now_ms() >= deadline_ms:
                     break
                 await asyncio.sleep(_COMMIT_POLL_S)
 
         await self.auto_commit(offsets, after=can_be)
+
+    async def auto_commit_before_revocation(self, offsets: Offsets) -> None:
+        """Commit offsets before partitions are revoked; errors are logged.
+
+        The revocation waits for this commit. So partitions of deleted topics fail at once, as in
+        Kafka's consumer, and the whole commit ends after a quarter of the rebalance timeout.
+        """
+        if not offsets:
+            return
+        group_id = self.settings.group_id
+        limit_s = self.settings.rebalance_timeout_ms / 1000 * _COMMIT_TIMEOUT_PART
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._commits.commit(offsets, retries_unknown_topics=False)
+        except CommitFailedError as error:  # usually a rebalance
+            log.info("auto commit before revocation failed: group=%s error=%s", group_id, error)
+        except ClientError as error:
+            log.warning("auto commit before revocation failed: group=%s error=%s", group_id, error)
+        except TimeoutError:
+            log.warning(
+                "auto commit before revocation timed out: group=%s timeout_s=%.1f",
+                group_id,
+                limit_s,
+            )
 
     def on_commit_fenced(self, identity: CommitIdentity, code: ErrorCode) -> str:
         """Handle a commit that the coordinator refused as fenced; return the reason as text."""
@@ -267,16 +477,14 @@ class GroupAssignment(AssignmentSource):
         match action:
             case EncodeSubscription() | ComputeAssignment() | DecodeAssignment() | WatchTopics():
                 self._driver.start_task(self._handle_protocol_action(action))
+            case ResolveTopicIds():
+                self._driver.start_task(self._resolve_topic_ids(action))
             case CallListener():
                 # Published after the new partitions are added, so that the listener can seek.
                 self._next_due = action
             case ReportProblem(problem=problem, reason=reason):
-                kind = (
-                    MaxPollExceededError
-                    if problem is Problem.POLL_TIMEOUT
-                    else AssignmentFailedError
-                )
-                self._raise(kind(reason))
+                self._polls.errors[problem] = _PROBLEM_ERRORS[problem](reason)
+                self.target.wake()
             case ReportFatalError(error=error, reason=reason):
                 self._polls.failure = MemberFailedError(self.settings.group_id, error, reason)
                 self.target.wake()
@@ -285,7 +493,7 @@ class GroupAssignment(AssignmentSource):
 
     def _on_left(self) -> None:
         """Finish a leave, unless the user has subscribed again."""
-        if self._ownership.membership.is_membership_wanted or self._is_subscribing:
+        if self._member.is_membership_wanted or self._is_subscribing:
             return
         self._publish_owned()  # First remove all partitions, before the user may assign some.
         self._watcher.stop()
@@ -297,16 +505,31 @@ class GroupAssignment(AssignmentSource):
         self._polls.lookup_error = error
         self.target.wake()
 
-    def _raise(self, error: Exception) -> None:
-        self._polls.errors.append(error)
-        self.target.wake()
-
     async def _handle_protocol_action(self, action: ProtocolAction) -> None:
-        event = await self._protocol.handle(action, self._ownership)
+        assert isinstance(self._member, Ownership), "only the classic protocol has such actions"
+        event = await self._protocol.handle(action, self._member)
         if event is not None:
             self._driver.handle(event)
 
+    async def _resolve_topic_ids(self, action: ResolveTopicIds) -> None:
+        """Find the names of assigned topics in current metadata; the member may ask again."""
+        names: dict[bytes, str] = {}
+        try:
+            member = self._member
+            if isinstance(member, ConsumerGroupMember) and member.regex is not None:
+                found = await self._cluster.all_topics()
+            else:
+                found = await self._watcher.existing_topics(member.topics)
+            names = {topic.topic_id: name for name, topic in found.items()}
+        except ClientError as error:
+            log.info("metadata request failed: error=%s", error)
+        wanted = {each: names[each] for each in action.topic_ids if each in names}
+        self._driver.handle(TopicIdsResolved(at_ms=now_ms(), serial=action.serial, names=wanted))
+
     def _handle(self, event: Event) -> None:
+        if isinstance(event, DrainRequested):
+            self._cancel_choice()
+            self._is_subscribing = False  # A choice that ended after `drain` has set it.
         self._driver.handle(event)
 
     # Changes.
@@ -322,34 +545,46 @@ class GroupAssignment(AssignmentSource):
 
     def _on_event_handled(self) -> None:
         """Publish the deliverable partitions and the owned partitions after each event."""
-        link = self._ownership.membership.link
         self._polls.snapshot = DeliverySnapshot(
-            self._ownership.deliverable, now_ms(), link.session_deadline_ms
+            self._member.deliverable, now_ms(), self._member.session_deadline_ms
         )
+        self._publish_problems()
         self._publish_owned()
         self._publish_due()
         self.target.wake()
 
+    def _publish_problems(self) -> None:
+        member = self._member
+        if isinstance(member, ConsumerGroupMember) and not member.is_subscription_refused:
+            self._polls.errors.pop(Problem.SUBSCRIPTION_REFUSED, None)
+
     def _publish_owned(self) -> None:
-        before, self._owned = self._owned, self._ownership.owned
-        if lost := before - self._owned:
+        """Publish removed and then added partitions."""
+        member, before = self._member, self._owned
+        self._owned = (
+            dict(member.owned_ids)
+            if isinstance(member, ConsumerGroupMember)
+            else dict.fromkeys(TopicPartition(*each) for each in member.owned)
+        )
+        lost, new = ownership_changes(before, self._owned)
+        if lost:
             for each in lost:
                 del self.ownership_epochs[each]
-            self.target.remove_partitions([TopicPartition(*each) for each in sorted(lost)])
-        if new := self._owned - before:
+            self.target.remove_partitions(lost)
+        if new:
             self._last_ownership_epoch += 1
             self.ownership_epochs |= dict.fromkeys(new, self._last_ownership_epoch)
-            self.target.add_partitions([TopicPartition(*each) for each in sorted(new)])
+            self.target.add_partitions(new)
 
     def _publish_due(self) -> None:
         if self._next_due is not None:
             self._polls.due, self._next_due = self._next_due, None
         due = self._polls.due
-        if (
-            due is not None
-            and due.callback is ListenerCallback.REVOKED
-            and self._ownership.has_lost_partitions
-        ):
+        member = self._member
+        is_lost = member.has_lost_partitions or (
+            isinstance(member, ConsumerGroupMember) and member.is_release_lost
+        )
+        if due is not None and due.callback is ListenerCallback.REVOKED and is_lost:
             # The session ended before the user polled: too late to revoke, the partitions are lost.
             self._polls.due = msgspec.structs.replace(due, callback=ListenerCallback.LOST)
 

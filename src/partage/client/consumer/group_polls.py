@@ -7,7 +7,6 @@ published field is replaced as a whole, so the user's thread reads it without a 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -17,9 +16,9 @@ import msgspec
 from partage.client.consumer.errors import NothingAssignedError
 from partage.client.errors import ClientError
 from partage.client.group.driver import now_ms
-from partage.client.group.errors import MemberFailedError
+from partage.client.group.errors import GroupError
 from partage.member.events import CallbackCompleted, Event, Polled
-from partage.member.outcome import CallListener
+from partage.member.outcome import CallListener, Problem
 from partage.member.settings import MemberSettings
 from partage.model.topic_partition import TopicPartition
 
@@ -45,7 +44,7 @@ class GroupPolls:
         due: The listener callback to run next. Written on the event loop.
         failure: The error that ended the membership; each poll raises it.
         lookup_error: An error of the coordinator lookup; the next poll raises it once.
-        errors: Errors that the next polls raise, one each.
+        errors: The last error of each problem; the next polls raise them, one each.
         is_member: True from a subscription until the member has left.
         is_draining: True from the start of a drain on.
         poll_ended_ms: Time at which the last poll returned.
@@ -63,9 +62,9 @@ class GroupPolls:
         self._handle = handle
         self.snapshot = DeliverySnapshot(frozenset(), 0, None)
         self.due: CallListener | None = None
-        self.failure: MemberFailedError | None = None
+        self.failure: Exception | None = None
         self.lookup_error: ClientError | None = None
-        self.errors: deque[Exception] = deque()
+        self.errors: dict[Problem, GroupError] = {}
         self.is_member = False
         self.is_draining = False
         self.poll_ended_ms = self._poll_event_ms = now_ms()
@@ -87,8 +86,10 @@ class GroupPolls:
         error, self.lookup_error = self.lookup_error, None
         if error is not None:
             raise error
-        if self.errors:
-            raise self.errors.popleft()
+        for problem in Problem:
+            reported = self.errors.pop(problem, None)
+            if reported is not None:
+                raise reported
         if not self.is_member and not self.is_draining and not has_partitions:
             raise NothingAssignedError
 
@@ -107,7 +108,15 @@ class GroupPolls:
         """
         if self.is_polling:
             self.on_poll_return()
-            return
+        else:
+            self._count_poll()
+
+    def on_commit_wait(self) -> None:
+        """Note that a poll waits for a commit before it delivers records; it counts as a poll."""
+        if not self.is_polling:
+            self._count_poll()
+
+    def _count_poll(self) -> None:
         self.poll_ended_ms = now_ms()
         if self.poll_ended_ms - self._poll_event_ms > _POLL_EVENT_INTERVAL_MS:
             self._send_polled(is_in_poll=True)

@@ -1,12 +1,12 @@
 """A consumer's subscription as the user's thread sees it: the parts that need no waiting.
 
-The group member is `group_assignment.GroupAssignment`, on the client's event loop. Before a
-consumer delivers records, it asks here for due callbacks, runs them in its own way, and reports
-them as done.
+The group member is a `GroupAssignment` on the client's event loop. Before a consumer delivers
+records, it asks here for due callbacks, runs them in its own way, and reports them as done.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterable
@@ -15,10 +15,18 @@ from contextlib import suppress
 from typing import Final
 
 from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
-from partage.client.consumer.arguments import OffsetsLike, check_topics, to_offsets
+from partage.client.consumer.arguments import (
+    OffsetsLike,
+    SubscriptionPattern,
+    TopicSelection,
+    check_topics,
+    to_offsets,
+)
+from partage.client.consumer.deadline import Deadline
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.errors import AlreadyAssignedError, AlreadySubscribedError
-from partage.client.consumer.group_assignment import GroupAssignment
+from partage.client.consumer.group_assignment import GroupAssignment, server_pattern_error
+from partage.client.consumer.group_protocol import settings_of_protocol
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.group.errors import NotSubscribedError
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
@@ -26,6 +34,10 @@ from partage.member.outcome import CallListener, ListenerCallback
 from partage.member.settings import MemberSettings
 from partage.model.topic_partition import TopicPartition
 
+log = logging.getLogger(__name__)
+
+#: The longest time for which polls wait for the commit before a revocation.
+COMMIT_WAIT_MS: Final = 1_000
 _UNSUBSCRIBED: Final = "unsubscribed"
 _CLOSED: Final = "the consumer was closed"
 _DRAINS: Final = "the consumer hands over its partitions before it leaves"
@@ -37,9 +49,11 @@ class GroupSubscription:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._assignment: GroupAssignment | None = None
+        #: The callback before which an auto commit was started, by its serial, and the commit.
+        self._commit_before: tuple[int, Future[None]] | None = None
+        self.commit_deadline = Deadline(0)
         self.listener: RebalanceListener | None = None
-        self._wanted: frozenset[str] = frozenset()
-        self._pattern: re.Pattern[str] | None = None
+        self._selection = TopicSelection()
         self.is_subscribed = False
         self._is_draining = False
         options = engine.options
@@ -57,7 +71,7 @@ class GroupSubscription:
         return self._assignment
 
     async def _make_assignment(self) -> GroupAssignment:
-        options, client = self._engine.options, self._engine.cluster.options
+        options, cluster = self._engine.options, self._engine.cluster
         assert options.group_id is not None, "a group subscription needs a group_id"
         settings = MemberSettings(
             group_id=options.group_id,
@@ -68,31 +82,41 @@ class GroupSubscription:
             rebalance_timeout_ms=options.max_poll_interval_ms,
             max_poll_interval_ms=options.max_poll_interval_ms,
             metadata_rebalance_delay_ms=options.metadata_rebalance_delay_ms,
-            request_timeout_ms=client.request_timeout_ms,
-            retry_backoff_ms=client.retries.backoff_ms,
-            retry_backoff_max_ms=client.retries.backoff_max_ms,
+            request_timeout_ms=cluster.options.request_timeout_ms,
+            retry_backoff_ms=cluster.options.retries.backoff_ms,
+            retry_backoff_max_ms=cluster.options.retries.backoff_max_ms,
         )
-        return GroupAssignment(self._engine.cluster, self._engine, settings, self._embedding)
+        settings, preferred = settings_of_protocol(
+            options.group_protocol,
+            settings,
+            rack_id=options.client_rack,
+            server_assignor=options.group_remote_assignor,
+        )
+        return GroupAssignment(cluster, self._engine, settings, self._embedding, preferred)
 
     # User requests.
 
     def subscribe(
-        self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
+        self,
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        listener: RebalanceListener | None,
     ) -> None:
         """Subscribe; see `BaseConsumer.subscribe`."""
-        wanted, pattern = check_topics(topics)
+        wanted = check_topics(topics)
         if not self.is_subscribed and not self._engine.is_empty():
             raise AlreadyAssignedError
         owner = self.assignment
-        self.listener, self._wanted, self._pattern = listener, wanted, pattern
+        if wanted.regex is not None and not owner.has_server_patterns:
+            raise server_pattern_error(wanted.regex)
+        self.listener, self._selection = listener, wanted
         self.is_subscribed, self._is_draining = True, False
-        self._engine.submit(owner.subscribe(wanted, pattern)).result()
+        self._engine.submit(owner.subscribe(*wanted)).result()
 
     def subscription(self) -> set[str]:
         """Return the subscribed topics."""
         if not self.is_subscribed:
             return set()
-        return set(self._wanted if self._pattern is None else self.assignment.topics)
+        return set(self._selection.names or self.assignment.topics)
 
     def begin_manual_assignment(self) -> None:
         """Switch to manual assignment; the group is used for its offsets only."""
@@ -134,13 +158,34 @@ class GroupSubscription:
         """Return the partitions of a callback."""
         return [TopicPartition(*partition) for partition in call.partitions]
 
-    def offsets_to_commit_before(self, call: CallListener) -> Offsets:
-        """Return the offsets to auto commit before a callback runs."""
-        return (
-            self.positions()
-            if self.has_auto_commit and call.callback is ListenerCallback.REVOKED
-            else {}
-        )
+    def may_run(self, call: CallListener) -> bool:
+        """True if a callback may run: before a revocation, an auto commit has to end.
+
+        The first call starts the commit. Its end wakes the polls, which call this again. Polls
+        wait for it until `commit_deadline`.
+        """
+        if not self.has_auto_commit or call.callback is not ListenerCallback.REVOKED:
+            return True
+        if self._commit_before is None or self._commit_before[0] != call.serial:
+            committing = self._engine.submit(self._commit_before_revocation(call, self.positions()))
+            self._commit_before = (call.serial, committing)
+            self.commit_deadline = Deadline(COMMIT_WAIT_MS)
+            committing.add_done_callback(self._on_commit_done)
+        return self._commit_before[1].done()
+
+    async def _commit_before_revocation(self, call: CallListener, positions: Offsets) -> None:
+        """Commit positions; without a listener, the revocation is complete then.
+
+        It does not wait for the next poll: processing may take longer than the coordinator waits.
+        """
+        await self.assignment.auto_commit_before_revocation(positions)
+        if self.listener is None:
+            self.assignment.skip_callback(call)
+
+    def _on_commit_done(self, committing: Future[None]) -> None:
+        if not committing.cancelled() and (error := committing.exception()) is not None:
+            log.error("auto commit before a revocation failed unexpectedly", exc_info=error)
+        self._engine.wake()
 
     def commit_if_due(self) -> None:
         """Start an auto commit of the positions if its interval has passed.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from partage.client.cluster import Cluster
-from partage.client.errors import ClientError, UnknownTopicError
+from partage.client.errors import BrokerResponseError, ClientError
 from partage.client.metadata import TopicMetadata
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,15 @@ class MetadataWatcher:
         self._missing: list[str] = []
         self._has_missing_topic = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        #: Called with the error of a topic that cannot be read, once for each subscription.
+        self.on_topic_error: Callable[[BrokerResponseError], None] = _log_topic_error
+        self._reported: set[str] = set()
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
         """Set the subscription of this member."""
         self._wanted, self._pattern = topics, pattern
         self._watched = {}
+        self._reported.clear()
 
     def is_subscribed(self, topic: str) -> bool:
         """True if the topic belongs to this member's subscription."""
@@ -62,10 +66,10 @@ class MetadataWatcher:
         """Return the current metadata of the topics to assign, and watch them from now on.
 
         Raises:
-            ClientError: No broker answered.
+            ClientError: No broker answered, or a topic cannot be read.
         """
         names = list(topics)
-        found = await self._existing_topics(names)
+        found = await self._existing_or_raise(names)
         missing = sorted(set(names) - found.keys())
         if missing and missing != self._missing:
             log.warning("subscribed topic does not exist yet: topics=%s", ", ".join(missing))
@@ -120,7 +124,7 @@ class MetadataWatcher:
 
     async def _compare(self) -> None:
         led = self._watched
-        now = _counts(led, await self._existing_topics(led))
+        now = _counts(led, await self._existing_or_raise(led))
         if led is not self._watched:
             return  # A new assignment was made during the request.
         changed = sorted(name for name, count in now.items() if count != led[name])
@@ -128,14 +132,29 @@ class MetadataWatcher:
             self._watched = now
             self._partitions_changed(f"the number of partitions changed: {', '.join(changed)}")
 
-    async def _existing_topics(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Return the topics that exist."""
-        wanted = set(topics)
-        while True:
-            try:
-                return await self._cluster.topics(sorted(wanted), fresh=True)
-            except UnknownTopicError as error:
-                wanted.discard(error.topic)
+    async def existing_topics(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Return the topics that exist; report the errors of others once.
+
+        Raises:
+            ClientError: No broker answered.
+        """
+        found, errors = await self._cluster.existing_topics(sorted(topics))
+        for name, error in errors.items():
+            if name not in self._reported:
+                self._reported.add(name)
+                self.on_topic_error(error)
+        return found
+
+    async def _existing_or_raise(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Return the topics that exist; raise if one has another error."""
+        found, errors = await self._cluster.existing_topics(sorted(topics))
+        for error in errors.values():
+            raise error
+        return found
+
+
+def _log_topic_error(error: BrokerResponseError) -> None:
+    log.warning("subscribed topic cannot be read: error=%s", error)
 
 
 def _counts(topics: Iterable[str], found: Mapping[str, TopicMetadata]) -> dict[str, int | None]:

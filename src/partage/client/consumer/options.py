@@ -26,9 +26,10 @@ from partage.assignors import (
     rebalance_protocol,
 )
 from partage.client.config import Option
-from partage.client.consumer.config import ConsumerConfig, IsolationLevel
+from partage.client.consumer.config import ConsumerConfig, GroupProtocol, IsolationLevel
 from partage.client.consumer.errors import InvalidOptionError, UnknownOptionError
 from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST, ResetTarget
+from partage.client.metadata_recovery import MetadataRecoveryStrategy
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.security.options import (
     SECURITY_ALIASES,
@@ -46,6 +47,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     group_id: str | None = None
     group_instance_id: str | None = None
+    group_protocol: GroupProtocol = "classic"
+    group_remote_assignor: str | None = None
     client_rack: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
@@ -92,6 +95,7 @@ _LEAST: Final = {
     "fetch_max_wait_ms": 0,
     "fetch_min_bytes": 0,
     "metadata_max_age_ms": 0,
+    "metadata_recovery_rebootstrap_trigger_ms": 0,
     "metadata_rebalance_delay_ms": 0,
     "retry_backoff_ms": 0,
     "retry_backoff_max_ms": 0,
@@ -103,13 +107,22 @@ _LONG: Final = frozenset(
     {
         "buffer_bytes_max",
         "metadata_max_age_ms",
+        "metadata_recovery_rebootstrap_trigger_ms",
         "retry_backoff_ms",
         "retry_backoff_max_ms",
         "socket_connection_setup_timeout_ms",
     }
 )
 #: Names that a broker rejects if they are empty.
-_NOT_EMPTY: Final = frozenset({"group_id", "group_instance_id"})
+_NOT_EMPTY: Final = frozenset({"group_id", "group_instance_id", "group_remote_assignor"})
+
+#: Options that the broker decides with the consumer protocol, each with the broker's setting.
+BROKER_SETTINGS: Final = {
+    "session_timeout_ms": "group.consumer.session.timeout.ms",
+    "heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "partition_assignment_strategy": "group.consumer.assignors; see group_remote_assignor",
+    "metadata_rebalance_delay_ms": "group.consumer.assignment.interval.ms",
+}
 
 
 def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
@@ -141,6 +154,7 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
     if retries:
         clients["retries"] = RetryPolicy(**retries)
     options = ConsumerOptions(**ours)
+    _check_group_protocol(options, given)
     parse_reset(options.auto_offset_reset)
     parse_assignors(options.partition_assignment_strategy)
     for name in ("key_deserializer", "value_deserializer"):
@@ -149,6 +163,23 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
         least = f"less than session_timeout_ms ({options.session_timeout_ms}), usually a third"
         raise InvalidOptionError("heartbeat_interval_ms", options.heartbeat_interval_ms, least)
     return options, ClientOptions(**clients)
+
+
+def _check_group_protocol(options: ConsumerOptions, given: Mapping[str, Any]) -> None:
+    """Raise InvalidOptionError for an option that the group protocol does not have."""
+    if options.group_protocol == "classic" and options.group_remote_assignor is not None:
+        expected = "None with group_protocol='classic': the group's leader assigns"
+        raise InvalidOptionError("group_remote_assignor", options.group_remote_assignor, expected)
+    protocol = options.group_protocol
+    if protocol == "classic":
+        return
+    when = " if it has the consumer protocol" if protocol == "auto" else ""
+    for name, setting in BROKER_SETTINGS.items():
+        if name in given:
+            expected = (
+                f"no value with group_protocol={protocol!r}: the broker decides{when} ({setting})"
+            )
+            raise InvalidOptionError(name, given[name], expected)
 
 
 def _check_deserializer(name: str, given: Any) -> None:
@@ -227,8 +258,12 @@ def _expected(name: str, wanted: Any) -> str:
     """Return a description of the values that an option accepts."""
     if name == "auto_offset_reset":
         return _RESET_VALUES
+    if wanted is MetadataRecoveryStrategy:
+        return "'none' or 'rebootstrap'"
     if wanted is IsolationLevel:
         return "'read_uncommitted' or 'read_committed'"
+    if wanted is GroupProtocol:
+        return "'classic', 'consumer' or 'auto'"
     return "True or False" if wanted is bool else "a string"
 
 

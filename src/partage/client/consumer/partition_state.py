@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from partage.client.read_replica import ReadReplica
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.list_offsets import EARLIEST, LATEST
 
@@ -98,6 +99,7 @@ class TopicPartitionState:
         fetch_offset: The next offset to fetch; the data between the two is in ``chunks``.
         error: An error to raise to the user after the delivery of ``chunks``.
         position_error: The reason to reset the position after the delivery of ``chunks``.
+        read_replica: The broker to fetch from. As in Kafka's client, a seek does not change it.
     """
 
     __slots__ = (
@@ -113,6 +115,7 @@ class TopicPartitionState:
         "permit",
         "position",
         "position_error",
+        "read_replica",
         "reset",
         "retry_at_ms",
         "topic_id",
@@ -122,8 +125,9 @@ class TopicPartitionState:
     error: Exception | None
     position_error: Exception | None
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicPartition, read_replica: ReadReplica) -> None:
         self.partition = partition
+        self.read_replica = read_replica
         self.is_paused = False
         self.log_offsets = LogOffsets()
         self.chunks: deque[FetchedChunk] = deque()

@@ -15,7 +15,8 @@ from partage.client.consumer.arguments import (
     to_topic_partition,
     to_topic_partitions,
 )
-from partage.client.consumer.base_consumer import Deadline, partitions_behind, to_records
+from partage.client.consumer.base_consumer import partitions_behind, to_records
+from partage.client.consumer.deadline import Deadline
 from partage.client.consumer.errors import ReadTimeoutError
 from partage.client.consumer.group_subscription import GroupSubscription
 from partage.client.consumer.listener import CallbackTimer, keep_first_error
@@ -88,7 +89,7 @@ class Consumer(SyncConsumerBase):
         self._end_cursor()
         while True:
             version = self._engine.version
-            self._run_due_callbacks()
+            self._run_due_callbacks(deadline)
             if self.is_drained:
                 return to_records(())
             taken = self._engine.collect(limit)
@@ -108,7 +109,7 @@ class Consumer(SyncConsumerBase):
             self._cursor = None
         while True:
             version = self._seen_version = self._engine.version
-            self._run_due_callbacks()
+            self._run_due_callbacks(Deadline(None))
             if self._cursor is not None:
                 record = self._cursor.next()
                 if record is not None:
@@ -147,7 +148,7 @@ class Consumer(SyncConsumerBase):
                 if deadline.is_expired:
                     raise ReadTimeoutError(timeout_ms or 0, left)
                 version = self._engine.version
-                self._run_due_callbacks()
+                self._run_due_callbacks(deadline)
                 taken = to_records(self._engine.collect(None))
                 found += [batch.to_arrow(names) for batch in taken.batches]
                 if not taken:
@@ -267,7 +268,7 @@ class Consumer(SyncConsumerBase):
         while owner is not None and not owner.has_left and not deadline.is_expired:
             version = self._engine.version
             try:
-                self._run_due_callbacks()
+                self._run_due_callbacks(deadline)
             except Exception as error:  # An error of the listener is raised after the leave.
                 first = keep_first_error(first, error)
             if not owner.has_left:
@@ -275,16 +276,18 @@ class Consumer(SyncConsumerBase):
         if first is not None:
             raise first
 
-    def _run_due_callbacks(self) -> None:
-        """Run the due listener callbacks and auto commits before records are delivered."""
+    def _run_due_callbacks(self, deadline: Deadline) -> None:
+        """Run the due listener callbacks and auto commits before records are delivered.
+
+        Args:
+            deadline: The end of waits for the commit before a revocation; see `_next_callback`.
+        """
         place = self._group
         if place is None:
             return
         place.commit_if_due()
         first: Exception | None = None
-        while (call := place.due_callback) is not None:
-            # If interrupted here, the next poll repeats all steps.
-            self._commit_before(place, call)
+        while (call := self._next_callback(place, deadline)) is not None:
             try:
                 self._call(place, call)
             # The assignment stays valid after a listener error (KIP-429).
@@ -292,12 +295,28 @@ class Consumer(SyncConsumerBase):
                 first = keep_first_error(first, error)
             finally:
                 place.assignment.callback_done(call)
+            # Wait for the event loop: afterwards `assignment` lacks the given up partitions.
+            result_of(self._engine.earlier_events())
         if first is not None:
             raise first
 
-    def _commit_before(self, place: GroupSubscription, call: CallListener) -> None:
-        committing = place.assignment.auto_commit(place.offsets_to_commit_before(call))
-        result_of(self._engine.submit(committing))
+    def _next_callback(self, place: GroupSubscription, deadline: Deadline) -> CallListener | None:
+        """Return the callback to run now, or None.
+
+        The commit before a revocation delays the poll for a limited time. If it takes longer, the
+        partitions to revoke deliver no records, and the others continue. Without any wait, the
+        revocation would be late: it would follow the processing of the records of this poll.
+        """
+        while True:
+            version = self._engine.version
+            call = place.due_callback
+            if call is None or place.may_run(call):
+                return call
+            limit = deadline.earlier(place.commit_deadline)
+            if limit.is_expired or self._engine.is_close_called:
+                return None
+            place.assignment.on_commit_wait()
+            wait_for_change(self._engine.next_change(version), limit)
 
     def _call(self, place: GroupSubscription, call: CallListener) -> None:
         if place.listener is not None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from partage.client.consumer.arguments import OffsetsLike, PartitionLike
 from partage.client.consumer.base_consumer import (
     BaseConsumer,
-    Deadline,
     partitions_behind,
     to_records,
 )
+from partage.client.consumer.deadline import Deadline
 from partage.client.consumer.errors import ReadTimeoutError
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.consumer.records import COLUMNS, check_columns, import_arrow
@@ -67,7 +67,7 @@ class SyncConsumerBase(BaseConsumer):
         """Return the offset after the last record of each partition."""
 
     @abstractmethod
-    def _run_due_callbacks(self) -> None:
+    def _run_due_callbacks(self, deadline: Deadline) -> None:
         """Run the due listener callbacks and auto commits before records are delivered."""
 
     def arrow_reader(
@@ -98,7 +98,7 @@ class SyncConsumerBase(BaseConsumer):
         deadline = Deadline(timeout_ms)
         while left := partitions_behind(self._engine.positions(), ends):
             version = self._engine.version
-            self._run_due_callbacks()
+            self._run_due_callbacks(deadline)
             if taken := self._engine.collect(None, parts_max=1):
                 yield to_records(taken).batches[0].to_arrow(columns)
                 deadline = Deadline(timeout_ms)

@@ -7,19 +7,25 @@ same connection only after the JoinGroup response.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
-from partage.client.errors import BrokerResponseError
+from partage.client.errors import BrokerResponseError, UnsupportedApiError
 from partage.client.group.coordinator_lookup import find_coordinators
 from partage.client.group.errors import CoordinatorNotConnectedError
+from partage.member.consumer_group.outcome import SendConsumerHeartbeat
 from partage.wire.api import Api
+from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.types import Message
 
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
+
+
+#: The first version of ConsumerGroupHeartbeat with regular expressions.
+_WITH_REGEX: Final = 1
 
 
 class CoordinatorClient:
@@ -58,6 +64,23 @@ class CoordinatorClient:
         if connection is None:
             raise CoordinatorNotConnectedError(self._group_id)
         return await connection.send(api, message, timeout_ms=timeout_ms)
+
+    def check_supports(self, heartbeat: SendConsumerHeartbeat) -> None:
+        """Check if the coordinator can read a heartbeat.
+
+        Raises:
+            CoordinatorNotConnectedError: There is no connection.
+            UnsupportedApiError: It does not support the request, or no regular expressions (v1).
+        """
+        connection = self._connection
+        if connection is None:
+            raise CoordinatorNotConnectedError(self._group_id)
+        version = connection.version_of(CONSUMER_GROUP_HEARTBEAT)
+        if heartbeat.subscribed_regex and version < _WITH_REGEX:
+            ours = f"v{_WITH_REGEX} for a subscription by SubscriptionPattern"
+            raise UnsupportedApiError(
+                connection.address, CONSUMER_GROUP_HEARTBEAT.name, ours, f"v{version}"
+            )
 
     def disconnect(self) -> None:
         """Close the connection; pending requests fail."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -16,8 +15,11 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
-from partage.client.errors import BrokerResponseError, ClientError
+from partage.client.errors import BrokerResponseError, ClientError, UnsupportedApiError
 from partage.client.group.coordinator_client import CoordinatorClient
+from partage.client.jitter import jittered
+from partage.member.consumer_group.events import ConsumerHeartbeatResponseReceived
+from partage.member.consumer_group.outcome import SendConsumerHeartbeat
 from partage.member.events import (
     CoordinatorFound,
     CoordinatorLost,
@@ -40,8 +42,6 @@ from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 log = logging.getLogger(__name__)
-
-_JITTER: Final = 0.2
 
 
 class MemberCore(Protocol):
@@ -99,6 +99,10 @@ class Driver:
         self._link: int | None = None  # serial of the lookup that found the current coordinator
         self._is_closed = False
 
+    def replace_core(self, core: MemberCore, settings: MemberSettings) -> None:
+        """Replace a core that has not started: it has no request, timer or membership."""
+        self._core, self._settings = core, settings
+
     def handle(self, event: Event) -> None:
         """Pass an event to the core and perform its outcome."""
         if self._is_closed:
@@ -129,11 +133,12 @@ class Driver:
         with suppress(RuntimeError):  # The loop was closed, which has cancelled all tasks.
             self._loop.call_soon_threadsafe(end)
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task; it is cancelled when the driver closes."""
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task and return it; it is cancelled when the driver closes."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -149,7 +154,7 @@ class Driver:
         if deadline_ms is not None:
             wait_s = max(0, deadline_ms - now_ms()) / 1000
             if key is MemberTimer.RETRY:
-                wait_s *= random.uniform(1 - _JITTER, 1 + _JITTER)
+                wait_s = jittered(wait_s)
             self._timers[key] = self._loop.call_later(wait_s, self._fire, key, deadline_ms)
 
     def _fire(self, key: MemberTimer, deadline_ms: int) -> None:
@@ -171,7 +176,7 @@ class Driver:
                 # The coordinator would not read it behind a parked JoinGroup.
                 self._coordinator.disconnect()
                 self.start_task(self._send_on_new_connection(action))
-            case SendJoin() | SendSync() | SendHeartbeat() | SendLeave():
+            case SendJoin() | SendSync() | SendHeartbeat() | SendLeave() | SendConsumerHeartbeat():
                 self._send(action)
             case _:
                 self._perform(action)
@@ -203,10 +208,15 @@ class Driver:
     async def _exchange(self, action: MemberRequest, link: int) -> None:
         api, message = to_request(action, self._settings.group_id)
         try:
+            if isinstance(action, SendConsumerHeartbeat):
+                self._coordinator.check_supports(action)
             response = await self._coordinator.send(
                 api, message, timeout_ms=self._timeout_ms(action)
             )
         except ClientError as error:
+            if isinstance(action, SendConsumerHeartbeat) and isinstance(error, UnsupportedApiError):
+                self.handle(_unsupported(action, error))
+                return
             log.info(
                 "request failed: group=%s api=%s error=%s", self._settings.group_id, api.name, error
             )
@@ -236,3 +246,15 @@ class Driver:
             )
             return longest + 2 * settings.parked_request_grace_ms
         return settings.request_timeout_ms
+
+
+def _unsupported(
+    action: SendConsumerHeartbeat, error: UnsupportedApiError
+) -> ConsumerHeartbeatResponseReceived:
+    """Return the response of a broker without the request: retries would not help."""
+    return ConsumerHeartbeatResponseReceived(
+        at_ms=now_ms(),
+        serial=action.serial,
+        error=ErrorCode.UNSUPPORTED_VERSION,
+        error_message=str(error),
+    )

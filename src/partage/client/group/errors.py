@@ -38,13 +38,18 @@ class AssignmentFailedError(GroupError):
     """Raised if the group's leader could not assign; no member owns partitions until it can."""
 
 
+class SubscriptionRefusedError(GroupError):
+    """Raised if the user may not read a subscribed topic; the member keeps trying."""
+
+
 class MemberFailedError(GroupError):
     """Raised if a fatal error ended the membership; ``code`` is Kafka's error code."""
 
     def __init__(self, group_id: str, code: int, reason: str) -> None:
         advice = _ADVICE.get(code, "")
         action = f" {advice}" if advice else ""
-        super().__init__(f"group {group_id!r}: {error_name(code)}: {reason}.{action}")
+        story = reason.removesuffix(".")  # brokers end some of their messages with one
+        super().__init__(f"group {group_id!r}: {error_name(code)}: {story}.{action}")
         self.code = code
 
 
@@ -80,6 +85,17 @@ _ADVICE: dict[int, str] = {
     "group.min.session.timeout.ms and group.max.session.timeout.ms.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "This user has no Read permission on the group.",
     ErrorCode.INVALID_GROUP_ID: "The broker does not accept this group_id.",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "Another member with the same group_instance_id has not left "
+    "the group: stop it, or wait until its session ends (group.consumer.session.timeout.ms).",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "The broker does not have the assignor of "
+    "group_remote_assignor: use one of its group.consumer.assignors.",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "A SubscriptionPattern must be valid in the syntax of "
+    "RE2, which has no back references and no look-arounds.",
+    ErrorCode.UNSUPPORTED_VERSION: "The broker does not support the consumer group protocol, its "
+    "group.version is 0, or its group.coordinator.rebalance.protocols excludes it: use "
+    "group_protocol='classic'.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "The group has members with the classic protocol, or another "
+    "type, and the broker does not convert it: use group_protocol='classic', or another group_id.",
 }
 
 

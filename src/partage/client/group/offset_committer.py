@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from partage.bridge.member_requests import to_error_code
 from partage.client.errors import BrokerResponseError, ClientError, error_name
@@ -24,6 +24,10 @@ from partage.client.retries import Retries
 from partage.member.member import CommitIdentity
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+
+_UNKNOWN_TOPIC_ERRORS: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
 
 
 class CommitContext(Protocol):
@@ -48,10 +52,15 @@ class _Commit:
     """A commit, with the identity and the ownership at the time of its issue."""
 
     def __init__(
-        self, offsets: Offsets, context: CommitContext, only_as: CommitIdentity | None
+        self,
+        offsets: Offsets,
+        context: CommitContext,
+        only_as: CommitIdentity | None,
+        final_errors: frozenset[ErrorCode],
     ) -> None:
         self.offsets = offsets
         self.only_as = only_as
+        self.final_errors = final_errors
         self.identity = context.identity
         self.ownership_epochs = {p: context.ownership_epochs.get(p) for p in offsets}
         self.turn = asyncio.Event()
@@ -102,6 +111,7 @@ class OffsetCommitter:
         *,
         only_as: CommitIdentity | None = None,
         after: Callable[[], Awaitable[None]] | None = None,
+        retries_unknown_topics: bool = True,
     ) -> None:
         """Commit offsets; return when these or later offsets of each partition are stored.
 
@@ -110,13 +120,16 @@ class OffsetCommitter:
             only_as: The only identity with which to commit; None for any.
             after: Awaited before anything is sent. The order and the generation of the commit are
                 those of the call.
+            retries_unknown_topics: False if a partition that the coordinator does not know fails
+                at once. A coordinator may learn of a new topic late.
 
         Raises:
             CommitFailedError: At least one offset was not committed; the message names the
                 partitions.
             ClientError: No coordinator answered.
         """
-        commit = _Commit(offsets, self._context, only_as)
+        final_errors = frozenset() if retries_unknown_topics else _UNKNOWN_TOPIC_ERRORS
+        commit = _Commit(offsets, self._context, only_as, final_errors)
         issued = self._order.issue(offsets, commit.turn.set)
         try:
             if after is not None:
@@ -182,6 +195,8 @@ class OffsetCommitter:
             stored = due - set(refused)
         finally:
             self._order.mark_answered(issued, stored)
+        if ErrorCode.STALE_MEMBER_EPOCH in refused.values():
+            self._context.on_commit_fenced(identity, ErrorCode.STALE_MEMBER_EPOCH)
         fence = next((code for code in refused.values() if code in FENCED_ERRORS), None)
         if fence is not None:
             raise CommitFailedError(
@@ -189,9 +204,13 @@ class OffsetCommitter:
             )
         what = f"committing offsets of group {self._group_id!r}"
         errors = {p: BrokerResponseError(code, what) for p, code in refused.items()}
-        final = [p for p, error in errors.items() if not error.is_retriable]
+        final = {
+            p
+            for p, error in errors.items()
+            if not error.is_retriable or refused[p] in commit.final_errors
+        }
         commit.refused |= {p: refused[p] for p in final}
         self._order.mark_failed(issued, final)
-        for error in errors.values():
-            if error.is_retriable:
+        for partition, error in errors.items():
+            if partition not in final:
                 raise error

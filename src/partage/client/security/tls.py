@@ -36,6 +36,9 @@ _NOT_TLS: Final = (
     "PACKET_LENGTH_TOO_LONG",
     "RECORD_TOO_",
 )
+#: The first bytes of JKS and JCEKS stores.
+_JAVA_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_DER: Final = b"\x30"  # PKCS#12 is a sequence in DER
 #: The first bytes of a TLS alert (RFC 8446 §5.1). As a frame size they exceed the maximum.
 _ALERT: Final = b"\x15\x03"
 
@@ -80,7 +83,27 @@ def _load_client_certificate(
     try:
         context.load_cert_chain(certfile, options.ssl_keyfile, password)
     except (OSError, ValueError) as error:
-        raise InvalidSecurityOptionError(f"{name}: {_file_error_text(error)}") from None
+        reason = _key_store_text(certfile) or _file_error_text(error)
+        raise InvalidSecurityOptionError(f"{name}: {reason}") from None
+
+
+def _key_store_text(path: str) -> str | None:
+    """Return how to convert a key store of Java or PKCS#12 to PEM; None for other files."""
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(4)
+    except OSError:
+        return None
+    to_pem = "openssl pkcs12 -in client.p12 -out client.pem"
+    if start in _JAVA_STORES:
+        return (
+            "it is a key store of Java, not PEM. Convert it: keytool -importkeystore -srckeystore "
+            f"{path} -destkeystore client.p12 -deststoretype PKCS12 && {to_pem}"
+        )
+    if start[:1] == _DER:
+        to_pem = to_pem.replace("client.p12", path)
+        return f"it is not PEM. Convert a PKCS#12 store with: {to_pem}"
+    return None
 
 
 def _file_error_text(error: Exception) -> str:

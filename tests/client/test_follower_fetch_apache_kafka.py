@@ -1,0 +1,162 @@
+"""Reads from followers (KIP-392) in a cluster of three Apache Kafka brokers in three racks."""
+
+import re
+import uuid
+from contextlib import ExitStack
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from interop.peers.kafka import ApacheKafka
+from partage.client import TopicPartition
+from partage.spark.offset_resolver import OffsetRange
+from partage.spark.options import parse_options
+from partage.spark.ranges import read_range
+from partage.sync import Consumer
+from polled_conditions import PATIENCE_S, eventually
+
+from .confluent_admin import produce
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("apache-kafka-racks")]
+
+RACKS = {1: "a", 2: "b", 3: "c"}
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+COUNT = 2000
+#: A Fetch request of a client in a request log, with the size of the records in the response.
+FETCH = r'"clientId":"%s","requestApiKeyName":"FETCH".*"recordsSizeInBytes":(\d+)'
+
+
+@pytest.fixture(scope="module")
+def brokers():
+    """Yield the three brokers by id; the first one is also the controller."""
+    with ExitStack() as stack:
+        started = {}
+        for node_id, rack in RACKS.items():
+            broker = ApacheKafka(
+                node_id=node_id,
+                controller=started.get(1),
+                overrides={"broker.rack": rack, "replica.selector.class": SELECTOR},
+                log_levels={"kafka.request.logger": "debug"},
+            )
+            started[node_id] = stack.enter_context(broker)
+        admin = AdminClient({"bootstrap.servers": started[1].bootstrap})
+        eventually(lambda: len(admin.list_topics(timeout=PATIENCE_S).brokers) == len(RACKS))
+        yield started
+
+
+@pytest.fixture
+def topic(brokers):
+    """Create a topic that broker 1 leads, with replicas on all brokers; fill it.
+
+    A follower learns the high watermark some time after the leader. Until then it returns no
+    records, and clients read from the leader.
+    """
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
+    made = admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2, 3]])])
+    made[name].result(PATIENCE_S)
+    fill(brokers, name, 0, COUNT)
+    eventually(lambda: all(is_served_by_follower(brokers, name, rack) for rack in ("b", "c")))
+    return name
+
+
+def is_served_by_follower(brokers, topic, rack):
+    """Return True if a consumer reads all records without the leader."""
+    client_id = f"probe-{uuid.uuid4().hex[:8]}"
+    with consumer_in(brokers, rack, client_id) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
+        polled(consumer, COUNT)
+    return not record_bytes(brokers[1], client_id)
+
+
+def fill(brokers, topic, first, count, acks="all"):
+    records = [{"value": b"%d" % n} for n in range(first, first + count)]
+    batches = {"batch.num.messages": 100}
+    produce(brokers[1].bootstrap, topic, records, acks=acks, **batches)
+
+
+def record_bytes(broker, client_id):
+    """Return the sizes of records that a broker sent to a client, one for each response."""
+    found = re.findall(FETCH % client_id, broker.log.read_text(errors="replace"))
+    return [int(size) for size in found if int(size)]
+
+
+def fetch_count(broker, client_id):
+    return len(re.findall(FETCH % client_id, broker.log.read_text(errors="replace")))
+
+
+def consumer_in(brokers, rack, client_id):
+    return Consumer(
+        brokers[1].bootstrap,
+        client_id=client_id,
+        client_rack=rack,
+        auto_offset_reset="none",
+        max_partition_fetch_bytes=4096,
+    )
+
+
+def polled(consumer, count):
+    found = []
+    while len(found) < count:
+        records = consumer.poll(int(PATIENCE_S * 1000))
+        assert records, f"{len(found)} of {count}"
+        found += [int(record.value) for record in records]
+    return found
+
+
+def test_consumer_reads_from_follower_in_its_rack(brokers, topic):
+    with consumer_in(brokers, "b", "consumer-b") as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
+        assert polled(consumer, COUNT) == list(range(COUNT))
+    eventually(lambda: len(record_bytes(brokers[2], "consumer-b")) > 1)
+    eventually(lambda: fetch_count(brokers[1], "consumer-b") > 0)  # the leader named the follower
+    assert record_bytes(brokers[1], "consumer-b") == []
+    assert record_bytes(brokers[3], "consumer-b") == []
+
+
+@pytest.mark.parametrize("rack", [None, "a", "elsewhere"])
+def test_consumer_in_other_rack_reads_from_leader(brokers, topic, rack):
+    client_id = f"consumer-{rack}"
+    with consumer_in(brokers, rack, client_id) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
+        assert polled(consumer, COUNT) == list(range(COUNT))
+    eventually(lambda: len(record_bytes(brokers[1], client_id)) > 1)
+    assert record_bytes(brokers[2], client_id) == []
+    assert record_bytes(brokers[3], client_id) == []
+
+
+def test_executor_reads_from_follower_in_its_rack(brokers, topic):
+    given = {
+        "kafka.bootstrap.servers": brokers[1].bootstrap,
+        "subscribe": topic,
+        "kafka.client.id": "executor-c",
+        "kafka.client.rack": "c",
+        "kafka.max.partition.fetch.bytes": "4096",
+    }
+    whole = OffsetRange(TopicPartition(topic, 0), 0, COUNT)
+    batches = list(read_range(whole, parse_options(given)))
+    offsets = pa.Table.from_batches(batches)["offset"].to_pylist()
+    assert offsets == list(range(COUNT))
+    eventually(lambda: len(record_bytes(brokers[3], "executor-c")) > 1)
+    assert record_bytes(brokers[1], "executor-c") == []
+    assert record_bytes(brokers[2], "executor-c") == []
+
+
+def test_killed_follower_is_replaced_without_loss_or_duplicates(brokers, topic):
+    with consumer_in(brokers, "c", "survivor") as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
+        found = polled(consumer, COUNT // 2)
+        brokers[3].kill()
+        try:
+            fill(brokers, topic, COUNT, COUNT, acks="1")
+            found += polled(consumer, 2 * COUNT - len(found))
+        finally:
+            brokers[3].start()
+    assert found == list(range(2 * COUNT))
+    eventually(lambda: record_bytes(brokers[1], "survivor"))
+    assert record_bytes(brokers[3], "survivor")

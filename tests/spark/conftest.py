@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from group_descriptions import describe_group
 from partage.client import LoopThread
 from partage.testing import ThreadedBroker
+from polled_conditions import PATIENCE_S
 
 from .reader_driver import ReaderDriver
 
@@ -34,16 +36,16 @@ class Kafka:
         made = self._admin.create_topics(
             [NewTopic(name, partitions, 1, config={"retention.ms": "-1"} | config)]
         )
-        made[name].result(30)
+        made[name].result(PATIENCE_S)
         return name
 
     def widen(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic."""
-        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        self._admin.delete_topics([topic])[topic].result(30)
+        self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
     def produce(self, topic: str, records: list[dict], **config: object) -> None:
         """Produce records, given as arguments of ``Producer.produce``, and wait for all of them."""
@@ -56,13 +58,12 @@ class Kafka:
 
         for record in records:
             producer.produce(topic, on_delivery=on_delivery, **record)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert failures == []
 
     def protocol(self, group: str) -> str:
         """Return the assignor that a group has selected."""
-        found = self._admin.describe_consumer_groups([group])[group].result(30)
-        return found.partition_assignor
+        return describe_group(self.servers, group).protocol or ""
 
     @contextmanager
     def standing_still(self, loop: LoopThread) -> Iterator[None]:
@@ -77,14 +78,14 @@ class Kafka:
             yield
         finally:
             goes_on.set()
-            future.result(30)
+            future.result(PATIENCE_S)
 
     def cut(self, topic: str, before: int, partition: int = 0) -> None:
         """Delete the records before an offset."""
         from confluent_kafka import TopicPartition
 
         at = TopicPartition(topic, partition, before)
-        self._admin.delete_records([at])[at].result(30)
+        self._admin.delete_records([at])[at].result(PATIENCE_S)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """Helpers that read the state of a group and its topics with another Kafka client."""
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from group_descriptions import fetch_committed, owned_partitions
 from polled_conditions import eventually
 
 PATIENCE_S = 120
@@ -22,33 +23,28 @@ def filled_topic(kafka, partitions=4, count=100):
 
 def committed(kafka, group, topic, partitions):
     """Return a group's committed offset of each partition, or None."""
-    admin = AdminClient({"bootstrap.servers": kafka.servers})
-    wanted = [TopicPartition(topic, n) for n in range(partitions)]
-    asked = [ConsumerGroupTopicPartitions(group, wanted)]
-    found = admin.list_consumer_group_offsets(asked)[group].result(30).topic_partitions
-    return [None if at.offset < 0 else at.offset for at in sorted(found, key=lambda p: p.partition)]
+    found = fetch_committed(kafka.servers, group)
+    return [found.get((topic, number)) for number in range(partitions)]
 
 
 def ends(kafka, topic):
     """Return the end offset of each partition; an empty list if the topic does not exist."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
     # request all topics, because a request for a missing topic can create it
-    found = admin.list_topics(timeout=30).topics
+    found = admin.list_topics(timeout=PATIENCE_S).topics
     if topic not in found:
         return []
     wanted = {TopicPartition(topic, n): OffsetSpec.latest() for n in found[topic].partitions}
     asked = admin.list_offsets(wanted)
-    return [asked[at].result(30).offset for at in sorted(asked, key=lambda place: place.partition)]
+    return [
+        asked[at].result(PATIENCE_S).offset
+        for at in sorted(asked, key=lambda place: place.partition)
+    ]
 
 
 def member_partitions(kafka, group):
     """Return the partitions of each member of a group, by member id."""
-    admin = AdminClient({"bootstrap.servers": kafka.servers})
-    found = admin.describe_consumer_groups([group])[group].result(30)
-    return {
-        member.member_id: sorted(p.partition for p in member.assignment.topic_partitions)
-        for member in found.members
-    }
+    return owned_partitions(kafka.servers, group)
 
 
 def produce(kafka, topic, partitions, count=1):

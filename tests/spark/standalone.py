@@ -22,7 +22,10 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Standalone:
-    """The cluster; ``conf`` gives an application one executor on each worker."""
+    """The cluster; ``conf`` gives an application one executor on each worker.
+
+    Each worker has one of ``hosts``, which are addresses of this machine.
+    """
 
     conf = {
         "spark.cores.max": "2",
@@ -31,9 +34,9 @@ class Standalone:
         "spark.executor.extraJavaOptions": QUICK_START,
     }
 
-    def __init__(self, at, workers=2):
+    def __init__(self, at, workers=2, hosts=("127.0.0.1",)):
         self._at = at
-        self._workers = workers
+        self._workers = {f"worker{n + 1}": hosts[n % len(hosts)] for n in range(workers)}
         self._processes = []
         self.url = ""
 
@@ -45,11 +48,10 @@ class Standalone:
             self.url = wait_until(
                 lambda: self._said("master", r"Starting Spark master at (spark://\S+)")
             )
-            workers = [f"worker{n + 1}" for n in range(self._workers)]
-            for name in workers:
-                work = ["--work-dir", str(self._at / name)]
-                self._run(name, WORKER, "--cores", "1", "--memory", "1g", *work, self.url)
-            for name in workers:
+            for name, host in self._workers.items():
+                work = ["--work-dir", str(self._at / name), "--cores", "1", "--memory", "1g"]
+                self._run(name, WORKER, *work, self.url, host=host)
+            for name in self._workers:
                 wait_until(lambda name=name: self._said(name, "(Successfully registered)"))
         except BaseException:
             self.__exit__()
@@ -58,8 +60,10 @@ class Standalone:
 
     def __exit__(self, *error):
         for process in self._processes:
-            for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended and failed the test
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                        child.kill()
             process.kill()
             process.wait(60)
 
@@ -73,14 +77,15 @@ class Standalone:
                         found.append(child)
         return found
 
-    def _run(self, name, kind, *arguments):
-        command = [SPARK_CLASS, kind, "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+    def _run(self, name, kind, *arguments, host="127.0.0.1"):
+        command = [SPARK_CLASS, kind, "--host", host, "--webui-port", "0", *arguments]
         environment = {
             **os.environ,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
+            # The REST server of a master has a fixed port.
+            "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_START} -Dspark.master.rest.enabled=false",
             "PYSPARK_PYTHON": sys.executable,
         }
         with (self._at / name).with_suffix(".log").open("w") as log:

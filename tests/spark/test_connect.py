@@ -9,7 +9,7 @@ import pytest
 
 from .group_state import committed, produce
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 APPLICATION = Path(__file__).with_name("connect_application.py")
 PARTITIONS = 2

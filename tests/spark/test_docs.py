@@ -21,9 +21,9 @@ EXAMPLES = examples("docs/spark.md")
 READMES = [code for code in examples("README.md") if "spark.read" in code]
 #: Number of rows that each example shows; the README's is the last one. A stream prints its rows in
 #: Spark's process, so they do not count.
-ROWS = (10, 1, 2 + 10, 6, 10, 0, 0, 0, 24, 10, 0)
+ROWS = (10, 1, 2 + 10, 6, 10, 0, 0, 0, 0, 24, 10, 0)
 #: Examples that need another example of the page to run first.
-BUILDS_ON = {6: 4, 8: 7}
+BUILDS_ON = {6: 4, 8: 7, 9: 7}
 #: Topic and number of records that an example writes.
 WRITES = {7: ("hours", 24)}
 #: The text that an example prints.
@@ -37,8 +37,9 @@ class Pages:
     A session with the tests' settings is active, so getOrCreate returns it.
     """
 
-    def __init__(self, spark, kafka):
+    def __init__(self, spark, kafka, directory):
         self._names = {"spark": spark}
+        self._directory = directory
         self._kafka = kafka
         self._were_run = set()
 
@@ -55,20 +56,21 @@ class Pages:
         count += sum(ends(self._kafka, topic))
         code = [*EXAMPLES, *READMES][number]
         code = re.sub(r"(localhost|127\.0\.0\.1):9092", self._kafka.servers, code)
+        code = code.replace('"checkpoints/', f'"{self._directory}/')
         exec(compile(code, f"example {number + 1}", "exec"), self._names)
         self._were_run.add(number)
         assert sum(ends(self._kafka, topic)) == count, f"not in the topic {topic}"
 
 
 @pytest.fixture(scope="module")
-def pages(spark, kafka):
+def pages(spark, kafka, tmp_path_factory):
     flight = b'{"origin": "EWR", "dep_delay": 7}'
     kafka.create("flights", 2)
     kafka.produce("flights", [{"key": b"EWR", "value": flight}] * 10)
     kafka.create("weather", 2)
     hours = [{"partition": n % 2, "timestamp": FIRST_MS + n * 600_000} for n in range(20)]
     kafka.produce("weather", [{"value": b"{}", **hour} for hour in hours])
-    return Pages(spark, kafka)
+    return Pages(spark, kafka, tmp_path_factory.mktemp("checkpoints"))
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)))

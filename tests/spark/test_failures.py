@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from partage.spark import failure_reason
 
 
@@ -20,3 +22,16 @@ def test_failure_reason_is_the_last_error_of_this_package():
     )
     expected = "partage.spark.offset_resolver.TopicDeletedError: topic 'a' was deleted"
     assert failure_reason(RuntimeError(text)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Python worker failed to connect back.",
+        "[STREAM_FAILED] Query [id = 2d220866] terminated with exception: "
+        "Python worker failed to connect back. SQLSTATE: XXKST",
+    ],
+)
+def test_failure_reason_of_late_worker_names_limit(text):
+    reason = failure_reason(RuntimeError(f"{text}\n  at java"))
+    assert reason.startswith("a Python process of Spark did not start within 10 s")

@@ -130,10 +130,12 @@ def test_unknown_settings_are_logged_on_request(caplog):
         parse(startingOffset="earliest", **{"partage.unknown.options": "warn"})
 
 
-def test_classic_group_protocol_is_accepted(caplog):
+@pytest.mark.parametrize("protocol", ["CLASSIC", "consumer", "auto"])
+def test_group_protocol_is_accepted(caplog, protocol):
     for group in ({}, {"kafka.group.id": "g"}):
-        options = parse(**{"kafka.group.protocol": "CLASSIC"}, **group)
+        options = parse(**{"kafka.group.protocol": protocol}, **group)
         check_stream_options(options)
+        assert options.kafka.group.protocol == protocol.lower()
         assert options.kafka.group_only_names == ()
     assert caplog.records == []
 
@@ -170,8 +172,23 @@ def test_options_can_be_pickled():
         ({"kafka.sasl.mechanism": "PLAIN"}, "sasl_mechanism has no effect with .*=PLAINTEXT"),
         ({"kafka.foo": "1"}, r"setting of this source \(partage.unknown.options=warn ignores it\)"),
         ({"partage.unknown.options": "yes"}, "takes error or warn, not 'yes'"),
-        ({"kafka.group.protocol": "consumer"}, "only the classic protocol is available"),
-        ({"kafka.group.protocol": "clasic"}, "takes classic or consumer, not 'clasic'"),
+        ({"kafka.group.protocol": "clasic"}, "takes classic or consumer or auto, not 'clasic'"),
+        (
+            {"kafka.group.remote.assignor": "range"},
+            "needs kafka.group.protocol=consumer: .* use kafka.partition.assignment.strategy",
+        ),
+        (
+            {"kafka.group.protocol": "consumer", "kafka.session.timeout.ms": "9000"},
+            r"session.timeout.ms has no effect .* decides \(group.consumer.session.timeout.ms\)",
+        ),
+        (
+            {"kafka.group.protocol": "consumer", "kafka.heartbeat.interval.ms": "3000"},
+            r"decides \(group.consumer.heartbeat.interval.ms\); remove",
+        ),
+        (
+            {"kafka.group.protocol": "auto", "kafka.partition.assignment.strategy": "range"},
+            r"if it has the consumer protocol \(.*; see group.remote.assignor\)",
+        ),
         ({"kafka.isolation.level": "x"}, "takes read_uncommitted or read_committed, not 'x'"),
         ({"kafka.request.timeout.ms": "-1"}, "takes a whole number above zero, not '-1'"),
         ({"assign": '{"t": [0]}'}, "exactly one of .*; subscribe and assign are set"),

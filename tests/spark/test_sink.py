@@ -174,6 +174,7 @@ class TestStream:
     def run(self, frame, kafka, topic, checkpoint, **options):
         writer = frame.writeStream.format("partage")
         writer = writer.option("kafka.bootstrap.servers", kafka.servers).option("topic", topic)
+        writer = writer.option("deliveryGuarantee", "at-least-once")
         writer = writer.option("checkpointLocation", str(checkpoint)).options(**options)
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(120)
@@ -208,6 +209,32 @@ class TestStream:
         assert found.count() == 32
         once = [row.value.decode() for row in drop_duplicates(found).collect()]
         assert sorted(once) == sorted([*map(str, range(20)), "x", "x"])
+
+    def test_repeated_batch_writes_nothing_twice(self, kafka, numbers, read, tmp_path):
+        topic = kafka.topic()
+        frame, add = numbers
+        checkpoint = tmp_path / "checkpoint"
+        exactly_once = {"deliveryGuarantee": "exactly-once"}
+        for first in (0, 10):
+            add(first, first + 10)
+            self.run(frame, kafka, topic, checkpoint, **exactly_once)
+        # As if Spark was killed after the commit, before it recorded the batch as done.
+        for name in ("1", ".1.crc"):
+            (checkpoint / "commits" / name).unlink(missing_ok=True)
+        self.run(frame, kafka, topic, checkpoint, **exactly_once)
+        assert sorted(int(row.value) for row in read(topic).collect()) == list(range(20))
+
+    def test_failed_batch_leaves_no_row(self, spark, kafka, numbers, tmp_path):
+        topic = kafka.topic()
+        frame, add = numbers
+        add(0, 10)
+        failing = frame.selectExpr("if(value = '9', raise_error('nine'), value) as value")
+        with pytest.raises(PySparkException, match="nine"):
+            self.run(failing, kafka, topic, tmp_path / "c", deliveryGuarantee="exactly-once")
+        options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": topic}
+        reader = spark.read.format("partage").options(**options)
+        committed = reader.option("kafka.isolation.level", "read_committed").load()
+        assert committed.count() == 0
 
     def test_mark_rows_false_writes_no_headers(self, kafka, numbers, tmp_path):
         topic = kafka.topic()

@@ -10,6 +10,7 @@ from partage.client.security.options import SecurityOptions
 from partage.spark.bounds import SparkOptionError
 from partage.spark.kafka_options import check_setting_names
 from partage.spark.sink.columns import NullTopicError, SinkRecord, find_columns, to_records
+from partage.spark.sink.errors import WriteError
 from partage.spark.sink.options import (
     _KNOWN,
     _NO_EFFECT,
@@ -18,7 +19,7 @@ from partage.spark.sink.options import (
     parse_write_options,
     to_librdkafka,
 )
-from partage.spark.sink.task_producer import TaskProducer, WriteError, write_all
+from partage.spark.sink.task_producer import TaskProducer, write_all
 from partage.testing import BrokerProcess
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -43,9 +44,64 @@ def test_option_names_are_case_insensitive():
 
 
 def test_mark_rows_defaults_to_streams_only():
-    assert [parse().mark_rows, parse(is_stream=True).mark_rows] == [False, True]
+    at_least_once = {"deliveryGuarantee": "at-least-once", "is_stream": True}
+    assert [parse().mark_rows, parse(**at_least_once).mark_rows] == [False, True]
     assert parse(markRows="true").mark_rows
-    assert not parse(is_stream=True, markRows="false").mark_rows
+    assert not parse(**at_least_once, markRows="false").mark_rows
+    assert [parse(is_stream=True).mark_rows, parse(is_stream=True, markRows="true").mark_rows] == [
+        False,
+        True,
+    ]
+
+
+def test_streams_have_transactions_by_default():
+    assert parse().transactional_id_prefix is None
+    assert parse(is_stream=True, deliveryGuarantee="At-Least-Once").transactional_id_prefix is None
+    options = parse(is_stream=True)
+    assert (options.transactional_id_prefix, options.transaction_timeout_ms) == (
+        "partage-sink",
+        900_000,
+    )
+    assert parse(is_stream=True, transactionalIdPrefix="team").transactional_id_prefix == "team"
+
+
+def test_delivery_timeout_is_at_most_transaction_timeout():
+    def delivery_ms(**given):
+        return dict(parse(is_stream=True, **given).producer)["delivery.timeout.ms"]
+
+    assert delivery_ms() == "120000"
+    short = {"kafka__transaction__timeout__ms": "5000", "kafka__max__block__ms": "1000"}
+    assert delivery_ms(**short) == "5000"
+    assert delivery_ms(kafka__delivery__timeout__ms="7000") == "7000"
+
+
+@pytest.mark.parametrize(
+    ("given", "story"),
+    [
+        ({"deliveryGuarantee": "none"}, "takes exactly-once or at-least-once, not 'none'"),
+        ({"transactionalIdPrefix": " "}, "transactionalIdPrefix is empty"),
+        (
+            {"deliveryGuarantee": "at-least-once", "transactionalIdPrefix": "x"},
+            "transactionalIdPrefix has no effect without transactions",
+        ),
+        (
+            {"deliveryGuarantee": "at-least-once", "kafka__transaction__timeout__ms": "1000"},
+            "kafka.transaction.timeout.ms has no effect without transactions",
+        ),
+        (
+            {"kafka__delivery__timeout__ms": "2000", "kafka__transaction__timeout__ms": "1000"},
+            r"kafka.delivery.timeout.ms=2000 is longer than kafka.transaction.timeout.ms \(1000",
+        ),
+        ({"kafka__transaction__timeout__ms": "soon"}, "takes a whole number above zero"),
+        (
+            {"kafka__transaction__timeout__ms": "60000"},
+            r"timeout.ms=60000 must be longer than kafka.max.block.ms \(60000\)",
+        ),
+    ],
+)
+def test_invalid_transaction_option_is_rejected(given, story):
+    with pytest.raises(SparkOptionError, match=story):
+        parse(is_stream=True, **given)
 
 
 def test_spark_options_are_accepted():
@@ -60,7 +116,9 @@ def test_spark_options_are_accepted():
         ({"kafka__acks": "1"}, "kafka.acks=1 may lose records"),
         ({"kafka__acks": "2"}, "kafka.acks takes all or -1 or 0 or 1, not '2'"),
         ({"kafka__enable__idempotence": "false"}, "this sink is always idempotent"),
-        ({"kafka__transactional__id": "x"}, "at least once, without transactions"),
+        ({"kafka__transactional__id": "x"}, "its own id; set transactionalIdPrefix"),
+        ({"deliveryGuarantee": "exactly-once"}, "deliveryGuarantee=exactly-once is for streams"),
+        ({"kafka__transaction__timeout__ms": "1"}, "has no effect without transactions"),
         ({"kafka__partitioner__class": "x"}, "give the rows a partition column"),
         ({"kafka__linger__ms": "-1"}, "kafka.linger.ms takes a whole number, not '-1'"),
         ({"kafka__lingerms": "1"}, "kafka.lingerms is not a setting.*did you mean kafka.linger.ms"),

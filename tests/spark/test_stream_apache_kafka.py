@@ -4,21 +4,42 @@ import pytest
 
 from interop.peers.kafka import ApacheKafka
 
-from . import test_stream_outages
+from . import test_stream_consumer_protocol, test_stream_outages
 from .conftest import Kafka
+from .test_stream_consumer_protocol import TestConsumerProtocol
 from .test_stream_mistakes import TestBadInput
 from .test_stream_reader import TestGroups, TestOutsideAnyGroup, TestTriggers
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("apache-kafka-stream")]
 
-__all__ = ["TestBadInput", "TestGroups", "TestOutsideAnyGroup", "TestTriggers"]
+__all__ = [
+    "TestBadInput",
+    "TestConsumerProtocol",
+    "TestGroups",
+    "TestOutsideAnyGroup",
+    "TestTriggers",
+]
+
+
+#: As our broker is configured for these tests.
+CONSUMER_GROUP_SETTINGS = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": test_stream_consumer_protocol.LONG_SESSION_MS,
+}
 
 
 @pytest.fixture(scope="module")
 def kafka():
     settings = {"group.min.session.timeout.ms": "100", "group.initial.rebalance.delay.ms": "0"}
-    with ApacheKafka(overrides=settings) as broker:
+    with ApacheKafka(overrides=settings | CONSUMER_GROUP_SETTINGS) as broker:
         yield Kafka(broker.bootstrap)
+
+
+class TestGroupsWithConsumerProtocol(test_stream_consumer_protocol.TestGroups):
+    """All tests of groups run with both protocols."""
 
 
 class RestartableKafka(ApacheKafka):

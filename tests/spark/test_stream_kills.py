@@ -1,6 +1,7 @@
 """Applications killed in the middle of a batch: driver, JVM and executors."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ PARTITIONS = 2
 RECORDS = 40
 #: Timeout for several JVMs on two cores, next to other tests.
 SLOWLY_S = 600
+PROTOCOLS = "classic", "consumer"
 #: Moments to kill an executor.
 IN_A_TASK, AFTER_A_BATCH = "in a task", "after a batch"
 
@@ -47,11 +49,11 @@ class Application:
         }
         self._process = None
 
-    def start(self, *, ends=False, batch_s=0.5, task_s=0):
+    def start(self, *, ends=False, batch_s=0.5, task_s=0, protocol="classic"):
         given = {
             "master": self._master,
             "conf": self._conf,
-            "options": self._options,
+            "options": self._options | {"kafka.group.protocol": protocol},
             "checkpoint": str(self._at / "checkpoint"),
             "out": str(self._out),
             "ends": ends,
@@ -135,12 +137,15 @@ def application(kafka, tmp_path):
 
 
 def killed(application, kafka, kills):
-    """Kill applications one after another; check that the result is as without kills."""
+    """Kill applications one after another; check that the result is as without kills.
+
+    They change the group protocol at each start.
+    """
     topic = kafka.topic(PARTITIONS)
     one = application(topic)
-    for which in kills:
+    for which, protocol in zip(kills, itertools.cycle(PROTOCOLS)):
         produce(kafka, topic, PARTITIONS, RECORDS)
-        one.start()
+        one.start(protocol=protocol)
         one.goes_on()
         one.kill(which)
         wait_until(lambda: member_partitions(kafka, topic) == {}, "the member to be removed")

@@ -45,6 +45,23 @@ class StubSource(PartitionSource):
         return True
 
 
+class ReturningSource(StubSource):
+    """A source whose partition is lost and returns during the first lookup of its offset."""
+
+    lookups = lookups_before_commit = 0
+
+    async def committed_offsets(self, partitions):
+        self.lookups += 1
+        if self.lookups == 1:
+            self._owned = {partition: number + 1 for partition, number in self._owned.items()}
+        return await super().committed_offsets(partitions)
+
+    async def commit(self, offsets):
+        if offsets and not self.commits:
+            self.lookups_before_commit = self.lookups
+        return await super().commit(offsets)
+
+
 class TestGroups:
     def test_batch_is_committed_at_next_call(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
@@ -131,6 +148,14 @@ class TestGroups:
         wait_until(lambda: holding.commits)
         assert holding.commits[0] == {TopicPartition(topic, 1): 5}
 
+    def test_partition_that_returned_is_not_committed(self, query, kafka, monkeypatch):
+        """It was lost and returned while the query looked up its first position."""
+        topic, _ = filled_topic(kafka, 1, 1)
+        source = ReturningSource({}, TopicPartition(topic, 0))
+        monkeypatch.setattr("partage.spark.stream.stream_source.AllPartitions", lambda look: source)
+        assert query(subscribe=topic, startingOffsets="earliest").all() == [(0, 0)]
+        assert source.lookups_before_commit == 2
+
     def test_stopped_query_leaves_the_group(self, query, kafka):
         topic, truth = filled_topic(kafka, 2, 10)
         one = query(**group_query_options(topic))
@@ -147,7 +172,7 @@ class TestGroups:
         assert one.batch() == truth
         one.kill()
         produce(kafka, topic, 2)
-        two = query(**group_query_options(topic, **hasty))
+        two = query(**group_query_options(topic))
         rows = []
         wait_until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
         assert sorted(rows) == sorted([*truth, (0, 5), (1, 5)])  # the batch was never committed

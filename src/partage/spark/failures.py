@@ -21,6 +21,12 @@ _SOURCE_ENDED: Final = (
     "because the memory was exhausted; see the log of the system. Start the query again: it "
     "continues from its checkpoint"
 )
+#: Spark's message if a Python process has not connected to the JVM within its fixed limit of 10 s.
+_CONNECT_BACK: Final = "Python worker failed to connect back"
+_WORKER_LATE: Final = (
+    "a Python process of Spark did not start within 10 s, which is a fixed limit of Spark. The "
+    "machine may be too busy. Start the query again: it continues from its checkpoint"
+)
 
 
 def failure_reason(error: BaseException) -> str:
@@ -41,6 +47,8 @@ def failure_reason(error: BaseException) -> str:
     failed = _STREAM_FAILED.match(lines[0]) if lines else None
     if failed is not None and failed[1].strip() in _CONNECTION_ENDED:
         return _SOURCE_ENDED
+    if lines and _CONNECT_BACK in lines[0]:
+        return _WORKER_LATE
     return lines[0] if lines else repr(error)
 
 

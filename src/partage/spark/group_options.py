@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast, get_args
 
 import msgspec
 
@@ -15,9 +15,15 @@ from partage.assignors import (
     protocols_by_name,
     rebalance_protocol,
 )
-from partage.client.consumer.options import ConsumerOptions
+from partage.client.consumer.config import GroupProtocol
+from partage.client.consumer.options import BROKER_SETTINGS, ConsumerOptions
 from partage.spark.bounds import SparkOptionError
-from partage.spark.option_values import parse_choice, parse_positive, suggest_name
+from partage.spark.option_values import (
+    parse_choice,
+    parse_name,
+    parse_positive,
+    suggest_name,
+)
 
 _PREFIX: Final = "kafka."
 
@@ -25,11 +31,11 @@ GROUP_OPTION_NAMES: Final = (
     "group.id",
     "group.instance.id",
     "group.protocol",
+    "group.remote.assignor",
     "session.timeout.ms",
     "heartbeat.interval.ms",
     "max.poll.interval.ms",
     "partition.assignment.strategy",
-    "client.rack",
 )
 
 #: Our assignors by protocol name; below, the simple names of Kafka's Java classes.
@@ -44,7 +50,6 @@ _JAVA_CLASSES: Final = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-_PROTOCOLS: Final = ("classic", "consumer")
 _DEFAULTS: Final = ConsumerOptions()
 
 
@@ -53,11 +58,15 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``rebalance_timeout_ms`` is Kafka's ``max.poll.interval.ms``: the time that the other members
     wait for this member in a rebalance. ``strategy`` holds assignor names instead of assignors
-    because Spark pickles the options.
+    because Spark pickles the options. The broker decides the session timeout, the heartbeat
+    interval and the assignors of a member with the consumer protocol; it has a
+    ``remote_assignor`` instead.
     """
 
     group_id: str | None = None
     instance_id: str | None = None
+    protocol: GroupProtocol = "classic"
+    remote_assignor: str | None = None
     session_timeout_ms: int = _DEFAULTS.session_timeout_ms
     heartbeat_interval_ms: int = _DEFAULTS.heartbeat_interval_ms
     rebalance_timeout_ms: int = _DEFAULTS.max_poll_interval_ms
@@ -83,11 +92,12 @@ def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
     Raises:
         SparkOptionError: if a value is invalid, or two values contradict each other.
     """
-    _check_protocol(given)
     defaults = GroupOptions()
     options = GroupOptions(
         group_id=_name("group.id", given),
         instance_id=_name("group.instance.id", given),
+        protocol=_parse_protocol(given),
+        remote_assignor=_name("group.remote.assignor", given),
         session_timeout_ms=_ms("session.timeout.ms", given, defaults.session_timeout_ms),
         heartbeat_interval_ms=_ms("heartbeat.interval.ms", given, defaults.heartbeat_interval_ms),
         rebalance_timeout_ms=_ms("max.poll.interval.ms", given, defaults.rebalance_timeout_ms),
@@ -154,14 +164,27 @@ def _parse_strategy(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _check_protocol(given: Mapping[str, str]) -> None:
-    """Accept only the classic protocol, Kafka's default."""
-    name = "group.protocol"
-    if name in given and parse_choice(_PREFIX + name, given[name], _PROTOCOLS) != "classic":
-        raise SparkOptionError(
-            f"{_PREFIX}{name}={given[name]} is not supported: only the classic protocol is "
-            "available; remove the option, or set it to classic"
-        )
+def _parse_protocol(given: Mapping[str, str]) -> GroupProtocol:
+    """Return the group protocol; raise SparkOptionError for an option that it does not have."""
+    option = f"{_PREFIX}group.protocol"
+    word = parse_choice(option, given.get("group.protocol", "classic"), get_args(GroupProtocol))
+    protocol = cast(GroupProtocol, word)
+    if protocol == "classic":
+        if "group.remote.assignor" in given:
+            raise SparkOptionError(
+                f"{_PREFIX}group.remote.assignor needs {option}=consumer: with the classic "
+                f"protocol, use {_PREFIX}partition.assignment.strategy"
+            )
+        return protocol
+    when = " if it has the consumer protocol" if protocol == "auto" else ""
+    for name, setting in BROKER_SETTINGS.items():
+        dotted = name.replace("_", ".")
+        if dotted in given:
+            raise SparkOptionError(
+                f"{_PREFIX}{dotted} has no effect with {option}={protocol}: the broker "
+                f"decides{when} ({setting.replace('_', '.')}); remove the option"
+            )
+    return protocol
 
 
 def _ms(name: str, given: Mapping[str, str], default: int) -> int:
@@ -169,9 +192,4 @@ def _ms(name: str, given: Mapping[str, str], default: int) -> int:
 
 
 def _name(name: str, given: Mapping[str, str]) -> str | None:
-    if name not in given:
-        return None
-    text = given[name].strip()
-    if not text:
-        raise SparkOptionError(f"{_PREFIX}{name} is empty")
-    return text
+    return parse_name(_PREFIX + name, given[name]) if name in given else None

@@ -14,17 +14,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
 from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
+from partage.client.metadata_recovery import MetadataRecoveryStrategy
 from partage.client.options import ClientOptions
 from partage.client.range_fetch import FetchOptions
 from partage.spark import group_options, security
 from partage.spark.bounds import SparkOptionError
 from partage.spark.group_options import GroupOptions, parse_group_options
-from partage.spark.option_values import parse_boolean, parse_choice, parse_positive, suggest_name
+from partage.spark.option_values import (
+    parse_boolean,
+    parse_choice,
+    parse_name,
+    parse_positive,
+    suggest_name,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +60,14 @@ _CLIENT: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "request.timeout.ms": ("request_timeout_ms", parse_positive),
     "socket.connection.setup.timeout.ms": ("connect_timeout_ms", parse_positive),
     "metadata.max.age.ms": ("metadata_max_age_ms", parse_positive),
+    "metadata.recovery.rebootstrap.trigger.ms": (
+        "metadata_recovery_rebootstrap_trigger_ms",
+        parse_positive,
+    ),
+    "metadata.recovery.strategy": (
+        "metadata_recovery_strategy",
+        lambda name, text: parse_choice(name, text, get_args(MetadataRecoveryStrategy)),
+    ),
 }
 _RETRIES: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "default.api.timeout.ms": ("timeout_ms", parse_positive),
@@ -63,6 +78,7 @@ _FETCH: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "max.partition.fetch.bytes": ("partition_bytes_max", parse_positive),
     "fetch.max.wait.ms": ("max_wait_ms", parse_positive),
     "check.crcs": ("verify_crc", parse_boolean),
+    "client.rack": ("rack", parse_name),
     "isolation.level": (
         "read_committed",
         lambda name, text: (
@@ -86,8 +102,6 @@ COMMON_NO_EFFECT: Final = frozenset(
         "client.dns.lookup",
         "enable.metrics.push",
         "metadata.cluster.check.enable",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
@@ -122,9 +136,6 @@ _UNSUPPORTED: Final = {
     "auto.offset.reset": "use startingOffsets=earliest or latest instead",
     "enable.auto.commit": (
         "a batch read commits nothing; a streaming query commits each finished batch"
-    ),
-    "group.remote.assignor": (
-        "only the classic protocol is available; use kafka.partition.assignment.strategy"
     ),
     "key.deserializer": "keys are bytes; decode them with the DataFrame's functions",
     "share.acknowledgement.mode": "share groups are not available",

@@ -56,6 +56,18 @@ def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
     return word
 
 
+def parse_name(name: str, text: str) -> str:
+    """Return a name without the spaces around it.
+
+    Raises:
+        SparkOptionError: if it is empty.
+    """
+    stripped = text.strip()
+    if not stripped:
+        raise SparkOptionError(f"{name} is empty")
+    return stripped
+
+
 def parse_duration_ms(name: str, text: str) -> int:
     """Parse a duration such as ``15m`` or ``10s``; a number without a unit is in ms.
 

@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 
 from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
+from partage.client.options import ClientOptions, RetryPolicy
+from partage.client.range_fetch import FetchOptions
 from partage.client.security.options import SecurityOptions
 from partage.spark.bounds import SparkOptionError
 from partage.spark.kafka_options import (
@@ -16,6 +18,7 @@ from partage.spark.kafka_options import (
     PREFIX,
     SERVERS,
     UNKNOWN_OPTIONS,
+    KafkaOptions,
     check_setting_names,
     parse_ignores_unknown,
 )
@@ -23,7 +26,20 @@ from partage.spark.option_values import parse_boolean, parse_choice, parse_posit
 from partage.spark.security import JAVA_CLASS, SECURITY_OPTION_NAMES, parse_security
 
 #: All options without the prefix ``kafka.``.
-KNOWN_WRITE_OPTIONS: Final = ("topic", "includeHeaders", "markRows", UNKNOWN_OPTIONS)
+KNOWN_WRITE_OPTIONS: Final = (
+    "deliveryGuarantee",
+    "includeHeaders",
+    "markRows",
+    "topic",
+    "transactionalIdPrefix",
+    UNKNOWN_OPTIONS,
+)
+#: Values of the option ``deliveryGuarantee``, as in Flink's Kafka sink.
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+#: The longest time that brokers accept by default. A shorter one would limit batches.
+_TRANSACTION_TIMEOUT_MS: Final = 900_000
 #: Spark's own options, which it passes to every sink.
 _SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path", "querytype"})
 
@@ -35,8 +51,13 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None
     mark_rows: bool
     producer: tuple[tuple[str, str], ...]
+    #: The connection of the requests that commit transactions.
+    kafka: KafkaOptions
     #: Maximum wait for unreachable brokers or an unknown topic: Kafka's ``max.block.ms``.
     max_block_ms: int = 60_000
+    #: The prefix of transactional ids and groups; None without transactions.
+    transactional_id_prefix: str | None = None
+    transaction_timeout_ms: int = _TRANSACTION_TIMEOUT_MS
 
 
 def _at_least_zero(name: str, text: str) -> str:
@@ -94,7 +115,13 @@ _PRODUCER: Final[dict[str, tuple[str, Callable[[str, str], str]]]] = {
     "socket.connection.setup.timeout.ms": ("socket.connection.setup.timeout.ms", _number),
 }
 #: All settings that have an effect.
-_KNOWN: Final = (SERVERS, "max.block.ms", *_PRODUCER, *SECURITY_OPTION_NAMES)
+_KNOWN: Final = (
+    SERVERS,
+    "max.block.ms",
+    _TRANSACTION_TIMEOUT,
+    *_PRODUCER,
+    *SECURITY_OPTION_NAMES,
+)
 _NO_EFFECT: Final = COMMON_NO_EFFECT | {
     "buffer.memory",
     "buffer.memory.allocation.strategy",
@@ -103,6 +130,8 @@ _NO_EFFECT: Final = COMMON_NO_EFFECT | {
     "compression.lz4.level",
     "compression.zstd.level",
     "metadata.max.idle.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
     "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms",
     "partitioner.ignore.keys",
@@ -112,9 +141,8 @@ _UNSUPPORTED: Final = {
     **COMMON_UNSUPPORTED,
     "key.serializer": "keys are bytes or text; make them with the DataFrame's functions",
     "partitioner.class": f"{JAVA_CLASS}; give the rows a partition column",
-    "transaction.timeout.ms": "the sink writes at least once, without transactions",
-    "transaction.two.phase.commit.enable": "the sink writes at least once, without transactions",
-    "transactional.id": "the sink writes at least once, without transactions",
+    "transaction.two.phase.commit.enable": "the driver commits open transactions without it",
+    "transactional.id": "each task has its own id; set transactionalIdPrefix",
     "value.serializer": "values are bytes or text; make them with the DataFrame's functions",
 }
 #: Java's defaults where librdkafka's differ, and properties that users cannot change.
@@ -152,13 +180,99 @@ def parse_write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOp
     topic = own.get("topic")
     if topic is not None and not topic.strip():
         raise SparkOptionError("topic is empty; it takes the name of the topic to write to")
+    servers = _servers(kafka)
+    producer = _producer(kafka, parse_ignores_unknown(own))
+    max_block_ms = parse_positive(f"{PREFIX}max.block.ms", kafka.get("max.block.ms", "60000"))
+    prefix = _transactional_id_prefix(own, kafka, is_stream=is_stream)
+    timeout_ms = _transaction_timeout_ms(kafka)
+    if prefix is not None:
+        # librdkafka rejects a delivery timeout that is longer than the transaction's.
+        producer["delivery.timeout.ms"] = _delivery_timeout_ms(kafka, timeout_ms)
+        if timeout_ms <= max_block_ms:
+            raise SparkOptionError(
+                f"{PREFIX}{_TRANSACTION_TIMEOUT}={timeout_ms} must be longer than "
+                f"{PREFIX}max.block.ms ({max_block_ms}): a batch is committed only if its "
+                "transactions last that long; raise the first, or shorten the second"
+            )
+    marks_by_default = is_stream and prefix is None
+    mark_rows = parse_boolean("markRows", own["markrows"]) if "markrows" in own else None
     return WriteOptions(
-        servers=_servers(kafka),
+        servers=servers,
         topic=topic and topic.strip(),
-        mark_rows=parse_boolean("markRows", own["markrows"]) if "markrows" in own else is_stream,
-        producer=tuple(sorted(_producer(kafka, parse_ignores_unknown(own)).items())),
-        max_block_ms=parse_positive(f"{PREFIX}max.block.ms", kafka.get("max.block.ms", "60000")),
+        mark_rows=marks_by_default if mark_rows is None else mark_rows,
+        producer=tuple(sorted(producer.items())),
+        kafka=_client(kafka, max_block_ms),
+        max_block_ms=max_block_ms,
+        transactional_id_prefix=prefix,
+        transaction_timeout_ms=timeout_ms,
     )
+
+
+def _transactional_id_prefix(
+    own: Mapping[str, str], kafka: Mapping[str, str], *, is_stream: bool
+) -> str | None:
+    """Return the prefix of transactional ids; None for a write without transactions."""
+    default = EXACTLY_ONCE if is_stream else AT_LEAST_ONCE
+    guarantee = parse_choice(
+        "deliveryGuarantee", own.get("deliveryguarantee", default), (EXACTLY_ONCE, AT_LEAST_ONCE)
+    )
+    if guarantee == EXACTLY_ONCE and not is_stream:
+        raise SparkOptionError(
+            f"deliveryGuarantee={EXACTLY_ONCE} is for streams: only the batches of a stream have "
+            "numbers by which a repetition is recognized"
+        )
+    if guarantee == AT_LEAST_ONCE:
+        given = [name for name in ("transactionalIdPrefix",) if name.lower() in own]
+        given += [PREFIX + _TRANSACTION_TIMEOUT] if _TRANSACTION_TIMEOUT in kafka else []
+        if given:
+            raise SparkOptionError(
+                f"{given[0]} has no effect without transactions; remove it, or write a stream "
+                f"with deliveryGuarantee={EXACTLY_ONCE}"
+            )
+        return None
+    prefix = own.get("transactionalidprefix", "partage-sink").strip()
+    if not prefix:
+        raise SparkOptionError("transactionalIdPrefix is empty; it takes text such as my-team")
+    return prefix
+
+
+def _transaction_timeout_ms(kafka: Mapping[str, str]) -> int:
+    given = kafka.get(_TRANSACTION_TIMEOUT, str(_TRANSACTION_TIMEOUT_MS))
+    return parse_positive(PREFIX + _TRANSACTION_TIMEOUT, given)
+
+
+def _delivery_timeout_ms(kafka: Mapping[str, str], transaction_timeout_ms: int) -> str:
+    """Return the delivery timeout of a transactional producer."""
+    given = kafka.get("delivery.timeout.ms")
+    if given is None:
+        return str(min(int(_DEFAULTS["delivery.timeout.ms"]), transaction_timeout_ms))
+    if int(given) > transaction_timeout_ms:
+        raise SparkOptionError(
+            f"{PREFIX}delivery.timeout.ms={given} is longer than "
+            f"{PREFIX}{_TRANSACTION_TIMEOUT} ({transaction_timeout_ms}); shorten it"
+        )
+    return given.strip()
+
+
+def _client(kafka: Mapping[str, str], max_block_ms: int) -> KafkaOptions:
+    """Return the settings of the client that commits transactions."""
+    numbers = {
+        "connect_timeout_ms": "socket.connection.setup.timeout.ms",
+        "metadata_max_age_ms": "metadata.max.age.ms",
+        "request_timeout_ms": "request.timeout.ms",
+    }
+    client = msgspec.structs.replace(
+        ClientOptions(),
+        retries=RetryPolicy(timeout_ms=max_block_ms, backoff_ms=20),
+        security=parse_security(kafka),
+        **{
+            field: parse_positive(PREFIX + name, kafka[name])
+            for field, name in numbers.items()
+            if name in kafka
+        },
+        **({"client_id": kafka["client.id"].strip()} if "client.id" in kafka else {}),
+    )
+    return KafkaOptions(kafka[SERVERS], client, FetchOptions())
 
 
 def _servers(kafka: Mapping[str, str]) -> str:

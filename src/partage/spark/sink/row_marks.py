@@ -13,7 +13,7 @@ The query id comes from Spark's checkpoint and survives restarts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from partage.model.arguments import invalid_argument
 from partage.spark.sink.columns import SinkRecord
@@ -26,24 +26,52 @@ MARK: Final = "partage.row"
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+#: Spark makes the run's id the job group of all jobs of a run.
+_RUN: Final = "spark.jobGroup.id"
 
 
 def add_marks(records: Iterable[SinkRecord], task: str) -> Iterator[SinkRecord]:
-    """Yield the records with a mark header added. ``task`` is a result of `task_name`."""
+    """Yield the records with a mark header added. ``task`` is `StreamingTask.name`."""
     for number, record in enumerate(records):
         mark = (MARK, f"{task}/{number}".encode())
         yield record._replace(headers=[*record.headers, mark])
 
 
-def task_name() -> str | None:
-    """Return ``QUERY/BATCH/TASK`` of the current task, or None outside a streaming batch."""
+class StreamingTask(NamedTuple):
+    """The current task of a streaming batch.
+
+    Attributes:
+        query: the id of the query, which its checkpoint keeps.
+        run: the id of this run of the query; a restarted query has another one.
+        batch: the number of the batch.
+        partition: the number of the task in the batch.
+        attempt: the number of the attempt, from 0.
+    """
+
+    query: str
+    run: str
+    batch: int
+    partition: int
+    attempt: int
+
+    @property
+    def name(self) -> str:
+        """``QUERY/BATCH/TASK``, as in the marks of its rows."""
+        return f"{self.query}/{self.batch}/{self.partition}"
+
+
+def current_task() -> StreamingTask | None:
+    """Return the current task, or None outside a streaming batch."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         return None
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-    return None if query is None or batch is None else f"{query}/{batch}/{context.partitionId()}"
+    if query is None or batch is None:
+        return None
+    run = context.getLocalProperty(_RUN) or ""
+    return StreamingTask(query, run, int(batch), context.partitionId(), context.attemptNumber())
 
 
 def mark_column(headers: str = "headers") -> Column:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from partage.spark.sink.columns import SinkRecord
+from partage.spark.sink.errors import WriteError
 from partage.spark.sink.options import WriteOptions
 
 #: Maximum wait for a topic that the broker may be creating.
 _CREATION_MS: Final = 10_000
 _POLL_S: Final = 0.1
+#: Longest time to abort the transaction of a failed task.
+_ABORT_S: Final = 5.0
 _POLL_EVERY_RECORDS: Final = 1_000
 _RETRIABLE_ERRORS: Final = frozenset(
     {
@@ -25,15 +29,18 @@ _RETRIABLE_ERRORS: Final = frozenset(
 )
 
 
-class WriteError(RuntimeError):
-    """A broker rejected a record or did not acknowledge it; the message has the reason."""
+T = TypeVar("T")
 
 
 class TaskProducer:
-    """A librdkafka producer that serves one task after another. Do not use it after a failure."""
+    """A librdkafka producer that serves one task after another. Do not use it after a failure.
 
-    def __init__(self, options: WriteOptions) -> None:
+    With a transactional id, it serves one task only: it starts a transaction and leaves it open.
+    """
+
+    def __init__(self, options: WriteOptions, transactional_id: str | None = None) -> None:
         self._options = options
+        self._transactional_id = transactional_id
         self._last_error = ""
         self._failures: list[str] = []
         self._failure_count = 0
@@ -42,6 +49,7 @@ class TaskProducer:
             self._producer = Producer(
                 {
                     **dict(options.producer),
+                    **_transaction_settings(options, transactional_id),
                     "delivery.report.only.error": True,
                     "on_delivery": self._on_delivery,
                     "error_cb": self._on_error,
@@ -49,6 +57,31 @@ class TaskProducer:
             )
         except KafkaException as error:  # contradicting properties
             raise WriteError(f"the producer rejected the options: {error.args[0].str()}") from None
+
+    def begin(self, on_initialized: Callable[[], T]) -> T:
+        """Abort the open transaction of the transactional id, and begin one.
+
+        Args:
+            on_initialized: is called before the transaction begins; its result is returned.
+
+        Raises:
+            WriteError: if the coordinator does not answer in time, or refuses the producer.
+        """
+        deadline = time.monotonic() + self._options.max_block_ms / 1000
+        while True:
+            try:
+                self._producer.init_transactions(max(deadline - time.monotonic(), 0.01))
+                result = on_initialized()
+                self._producer.begin_transaction()
+            except KafkaException as error:
+                reason = error.args[0]
+                if not reason.retriable() or time.monotonic() >= deadline:
+                    raise WriteError(
+                        f"transactional id {self._transactional_id!r} cannot be initialized: "
+                        f"{self._last_error or reason.str()}"
+                    ) from None
+            else:
+                return result
 
     def send_all(self, records: Iterable[SinkRecord]) -> int:
         """Send the records, wait for all acknowledgements, and return the number of records.
@@ -70,10 +103,22 @@ class TaskProducer:
         self._raise_failures(sent)
         return sent
 
+    def ensure_topic(self, topic: str) -> None:
+        """Let the broker create a missing topic.
+
+        Raises:
+            WriteError: if the topic does not exist after ten seconds, or may not be written.
+        """
+        self._partitions[topic] = self._fetch_partition_count(topic)
+
     def discard(self) -> None:
-        """Drop all records that are not yet acknowledged."""
+        """Drop all records that are not yet acknowledged, and abort an open transaction."""
         self._producer.purge()
         self._producer.flush(1)
+        if self._transactional_id is not None:
+            # Without an answer, the driver or the timeout aborts the transaction.
+            with suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_S)
 
     def _send(self, record: SinkRecord) -> None:
         settings: dict[str, Any] = (
@@ -154,6 +199,17 @@ class TaskProducer:
         size = len(record.key or b"") + len(record.value or b"")
         reason = _describe_error(error, self._options)
         return f"a record of {size:,} bytes for {record.topic}: {reason}"
+
+
+def _transaction_settings(options: WriteOptions, transactional_id: str | None) -> dict[str, str]:
+    if transactional_id is None:
+        return {}
+    return {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": str(options.transaction_timeout_ms),
+        # librdkafka 2.16 hangs in a transaction after it has lost all brokers
+        "metadata.recovery.strategy": "none",
+    }
 
 
 def _describe_error(error: KafkaError, options: WriteOptions) -> str:

@@ -18,7 +18,8 @@ from pyspark.sql.types import StructType
 from partage.spark.bounds import SparkOptionError
 from partage.spark.sink.columns import ColumnPositions, find_columns, to_records
 from partage.spark.sink.options import WriteOptions, parse_write_options
-from partage.spark.sink.row_marks import add_marks, task_name
+from partage.spark.sink.row_marks import add_marks, current_task
+from partage.spark.sink.transactional_writer import TransactionalStreamWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,10 @@ def make_stream_writer(given: Mapping[str, str], schema: StructType) -> DataSour
         SparkOptionError: if an option or a column is missing or invalid.
     """
     options = parse_write_options(given, is_stream=True)
-    return StreamWriter(options, find_columns(schema, options.topic))
+    shape = find_columns(schema, options.topic)
+    if options.transactional_id_prefix is not None:
+        return TransactionalStreamWriter(options, shape)
+    return StreamWriter(options, shape)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -118,9 +122,9 @@ def _write(
     from partage.spark.sink.task_producer import write_all
 
     records = chain.from_iterable(to_records(batch, shape, options.topic) for batch in batches)
-    task = task_name() if options.mark_rows else None
+    task = current_task() if options.mark_rows else None
     return TaskCommitMessage(
-        write_all(records if task is None else add_marks(records, task), options)
+        write_all(records if task is None else add_marks(records, task.name), options)
     )
 
 

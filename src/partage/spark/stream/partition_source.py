@@ -17,13 +17,9 @@ from typing import Final
 from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.group_assignment import GroupAssignment
-from partage.client.errors import ClientError
-from partage.client.group.errors import (
-    AssignmentFailedError,
-    CommitFailedError,
-    GroupError,
-    MemberFailedError,
-)
+from partage.client.consumer.group_protocol import settings_of_protocol
+from partage.client.errors import BrokerResponseError, ClientError
+from partage.client.group.errors import CommitFailedError, GroupError, MemberFailedError
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.member.outcome import ListenerCallback
 from partage.member.settings import MemberSettings
@@ -207,24 +203,24 @@ class GroupPartitions(PartitionSource):
         self._last_warning = ""
         self._outage_began_s: float | None = None
         self._has_logged_outage = False
-        self._membership = GroupAssignment(
-            cluster,
-            self,
-            MemberSettings(
-                group_id=self._group_id,
-                protocol_type=PROTOCOL_TYPE,
-                instance_id=group.instance_id,
-                session_timeout_ms=group.session_timeout_ms,
-                heartbeat_interval_ms=group.heartbeat_interval_ms,
-                rebalance_timeout_ms=group.rebalance_timeout_ms,
-                # Spark decides when to ask for a batch, so only the liveness of the process counts
-                max_poll_interval_ms=None,
-                request_timeout_ms=cluster.options.request_timeout_ms,
-                retry_backoff_ms=cluster.options.retries.backoff_ms,
-                retry_backoff_max_ms=cluster.options.retries.backoff_max_ms,
-            ),
-            ConsumerProtocol(group.assignors, group.rack),
+        settings = MemberSettings(
+            group_id=self._group_id,
+            protocol_type=PROTOCOL_TYPE,
+            instance_id=group.instance_id,
+            session_timeout_ms=group.session_timeout_ms,
+            heartbeat_interval_ms=group.heartbeat_interval_ms,
+            rebalance_timeout_ms=group.rebalance_timeout_ms,
+            # Spark decides when to ask for a batch, so only the liveness of the process counts
+            max_poll_interval_ms=None,
+            request_timeout_ms=cluster.options.request_timeout_ms,
+            retry_backoff_ms=cluster.options.retries.backoff_ms,
+            retry_backoff_max_ms=cluster.options.retries.backoff_max_ms,
         )
+        settings, preferred = settings_of_protocol(
+            group.protocol, settings, rack_id=group.rack, server_assignor=group.remote_assignor
+        )
+        embedding = ConsumerProtocol(group.assignors, group.rack)
+        self._membership = GroupAssignment(cluster, self, settings, embedding, preferred)
 
     async def start(self) -> None:
         match self._strategy:
@@ -245,14 +241,17 @@ class GroupPartitions(PartitionSource):
         return {p: t for p, t in self._owned.items() if self._membership.may_deliver(p)}
 
     def _raise_failure(self) -> None:
-        """Raise a final error of the member; log any other error."""
+        """Raise a final error of the member; log any other error.
+
+        `QueryTopics` decides about errors of topics.
+        """
         if isinstance(self._strategy, AssignStrategy):
             return
         try:
             self._membership.on_poll()
         except MemberFailedError:
             raise
-        except (AssignmentFailedError, GroupError) as error:
+        except (GroupError, BrokerResponseError) as error:
             log.warning("group %s: %s", self._group_id, error)
 
     def _log_outage(self) -> None:
@@ -324,12 +323,12 @@ class GroupPartitions(PartitionSource):
 
     @property
     def has_joined(self) -> bool:
-        return self._membership.identity is not None
+        return self._membership.is_reconciled
 
     @property
     def is_stable(self) -> bool:
         return (
-            self._membership.identity is not None
+            self._membership.is_reconciled
             and self._membership.due_callback is None
             and all(map(self._membership.may_deliver, self._owned))
         )

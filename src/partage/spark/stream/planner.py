@@ -159,7 +159,8 @@ class Planner:
         """Plan the next batch from the positions.
 
         Args:
-            ends: end offset of each partition; partitions without one are not read.
+            ends: end offset of each readable partition. Partitions without one are not read; the
+                batch has their position, with an empty range.
             limits: limits of the trigger.
             now_ms: current time, for ``maxTriggerDelay``.
             identity: identity to store in the offset.

@@ -150,23 +150,28 @@ class StreamSource:
         deadline = self._deadline(source, self._timeout_s)
         while True:
             began_s = loop.time()
-            await self._at_boundary(source, start)
-            ends = await self._refresh_ends()
+            readable = await self._at_boundary(source, start)
+            await self._refresh_ends(readable)
+            ends = self._ends_to_read(readable)
             now_ms = int(loop.time() * 1000)
             if self._is_due(ends, limits, now_ms):
-                await self._skip_unavailable()
-                self._planner.update_owned(await source.readable())
+                await self._skip_unavailable(readable)
+                ends = self._ends_to_read(await self._refresh_owned(source))
                 if self._is_due(ends, limits, now_ms):
                     self._poll_interval_s = _POLL_MIN_S
                     identity = self._identity(source)
                     marks = self._topics.snapshots
                     return self._planner.plan(ends, limits, now_ms, identity, marks)
             left_s = deadline.remaining_s()
-            if left_s <= 0 or (self._targets is not None and source.is_stable):
+            if self._targets is None:
+                if left_s <= 0:
+                    return None
+            # A partition that became readable during the requests above may have records.
+            elif (left_s <= 0 or source.is_stable) and await source.readable() == readable:
                 return None
             wait_s = max(self._poll_interval_s, _POLL_DURATION_FACTOR * (loop.time() - began_s))
             self._poll_interval_s = min(self._poll_interval_s * _POLL_GROWTH, _POLL_MAX_S)
-            await source.wait_for_change(min(wait_s, left_s))
+            await source.wait_for_change(max(0.0, min(wait_s, left_s)))
 
     @property
     def _timeout_s(self) -> float:
@@ -247,17 +252,30 @@ class StreamSource:
 
     # Between two batches.
 
-    async def _at_boundary(self, source: PartitionSource, start: StreamOffset) -> None:
-        """Commit processed offsets, release revoked partitions, and start newly assigned ones."""
+    async def _at_boundary(self, source: PartitionSource, start: StreamOffset) -> OwnedPartitions:
+        """Commit processed offsets, release revoked partitions, and start newly assigned ones.
+
+        Return the readable partitions.
+        """
         self._planner.complete_batch(start)
-        self._planner.update_owned(source.owned)
         giving = source.pending_revocation
         is_committed = await self._commit(source)
         if giving and (is_committed or self._failed_commits >= _REVOKE_AFTER_FAILED_COMMITS):
             source.complete_revocation()
-        self._planner.update_owned(await source.readable())
-        if await self._set_first_positions(source):
+        readable = await self._refresh_owned(source)
+        if await self._set_first_positions(source, readable):
             await self._commit(source)
+        return readable
+
+    async def _refresh_owned(self, source: PartitionSource) -> OwnedPartitions:
+        """Pass the owned partitions to the planner. Return those that may be read.
+
+        A partition to be revoked cannot be read, but it keeps its position until its release:
+        after a failed commit, the next boundary commits it again.
+        """
+        readable = await source.readable()
+        self._planner.update_owned(source.owned)
+        return readable
 
     async def _serve_idle(self, source: PartitionSource) -> None:
         """Release revoked partitions while no trigger fires, so that the group does not wait for
@@ -290,7 +308,13 @@ class StreamSource:
             self._idle_at, self._under_way = end, None
 
     async def _commit(self, source: PartitionSource) -> bool:
-        """Commit all processed offsets. Return True if the group has them."""
+        """Commit all processed offsets of the partitions that the query owns now.
+
+        Return True if the group has them.
+        """
+        # Without a wait before the commit: another owner may have committed a later offset of a
+        # partition that was lost and returned.
+        self._planner.update_owned(source.owned)
         due = self._planner.offsets_to_commit()
         if due and not await source.commit(due):
             # Without a coordinator, no member waits for a revocation.
@@ -300,14 +324,16 @@ class StreamSource:
         self._failed_commits = 0
         return True
 
-    async def _set_first_positions(self, source: PartitionSource) -> bool:
-        """Set the first position of new partitions. Return True if there are any.
+    async def _set_first_positions(
+        self, source: PartitionSource, readable: OwnedPartitions
+    ) -> bool:
+        """Set the first position of new readable partitions. Return True if there are any.
 
         A first position that neither the group nor the checkpoint has is committed at once.
         Otherwise the next owner would look it up again and skip the records that arrived in
         between.
         """
-        new = self._planner.without_position
+        new = [p for p in self._planner.without_position if p in readable]
         if not new:
             return False
         committed = await source.committed_offsets(new)
@@ -325,13 +351,23 @@ class StreamSource:
 
     # Available records.
 
-    async def _refresh_ends(self) -> Ends:
-        """Refresh the end offsets; with AvailableNow, limit them to the fixed ends of the query."""
-        self._ends = await self._topics.list_offsets(sorted(self._planner.positions), LATEST)
+    async def _refresh_ends(self, readable: OwnedPartitions) -> None:
+        """Request the ends of readable partitions: during an outage of a member that has none, no
+        request takes the time in which the member returns.
+        """
+        partitions = sorted(p for p in self._planner.positions if p in readable)
+        self._ends = await self._topics.list_offsets(partitions, LATEST)
+
+    def _ends_to_read(self, readable: OwnedPartitions) -> Ends:
+        """Return the ends of the readable partitions.
+
+        With AvailableNow, limit them to the fixed ends of the query.
+        """
+        ends = {p: end for p, end in self._ends.items() if p in readable}
         if self._targets is None:
-            return self._ends
+            return ends
         targets = self._targets
-        return {p: min(end, targets[p]) for p, end in self._ends.items() if p in targets}
+        return {p: min(end, targets[p]) for p, end in ends.items() if p in targets}
 
     def _is_due(self, ends: Ends, limits: TriggerLimits, now_ms: int) -> bool:
         return bool(self._past_end()) or self._planner.is_batch_due(ends, limits, now_ms)
@@ -340,14 +376,14 @@ class StreamSource:
         """Return partitions with a position past their end: truncated or recreated ones."""
         return [p for p, at in self._planner.positions.items() if at > self._ends.get(p, at)]
 
-    async def _skip_unavailable(self) -> None:
+    async def _skip_unavailable(self, readable: OwnedPartitions) -> None:
         """Skip records that were deleted before they were read; raise if failOnDataLoss is true."""
         recreated = await self._topics.refresh()
         positions = self._planner.positions
         earliest = await self._topics.list_offsets(sorted(positions), EARLIEST)
         if self._past_end():  # a new leader may not know the end yet
             await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
-            await self._refresh_ends()
+            await self._refresh_ends(readable)
         for partition, at in positions.items():
             first, last = earliest.get(partition), self._ends.get(partition)
             if first is None or last is None:

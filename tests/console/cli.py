@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from partage.console.app import app
-from partage.console.common.options import BOOTSTRAP_VARIABLE
+from partage.console.common.connection import BOOTSTRAP_VARIABLE
 
 
 class CommandResult(NamedTuple):

@@ -101,5 +101,5 @@ def test_sasl_without_mechanism_is_refused(protocol: str) -> None:
     with pytest.raises(CommandError, match=f"{protocol} needs a mechanism.*SCRAM-SHA-512"):
         connection_properties({"properties": given}, {})
     for name in ("sasl.mechanism", "sasl.mechanisms"):
-        found = connection_properties({"properties": [*given, f"{name}=PLAIN"]}, {})
+        found = connection_properties({"properties": [*given, f"{name}=PLAIN"]}, {}).values
         assert found[name] == "PLAIN"

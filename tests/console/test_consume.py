@@ -156,7 +156,7 @@ def test_group_without_from_beginning_starts_at_end(
     assert partage("consume", "-t", flights, "--group", name, "--exit").lines == []
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_signals_commit_and_leave_the_group(
     partage: PartageCli, flights: str, name: str, stop: signal.Signals
@@ -198,7 +198,7 @@ def test_group_with_auto_commit_off_commits_nothing(
         assert len(ran.lines) == 6
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_group_commits_while_reading(partage: PartageCli, flights: str, name: str) -> None:
     options = ["-g", name, "--from-beginning", "-X", "auto.commit.interval.ms=50"]
     process = partage.start("consume", "-t", flights, *options)
@@ -226,7 +226,16 @@ def test_group_accepts_assignor_unknown_to_librdkafka(
     assert result.lines
 
 
-@pytest.mark.timeout(180)
+def test_group_with_consumer_protocol_is_read(partage: PartageCli, flights: str, name: str) -> None:
+    given = ("--group", name, "--from-beginning", "--exit", "-X", "group.protocol=consumer")
+    assert partage("consume", "-t", flights, *given).lines
+    listed = partage("groups", "list", "--type", "consumer", "--json").json["groups"]
+    assert name in [each["group"] for each in listed]
+    wrong = ("--group", name, "-X", "group.protocol=consumer", "-X", "session.timeout.ms=6000")
+    assert "session_timeout_ms=6000" in partage.fails("consume", "-t", flights, *wrong, code=2)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky", "sticky"])
 def test_group_with_other_assignors_is_joined(
     partage: PartageCli, flights: str, name: str, strategy: str
@@ -268,7 +277,7 @@ def test_group_with_other_assignors_is_joined(
         other.close()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_exit_waits_for_partitions_revoked_by_others(
     partage: PartageCli, topic: str, name: str
 ) -> None:
@@ -336,4 +345,5 @@ def test_invalid_options_are_rejected(
 def test_missing_topics_are_named(partage: PartageCli, topic: str, name: str) -> None:
     missing = [f"{name}-x", f"{name}-y"]
     options = ["-t", topic, "-t", missing[0], "-t", missing[1], "-e"]
-    assert partage.fails("consume", *options) == f"no such topic: {', '.join(missing)}"
+    error = partage.fails("consume", *options)
+    assert error.startswith(f"no such topic: {', '.join(missing)}; did you mean {topic}")

@@ -76,6 +76,19 @@ def test_silent_server_gives_timeout_error(silent_address: str, command: list[st
     assert time.monotonic() - started < 3
 
 
+def test_interrupt_ends_wait_for_silent_server() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        server.settimeout(60)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = ["topics", "list", "-b", address, "--timeout-ms", "300000"]
+        with PartageCli(address).start(*command) as process:
+            connection, _ = server.accept()  # The command waits for a response now.
+            with closing(connection):
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
 def test_unknown_host_gives_error() -> None:
     error = PartageCli("nowhere.invalid:9092").fails("topics", "list", "--timeout-ms", 300)
     assert error.startswith("no Kafka broker answered at nowhere.invalid:9092 within 300 ms (")
@@ -94,6 +107,10 @@ def test_unknown_host_gives_error() -> None:
         ),
         (["nope"], "No such command 'nope'; see partage --help"),
         (
+            ["produce", "-t", "t", "--format", "xml"],
+            "Invalid value for '--format': 'xml' is not one",
+        ),
+        (
             ["--profile", "test", "groups", "list"],
             "No such option: --profile; the options of a command follow it; see partage --help",
         ),
@@ -107,9 +124,19 @@ def test_unknown_host_gives_error() -> None:
         (["groups", "explain", "a", "-g", "b"], "one group is needed, not a and b"),
         (["produce"], "Missing option '--topic' / '-t'; see partage produce --help"),
         (["cluster", "extra"], "extra"),
-        (["topics", "list", "--timeout-ms", "soon"], "--timeout-ms"),
-        (["topics", "list", "--timeout-ms", "0"], "--timeout-ms"),
-        (["topics", "list", "-X", "no.such.thing=1"], 'No such configuration property: "no.such'),
+        (
+            ["topics", "list", "--timeout-ms", "soon"],
+            "Invalid value for '--timeout-ms': must be an integer; see partage topics list --help",
+        ),
+        (["topics", "list", "--timeout-ms", "0"], "'--timeout-ms': must be at least 1; see"),
+        (["lab", "trace", "seven"], "Invalid value for 'SEED': must be an integer; see"),
+        (["groups", "describe", "g", "--every", "x"], "'--every': must be a number; see"),
+        (
+            ["transactions", "abort", "t:0", "--producer-epoch", "99999"],
+            "'--producer-epoch': must be at most 32767; see",
+        ),
+        (["lab", "diagram"], "Missing argument 'DESIGN'; see partage lab diagram --help"),
+        (["topics", "list", "-X", "no.such.thing=1"], '-X: no such configuration property: "no'),
         (["topics", "list", "-X", "socket.timeout.ms=x"], '"socket.timeout.ms"'),
         (["topics", "list", "-X", "socket.timeout.ms"], "-X requires NAME=VALUE"),
         (["topics", "list", "--command-config", "none.properties"], "cannot read none.properties"),
@@ -153,7 +180,7 @@ def test_tls_to_plaintext_broker_gives_error(partage: PartageCli, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("in_group", [False, True], ids=["alone", "group"])
 def test_broker_outage_is_survived_or_reported(name: str, in_group: bool) -> None:
     group = ["--group", name] if in_group else []

@@ -126,7 +126,7 @@ def test_leader_without_record_is_unknown(
 
 def test_unexplainable_groups_are_rejected(partage: PartageCli, topic: str) -> None:
     explain = ("groups", "explain", "-g", topic)
-    assert partage.fails(*explain) == f"no such group: {topic}"
+    assert partage.fails(*explain).startswith(f"no such group: {topic}")
     with GenericMember(partage.bootstrap_servers, topic, b"hello", b"assigned"):
         error = partage.fails(*explain)
         assert error == f"cannot explain group {topic}: its protocol type is connect, not consumer"

@@ -128,6 +128,15 @@ def test_remove_all_members_on_terminal_asks_first(partage: PartageCli, topic: s
         assert partage(*command).out.startswith("removed member ")
 
 
+def test_remove_member_unknown_instance_id_suggests_similar_ids(
+    partage: PartageCli, topic: str
+) -> None:
+    with member(partage, topic, group_instance_id="reader-1"):
+        command = ["groups", "remove-member", topic, "--group-instance-id", "reader-2"]
+        error = partage.fails(*command)
+        assert error.endswith("no member with group.instance.id reader-2; did you mean reader-1?")
+
+
 def test_remove_member_mistakes_are_named(partage: PartageCli, committed: str) -> None:
     command = ["groups", "remove-member"]
     assert partage.fails(*command, "none", "--all-members") == "no such group: none"

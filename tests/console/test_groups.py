@@ -73,6 +73,8 @@ def test_describe_prints_json(partage: PartageCli, readers: Readers) -> None:
         "protocol": "range",
         "state": "Stable",
         "total_lag": 3,
+        "group_epoch": None,
+        "target_epoch": None,
     }
     owners = {}
     for member in members:
@@ -167,7 +169,9 @@ def test_describe_prints_state(partage: PartageCli, readers: Readers) -> None:
     (row,) = [line for line in ran.lines if line.startswith(f"{readers.group} ")]
     where = partage.bootstrap_servers
     assert row.split()[:2] == [readers.group, where]
-    assert row.split()[3:] == ["consumer", "Classic", "range", "Stable", "2", "3"]
+    # Between them are columns of epochs if another group has the consumer protocol.
+    assert row.split()[3:7] == ["consumer", "Classic", "range", "Stable"]
+    assert row.split()[-2:] == ["2", "3"]
 
 
 def test_delete_group_with_members_fails(partage: PartageCli, readers: Readers, name: str) -> None:
@@ -279,6 +283,22 @@ def test_invalid_options_are_rejected(
     assert says in partage.fails("groups", *options, code=code)
 
 
+def test_missing_group_suggests_similar_names(partage: PartageCli, readers: Readers) -> None:
+    error = partage.fails("groups", "describe", f"{readers.group}x")
+    assert error.startswith(f"no such group: {readers.group}x; did you mean ")
+    assert readers.group in error
+
+
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_delete_missing_group_suggests_similar_names(
+    partage: PartageCli, readers: Readers, option: str
+) -> None:
+    error = partage.fails("groups", "delete", f"{readers.group}x", option)
+    said = f"group {readers.group}x was not deleted: no such group; did you mean "
+    assert error.startswith(said)
+    assert readers.group in error.removeprefix(said)
+
+
 def test_describe_with_longest_metadata(partage: PartageCli, topic: str, name: str) -> None:
     """librdkafka reads beyond the end of such metadata, so it is not used."""
     groups = [f"{name}-long-{number}" for number in range(10)]
@@ -290,6 +310,18 @@ def test_describe_with_longest_metadata(partage: PartageCli, topic: str, name: s
     found = partage("groups", "describe", "--all-groups", "--json").json["groups"]
     by_name = {each["group"]: each["offsets"] for each in found}
     assert {row["metadata"] for group in groups for row in by_name[group]} == {"m" * 4096}
+
+
+def test_delete_falls_back_to_librdkafka(partage: PartageCli, topic: str, name: str) -> None:
+    partage("produce", "-t", topic, stdin="a\n")
+    partage("consume", topic, "--group", name, "--from-beginning", "-e")
+    command = ["groups", "delete", name, f"{name}-none", "--json"]
+    ran = partage(*command, "-X", "enable.ssl.certificate.verification=false", code=1)
+    assert ran.json == {
+        "deleted": [name],
+        "failed": [{"group": f"{name}-none", "error": "no such group"}],
+        "executed": True,
+    }
 
 
 @pytest.mark.parametrize(

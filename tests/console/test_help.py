@@ -152,6 +152,11 @@ def test_help_examples_work(
     assert ran > 45
 
 
+def test_options_name_their_values_not_their_types() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    assert not re.findall(r"`-[^`]*<(?:int|float|path|str|text|directory|file)[ >][^`]*`", page)
+
+
 def test_page_matches_commands() -> None:
     """To update: ``python tools/generate_pages.py``."""
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
@@ -171,14 +176,15 @@ def test_page_matches_commands() -> None:
             "{groups: [{group, state, protocol_type, assignor, "
             "members: [{member_id, group_instance_id, client_id, host, "
             "partitions: [{topic, partitions}], subscription, metadata_bytes, "
-            "assignment_bytes, rack}]}]}",
+            "assignment_bytes, rack, protocol, epoch, target: [{topic, partitions}], "
+            "subscribed_regex}], group_epoch, target_epoch}]}",
         ),
         (
             Explanation,
             "{group, generation, leader, assignor, known, repeated, "
             "members: [{member_id, group_instance_id, client_id, subscription, "
             "owned: [{topic, partitions}], generation, rack}], "
-            "partitions: [{topic, partition, member_ids, owner_ids, why}]}",
+            "partitions: [{topic, partition, member_ids, owner_ids, why}], type, state}",
         ),
         (
             OffsetResetReport,
@@ -200,8 +206,10 @@ def test_page_matches_commands() -> None:
             "coordinator: {id, host, port}, "
             "members: [{member_id, group_instance_id, client_id, host, "
             "partitions: [{topic, partitions}], subscription, metadata_bytes, assignment_bytes, "
-            "rack}], offsets: [{topic, partition, current_offset, log_end_offset, lag, "
-            "leader_epoch, metadata, member_id}], total_lag}]}",
+            "rack, protocol, epoch, target: [{topic, partitions}], subscribed_regex}], "
+            "offsets: [{topic, partition, current_offset, log_end_offset, lag, "
+            "leader_epoch, metadata, member_id}], total_lag, group_epoch, "
+            "target_epoch}]}",
         ),
         (
             OffsetDeletionReport,

@@ -9,6 +9,9 @@ import pytest
 from partage.console.common.errors import CommandError
 from partage.console.common.java_properties import parse_properties, read_properties, to_librdkafka
 
+PEM = b"-----BEGIN CERTIFICATE-----\n"
+JKS, PKCS12 = b"\xfe\xed\xfe\xed\x00\x00", b"\x30\x82\x0a\x00"
+
 
 def test_parse_java_properties() -> None:
     text = r"""
@@ -64,7 +67,7 @@ def test_password_login_is_translated() -> None:
     ("java", "native"),
     [
         (
-            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"},
+            {"ssl.truststore.type": "pem", "ssl.truststore.location": "ca.pem"},
             {"ssl.ca.location": "ca.pem"},
         ),
         ({"ssl.truststore.certificates": "-----"}, {"ssl.ca.pem": "-----"}),
@@ -102,11 +105,52 @@ def test_key_and_trust_stores_are_translated(java: dict[str, str], native: dict[
     assert to_librdkafka(java) == native
 
 
+@pytest.mark.parametrize("declared", [{}, {"ssl.keystore.type": "JKS"}])
+def test_key_store_is_recognized_by_content(tmp_path: Path, declared: dict[str, str]) -> None:
+    """As in Java, the type JKS also reads PKCS#12, which is what keytool writes by default."""
+    store = tmp_path / "client.jks"
+    store.write_bytes(PKCS12)
+    java = {"ssl.keystore.location": str(store), "ssl.keystore.password": "x", **declared}
+    assert to_librdkafka(java) == {
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": "x",
+    }
+    store.write_bytes(PEM)
+    assert to_librdkafka(java) == {
+        "ssl.key.location": str(store),
+        "ssl.certificate.location": str(store),
+    }
+
+
+def test_trust_store_in_pem_needs_no_type(tmp_path: Path) -> None:
+    store = tmp_path / "authority.pem"
+    store.write_bytes(PEM)
+    assert to_librdkafka({"ssl.truststore.location": str(store)}) == {"ssl.ca.location": str(store)}
+
+
+def test_unusable_store_error_has_commands_that_convert_it(tmp_path: Path) -> None:
+    store = tmp_path / "my.jks"
+    store.write_bytes(JKS)
+    to_pkcs12 = f"keytool -importkeystore -srckeystore {store} -destkeystore {tmp_path}/my.p12 "
+    with pytest.raises(ValueError, match=r"ssl\.keystore\.location=.* is a JKS store") as raised:
+        to_librdkafka({"ssl.keystore.location": str(store)})
+    assert to_pkcs12 in str(raised.value)
+    with pytest.raises(ValueError, match="is a JKS store") as raised:
+        to_librdkafka({"ssl.truststore.location": str(store)})
+    to_pem = f"openssl pkcs12 -in {tmp_path}/my.p12 -nokeys -out {tmp_path}/my.pem"
+    assert to_pkcs12 in str(raised.value)
+    assert to_pem in str(raised.value)
+    store.write_bytes(PKCS12)
+    with pytest.raises(ValueError, match="is a PKCS#12 store") as raised:
+        to_librdkafka({"ssl.truststore.location": str(store)})
+    assert f"openssl pkcs12 -in {store} -nokeys -out {tmp_path}/my.pem" in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("ssl.truststore.location=trust.jks", "ssl.truststore is of type JKS"),
-        ("ssl.keystore.location=key.jks", "ssl.keystore is of type JKS"),
+        ("ssl.truststore.location=trust.jks", "ssl.truststore.location=trust.jks: no such file"),
+        ("ssl.keystore.location=key.jks", "ssl.keystore.location=key.jks: no such file"),
         ("sasl.jaas.config=com.example.OtherModule required;", "other than PlainLoginModule"),
         ("sasl.jaas.config=x.PlainLoginModule required username=a;", "has no password"),
     ],

@@ -37,7 +37,7 @@ from .cli import PartageCli, records
 from .generic_member import GenericMember
 
 #: A world takes about 0.1 s on an idle machine.
-PATIENT = pytest.mark.timeout(300)
+PATIENT = pytest.mark.timeout(600)
 
 
 @PATIENT
@@ -143,7 +143,7 @@ def test_invalid_arguments_are_rejected(partage: PartageCli) -> None:
     assert "members" in partage.fails("lab", "trace", 1, "--set", "members=many", code=2)
     assert "seed 1 has 16 steps" in partage.fails("lab", "trace", 1, "--keep", "99", code=2)
     for arguments in (("run", "--seed-from", -5), ("trace", "--", -5), ("shrink", "--", -5)):
-        assert "greater than or equal to 0" in partage.fails("lab", *arguments, code=2)
+        assert "must be at least 0" in partage.fails("lab", *arguments, code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
 
 
@@ -164,6 +164,10 @@ def test_invalid_arguments_are_rejected(partage: PartageCli) -> None:
             {"members": "100", "segment_bytes": "6000"},
             "segment_bytes=6000 is too small for members=100",
         ),
+        (
+            {"consumer_members": "0", "classic_members": "1"},
+            "classic_members needs consumer_members=1 or more",
+        ),
     ],
 )
 def test_invalid_world_option_is_rejected(change: dict[str, str], message: str) -> None:
@@ -173,10 +177,15 @@ def test_invalid_world_option_is_rejected(change: dict[str, str], message: str) 
 
 def test_group_record_of_many_members_fits_in_segment() -> None:
     """With the drawn segment of 1,500 bytes, no generation of this group could be stored."""
-    world, verdict = run_scenario(draw_scenario(201, None, {"members": "24", "steps": "0"}))
+    world, verdict = run_scenario(
+        draw_scenario(201, None, {"members": "24", "steps": "0", "consumer_members": "0"})
+    )
     assert verdict.rule is None, verdict.description
     assert world.options.segment_bytes == 7_500
-    assert draw_scenario(201, None, {"members": "4"}).options.segment_bytes == 1_500
+    assert (
+        draw_scenario(201, None, {"members": "4", "consumer_members": "0"}).options.segment_bytes
+        == 1_500
+    )
     assert draw_scenario(201, None, {"partitions_t": "60"}).options.segment_bytes > 9_000
 
 
@@ -314,6 +323,38 @@ class TestWhatIf:
         tried = {(each["session_timeout_ms"], each["assignor"]) for each in found["results"]}
         assert {timeout_ms for timeout_ms, _ in tried} == {8_000, 30_000}
         assert found["session_timeout_ms"] == 45_000, "the members' own"
+
+    @PATIENT
+    def test_whatif_simulates_the_group_with_the_consumer_protocol(
+        self, partage: PartageCli, topic: str, name: str
+    ) -> None:
+        with OurConsumer(partage.bootstrap_servers, group_id=name) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            arguments = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "join")
+            arguments += ("--joining-members", 1, "--json", "--assignor", "uniform")
+            (result,) = partage(*arguments).json["results"]
+        assert (result["assignor"], result["moved_partitions"]) == ("uniform", 2)
+        assert result["rebalances"] >= 1
+        assert result["unread_partitions"] == 0
+
+    @PATIENT
+    def test_whatif_of_a_group_with_the_consumer_protocol(
+        self, partage: PartageCli, topic: str, name: str
+    ) -> None:
+        with OurConsumer(
+            partage.bootstrap_servers, group_id=name, group_protocol="consumer"
+        ) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            arguments = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "join")
+            found = partage(*arguments, "--joining-members", 1, "--json").json
+        (result,) = found["results"]
+        assert (found["assignor"], result["assignor"]) == ("uniform", "uniform")
+        assert found["generation"] >= 1
+        assert result["moved_partitions"] == 2
 
     @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
     def test_whatif_predicts_real_assignment(
@@ -483,6 +524,17 @@ class TestWhatIf:
         moved = replace(STABLE.members[0], partitions=[StateTopicPartitions("t", [0])])
         message = _looked(monkeypatch, STABLE, replace(STABLE, members=[moved]))
         assert message == "group g rebalanced during the measurement: try again"
+
+    def test_whatif_of_a_reconciling_group_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        message = _looked(monkeypatch, replace(STABLE, type="Consumer", state="Reconciling"))
+        assert "group g is rebalancing (Reconciling): try again when it is Stable" in message
+
+    def test_whatif_of_a_regex_of_the_consumer_protocol_fails(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        member = replace(STABLE.members[0], subscription=[], subscribed_regex="t.*")
+        message = _looked(monkeypatch, replace(STABLE, type="Consumer", members=[member]))
+        assert "member m of group g subscribes by a regular expression" in message
 
 
 STABLE = GroupDescription(

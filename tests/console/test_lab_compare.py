@@ -92,7 +92,8 @@ def test_progress_counts_the_cells(partage: PartageCli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--design", "two-phase"), "no design 'two-phase'"),
+        (("--design", "two-phase"), "no design 'two-phase'; did you mean 'two-phase-"),
+        (("--design", "x"), "no design 'x'. The designs are: broker-side, "),
         (("--grid", "members=2"), "at least 3 members"),
         (("--grid", "metadata_kb=1000", "--grid", "members=5000"), "bytes of metadata"),
         (("--grid", "members=10", "--grid", "members=20"), "members is given twice"),

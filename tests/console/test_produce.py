@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ def test_keys_choose_partitions_as_in_java(partage: PartageCli, topic: str) -> N
     partage("produce", "-t", topic, "-K", ":", stdin=records([f"{key}:v" for key in keys]))
     places = {record["key"]: record["partition"] for record in consumed(partage, topic)}
     assert places == {key: murmur2(key.encode(), 4) for key in keys}
+
+
+def test_partitioner_of_librdkafka_can_be_chosen(partage: PartageCli, topic: str) -> None:
+    keys = [f"key-{number}" for number in range(20)]
+    lines = records([f"{key}:v" for key in keys])
+    partage("produce", "-t", topic, "-K:", "-X", "partitioner=consistent_random", stdin=lines)
+    places = {record["key"]: record["partition"] for record in consumed(partage, topic)}
+    assert places == {key: zlib.crc32(key.encode()) % 4 for key in keys}
 
 
 def test_line_properties_are_those_of_kafka(partage: PartageCli, topic: str) -> None:
@@ -227,7 +236,9 @@ def test_json_line_with_unknown_partition_fails(partage: PartageCli, topic: str)
 
 def test_missing_topic_is_named(partage: PartageCli, name: str) -> None:
     short = ["--timeout-ms", "300"]
-    assert f"no such topic: {name}; create it with" in partage.fails("produce", "-t", name, *short)
+    error = partage.fails("produce", "-t", name, *short)
+    assert error.startswith(f"no such topic: {name};")
+    assert error.endswith(f": partage topics create {name}")
     assert "cannot produce to a/b: " in partage.fails("produce", "-t", "a/b", *short)
 
 

@@ -79,7 +79,7 @@ def test_path_follows_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (
             '[profiles.x]\nssl.truststore.location = "a.jks"',
             "x",
-            "profile 'x' in {}: ssl.truststore is of type JKS, which librdkafka cannot read",
+            "profile 'x' in {}: ssl.truststore.location=a.jks: no such file or directory; correct",
         ),
         (None, "x", "--profile needs the file {}, which does not exist; create it, or set PARTAGE"),
     ],
@@ -91,6 +91,32 @@ def test_invalid_profile_is_rejected(
         config.write_text(text)
     error = partage.fails("topics", "list", "--profile", name, code=2)
     assert error.startswith(says.format(config))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            'bootstrap.server = "x:1"',
+            'no such configuration property: "bootstrap.server"; did you mean bootstrap.servers?',
+        ),
+        ('zzz = "1"', 'no such configuration property: "zzz"'),
+        ('security.protocol = "TLS"', 'invalid value "TLS" for configuration property "security.'),
+        ('socket.timeout.ms = "soon"', 'invalid value for configuration property "socket.timeout.'),
+    ],
+)
+def test_invalid_property_is_reported_with_its_file(
+    partage: PartageCli, config: Path, tmp_path: Path, line: str, says: str
+) -> None:
+    config.write_text(f"[profiles.x]\nclient.id = 'me'\n{line}\n")
+    error = partage.fails("topics", "list", "--profile", "x", code=2)
+    assert error.startswith(f"profile 'x' in {config}: {says}")
+    properties = tmp_path / "client.properties"
+    properties.write_text(line.replace('"', ""))
+    error = partage.fails("topics", "list", "--command-config", properties, code=2)
+    assert error.startswith(f"{properties}: {says}")
+    error = partage.fails("topics", "list", "-X", line.replace('"', "").replace(" ", ""), code=2)
+    assert error.startswith(f"-X: {says}")
 
 
 def test_profile_reaches_cluster(
@@ -122,7 +148,7 @@ def test_command_line_overrides_profile_and_environment(
 ) -> None:
     config.write_text('[profiles.p]\nbootstrap.servers = "profile:1"\nclient.id = "me"\n')
     given = {"bootstrap_server": "option:1", "profile": "p", **more}
-    assert connection_properties(given, sources) == {
+    assert connection_properties(given, sources).values == {
         "bootstrap.servers": servers,
         "client.id": "me",
     }
@@ -133,14 +159,14 @@ def test_command_config_overrides_profile(config: Path, tmp_path: Path) -> None:
     properties = tmp_path / "client.properties"
     properties.write_text("bootstrap.servers=file:1\n")
     given = {"profile": "p", "command_config": properties}
-    found = connection_properties(given, {"profile": "COMMANDLINE"})
+    found = connection_properties(given, {"profile": "COMMANDLINE"}).values
     assert found == {"bootstrap.servers": "file:1", "client.id": "me"}
     sources = {"profile": "COMMANDLINE", "bootstrap_server": "COMMANDLINE"}
-    found = connection_properties({**given, "bootstrap_server": "option:1"}, sources)
+    found = connection_properties({**given, "bootstrap_server": "option:1"}, sources).values
     assert found["bootstrap.servers"] == "option:1"
 
 
 def test_default_address_is_local(config: Path) -> None:
-    assert connection_properties({}, {}) == {"bootstrap.servers": "127.0.0.1:9092"}
+    assert connection_properties({}, {}).values == {"bootstrap.servers": "127.0.0.1:9092"}
     with pytest.raises(CommandError):
         connection_properties({"profile": "p"}, {})

@@ -105,3 +105,13 @@ def test_delete_invalid_file_is_rejected(
     place = {"topic": filled, "partition": 0, "offset": -2}
     file.write_text(json.dumps({"partitions": [place]}) if text == "offset -2" else text)
     assert str(file) in partage.fails("records", "delete", "--offset-json-file", file)
+
+
+def test_delete_missing_partition_of_file_is_named(
+    partage: PartageCli, filled: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "offsets.json"
+    missing = {"topic": filled, "partition": 9, "offset": 0}
+    file.write_text(json.dumps({"partitions": [missing]}))
+    error = partage.fails("records", "delete", "--offset-json-file", file)
+    assert error == f"topic {filled} has no partition 9"

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer
 
+from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.datetime_option import parse_datetime
 from partage.console.common.errors import CommandError
 from partage.console.common.partitions import parse_topics
+from partage.console.groups import reset_offsets
+from partage.console.groups.coordinator_requests import commit_offsets
 from partage.console.groups.reset_arguments import parse_duration
+from partage.console.groups.reset_scenarios import ResetContext, parse_scenario, plan_offsets
+from partage.model.topic_partition import TopicPartition
 
 from .cli import PartageCli, records
 
@@ -94,6 +100,52 @@ def test_exported_file_is_imported_to_group(
     assert committed(partage, group)[0] == committed(partage, other)[0] == 0
 
 
+def test_reset_falls_back_to_librdkafka(partage: PartageCli, group: str, topic: str) -> None:
+    command = [*RESET, "-g", group, "-t", f"{topic}:1", "--to-offset", 2, "--execute"]
+    ran = partage(*command, "-X", "enable.ssl.certificate.verification=false")
+    assert ran.err == "reset 1 offset\n"
+    assert committed(partage, group)[1] == 2
+
+
+def test_reset_reports_groups_that_were_not_reset(
+    partage: PartageCli, group: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member joins the second group just before its commit."""
+    joined = f"{group}-joined"
+    partage(*RESET, "-g", joined, "-t", topic, "--to-earliest", "--execute")
+    member = Consumer({"bootstrap.servers": partage.bootstrap_servers, "group.id": joined})
+
+    def commit(cluster: ClusterClient, name: str, *rest: Any) -> dict[TopicPartition, int]:
+        if name == joined:
+            member.subscribe([topic])
+            while not member.assignment():
+                member.poll(0.05)
+        return commit_offsets(cluster, name, *rest)
+
+    monkeypatch.setattr(reset_offsets, "commit_offsets", commit)
+    command = [*RESET, "-g", joined, "-g", group, "-t", f"{topic}:0", "--to-latest", "--execute"]
+    ran = partage(*command, "--json", code=1)
+    member.close()
+    assert [each["group"] for each in ran.json["groups"]] == [group]
+    assert ran.err == (
+        f"error: 1 offset of group {joined} not reset: {topic}: "
+        "a member joined in the meantime; stop it first\n"
+    )
+
+
+def test_reset_of_missing_group_suggests_similar_names(
+    partage: PartageCli, group: str, topic: str
+) -> None:
+    """The reset creates the group, so a typing error would have no effect on the right one."""
+    wrong = f"{group}x"
+    ran = partage(*RESET, "-g", wrong, "-t", f"{topic}:0", "--to-earliest")
+    assert ran.err.startswith(f"group {wrong} does not exist yet; did you mean ")
+    error = partage.fails(*RESET, "-g", wrong, "--all-topics", "--to-earliest")
+    said = f"group {wrong} has no committed offsets; name topics with --topic; did you mean "
+    assert error.startswith(said)
+    assert group in error.removeprefix(said)
+
+
 def test_group_with_members_is_rejected(partage: PartageCli, group: str, topic: str) -> None:
     member = Consumer({"bootstrap.servers": partage.bootstrap_servers, "group.id": group})
     member.subscribe([topic])
@@ -147,13 +199,22 @@ def test_missing_partitions_and_commits_are_named(
     error = partage.fails(*reset, "-t", f"{topic}:1", "--shift-by", 1)
     assert error.startswith(f"group missing has no committed offset for {topic}-1")
     file = tmp_path / "offsets.csv"
-    file.write_text(f"{topic},9,0\n")
-    error = partage.fails(*reset, "--from-file", file)
-    assert error == f"partition 9 of {topic} does not exist or has no leader"
+    file.write_text(f"{topic},0,0\n{topic},9,0\n")
+    # The metadata shows it: the command does not wait for a leader of this partition.
+    assert partage.fails(*reset, "--from-file", file) == f"topic {topic} has no partition 9"
+    file.write_text(f"missing-{topic},0,0\n{topic},0,0\n")
+    assert partage.fails(*reset, "--from-file", file) == f"no such topic: missing-{topic}"
     file.write_text(f"{topic},0,0\n{topic};1;0\n")
     assert partage.fails(*reset, "--from-file", file).startswith("line 2 of ")
     file.write_text("\n")
     assert partage.fails(*reset, "--from-file", file).endswith("has no offsets for missing")
+
+
+def test_shift_by_names_partitions_in_order() -> None:
+    ends = dict.fromkeys((TopicPartition("t", 10), TopicPartition("t", 2)), 0)
+    at = ResetContext(cast(ClusterClient, None), "g", ends, ends, {})
+    with pytest.raises(CommandError, match="no committed offset for t-2, t-10; "):
+        plan_offsets(parse_scenario({"--shift-by": 1}, ["g"]), at)
 
 
 def test_parse_datetime_and_duration() -> None:

@@ -62,6 +62,7 @@ def test_listing_commands_imports_none(arguments: list[str], environment: dict[s
         "partage.console.common",
         "partage.console.common.dispatch",
         "partage.console.common.errors",
+        "partage.console.common.suggestions",
         "partage.model",
         "partage.model.version",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -71,6 +71,46 @@ def test_members_always_show_ids_and_assignments(
         assert "".join(" ".join(rows).split()).count(f"{TOPIC}(") == 3
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_tables_fit_80_columns_with_long_member_ids(
+    partage: PartageCli, name: str, topic: str, wide: bool
+) -> None:
+    settings = {"bootstrap.servers": partage.bootstrap_servers, "group.id": f"{name}-long"}
+    settings |= {"client.id": ("console-consumer-" * 3)[: 43 if wide else 24]}
+    reader = Consumer(settings)
+    reader.subscribe([topic])
+    while not reader.assignment():
+        reader.poll(0.02)
+    for command, *more in (["members"], ["describe", "--members"], ["describe", "-v", "--members"]):
+        lines = shown(partage, 80, "groups", command, f"{name}-long", *more)
+        assert max(map(len, lines)) <= 80
+        assert any(reader.memberid() in line for line in lines)
+        assert any(line.endswith(f" {topic}(0-3)") for line in lines)
+    assert max(map(len, shown(partage, 80, "groups", "describe", f"{name}-long"))) <= 80
+    reader.close()
+
+
+def test_transactions_at_80_columns_keep_ids(partage: PartageCli, topic: str, name: str) -> None:
+    transactional_id = f"{name}-{'copier-of-flights-' * 2}"
+    servers = {"bootstrap.servers": partage.bootstrap_servers}
+    producer = Producer({**servers, "transactional.id": transactional_id, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in range(4):
+        producer.produce(topic, "x", partition=partition)
+    producer.flush(30)
+    for command, wanted in (
+        (["describe", transactional_id], transactional_id),
+        (["list"], transactional_id),
+        (["describe-producers", topic], topic),
+        (["find-hanging", topic], "TRANSACTIONAL-ID"),
+    ):
+        lines = shown(partage, 80, "transactions", *command)
+        assert max(map(len, lines)) <= 80
+        assert any(wanted in line for line in lines)
+    producer.abort_transaction(30)
+
+
 def test_explain_at_80_columns_keeps_member_ids(
     partage: PartageCli, members: dict[str, str]
 ) -> None:
@@ -109,6 +149,19 @@ def test_last_column_wraps_at_commas_and_spaces() -> None:
         "m1  flights(0,2,4,6,",
         "    8) weather(1)",
         "m2  -",
+    ]
+
+
+def test_wrapped_column_follows_below_long_ids() -> None:
+    table = Table(["ID", "ASSIGNMENT"], [("m" * 24, "flights(0,2,4,6,8) weather(1)"), ("m2", "-")])
+    assert list(table.lines(30)) == [
+        "ID",
+        "    ASSIGNMENT",
+        "m" * 24,
+        "    flights(0,2,4,6,8)",
+        "    weather(1)",
+        "m2",
+        "    -",
     ]
 
 

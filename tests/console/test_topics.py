@@ -172,11 +172,44 @@ def test_pattern_never_deletes_internal_topics(partage: PartageCli, topic: str) 
     assert says == "no topic matches '__.*'; --if-exists accepts this"
 
 
+@pytest.fixture(scope="module")
+def arrivals(broker: str) -> str:
+    """Create a topic whose name resembles no other one."""
+    PartageCli(broker)("topics", "create", "ari-quizzical-vermouth")
+    return "ari-quizzical-vermouth"
+
+
 def test_missing_topics_are_named(partage: PartageCli, name: str) -> None:
-    assert partage.fails("topics", "describe", "--topic", name) == f"no such topic: {name}"
-    assert partage.fails("topics", "delete", "--topic", name) == f"no such topic: {name}"
+    for command in ("describe", "delete"):
+        error = partage.fails("topics", command, "--topic", name)
+        assert error.partition(";")[0] == f"no such topic: {name}"
     assert partage("topics", "delete", "--topic", name, "--if-exists").out == ""
     regex = ["topics", "delete", "--regex", "--yes"]
     assert "regular expression" in partage.fails(*regex, "(", code=2)
-    assert partage(*regex, name, "--if-exists").out == ""
+    ran = partage(*regex, name, "--if-exists")
+    assert (ran.out, ran.err) == ("", f"no topic matches '{name}'\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "describe"),
+        ("topics", "delete"),
+        ("topics", "alter", "--partitions", "9"),
+        ("consume", "--exit"),
+        ("records", "delete", "--before-offset", "end"),
+        ("transactions", "describe-producers"),
+        ("groups", "reset-offsets", "--group", "readers", "--to-earliest", "--topic"),
+        ("configs", "describe", "--topic"),
+        ("configs", "alter", "--add-config", "retention.ms=1000", "--topic"),
+        ("produce", "--timeout-ms", "300", "--topic"),
+    ],
+    ids=lambda command: "-".join(command[:2]),
+)
+def test_similar_topic_is_suggested(
+    partage: PartageCli, arrivals: str, command: tuple[str, ...]
+) -> None:
+    misspelled = arrivals.replace("ari", "air")
+    error = partage.fails(*command, misspelled)
+    assert f"no such topic: {misspelled}; did you mean {arrivals}?" in error
     assert "regular expression" in partage.fails("topics", "list", "--topic", "(", code=2)

@@ -62,5 +62,13 @@ def test_describe_shows_partitions(partage: PartageCli, open_transaction: str, t
     assert document["topics"] == [{"topic": topic, "partitions": [0]}]
 
 
+def test_describe_missing_id_suggests_similar_ids(
+    partage: PartageCli, open_transaction: str
+) -> None:
+    error = partage.fails("transactions", "describe", f"{open_transaction}x", open_transaction)
+    assert error.startswith(f"no such transactional id: {open_transaction}x; did you mean ")
+    assert open_transaction in error.partition("; ")[2]
+
+
 def test_describe_unknown_id_fails(partage: PartageCli, broker: str, name: str) -> None:
     assert f"no such transactional id: {name}" in partage.fails("transactions", "describe", name)

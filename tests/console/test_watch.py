@@ -9,11 +9,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from confluent_kafka import Consumer
+import pytest
+from confluent_kafka import Consumer, KafkaError
 
+from partage.console.common.client_requests import prepare_next_poll
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError
+from partage.console.common.watch import watch
 from polled_conditions import eventually
 
 from .cli import PartageCli, TerminalCapture, records
@@ -94,6 +99,31 @@ def test_watch_members_shows_assignment_in_100_columns(partage: PartageCli, topi
         assert "ASSIGNMENT" in header
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("replacement", [None, SystemError("result with an exception set")])
+def test_watch_ends_although_interrupt_is_lost(replacement: Exception | None) -> None:
+    """`asyncio.wait_for` and librdkafka can lose a `KeyboardInterrupt`."""
+    calls = []
+
+    def show() -> None:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            with suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            if replacement is not None:
+                raise replacement
+
+    watch(ClusterClient("localhost:1", {}, 1_000, verbose=False), show, 0.05)
+    assert calls == [0, 1]
+
+
+def test_error_of_first_output_is_raised() -> None:
+    def show() -> None:
+        raise CommandError("no group")
+
+    with pytest.raises(CommandError, match="no group"):
+        watch(ClusterClient("localhost:1", {}, 1_000, verbose=False), show, 0.05)
 
 
 def member_of(partage: PartageCli, topic: str, client_id: str) -> Consumer:
@@ -196,3 +226,18 @@ def test_watch_reports_lost_cluster(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
         assert process.returncode == 0
+
+
+def test_next_poll_renews_librdkafka_only_if_needed() -> None:
+    cluster = ClusterClient("localhost:1", {}, 1_000, verbose=False)
+    admin = cluster.admin
+    prepare_next_poll(cluster)
+    assert cluster.admin is admin
+    cluster.recent_errors.append(KafkaError(KafkaError._TRANSPORT, "refused"))
+    prepare_next_poll(cluster)
+    assert cluster.admin is not admin
+    only_librdkafka = {"enable.ssl.certificate.verification": "false"}
+    cluster = ClusterClient("localhost:1", only_librdkafka, 1_000, verbose=False)
+    admin = cluster.admin
+    prepare_next_poll(cluster)
+    assert cluster.admin is not admin

@@ -10,6 +10,15 @@ generation lists its members as ``NAME@JOINED[OWNED]``, an assignment as ``NAME[
 
 ``a@-`` is a member that did not join. ``a?[0]`` is a member that has not fetched its assignment.
 Lines after ``broker 2 epoch 5`` are events of that broker in a cluster.
+
+Lines after ``protocol consumer`` are events of a group with the consumer protocol. There, members
+are ``NAME=EPOCH[ASSIGNED]``, then ``-[REVOKING]`` if they must give up partitions, and ``~`` if
+they wait for partitions of other members::
+
+    0.0  joined a
+    0.0  epoch 2 "member joined" a
+    0.1  target 2
+    0.1  reconciled a=2[0-3]
 """
 
 from __future__ import annotations
@@ -69,6 +78,22 @@ MOVED = (
     + EAGER.removeprefix(FIRST)
 )
 
+
+#: The same with the consumer protocol: a gives up two partitions, and b gets them then.
+CONSUMERS = """
+    protocol consumer
+    0.0   joined a
+    0.0   epoch 2 "member joined" a
+    0.1   target 2
+    0.1   reconciled a=2[0-3]
+    10.0  joined b
+    10.0  epoch 3 "member joined" b
+    10.2  target 3
+    10.2  reconciling b=3[]~
+    12.0  reconciling a=2[0,1]-[2,3]
+    13.0  reconciled a=3[0,1]
+    13.5  reconciled b=3[2,3]
+"""
 
 _MEMBER = re.compile(r"(?P<name>\w+)(?P<late>\?)?(?:@(?P<at>[\d.]+|-))?(?:\[(?P<of>[\d,-]*)\])?")
 
@@ -159,16 +184,95 @@ def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEventReco
     return GroupEventRecord(event=kind, generation=generation, **common)
 
 
+_CONSUMER = re.compile(
+    r"(?P<name>\w+)=(?P<epoch>-?\d+)\[(?P<of>[\d,-]*)\](-\[(?P<revoking>[\d,-]*)\])?(?P<waits>~)?"
+)
+
+
+def consumer(text: str) -> EventMember:
+    found = _CONSUMER.fullmatch(text)
+    assert found is not None, text
+    state = "unrevoked partitions" if found["revoking"] else "stable"
+    return EventMember(
+        member_id=found["name"],
+        instance_id=found["name"] if found["name"].startswith("static") else None,
+        client_id="client",
+        assigned=partitions(found["of"]),
+        member_epoch=int(found["epoch"]),
+        state="unreleased partitions" if found["waits"] else state,
+        revoking=partitions(found["revoking"]) if found["revoking"] else None,
+    )
+
+
+def consumer_event(line: str, epoch: int, target_epoch: int, group_id: str) -> GroupEventRecord:
+    """Return an event of a group with the consumer protocol."""
+    time, kind, *words = shlex.split(line)
+    base = GroupEventRecord(
+        version=VERSION,
+        event=kind,
+        at_ms=ms(time),
+        group_id=group_id,
+        generation=epoch,
+        group_type="consumer",
+    )
+
+    def identity(name: str) -> dict[str, str]:
+        is_static = name.startswith("static")
+        return {"member_id": name, **({"instance_id": name} if is_static else {})}
+
+    match kind, words:
+        case "epoch", [number, cause, *members]:
+            changes = {"event": "epoch raised", "generation": int(number), "cause": cause}
+            about = identity(members[0]) if members else {}
+            return msgspec.structs.replace(base, **changes, **about)
+        case "target", [number]:
+            return msgspec.structs.replace(
+                base, event="target assigned", target_epoch=int(number), protocol="uniform"
+            )
+        case (("reconciling" | "reconciled" | "upgraded"), _):
+            members = [consumer(word) for word in words]
+            return msgspec.structs.replace(base, target_epoch=target_epoch, members=members)
+        case "loaded", [state, number, *words]:
+            members = [consumer(word) for word in words]
+            return msgspec.structs.replace(
+                base,
+                reason=state,
+                generation=int(number),
+                target_epoch=target_epoch,
+                members=members,
+            )
+        case "away", [name]:
+            return msgspec.structs.replace(base, event="left for a while", **identity(name))
+        case "expired", [name, cause]:
+            return msgspec.structs.replace(
+                base, cause=cause, session_timeout_ms=10_000, **identity(name)
+            )
+        case _, [name]:
+            return msgspec.structs.replace(base, **identity(name))
+    return base
+
+
 def events(script: str, group_id: str = "g") -> Iterator[GroupEventRecord]:
-    generation = 0
+    generation = target_epoch = 0
+    is_consumer = False
     origin: dict[str, int] = {}
     for line in map(str.strip, script.strip().splitlines()):
         if line.startswith("broker"):
             _, broker, _, epoch = line.split()
             origin = {"broker_id": int(broker), "epoch": int(epoch)}
+        elif line.startswith("protocol"):
+            is_consumer = line.split()[1] == "consumer"
+            target_epoch = generation
         elif line:
-            one = msgspec.structs.replace(event(line, generation, group_id), **origin)
+            one = (
+                consumer_event(line, max(generation, 1), target_epoch, group_id)
+                if is_consumer
+                else event(line, generation, group_id)
+            )
+            one = msgspec.structs.replace(one, **origin)
             generation = one.generation
+            if one.event == "target assigned":
+                target_epoch = one.target_epoch or 0
             yield one
 
 

@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spar
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-#: Examples that the tests of their pipelines run.
-ELSEWHERE = re.compile(r"partage (pipeline (index|rebalances)|search)")
+#: Examples that other tests run: those of their pipelines, and `fill` for the topics.
+ELSEWHERE = re.compile(r"partage (pipeline (index|rebalances)|search|topics create)")
 
 
 def test_examples_run(spark, tmp_path, monkeypatch):
@@ -47,11 +47,11 @@ def run(text, language, partage, spark):
 
 
 def fill(kafka):
-    """Produce flights and the weather of their hours, as in the demo."""
-    for topic in ("flights", "weather"):
+    """Produce flights and gates, with equal keys and times."""
+    for topic in ("flights", "gates"):
         kafka.create(topic, 2)
     hours = [f"EWR|2013-01-01T{hour:02}:00:00Z" for hour in range(10, 16)]
-    for topic, value in (("flights", b'{"dep_delay": 2}'), ("weather", b'{"visib": 10.0}')):
+    for topic, value in (("flights", b'{"dep_delay": 2}'), ("gates", b"A12")):
         kafka.produce(
             topic,
             [

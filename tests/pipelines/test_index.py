@@ -20,10 +20,10 @@ from confluent_kafka import Consumer, TopicPartition
 from console.cli import PartageCli
 from examples.flights.csv_records import FLIGHTS, PARTITIONS, records
 from examples.flights.loader import load
-from polled_conditions import eventually
+from polled_conditions import PATIENCE_S, eventually
 from recipes.external_broker import empty_broker, fresh_topic
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 COUNT = 12_000
 QUICK = {
     "session.timeout.ms": 6_000,
@@ -71,7 +71,7 @@ class Indexer:
         self.process.send_signal(signal.SIGINT)
         return self.report()
 
-    def report(self, within_s=60):
+    def report(self, within_s=240):
         """Wait until it ends, and return the printed report."""
         out, _ = self.process.communicate(timeout=within_s)
         self._error.seek(0)
@@ -80,7 +80,7 @@ class Indexer:
         return json.loads(out)
 
     def _end(self):
-        self.process.wait(30)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
         self._error.close()
 
@@ -128,7 +128,9 @@ def ends(servers):
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "-"})
     try:
         return {
-            number: consumer.get_watermark_offsets(TopicPartition(FLIGHTS, number), timeout=30)[1]
+            number: consumer.get_watermark_offsets(
+                TopicPartition(FLIGHTS, number), timeout=PATIENCE_S
+            )[1]
             for number in range(PARTITIONS)
         }
     finally:
@@ -142,7 +144,7 @@ def truth(servers):
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "-"})
     consumer.assign([TopicPartition(FLIGHTS, number, 0) for number in last])
     while sum(map(len, found.values())) < sum(last.values()):
-        message = consumer.poll(30)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None
         assert message.error() is None
         found[message.partition()][message.offset()] = message.value().decode()
@@ -162,7 +164,7 @@ def check_consistent(indexer, true):
         assert held == {n: text for n, text in true[partition].items() if n < position}
 
 
-def until(holds, *indexers, within_s=90.0):
+def until(holds, *indexers, within_s=180.0):
     """Wait until a condition holds; fail if an indexer has ended."""
 
     def check():

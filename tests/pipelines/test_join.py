@@ -102,6 +102,10 @@ class TestRefusals:
         [
             ("join --left a --right b -o j", "need the same number of partitions.*a has 2 and b"),
             ("join --left a --right c -o j", "there is no topic 'c'"),
+            (
+                "join --left a --right b -o j --option kafka.group.protocol=consumer",
+                "group.protocol=consumer: a join needs the classic protocol",
+            ),
             ("archive --topic c -o j", "there is no topic 'c'"),
             ("archive --topic a -o j --option maxOffsetPerTrigger=1", "mean maxOffsetsPerTrigger"),
         ],

@@ -33,7 +33,7 @@ from partage.pipelines.rebalances.tables import (
 from partage.store.group_events import dropped_record, encode_event
 from partage.testing import ThreadedBroker
 
-from .event_script import COOPERATIVE, EAGER, FIRST, MOVED, events
+from .event_script import CONSUMERS, COOPERATIVE, EAGER, FIRST, MOVED, events
 
 DEADLINE_S = 120
 PNG = b"\x89PNG\r\n"
@@ -192,11 +192,16 @@ def test_group_with_coordinator_change_is_drawn(tmp_path: Path) -> None:
 
 
 def fill_in_parts(servers: str, topic: str) -> None:
-    """Produce the events of each broker to a separate partition, the second coordinator's first."""
+    """Produce the events of each broker to a separate partition, the second coordinator's first.
+
+    The other group has the consumer protocol.
+    """
     producer = Producer({"bootstrap.servers": servers})
     for event in events(MOVED, "moved"):
         partition = 2 - (event.broker_id or 0)
         producer.produce(topic, key=b"moved", value=encode_event(event), partition=partition)
+    for event in events(CONSUMERS, "consumers"):
+        producer.produce(topic, key=b"consumers", value=encode_event(event), partition=1)
     assert producer.flush(60) == 0
 
 
@@ -233,7 +238,7 @@ def test_spark_result_equals_local_result(kafka: Any, spark: Any, tmp_path: Path
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
     assert (there.tables, there.causes) == (here.tables, here.causes)
     assert there.most_stalled_groups == here.most_stalled_groups
-    assert (there.events, there.groups, there.incomplete_groups) == (31, 3, 0)
+    assert (there.events, there.groups, there.incomplete_groups) == (42, 4, 0)
     assert (there.lost_events, there.unreadable_records) == (3, 5)
     had = here_table(tmp_path / "there", "coordinators")
     assert [row["broker_id"] for row in had if row["group_id"] == "moved"] == [1, 2, 1]

@@ -27,9 +27,10 @@ DEADLINE_S = 120
 class Member:
     """A consumer in a separate process."""
 
-    def __init__(self, servers: str, name: str) -> None:
+    def __init__(self, servers: str, name: str, protocol: str) -> None:
         script = Path(__file__).with_name("consumer_process.py")
-        command = [sys.executable, str(script), servers, "tower", "flights", "10000", name]
+        of_group = [servers, "tower", "flights", "10000"]
+        command = [sys.executable, str(script), *of_group, name, protocol]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def leave(self) -> None:
@@ -52,6 +53,11 @@ class Member:
 def broker() -> Iterator[BrokerProcess]:
     settings = {
         "group.initial.rebalance.delay.ms": "0",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "10000",
+        "group.consumer.min.heartbeat.interval.ms": "50",
+        "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.assignment.interval.ms": "0",
         "partage.group.events.lag.interval.ms": "100",
     }
     with BrokerProcess(overrides=settings) as process:
@@ -88,8 +94,11 @@ def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_real_group_with_join_leave_and_kill(broker: BrokerProcess, tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_real_group_with_join_leave_and_kill(
+    broker: BrokerProcess, tmp_path: Path, protocol: str
+) -> None:
     servers = broker.bootstrap_servers
     partage = PartageCli(servers)
     partage("topics", "create", "--topic", "flights", "--partitions", 6)
@@ -100,7 +109,7 @@ def test_real_group_with_join_leave_and_kill(broker: BrokerProcess, tmp_path: Pa
     with ExitStack() as stack:
         members = []
         for number, name in enumerate(["ada", "ben", "cleo"], start=1):
-            members.append(Member(servers, name))
+            members.append(Member(servers, name, protocol))
             stack.callback(members[-1].end)
             once(servers, shared_by(number))
         _, ben, cleo = members

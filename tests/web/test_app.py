@@ -22,7 +22,7 @@ from polled_conditions import eventually
 from .groups import group
 from .page_server import PageServer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 _numbers = count(1)
 

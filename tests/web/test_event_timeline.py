@@ -9,7 +9,7 @@ from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.store.group_events import EventMember, GroupEventRecord, encode_event
 from partage.web.event_timeline import BYTES_MAX, EVENTS_MAX, EventTimeline
 from partage.web.timeline_chart import member_codes, timeline_chart
-from pipelines.event_script import events
+from pipelines.event_script import CONSUMERS, events
 
 from .html_page import drawing
 
@@ -83,6 +83,9 @@ MEMBERS = st.builds(
     assigned_ms=st.none() | TIMES,
     assigned=st.none() | PARTITIONS,
     partition_count=st.none() | st.integers(0, 9),
+    member_epoch=st.none() | st.integers(-2, 5),
+    state=st.sampled_from(["", "stable", "unrevoked partitions"]),
+    revoking=st.none() | PARTITIONS,
 )
 EVENTS = st.builds(
     GroupEventRecord,
@@ -101,6 +104,8 @@ EVENTS = st.builds(
     parts=st.integers(0, 3),
     lag=st.none() | st.just({"t": {0: 5}}),
     epoch=st.none() | st.integers(0, 3),
+    group_type=st.none() | st.just("consumer"),
+    target_epoch=st.none() | st.integers(0, 5),
 )
 
 
@@ -138,6 +143,27 @@ def test_state_since_last_change() -> None:
     assert found.state_since_ms("Stable") == 12_500
     assert found.state_since_ms("Empty") is None
     assert found.generation == 2
+
+
+def test_state_of_consumer_group_since_last_change() -> None:
+    *before, last = events(CONSUMERS)
+    found = told(*before)
+    assert found.state_since_ms("Reconciling") == 10_200
+    assert found.state_since_ms("Stable") is None
+    found = told(*before, last)
+    assert found.state_since_ms("Stable") == 13_500
+    raised = told(*events(CONSUMERS + '20.0 epoch 4 "subscribed topics changed"'))
+    assert raised.state_since_ms("Assigning") == 20_000
+
+
+def test_timeline_of_consumer_group_has_owners_and_rebalances() -> None:
+    timeline = told(*events(CONSUMERS)).timeline()
+    assert timeline is not None
+    assert [(mark.cause, mark.outcome, mark.took_ms) for mark in timeline.rebalances] == [
+        ("member joined", "reconciled", 100),
+        ("member joined", "reconciled", 3_500),
+    ]
+    assert len(timeline.spans) == 6
 
 
 def test_event_timeline_is_bounded() -> None:

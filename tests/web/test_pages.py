@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from partage.model.groups import GroupDescription
+from partage.model.groups import GroupDescription, TopicPartitions
 from partage.store.group_events import encode_event
-from partage.web.cluster_history import ClusterHistory, ClusterSnapshot, ReceivedEvent
+from partage.web.cluster_history import (
+    ClusterHistory,
+    ClusterSnapshot,
+    ReceivedEvent,
+    UnstablePartition,
+)
 from partage.web.formats import age, count, duration, group_url
 from partage.web.group_page import WINDOWS, GroupQuery, group_section
 from partage.web.markup import escape_invisible
@@ -76,6 +82,24 @@ def test_group_page_lists_members() -> None:
     ]
     assert shown.row("B plain")[2:5] == ["–", "/10.0.0.1", "–"]
     assert "Observed by polling" in shown.text
+
+
+def test_group_page_shows_epochs_and_targets() -> None:
+    target = [TopicPartitions("t", [0, 1])]
+    members = [
+        member("first", "0-3", epoch=2, target=target),
+        member("second", "0-1", epoch=3, target=target),
+        member("third", "2", epoch=3, target=[]),
+    ]
+    consumers = msgspec.structs.replace(
+        with_members("g", members, "Reconciling"), group_epoch=4, target_epoch=3
+    )
+    shown = one_group(watched_with(consumers), "g")
+    assert shown.row("A first")[-2:] == ["2", "t(0-1)"]
+    assert shown.row("B second")[-2:] == ["3", "reached"]
+    assert shown.row("C third")[-2:] == ["3", "none"]
+    assert "Epoch 4" in shown.text
+    assert "Target epoch 3" in shown.text
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -148,10 +172,34 @@ def test_group_url_round_trip(name: str) -> None:
         assert "/" not in path.removeprefix("/groups/")
 
 
+def test_held_partitions_are_shown() -> None:
+    open_one = UnstablePartition(
+        topic="t",
+        partition=0,
+        start_offset=1_204,
+        since_ms=AT - 57_000,
+        producer_id=7,
+        producer_epoch=1,
+        transactional_id="copier\u202e",
+        is_hanging=False,
+    )
+    hanging = msgspec.structs.replace(open_one, partition=1, transactional_id=None, is_hanging=True)
+    watched = ClusterHistory()
+    held = [open_one, hanging]
+    watched.add(ClusterSnapshot(at_ms=AT, took_ms=1, groups=[group("g")], held=held))
+    shown = all_groups(watched)
+    ends = "when its producer or its timeout ends it"
+    assert shown.row("t-0") == ["t-0", "1,204", "1 min", "copier\\u202e", "7", ends]
+    abort = "never: partage transactions abort t:1 --start-offset 1204"
+    assert shown.row("t-1")[3:] == ["–", "7", abort]
+    watched.add(ClusterSnapshot(at_ms=AT, took_ms=1, groups=[group("g")]))
+    assert "stable offset" not in all_groups(watched).text
+
+
 def test_remark_is_shown() -> None:
     watched = ClusterHistory()
     watched.add(
-        ClusterSnapshot(at_ms=AT, took_ms=1, groups=[], remark="__group_events cannot be read")
+        ClusterSnapshot(at_ms=AT, took_ms=1, groups=[], remarks=["__group_events cannot be read"])
     )
     assert "cannot be read" in all_groups(watched).text
 

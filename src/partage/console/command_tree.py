@@ -74,7 +74,7 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
         },
     ),
     "transactions": CommandFamily(
-        "List and describe transactions.",
+        "List, describe and abort transactions.",
         {
             "list": CommandTarget(
                 "List transactional ids with their states.",
@@ -83,6 +83,19 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
             "describe": CommandTarget(
                 "Show the state and the partitions of transactions.",
                 "partage.console.transactions.commands",
+            ),
+            "describe-producers": CommandTarget(
+                "Show the idempotent and transactional producers of partitions, as their leaders "
+                "know them.",
+                "partage.console.transactions.producers",
+            ),
+            "find-hanging": CommandTarget(
+                "Find open transactions that no coordinator will end.",
+                "partage.console.transactions.producers",
+            ),
+            "abort": CommandTarget(
+                "Abort a hanging transaction in one partition.",
+                "partage.console.transactions.abort",
             ),
         },
     ),

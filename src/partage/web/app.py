@@ -70,6 +70,7 @@ def application(
         Route("/groups/{id:path}", pages.group),
         Route("/api/groups", pages.api_groups),
         Route("/api/groups/{id:path}", pages.api_group),
+        Route("/api/held-partitions", pages.api_held_partitions),
         Route("/healthz", pages.health),
         Route("/static/{name}", _static),
     ]
@@ -119,6 +120,9 @@ class _Pages:
         if group is None and self._watched.at_ms:
             return self._json({"error": "no such group"}, 404)
         return self._json({"groups": [group]})
+
+    async def api_held_partitions(self, request: Request) -> Response:
+        return self._json({"partitions": self._watched.held})
 
     async def health(self, request: Request) -> Response:
         """Report that the page runs and whether the cluster is reachable.

@@ -29,17 +29,43 @@ class ReceivedEvent(msgspec.Struct, frozen=True):
     value: bytes
 
 
+class UnstablePartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition whose last stable offset is held back by an open transaction.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        start_offset: the first offset of the transaction, which is the last stable offset.
+        since_ms: the time since when readers wait, in ms since the epoch.
+        producer_id: the producer.
+        producer_epoch: its epoch.
+        transactional_id: its transactional id; None if no coordinator knows the producer.
+        is_hanging: True if no coordinator will end the transaction.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    since_ms: int
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None
+    is_hanging: bool
+
+
 class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of a cluster at a time in ms since the epoch, and the events since the last snapshot.
 
-    ``took_ms`` is the response time of the cluster. ``remark`` is the reason for missing events.
+    ``took_ms`` is the response time of the cluster. ``remarks`` are reasons for missing data.
+    ``held`` has partitions with open transactions, the oldest first.
     """
 
     at_ms: int
     took_ms: int
     groups: Sequence[GroupDescription]
     events: Sequence[ReceivedEvent] = ()
-    remark: str = ""
+    held: Sequence[UnstablePartition] = ()
+    remarks: Sequence[str] = ()
 
 
 class GroupHistory:
@@ -84,7 +110,9 @@ class ClusterHistory:
         #: Time of the last successful snapshot; None before the first.
         self.at_ms: int | None = None
         self.took_ms = 0
-        self.remark = ""
+        self.remarks: Sequence[str] = ()
+        #: Partitions with open transactions, the oldest first.
+        self.held: Sequence[UnstablePartition] = ()
         #: Error of the last poll, and the time of the first of consecutive errors.
         self.failure: str | None = None
         self.failing_since_ms: int | None = None
@@ -95,7 +123,8 @@ class ClusterHistory:
         """Add a snapshot."""
         is_first = self.at_ms is None
         self.poll_count += 1
-        self.at_ms, self.took_ms, self.remark = seen.at_ms, seen.took_ms, seen.remark
+        self.at_ms, self.took_ms = seen.at_ms, seen.took_ms
+        self.held, self.remarks = seen.held, seen.remarks
         self.failure = self.failing_since_ms = None
         self._groups = {group.group: group for group in seen.groups}
         self._forget(seen.at_ms)

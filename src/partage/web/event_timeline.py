@@ -14,12 +14,17 @@ from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, Timeli
 EVENTS_MAX: Final = 1_000
 BYTES_MAX: Final = 1024 * 1024
 
+_STABLE: Final = "Stable"
+_ASSIGNING: Final = "Assigning"
+_RECONCILING: Final = "Reconciling"
 #: State of a group after an event.
 _STATES: Final = {
     GroupEventType.REBALANCE_STARTED: "PreparingRebalance",
     GroupEventType.GENERATION_STARTED: "CompletingRebalance",
-    GroupEventType.ASSIGNED: "Stable",
+    GroupEventType.ASSIGNED: _STABLE,
     GroupEventType.EMPTIED: "Empty",
+    GroupEventType.EPOCH_RAISED: _ASSIGNING,
+    GroupEventType.TARGET_ASSIGNED: _RECONCILING,
 }
 
 
@@ -48,7 +53,8 @@ class EventTimeline:
             self._lag += sum(sum(of.values()) for of in (event.lag or {}).values())
             return self._lag if event.part == event.parts else None
         state = _STATES.get(event.event)  # type: ignore[call-overload] # a StrEnum is its text
-        if state is not None:
+        is_outdated = event.target_epoch not in (None, event.generation)
+        if state is not None and not is_outdated:
             self._state = state, event.at_ms
         if event.generation >= 0:
             self.generation = event.generation
@@ -61,7 +67,18 @@ class EventTimeline:
 
     def state_since_ms(self, state: str) -> int | None:
         """Return the time of the last reported state change, if it led to this state."""
-        return self._state[1] if self._state is not None and self._state[0] == state else None
+        if self._state is None:
+            return None
+        last, at_ms = self._state
+        if state == _STABLE and last == _RECONCILING:
+            return self._reconciled_ms()
+        return at_ms if last == state else None
+
+    def _reconciled_ms(self) -> int | None:
+        """Return when the members of a group with the consumer protocol reached the last target."""
+        timeline = self.timeline()
+        last = timeline.rebalances[-1] if timeline is not None and timeline.rebalances else None
+        return None if last is None else last.ended_ms
 
     def drop_older_half(self) -> None:
         """Drop the older half of the events."""

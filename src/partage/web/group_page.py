@@ -87,6 +87,9 @@ def _facts(group: GroupDescription, memory: GroupHistory | None, around: PageCon
         )
         if memory.events.generation is not None:
             facts.append(("Generation", memory.events.generation))
+    if group.group_epoch is not None:
+        facts.append(("Epoch", group.group_epoch))
+        facts.append(("Target epoch", ABSENT if group.target_epoch is None else group.target_epoch))
     at = group.coordinator
     facts += [
         ("Protocol", protocol_text(group)),
@@ -223,12 +226,27 @@ def _members(group: GroupDescription, codes: Mapping[str, str]) -> Markup:
         "Partitions",
         "Assignment",
     ]
+    has_epochs = group.group_epoch is not None
+    heads += ["Epoch", "Target"] if has_epochs else []
     return table(
         _caption("Members", len(shown), len(group.members)),
         heads,
-        [_member(member, codes) for member in shown],
-        kinds="swwwwnw",
+        [
+            _member(member, codes) + (_reconciliation(member) if has_epochs else [])
+            for member in shown
+        ],
+        kinds="swwwwnw" + ("nw" if has_epochs else ""),
     )
+
+
+def _reconciliation(member: MemberDescription) -> list[Child]:
+    """Return the epoch of a member, and the partitions that it must reach if it has others now."""
+    target = member.target or []
+    shown = " ".join(format_partitions(of.topic, of.partitions) for of in target)
+    return [
+        ABSENT if member.epoch is None else member.epoch,
+        "reached" if target == member.partitions else shown or "none",
+    ]
 
 
 def _member(member: MemberDescription, codes: Mapping[str, str]) -> list[Child]:

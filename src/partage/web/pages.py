@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from partage.model.groups import GroupDescription
-from partage.web.cluster_history import ClusterHistory
+from partage.web.cluster_history import ClusterHistory, UnstablePartition
 from partage.web.formats import ABSENT, age, clock, count, group_url, iso, number, timestamp
 from partage.web.lag_charts import sparkline
 from partage.web.markup import Child, Markup, concatenate, element
@@ -89,8 +89,7 @@ def _freshness(watched: ClusterHistory, around: PageContext) -> Markup:
                 class_="fresh",
             )
         )
-    if watched.remark:
-        parts.append(element("p", watched.remark, class_="remark"))
+    parts += [element("p", remark, class_="remark") for remark in watched.remarks]
     return concatenate(parts)
 
 
@@ -164,6 +163,39 @@ def table(caption: str, heads: list[Child], rows: list[list[Child]], *, kinds: s
     )
 
 
+# Transactions
+
+
+def held_section(held: Sequence[UnstablePartition], now_ms: int) -> Markup | None:
+    """Return the table of partitions with held last stable offsets; None if there is none."""
+    if not held:
+        return None
+    heads: list[Child] = ["Partition", "Held at", "For", "Transactional id", "Producer", "Ends"]
+    return table(
+        "Partitions with a held last stable offset",
+        heads,
+        [_held_row(each, now_ms) for each in held],
+        kinds="wnswnw",
+    )
+
+
+def _held_row(held: UnstablePartition, now_ms: int) -> list[Child]:
+    ends = (
+        f"never: partage transactions abort {held.topic}:{held.partition} "
+        f"--start-offset {held.start_offset}"
+        if held.is_hanging
+        else "when its producer or its timeout ends it"
+    )
+    return [
+        name_element(f"{held.topic}-{held.partition}"),
+        number(held.start_offset),
+        time_element(held.since_ms, age(now_ms - held.since_ms)),
+        ABSENT if held.transactional_id is None else name_element(held.transactional_id),
+        str(held.producer_id),
+        ends,
+    ]
+
+
 # All groups
 
 
@@ -193,7 +225,14 @@ def groups_section(watched: ClusterHistory, shown: Overview, around: PageContext
     """Return the changing section of the page with all groups."""
     if watched.at_ms is None:
         return live_section(watched, around)
-    return live_section(watched, around, _summary(shown), _groups(shown, around), _pager(shown))
+    return live_section(
+        watched,
+        around,
+        held_section(watched.held, around.now_ms),
+        _summary(shown),
+        _groups(shown, around),
+        _pager(shown),
+    )
 
 
 def _summary(shown: Overview) -> Markup:

@@ -26,7 +26,9 @@ def run(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help=OPTION_HELP["listen"])
     ] = "127.0.0.1:9092",
-    data_dir: Annotated[Path, typer.Option(help=OPTION_HELP["data_dir"])] = Path("partage-data"),
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help=OPTION_HELP["data_dir"])
+    ] = Path("partage-data"),
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help=OPTION_HELP["ephemeral"])] = False,
     sync: Annotated[SyncMode, typer.Option(help=OPTION_HELP["sync"])] = SyncMode.DISK,
     override: Annotated[

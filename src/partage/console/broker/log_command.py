@@ -39,9 +39,9 @@ def cut(
         int,
         typer.Option("--at", metavar="POSITION", help="Byte position at which the log will end."),
     ],
-    data_dir: Annotated[Path, typer.Option(help="The broker's data directory.")] = Path(
-        "partage-data"
-    ),
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help="The broker's data directory.")
+    ] = Path("partage-data"),
     json: JsonOption = False,
 ) -> None:
     """Truncate a damaged log at a position. The removed part is kept beside it.

@@ -80,6 +80,19 @@ class GroupReaderOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise CommandError(str(error)) from error
 
 
+def property_names() -> list[str]:
+    """Return the names of librdkafka properties that Partage's client knows, for suggestions."""
+    names = {each.replace("_", ".") for each in {*option_names()} - {*_RENAMED.values()}}
+    return sorted({*names, *_RENAMED, *_ASIDE})
+
+
+def property_name(option: str) -> str:
+    """Return librdkafka's name of an option of Partage's client."""
+    names = {renamed: name for name, renamed in _RENAMED.items()}
+    name = option.replace("_", ".")
+    return name if option == "sasl_mechanism" else names.get(option, name)
+
+
 def group_reader_options(
     bootstrap_servers: str, properties: Mapping[str, str], defaults: Mapping[str, Any]
 ) -> GroupReaderOptions:
@@ -87,13 +100,19 @@ def group_reader_options(
 
     Args:
         bootstrap_servers: Comma-separated list of HOST:PORT.
-        properties: librdkafka properties from the user; they override ``defaults``.
+        properties: librdkafka properties from the user; they override ``defaults``. With
+            the consumer protocol the broker assigns, so the default assignors do not apply.
         defaults: Options of Partage's consumer.
 
     Raises:
         CommandError: As `consumer_options`.
     """
-    options = {**defaults, **consumer_options(properties)}
+    given = consumer_options(properties)
+    options = {**defaults, **given}
+    if properties.get("group.protocol", "").lower() == "consumer":
+        options["group_protocol"] = "consumer"
+        if "partition_assignment_strategy" not in given:
+            options.pop("partition_assignment_strategy", None)
     every_ms = options.pop("auto_commit_interval_ms", _DEFAULTS.auto_commit_interval_ms)
     commits = options.pop("enable_auto_commit", _DEFAULTS.enable_auto_commit)
     return GroupReaderOptions(

@@ -6,18 +6,20 @@ import logging
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
+from threading import Thread
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.suggestions import did_you_mean, missing_names
 
 T = TypeVar("T")
 C = TypeVar("C", AdminClient, Consumer, Producer)
@@ -43,6 +45,9 @@ _ASIDE: Final = re.compile(r" \(after \d+ms in state .*$")
 #: waits half of the first time between them. The second time is the default of Java clients: with
 #: librdkafka's 10 s, commands and pages that run for long notice the end of an outage late.
 _BACKOFF: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 1_000}
+#: Limit of the search for a reason, which begins when the command's own timeout has passed.
+_PROBE_MS_MAX: Final = 2_000
+_UNKNOWN_PROPERTY: Final = re.compile(r'No such configuration property: "(.*)"')
 #: Prefix of librdkafka's errors for a broker with an id. A bootstrap address has no id.
 _BROKER: Final = re.compile(r"(?:\w+://)?(\S+:\d+)/(\d+): ")
 
@@ -51,15 +56,28 @@ class ClusterClient:
     """Clients for one Kafka cluster, with the user's properties and a timeout for its responses.
 
     Each method raises `CommandError` if the cluster is unreachable or refuses the request.
+
+    Args:
+        bootstrap_servers: Address, unless the properties have one.
+        properties: librdkafka properties.
+        timeout_ms: Request timeout.
+        verbose: True to print librdkafka's log on stderr.
+        origins: Place where the user has set a property, for messages, by its name.
     """
 
     def __init__(
-        self, bootstrap_servers: str, properties: Mapping[str, str], timeout_ms: int, verbose: bool
+        self,
+        bootstrap_servers: str,
+        properties: Mapping[str, str],
+        timeout_ms: int,
+        verbose: bool,
+        origins: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.bootstrap_servers = properties.get("bootstrap.servers", bootstrap_servers)
         self.timeout_ms = timeout_ms
         self.verbose = verbose
         self._properties = {"bootstrap.servers": bootstrap_servers, **properties}
+        self._origins = origins
         self._log = _librdkafka_log(verbose)
         self._has_answered = False
         self.recent_errors: deque[KafkaError] = deque(maxlen=100)
@@ -122,16 +140,28 @@ class ClusterClient:
         try:
             return kind(settings, logger=self._log)
         except KafkaException as error:
-            reason = _missing_file(self._properties) or _kafka_error(error).str()
+            reason = _missing_file(self._properties) or self._invalid_property(error)
             raise usage_error(reason) from error
         except (TypeError, ValueError) as error:
             raise usage_error(str(error)) from error
+
+    def _invalid_property(self, error: KafkaException) -> str:
+        """Return the message for an invalid property, with the place where the user has set it."""
+        text = _kafka_error(error).str()
+        if unknown := _UNKNOWN_PROPERTY.fullmatch(text):
+            from partage.console.common.client_options import property_names
+
+            text += did_you_mean(unknown[1], property_names())
+        for name, origin in self._origins.items():
+            if f'"{name}"' in text:
+                return f"{origin}: {text[:1].lower()}{text[1:]}"
+        return text
 
     def metadata(self) -> ClusterMetadata:
         """Return the brokers and topics of the cluster. Does not create topics."""
         self._has_answered = False
         try:
-            found = self.admin.list_topics(timeout=self.timeout_s)
+            found = _interruptible(partial(self.admin.list_topics, timeout=self.timeout_s))
         except KafkaException as error:
             self.admin.poll(0)
             raise self.command_error(error) from error
@@ -147,7 +177,7 @@ class ClusterClient:
         metadata = self.metadata()
         missing = [topic for topic in topics if topic not in metadata.topics]
         if missing:
-            raise CommandError(f"no such topic: {', '.join(missing)}")
+            raise CommandError(missing_names("topic", missing, metadata.topics))
         return metadata
 
     def result(self, future: Future[T]) -> T:
@@ -227,11 +257,30 @@ class ClusterClient:
                 )
         causes = [_cause(error) for error in self.recent_errors if error.code() in _UNREACHED]
         causes = [cause for cause in causes if "brokers are down" not in cause]
+        if not causes or "SSL" in causes[-1]:
+            from partage.console.common.security_probe import security_error
+
+            if reason := security_error(self._properties, min(self.timeout_ms, _PROBE_MS_MAX)):
+                return CommandError(reason)
         because = f" ({causes[-1]})" if causes else ""
         return CommandError(
             f"no Kafka broker answered at {self.bootstrap_servers} within {self.timeout_ms} ms"
             f"{because}; check --bootstrap-server, or start one with: partage broker"
         )
+
+
+def _interruptible(call: Callable[[], T]) -> T:
+    """Return the result of a call that blocks in librdkafka; Ctrl-C ends the wait at once."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # The waiting thread raises it.
+            result.set_exception(error)
+
+    Thread(target=run, name="librdkafka call", daemon=True).start()
+    return result.result()
 
 
 def error_text(error: KafkaError) -> str:

@@ -34,7 +34,7 @@ def complete_profiles(incomplete: str) -> list[str]:
 
     try:
         return [name for name in profile_names() if name.startswith(incomplete)]
-    except Exception:
+    except Exception:  # an error message would be taken for a name, or break the prompt
         return []
 
 
@@ -55,8 +55,8 @@ def _complete(
     from partage.console.common.cluster_client import ClusterClient
 
     try:
-        properties = connection_properties(context.params, parameter_sources(context))
+        properties = connection_properties(context.params, parameter_sources(context)).values
         with ClusterClient("", properties, _TIMEOUT_MS, verbose=False) as cluster:
             return sorted(name for name in fetch(cluster) if name.startswith(incomplete))
-    except Exception:
+    except Exception:  # an error message would be taken for a name, or break the prompt
         return []

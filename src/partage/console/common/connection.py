@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from partage.console.common.errors import usage_error
 from partage.console.common.pairs import parse_pairs
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE: Final = "PARTAGE_BOOTSTRAP_SERVER"
 _SERVERS: Final = "bootstrap.servers"
 _MECHANISMS: Final = {"sasl.mechanism", "sasl.mechanisms"}
 
 
-def connection_properties(given: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, str]:
+class ConnectionProperties(NamedTuple):
+    """librdkafka properties, and the place where the user has set each of them.
+
+    An origin is a text for messages, such as ``profile 'production' in config.toml``.
+    """
+
+    values: dict[str, str]
+    origins: dict[str, str]
+
+
+def connection_properties(
+    given: Mapping[str, Any], sources: Mapping[str, str]
+) -> ConnectionProperties:
     """Return the librdkafka properties for connecting, always with ``bootstrap.servers``.
 
     Later sources override earlier ones: variables of the environment, ``--profile``,
@@ -31,22 +44,28 @@ def connection_properties(given: Mapping[str, Any], sources: Mapping[str, str]) 
         given.get(name) for name in ("bootstrap_server", "profile", "command_config")
     )
     found: dict[str, str] = {}
-    if profile:
-        from partage.console.common.profiles import read_profile
+    origins: dict[str, str] = {}
 
-        found |= read_profile(profile)
+    def apply(properties: Mapping[str, str], origin: str) -> None:
+        found.update(properties)
+        origins.update(dict.fromkeys(properties, origin))
+
+    if profile:
+        from partage.console.common.profiles import config_path, read_profile
+
+        apply(read_profile(profile), f"profile {profile!r} in {config_path()}")
     is_profile_stronger = sources.get("profile") == "COMMANDLINE" and _SERVERS in found
     if sources.get("bootstrap_server") == "ENVIRONMENT" and not is_profile_stronger:
-        found[_SERVERS] = str(servers)
+        apply({_SERVERS: str(servers)}, BOOTSTRAP_VARIABLE)
     if config:
         from partage.console.common.java_properties import read_properties
 
-        found |= read_properties(config)
+        apply(read_properties(config), str(config))
     if sources.get("bootstrap_server") == "COMMANDLINE":
-        found[_SERVERS] = str(servers)
-    found |= parse_pairs(given.get("properties") or [], "-X")
+        apply({_SERVERS: str(servers)}, "--bootstrap-server")
+    apply(parse_pairs(given.get("properties") or [], "-X"), "-X")
     _check_mechanism(found)
-    return {_SERVERS: BOOTSTRAP_DEFAULT, **found}
+    return ConnectionProperties({_SERVERS: BOOTSTRAP_DEFAULT, **found}, origins)
 
 
 def _check_mechanism(properties: Mapping[str, str]) -> None:

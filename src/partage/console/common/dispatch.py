@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn
@@ -14,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from partage.console.common.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from partage.console.common.suggestions import did_you_mean
 
 #: The extra that installs a package, for packages that only some commands need.
 EXTRAS: Final = {
@@ -26,6 +26,15 @@ EXTRAS: Final = {
     "starlette": "web",
     "uvicorn": "web",
 }
+
+#: Texts of the library for invalid numbers, and plainer ones.
+_PLAINER: Final = (
+    (": Value error, ", ": "),
+    ("Input should be a valid integer, unable to parse string as an integer", "must be an integer"),
+    ("Input should be a valid number, unable to parse string as a number", "must be a number"),
+    ("Input should be greater than or equal to", "must be at least"),
+    ("Input should be less than or equal to", "must be at most"),
+)
 
 
 class CommandTarget(NamedTuple):
@@ -136,14 +145,6 @@ def command_app() -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean ...?`` with similar known words, or an empty text."""
-    known = list(known)
-    similar = [word for word in known if given and word.startswith(given)]
-    similar = similar or difflib.get_close_matches(given, known)
-    return f"; did you mean {' or '.join(similar)}?" if similar else ""
-
-
 def install_hint(*packages: str) -> str:
     """Return the command that installs optional packages."""
     extras = sorted({EXTRAS[each] for each in packages})
@@ -156,6 +157,8 @@ def _one_line(error: TyperException) -> str:
         message = f"{error.message}; did you mean {' or '.join(similar)}?"
     else:
         message = " ".join(error.format_message().split()).rstrip(".")
+        for text, plainer in _PLAINER:
+            message = message.replace(text, plainer)
     context = getattr(error, "ctx", None)
     if context is None:
         return message

@@ -13,6 +13,7 @@ from typing import Final
 
 from partage.client.security.jaas import parse_jaas
 from partage.console.common.errors import usage_error
+from partage.console.common.key_stores import key_store_properties, trust_store_properties
 
 _RENAMED: Final = {"request.timeout.ms": "socket.timeout.ms"}
 _WITHOUT_EQUAL: Final = frozenset(
@@ -117,28 +118,18 @@ def _jaas(value: str) -> dict[str, str]:
 
 def _stores(java: dict[str, str]) -> dict[str, str]:
     native: dict[str, str] = {}
-    trust_type = java.get("ssl.truststore.type", "JKS").upper()
     if "ssl.truststore.certificates" in java:
         native["ssl.ca.pem"] = java["ssl.truststore.certificates"]
     elif "ssl.truststore.location" in java:
-        if trust_type != "PEM":
-            raise ValueError(_unusable("ssl.truststore", trust_type, "PEM"))
-        native["ssl.ca.location"] = java["ssl.truststore.location"]
-    key_type = java.get("ssl.keystore.type", "JKS").upper()
+        declared = java.get("ssl.truststore.type", "JKS")
+        native |= trust_store_properties(java["ssl.truststore.location"], declared)
     if "ssl.keystore.key" in java:
         native["ssl.key.pem"] = java["ssl.keystore.key"]
         native["ssl.certificate.pem"] = java.get("ssl.keystore.certificate.chain", "")
     elif "ssl.keystore.location" in java:
-        location = java["ssl.keystore.location"]
-        if key_type == "PKCS12":
-            native["ssl.keystore.location"] = location
-            native["ssl.keystore.password"] = java.get("ssl.keystore.password", "")
-        elif key_type == "PEM":
-            native |= {"ssl.key.location": location, "ssl.certificate.location": location}
-        else:
-            raise ValueError(_unusable("ssl.keystore", key_type, "PEM or PKCS12"))
+        native |= key_store_properties(
+            java["ssl.keystore.location"],
+            java.get("ssl.keystore.type", "JKS"),
+            java.get("ssl.keystore.password", ""),
+        )
     return native
-
-
-def _unusable(store: str, given: str, wanted: str) -> str:
-    return f"{store} is of type {given}, which librdkafka cannot read; convert it to {wanted}"

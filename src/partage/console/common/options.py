@@ -15,10 +15,14 @@ from partage.console.common.completion import (
     complete_topics,
     parameter_sources,
 )
-from partage.console.common.connection import BOOTSTRAP_DEFAULT, connection_properties
+from partage.console.common.connection import (
+    BOOTSTRAP_DEFAULT,
+    BOOTSTRAP_VARIABLE,
+    ConnectionProperties,
+    connection_properties,
+)
 from partage.console.common.errors import usage_error
 
-BOOTSTRAP_VARIABLE: Final = "PARTAGE_BOOTSTRAP_SERVER"
 PROFILE_VARIABLE: Final = "PARTAGE_PROFILE"
 #: Parameters that `with_cluster` adds with the same options everywhere.
 CONNECTION_PARAMETERS: Final = frozenset(
@@ -171,7 +175,7 @@ def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[...
             _run_on_cluster(
                 command,
                 given,
-                properties=connection_properties(reach, parameter_sources(context)),
+                connection=connection_properties(reach, parameter_sources(context)),
                 timeout_ms=reach["answer_timeout_ms"],
                 verbose=reach["verbose"],
             )
@@ -227,12 +231,13 @@ def _run_on_cluster(
     command: Callable[..., None],
     given: dict[str, Any],
     *,
-    properties: dict[str, str],
+    connection: ConnectionProperties,
     timeout_ms: int,
     verbose: bool,
 ) -> None:
     from partage.console.common.cluster_client import ClusterClient
 
+    properties, origins = connection
     servers = properties["bootstrap.servers"]
-    with ClusterClient(servers, properties, timeout_ms, verbose) as cluster:
+    with ClusterClient(servers, properties, timeout_ms, verbose, origins) as cluster:
         command(cluster=cluster, **given)

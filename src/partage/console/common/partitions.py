@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
@@ -49,3 +50,18 @@ def resolve_partitions(
             TopicPartition(topic, number) for number in (existing if numbers is None else numbers)
         }
     return found
+
+
+def require_partitions(
+    cluster: ClusterClient, partitions: Iterable[TopicPartition]
+) -> set[TopicPartition]:
+    """Return the partitions, after a look at the cluster's metadata.
+
+    Raises:
+        CommandError: A topic or a partition does not exist.
+    """
+    by_topic = {
+        topic: {number for _, number in group}
+        for topic, group in groupby(sorted(partitions), key=lambda each: each[0])
+    }
+    return resolve_partitions(cluster, by_topic)

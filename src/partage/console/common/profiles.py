@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from partage.console.common.dispatch import did_you_mean
 from partage.console.common.errors import usage_error
 from partage.console.common.java_properties import to_librdkafka
+from partage.console.common.suggestions import did_you_mean
 
 CONFIG_VARIABLE: Final = "PARTAGE_CONFIG"
 

@@ -42,6 +42,18 @@ class StopRequest:
             signal.signal(each, signal.SIG_DFL)
 
 
+class InterruptingStopRequest(StopRequest):
+    """A `StopRequest` that also raises `KeyboardInterrupt` in the running code.
+
+    The code may lose this exception: `asyncio.wait_for` can swallow the cancellation before Python
+    3.12, and calls of librdkafka can replace it with a `SystemError`. So check the truth value too.
+    """
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        super()._note(number, frame)
+        raise KeyboardInterrupt
+
+
 class SigtermAsInterrupt:
     """Context manager in which SIGTERM raises `KeyboardInterrupt`, like Ctrl-C."""
 

@@ -17,8 +17,9 @@ from partage.model.printable import printable
 _ABSENT: Final = "-"
 _GAP: Final = "  "
 _BOLD: Final = "\x1b[1m{}\x1b[0m"
-#: A wrapped column gets at least this width, even if the line becomes longer than the terminal.
+#: A wrapped column that would get less than this width continues below the other columns.
 _WRAPPED_WIDTH_MIN: Final = 12
+_INDENT: Final = 4
 
 _frame_width: ContextVar[int | None] = ContextVar("_frame_width", default=None)
 
@@ -34,7 +35,8 @@ def print_table(
     """Print a table on stdout; None is printed as a dash.
 
     A terminal that is too narrow gets fewer columns, and a note names the missing ones. Cells are
-    neither cut nor folded, except those of a wrapped column.
+    neither cut nor folded, except those of a wrapped column. If the required columns before a
+    wrapped column leave no space for it, such as long member ids, it has its own lines below them.
 
     Args:
         columns: Headers.
@@ -125,17 +127,30 @@ class Table:
             wrap_width: Width at which the last column continues on the next line, or None.
             is_header_bold: True to print the header in bold on a terminal.
         """
-        widths = self._widths()
-        room = None
-        if wrap_width is not None:
-            taken = sum(widths[:-1]) + len(_GAP) * len(widths[:-1])
-            room = max(_WRAPPED_WIDTH_MIN, wrap_width - taken)
         for number, row in enumerate([self._columns, *self._rows]):
-            pieces = [row[-1]] if room is None else list(_wrap(row[-1], room))
-            for piece_number, piece in enumerate(pieces):
-                first = row[:-1] if piece_number == 0 else [""] * len(row[:-1])
-                line = _GAP.join(map(_aligned, [*first, piece], widths, self._is_right)).rstrip()
+            for line in self._row_lines(row, wrap_width):
                 yield _BOLD.format(line) if is_header_bold and number == 0 else line
+
+    def _row_lines(self, row: list[str], wrap_width: int | None) -> Iterator[str]:
+        """Yield the lines of one row; see `lines`."""
+        widths = self._widths()
+
+        def aligned(cells: list[str]) -> str:
+            return _GAP.join(map(_aligned, cells, widths, self._is_right)).rstrip()
+
+        if wrap_width is None:
+            yield aligned(row)
+            return
+        *first, last = row
+        room = wrap_width - sum(widths[:-1]) - len(_GAP) * len(first)
+        if first and room < min(_WRAPPED_WIDTH_MIN, widths[-1]):
+            yield aligned(first)
+            for piece in _wrap(last, wrap_width - _INDENT):
+                yield " " * _INDENT + piece
+            return
+        for piece in _wrap(last, max(_WRAPPED_WIDTH_MIN, room)):
+            yield aligned([*first, piece])
+            first = [""] * len(first)
 
     def _widths(self) -> list[int]:
         columns = zip(self._columns, *self._rows, strict=True)

@@ -11,8 +11,10 @@ from typing import Annotated, Final
 
 import typer
 
+from partage.console.common.client_requests import prepare_next_poll
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
+from partage.console.common.signals import InterruptingStopRequest, StopRequest
 from partage.console.common.table import frame_width, output_width
 
 WatchOption = Annotated[
@@ -27,23 +29,31 @@ WATCH_INTERVAL_S: Final = 2.0
 def watch(cluster: ClusterClient, show: Callable[[], None], every_s: float) -> None:
     """Call ``show`` every ``every_s`` seconds; on a terminal, redraw its output in place.
 
-    An error of the first call ends the command. Later errors are shown, and the next call tries
-    again.
+    Ctrl-C or SIGTERM ends this. An error of the first call ends the command. Later errors are
+    shown, and the next call tries again.
     """
-    text = _shown(show)
-    try:
-        if sys.stdout.isatty():
-            _live(cluster, text, show, every_s)
-        else:
-            while True:
-                print(text, end="\n\n", flush=True)
-                time.sleep(every_s)
-                text = _again(cluster, show)
-    except KeyboardInterrupt:
-        return
+    with InterruptingStopRequest() as stop:
+        try:
+            text = _shown(show)
+            if sys.stdout.isatty():
+                _live(cluster, text, show, every_s, stop)
+            else:
+                while not stop:
+                    print(text, end="\n\n", flush=True)
+                    time.sleep(every_s)
+                    text = _again(cluster, show)
+        except BaseException:
+            if not stop:
+                raise
 
 
-def _live(cluster: ClusterClient, text: str, show: Callable[[], None], every_s: float) -> None:
+def _live(
+    cluster: ClusterClient,
+    text: str,
+    show: Callable[[], None],
+    every_s: float,
+    stop: StopRequest,
+) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -52,15 +62,14 @@ def _live(cluster: ClusterClient, text: str, show: Callable[[], None], every_s: 
         return Text(text, no_wrap=True, overflow="ellipsis")
 
     with Live(drawn(text), console=Console(highlight=False), auto_refresh=False) as live:
-        while True:
+        while not stop:
             live.refresh()
             time.sleep(every_s)
             live.update(drawn(_again(cluster, show)))
 
 
 def _again(cluster: ClusterClient, show: Callable[[], None]) -> str:
-    # librdkafka keeps asking a coordinator after it has moved; new connections look it up again.
-    cluster.reset_connections()
+    prepare_next_poll(cluster)
     try:
         return _shown(show)
     except CommandError as failure:

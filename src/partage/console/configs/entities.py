@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (
 
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.suggestions import missing_names
 
 #: Kafka's names of the entity types, as in ``kafka-configs.sh``.
 ENTITY_TYPES: Final = {
@@ -115,7 +117,9 @@ def describe_configs(
         answer = answers[ENTITY_TYPES[entity.type], entity.name]
         refusal = cluster.refusal_of(answer)
         if refusal is not None:
-            raise CommandError(f"cannot describe {entity.title}: {error_text(refusal)}")
+            raise CommandError(
+                f"cannot describe {entity.title}: {_reason(cluster, entity, refusal)}"
+            )
         entries = sorted(answer.result().values(), key=lambda each: each.name)
         found.append((entity, [_value(entry) for entry in entries]))
     return found
@@ -148,7 +152,7 @@ def alter_configs(
         [resource], validate_only=is_dry_run, request_timeout=cluster.timeout_s
     ).values()
     refusal = cluster.refusal_of(answer, _DOUBT)
-    return None if refusal is None else error_text(refusal)
+    return None if refusal is None else _reason(cluster, entity, refusal)
 
 
 def parse_changes(given: Sequence[str], option: str) -> dict[str, str]:
@@ -186,6 +190,13 @@ def _split(text: str) -> list[str]:
         else:
             parts[-1] += character
     return parts
+
+
+def _reason(cluster: ClusterClient, entity: Entity, refusal: KafkaError) -> str:
+    """Return the text of a broker's error; it suggests similar names for a missing topic."""
+    if entity.type == "topics" and refusal.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return missing_names("topic", [entity.name], cluster.metadata().topics)
+    return error_text(refusal)
 
 
 def _change(name: str, value: str | None, operation: AlterConfigOpType) -> ConfigEntry:

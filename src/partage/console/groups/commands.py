@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
 import typer
 from confluent_kafka import KafkaError
 
+from partage.client.addresses import Address
+from partage.console.common.client_options import client_options
+from partage.console.common.client_requests import broker_nodes, request_error, run_client
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.confirmation import confirm
 from partage.console.common.dispatch import command_app
@@ -23,9 +26,12 @@ from partage.console.common.options import (
     required_names,
     with_cluster,
 )
-from partage.console.common.output import count, format_partitions, json_help, note, print_json
+from partage.console.common.output import count, json_help, note, print_json
+from partage.console.common.suggestions import did_you_mean
 from partage.console.common.table import print_table
 from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
+from partage.console.groups import librdkafka_groups
+from partage.console.groups.assignment_columns import assignment_cells, assignment_columns
 from partage.console.groups.describe import (
     CONSUMER,
     UNKNOWN,
@@ -33,9 +39,13 @@ from partage.console.groups.describe import (
     GroupListing,
     MemberDescription,
     describe_groups,
+    existing_groups,
     fetch_group_list,
-    fetch_group_state,
+    fetch_groups,
 )
+from partage.console.groups.group_deletion import DOUBT, GroupDeletion, delete_groups
+from partage.model.errors import ErrorCode
+from partage.model.groups import Node
 
 app = command_app()
 
@@ -49,6 +59,7 @@ STATES: Final = (
     "Reconciling",
     UNKNOWN,
 )
+TYPES: Final = ("Classic", "Consumer")
 _MISSING: Final = "no such group"
 _NOT_EMPTY: Final = "it has members; stop them first"
 
@@ -92,6 +103,14 @@ def list_groups(
             help=f"Only groups in these states (comma-separated): {', '.join(STATES)}.",
         ),
     ] = None,
+    group_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only groups of these types (comma-separated): Classic, or Consumer (KIP-848).",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """List groups of every protocol type with their states.
@@ -102,12 +121,18 @@ def list_groups(
     Examples:
       partage groups list
       partage groups list --state stable,empty --json
+      partage groups list --type consumer
     """
-    wanted = _states(state or [])
+    wanted = _known_words(state or [], STATES, "state")
+    types = _known_words(group_type or [], TYPES, "type")
     found, failure = fetch_group_list(cluster)
     if failure is not None and not found:
         raise failure
-    lines = [each for each in found if not wanted or each.state in wanted]
+    lines = [
+        each
+        for each in found
+        if (not wanted or each.state in wanted) and (not types or each.type in types)
+    ]
     if json:
         print_json(GroupList(lines))
     else:
@@ -205,24 +230,32 @@ def delete(
     if dry_run:
         _print_dry_run(cluster, names, json)
         return
-    cluster.metadata()
+    nodes = broker_nodes(cluster)
     confirm(f"delete {count(len(names), 'group')} and all committed offsets", names, yes=yes)
-    answers = cluster.admin.delete_consumer_groups(names, request_timeout=cluster.timeout_s)
-    deleted, failed = [], []
-    for each, answer in answers.items():
-        refusal = cluster.refusal_of(
-            answer, "check with partage groups list whether it was deleted"
-        )
-        if refusal is None:
-            deleted.append(each)
-        else:
-            failed.append(GroupDeletionFailure(each, _why_not_deleted(refusal)))
+    results = _deletions(cluster, names)
+    deleted = [name for name in names if _is_deleted(results[name])]
+    failed = [
+        GroupDeletionFailure(name, _why_not_deleted(results[name], nodes))
+        for name in names
+        if not _is_deleted(results[name])
+    ]
     if json:
         print_json(GroupDeletionReport(deleted, failed))
     else:
         for each in deleted:
             print(f"deleted group {each}")
-    _raise_failures(failed)
+    doubtful = {name for name, result in results.items() if result.may_be_deleted}
+    _raise_failures(cluster, failed, doubtful)
+
+
+def _deletions(cluster: ClusterClient, names: list[str]) -> dict[str, GroupDeletion]:
+    if client_options(cluster.properties, cluster.timeout_ms) is None:
+        return librdkafka_groups.delete_groups(cluster, names)
+    return run_client(cluster, lambda client: delete_groups(client, names))
+
+
+def _is_deleted(result: GroupDeletion) -> bool:
+    return result.failure is None and result.error_code == ErrorCode.NONE
 
 
 def _print_dry_run(cluster: ClusterClient, names: list[str], json: bool) -> None:
@@ -232,81 +265,89 @@ def _print_dry_run(cluster: ClusterClient, names: list[str], json: bool) -> None
         CommandError: A group has members, or does not exist.
     """
     deletable, failed = [], []
+    found = fetch_groups(cluster, names)
     for name in names:
-        state = fetch_group_state(cluster, name)
-        if state is None:
+        if name not in found:
             failed.append(GroupDeletionFailure(name, _MISSING))
-        elif state != "Empty":
-            failed.append(GroupDeletionFailure(name, _NOT_EMPTY))
-        else:
+        elif found[name].description.state == "Empty":
             deletable.append(name)
+        elif found[name].description.state == UNKNOWN:
+            failed.append(GroupDeletionFailure(name, "its state is unknown now; try again"))
+        else:
+            failed.append(GroupDeletionFailure(name, _NOT_EMPTY))
     if json:
         print_json(GroupDeletionReport(deletable, failed, executed=False))
     else:
         for name in deletable:
             print(f"would delete group {name}")
-    _raise_failures(failed)
+    _raise_failures(cluster, failed, set())
 
 
-def _raise_failures(failed: list[GroupDeletionFailure]) -> None:
-    if failed:
-        raise CommandError(
-            "; ".join(f"group {each.group} was not deleted: {each.error}" for each in failed)
-        )
+def _raise_failures(
+    cluster: ClusterClient, failed: list[GroupDeletionFailure], doubtful: Collection[str]
+) -> None:
+    """Raise one error for all groups that were not deleted, or that may not be deleted."""
+    if not failed:
+        return
+    is_missing = any(each.error == _MISSING for each in failed)
+    existing = existing_groups(cluster) if is_missing else []
+    messages = []
+    for each in failed:
+        outcome = "" if each.group in doubtful else " was not deleted"
+        hint = did_you_mean(each.group, existing) if each.error == _MISSING else ""
+        messages.append(f"group {each.group}{outcome}: {each.error}{hint}")
+    raise CommandError("; ".join(messages))
 
 
-def _why_not_deleted(refusal: KafkaError) -> str:
-    if refusal.code() == KafkaError.NON_EMPTY_GROUP:
+def _why_not_deleted(result: GroupDeletion, nodes: Mapping[Address, Node]) -> str:
+    if result.failure is not None:
+        advice = DOUBT if result.may_be_deleted else "try again"
+        return request_error(result.failure, nodes, advice).message
+    if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         return _NOT_EMPTY
-    if refusal.code() == KafkaError.GROUP_ID_NOT_FOUND:
+    if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return _MISSING
-    return error_text(refusal)
+    return error_text(KafkaError(result.error_code))
 
 
-def _states(given: list[str]) -> set[str]:
-    known = {name.lower(): name for name in STATES}
-    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
-    unknown = [word for word in words if word.lower() not in known]
+def _known_words(given: list[str], known: Sequence[str], subject: str) -> set[str]:
+    """Return the comma-separated words in their known spelling.
+
+    Raises:
+        click.UsageError: A word is not known.
+    """
+    by_word = {each.lower(): each for each in known}
+    words = [word.strip() for each in given for word in each.split(",") if word.strip()]
+    unknown = [word for word in words if word.lower() not in by_word]
     if unknown:
-        raise usage_error(f"unknown state: {', '.join(unknown)}; known states: {', '.join(STATES)}")
-    return {known[word.lower()] for word in words}
+        raise usage_error(
+            f"unknown {subject}: {', '.join(unknown)}; known {subject}s: {', '.join(known)}"
+        )
+    return {by_word[word.lower()] for word in words}
 
 
 def _print_states(groups: Sequence[GroupDescription]) -> None:
-    print_table(
-        [
-            "GROUP",
-            "COORDINATOR (ID)",
-            "PROTOCOL-TYPE",
-            "TYPE",
-            "PROTOCOL",
-            "STATE",
-            "#MEMBERS",
-            "LAG",
-        ],
-        [
-            (
-                each.group,
-                each.coordinator
-                and f"{each.coordinator.host}:{each.coordinator.port} ({each.coordinator.id})",
-                each.protocol_type,
-                each.type,
-                each.protocol,
-                each.state,
-                len(each.members),
-                each.total_lag,
-            )
-            for each in groups
-        ],
-        optional=["TYPE", "PROTOCOL-TYPE", "PROTOCOL", "COORDINATOR (ID)"],
-    )
+    has_epochs = any(each.group_epoch is not None for each in groups)
+    columns = ["GROUP", "COORDINATOR (ID)", "PROTOCOL-TYPE", "TYPE", "PROTOCOL", "STATE"]
+    columns += ["GROUP-EPOCH", "TARGET-EPOCH"] if has_epochs else []
+    rows: list[list[object]] = []
+    for each in groups:
+        at = each.coordinator
+        row: list[object] = [each.group, at and f"{at.host}:{at.port} ({at.id})"]
+        row += [each.protocol_type, each.type, each.protocol, each.state]
+        row += [each.group_epoch, each.target_epoch] if has_epochs else []
+        rows.append([*row, len(each.members), each.total_lag])
+    optional = ["TYPE", "PROTOCOL-TYPE", "PROTOCOL", "COORDINATOR (ID)"]
+    optional += ["TARGET-EPOCH", "GROUP-EPOCH"] if has_epochs else []
+    print_table([*columns, "#MEMBERS", "LAG"], rows, optional=optional)
 
 
 def _print_members(groups: Sequence[GroupDescription], verbose: bool) -> None:
+    has_epochs = any(each.group_epoch is not None for each in groups)
     columns = ["GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
     if verbose:
         columns += ["SUBSCRIPTION", "METADATA-BYTES", "ASSIGNMENT-BYTES"]
-    columns.append("ASSIGNMENT")
+        columns += ["PROTOCOL"] if has_epochs else []
     rows: list[list[object]] = []
     for group in groups:
         if not group.members:
@@ -314,18 +355,20 @@ def _print_members(groups: Sequence[GroupDescription], verbose: bool) -> None:
         for member in group.members:
             row = [group.group, *_identity(member), _assigned_count(member)]
             if verbose:
-                subscribed = None if member.subscription is None else ",".join(member.subscription)
-                row += [subscribed, member.metadata_bytes, member.assignment_bytes]
-            row.append(
-                " ".join(
-                    format_partitions(each.topic, each.partitions) for each in member.partitions
-                )
-                or None
-            )
-            rows.append(row)
-    optional = ["ASSIGNMENT-BYTES", "METADATA-BYTES", "SUBSCRIPTION", "HOST", "#PARTITIONS"]
-    optional += ["INSTANCE-ID", *(["GROUP"] if len(groups) == 1 else []), "CLIENT-ID"]
-    print_table(columns, rows, optional=optional, wrapped=True)
+                row += [_subscription(member), member.metadata_bytes, member.assignment_bytes]
+                row += [member.protocol] if has_epochs else []
+            rows.append([*row, *assignment_cells(member, has_epochs=has_epochs)])
+    optional = ["PROTOCOL"] if verbose and has_epochs else []
+    optional += ["ASSIGNMENT-BYTES", "METADATA-BYTES", "SUBSCRIPTION"] if verbose else []
+    optional += ["HOST", "#PARTITIONS", "INSTANCE-ID", *(["GROUP"] if len(groups) == 1 else [])]
+    columns += assignment_columns(has_epochs=has_epochs)
+    print_table(columns, rows, optional=[*optional, "CLIENT-ID"], wrapped=True)
+
+
+def _subscription(member: MemberDescription) -> str | None:
+    """Return the topics and the regular expression of a member."""
+    words = [*(member.subscription or ()), *filter(None, [member.subscribed_regex])]
+    return ",".join(words) if words or member.subscription is not None else None
 
 
 def _identity(member: MemberDescription) -> list[object]:

@@ -1,9 +1,9 @@
-"""Requests to a group's coordinator that librdkafka's Python client does not offer."""
+"""Requests that change a group, sent to its coordinator by Partage's client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from partage.client.cluster import Cluster
 from partage.client.errors import BrokerResponseError
@@ -11,10 +11,18 @@ from partage.client.group.coordinator_lookup import find_coordinators
 from partage.console.common.client_requests import run_client
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
+from partage.console.groups.coordinated_groups import RETRIABLE
+from partage.console.groups.describe import missing_groups_error
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.wire.api import Api
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
 from partage.wire.apis.offset_delete import (
     OFFSET_DELETE,
     OffsetDeletePartition,
@@ -26,13 +34,54 @@ from partage.wire.types import Message
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 
-_RETRIABLE: Final = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
+
+def commit_offsets(
+    cluster: ClusterClient, group: str, offsets: Mapping[TopicPartition, int], doubt: str
+) -> dict[TopicPartition, int]:
+    """Commit offsets of a group without members. Return the error code of each partition.
+
+    Args:
+        cluster: Cluster of the group.
+        group: Group; it is created if it does not exist.
+        offsets: New offsets.
+        doubt: Advice for a request without a response, which may have taken effect.
+
+    Raises:
+        CommandError: The coordinator does not respond.
+    """
+    return run_client(cluster, lambda client: commit_offsets_once(client, group, offsets), doubt)
+
+
+async def commit_offsets_once(
+    client: Cluster, group: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Commit offsets in one attempt. Return the error code of each partition.
+
+    Raises:
+        ClientError: The coordinator does not respond, moves or loads.
+    """
+    by_topic: dict[str, list[OffsetCommitPartition]] = {}
+    for partition, offset in offsets.items():
+        by_topic.setdefault(partition.topic, []).append(
+            OffsetCommitPartition(
+                partition_index=partition.partition, committed_offset=offset, committed_metadata=""
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group,
+        member_id="",
+        topics=[OffsetCommitTopic(name=name, partitions=of) for name, of in by_topic.items()],
+    )
+    response = await _send_once(client, group, OFFSET_COMMIT, request)
+    codes = {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in response.topics
+        for each in topic.partitions
     }
-)
+    for code in codes.values():
+        if code in RETRIABLE:
+            raise BrokerResponseError(code, f"group {group!r}")
+    return {each: codes.get(each, int(ErrorCode.UNKNOWN_SERVER_ERROR)) for each in offsets}
 
 
 def delete_offsets(
@@ -92,20 +141,24 @@ def _send(cluster: ClusterClient, group: str, api: Api[Req, Res], request: Req) 
     """Send a request to the coordinator of a group; retry while it moves or loads."""
 
     async def attempt(client: Cluster) -> Res:
-        found = await find_coordinators(await client.any_broker(), [group])
-        coordinator = found[group]
-        if isinstance(coordinator, BrokerResponseError):
-            raise coordinator
-        answer = await (await client.connect_to(coordinator)).send(api, request)
-        code: int = getattr(answer, "error_code", 0)
-        if code in _RETRIABLE:
+        response = await _send_once(client, group, api, request)
+        code: int = getattr(response, "error_code", 0)
+        if code in RETRIABLE:
             raise BrokerResponseError(code, f"group {group!r}")
-        return answer
+        return response
 
-    answer = run_client(cluster, attempt)
-    code: int = getattr(answer, "error_code", 0)
+    response = run_client(cluster, attempt)
+    code: int = getattr(response, "error_code", 0)
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise CommandError(f"no such group: {group}")
+        raise missing_groups_error(cluster, [group])
     if code:
         raise CommandError(str(BrokerResponseError(code, f"group {group!r}")))
-    return answer
+    return response
+
+
+async def _send_once(client: Cluster, group: str, api: Api[Req, Res], request: Req) -> Res:
+    found = await find_coordinators(await client.any_broker(), [group])
+    coordinator = found[group]
+    if isinstance(coordinator, BrokerResponseError):
+        raise coordinator
+    return await (await client.connect_to(coordinator)).send(api, request)

@@ -27,7 +27,7 @@ from partage.console.common.partitions import parse_topics
 from partage.console.common.table import print_table
 from partage.console.groups.committed import committed_offsets
 from partage.console.groups.coordinator_requests import delete_offsets as send_request
-from partage.console.groups.describe import fetch_group_state
+from partage.console.groups.describe import fetch_group_state, missing_groups_error
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 
@@ -95,7 +95,7 @@ def delete_offsets(
         raise usage_error("delete-offsets requires either --topic or --all-topics")
     partitions = parse_topics(topic or [])
     if fetch_group_state(cluster, wanted) is None:
-        raise CommandError(f"no such group: {wanted}")
+        raise missing_groups_error(cluster, [wanted])
     committed = {
         each: commit.offset
         for each, commit in committed_offsets(cluster, [wanted])[wanted].items()

@@ -1,32 +1,22 @@
-"""State of groups, from two kinds of librdkafka requests.
-
-The older requests (`partage.console.groups.raw_groups`) cover groups of all protocol types. The
-newer ones cover only consumer groups, but include instance ids, partitions and KIP-848 groups.
-"""
+"""State and progress of groups, from their coordinators and from the leaders of partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, cast
+from collections.abc import Mapping, Sequence
 
 import msgspec
-from confluent_kafka import (
-    ConsumerGroupState,
-    ConsumerGroupType,
-)
-from confluent_kafka.admin import (
-    ConsumerGroupDescription,
-    ConsumerGroupListing,
-    OffsetSpec,
-)
-from confluent_kafka.admin import MemberDescription as RdMemberDescription
+from confluent_kafka.admin import OffsetSpec
 
 from partage.client.group.offsets import OffsetAndMetadata
+from partage.console.common.client_options import client_options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
 from partage.console.common.offsets import list_offsets
+from partage.console.common.suggestions import missing_names
+from partage.console.groups import coordinated_groups, librdkafka_groups
 from partage.console.groups.committed import CommittedOffsets, committed_offsets
-from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
+from partage.console.groups.coordinated_groups import CoordinatedGroup, GroupsOfBrokers
+from partage.console.groups.raw_groups import CONSUMER, UNKNOWN
 from partage.model.groups import (
     GroupDescription,
     GroupListing,
@@ -36,8 +26,6 @@ from partage.model.groups import (
     TopicPartitions,
 )
 from partage.model.topic_partition import TopicPartition
-from partage.wire.consumer_protocol import Subscription, decode_subscription
-from partage.wire.primitives import MalformedError
 
 __all__ = [
     "CONSUMER",
@@ -49,20 +37,23 @@ __all__ = [
     "OffsetDescription",
     "TopicPartitions",
     "describe_groups",
+    "existing_groups",
     "fetch_group_list",
     "fetch_group_state",
+    "fetch_groups",
+    "missing_groups_error",
 ]
 
-CONSUMER: Final = "consumer"
-UNKNOWN: Final = "Unknown"
-_STATES: Final = {
-    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
-    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
-    ConsumerGroupState.STABLE: "Stable",
-    ConsumerGroupState.DEAD: "Dead",
-    ConsumerGroupState.EMPTY: "Empty",
-}
-_TYPES: Final = {ConsumerGroupType.CLASSIC: "Classic", ConsumerGroupType.CONSUMER: "Consumer"}
+
+def fetch_groups(cluster: ClusterClient, names: Sequence[str]) -> dict[str, CoordinatedGroup]:
+    """Return the existing groups of these names, without offsets.
+
+    Raises:
+        CommandError: A broker does not respond.
+    """
+    if client_options(cluster.properties, cluster.timeout_ms) is None:
+        return librdkafka_groups.fetch_groups(cluster, list(names))
+    return coordinated_groups.fetch_groups(cluster, names)
 
 
 def fetch_group_list(cluster: ClusterClient) -> tuple[list[GroupListing], CommandError | None]:
@@ -70,29 +61,39 @@ def fetch_group_list(cluster: ClusterClient) -> tuple[list[GroupListing], Comman
 
     The second value is the error of a broker that did not respond; its groups are missing.
     """
-    cluster.metadata()
-    failure = None
+    found = _fetch_all_groups(cluster)
+    return [_listing(each) for each in found.groups.values()], found.failure
+
+
+def _fetch_all_groups(cluster: ClusterClient) -> GroupsOfBrokers:
+    if client_options(cluster.properties, cluster.timeout_ms) is None:
+        return librdkafka_groups.fetch_all_groups(cluster)
+    return coordinated_groups.fetch_all_groups(cluster)
+
+
+def _listing(group: CoordinatedGroup) -> GroupListing:
+    described = group.description
+    is_described = group.raw is None or group.raw.is_described
+    return GroupListing(
+        described.group,
+        described.protocol_type,
+        described.type,
+        described.state,
+        len(described.members) if is_described else None,
+    )
+
+
+def missing_groups_error(cluster: ClusterClient, missing: list[str]) -> CommandError:
+    """Return the error for groups that do not exist, with similar names that do."""
+    return CommandError(missing_names("group", missing, existing_groups(cluster)))
+
+
+def existing_groups(cluster: ClusterClient) -> list[str]:
+    """Return the names of groups, to suggest similar ones; none if the brokers do not respond."""
     try:
-        raw = raw_groups(cluster, None)
-    # One broker failed. The newer request returns the groups of the other brokers.
-    except CommandError as without:
-        raw, failure = {}, without
-    answer = cluster.result(cluster.admin.list_consumer_groups(request_timeout=cluster.timeout_s))
-    for error in answer.errors or []:
-        failure = cluster.command_error(error)
-    consumers = {each.group_id: each for each in answer.valid or []}
-    names = sorted({*raw, *consumers})
-    return [_line(name, raw.get(name), consumers.get(name)) for name in names], failure
-
-
-def _line(name: str, raw: RawGroup | None, listing: ConsumerGroupListing | None) -> GroupListing:
-    if listing is not None and listing.type is ConsumerGroupType.CONSUMER:
-        return GroupListing(name, CONSUMER, "Consumer", _state(listing), None)
-    if raw is None and listing is not None:
-        return GroupListing(name, None, _type(listing), _state(listing), None)
-    if raw is None or not raw.is_described:
-        return GroupListing(name, None, None, UNKNOWN, None)
-    return GroupListing(name, raw.protocol_type or None, "Classic", raw.state, len(raw.members))
+        return [each.group for each in fetch_group_list(cluster)[0]]
+    except CommandError:
+        return []
 
 
 def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[GroupDescription]:
@@ -107,19 +108,17 @@ def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[Gro
     """
     metadata = cluster.metadata()
     topics = metadata.topics
-    raw = raw_groups(cluster, names)
     if names is None:
-        names = sorted(raw)
-    consumers = _descriptions(cluster, names)
-    missing = [name for name in names if name not in raw and name not in consumers]
+        found, failure = _fetch_all_groups(cluster)
+        if failure is not None:
+            raise failure
+        names = list(found)
+    else:
+        found = fetch_groups(cluster, names)
+    missing = [name for name in names if name not in found]
     if missing:
-        raise CommandError(f"no such group: {', '.join(missing)}")
-    groups = [
-        _consumer_group(name, consumers[name], raw.get(name))
-        if name in consumers
-        else _other_group(name, raw[name])
-        for name in names
-    ]
+        raise missing_groups_error(cluster, missing)
+    groups = [found[name].description for name in names]
     committed = committed_offsets(cluster, names, metadata)
     wanted = {
         partition for group in groups for partition in (*committed[group.group], *_owners(group))
@@ -135,115 +134,8 @@ def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[Gro
 
 def fetch_group_state(cluster: ClusterClient, name: str) -> str | None:
     """Return the state of a group; None if it does not exist."""
-    cluster.metadata()
-    raw = raw_groups(cluster, [name]).get(name)
-    consumer = _descriptions(cluster, [name]).get(name)
-    if consumer is not None:
-        return _state(consumer)
-    if raw is None:
-        return None
-    return raw.state if raw.is_described else UNKNOWN
-
-
-def _descriptions(cluster: ClusterClient, names: list[str]) -> dict[str, ConsumerGroupDescription]:
-    """Return the descriptions of those groups that are consumer groups."""
-    if not names:
-        return {}
-    answers = cluster.admin.describe_consumer_groups(names, request_timeout=cluster.timeout_s)
-    found = {
-        name: answer.result()
-        for name, answer in answers.items()
-        if cluster.refusal_of(answer) is None
-    }
-    return {name: each for name, each in found.items() if each.state is not ConsumerGroupState.DEAD}
-
-
-def _consumer_group(
-    name: str, description: ConsumerGroupDescription, raw: RawGroup | None
-) -> GroupDescription:
-    brought = {each.member_id: each for each in raw.members} if raw else {}
-    kind = _type(description)
-    return GroupDescription(
-        group=name,
-        protocol_type=CONSUMER
-        if kind == "Consumer"
-        else (raw.protocol_type or None if raw else None),
-        type=kind,
-        protocol=description.partition_assignor or None,
-        state=_state(description),
-        coordinator=_node(description.coordinator),
-        members=[_consumer(each, brought.get(each.member_id)) for each in description.members],
-        offsets=[],
-        total_lag=0,
-    )
-
-
-def _other_group(name: str, raw: RawGroup) -> GroupDescription:
-    return GroupDescription(
-        group=name,
-        protocol_type=raw.protocol_type or None,
-        type="Classic" if raw.is_described else None,
-        protocol=raw.protocol or None,
-        state=raw.state if raw.is_described else UNKNOWN,
-        coordinator=_node(raw.broker),
-        members=[
-            MemberDescription(
-                member_id=each.member_id,
-                group_instance_id=None,
-                client_id=each.client_id,
-                host=each.host,
-                partitions=[],
-                subscription=None,
-                metadata_bytes=len(each.metadata),
-                assignment_bytes=len(each.assignment),
-            )
-            for each in raw.members
-        ],
-        offsets=[],
-        total_lag=0,
-    )
-
-
-def _consumer(member: RdMemberDescription, raw: RawMember | None) -> MemberDescription:
-    by_topic: dict[str, list[int]] = {}
-    for each in member.assignment.topic_partitions:
-        by_topic.setdefault(each.topic, []).append(each.partition)
-    subscription = _subscription(raw.metadata) if raw else None
-    return MemberDescription(
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        host=member.host,
-        partitions=[
-            TopicPartitions(topic, sorted(numbers)) for topic, numbers in sorted(by_topic.items())
-        ],
-        subscription=None if subscription is None else sorted(subscription.topics),
-        metadata_bytes=len(raw.metadata) if raw else None,
-        assignment_bytes=len(raw.assignment) if raw else None,
-        rack=None if subscription is None else subscription.rack_id,
-    )
-
-
-def _subscription(metadata: bytes) -> Subscription | None:
-    try:
-        return decode_subscription(metadata)
-    except MalformedError:
-        return None
-
-
-def _state(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
-    return _STATES.get(cast(ConsumerGroupState, group.state), UNKNOWN)
-
-
-def _type(group: ConsumerGroupListing | ConsumerGroupDescription) -> str | None:
-    return _TYPES.get(cast(ConsumerGroupType, group.type))
-
-
-def _node(node: object) -> Node | None:
-    number = getattr(node, "id", None)
-    if number is None:
-        return None
-    return Node(int(number), str(getattr(node, "host", "")), int(getattr(node, "port", -1)))
+    found = fetch_groups(cluster, [name]).get(name)
+    return None if found is None else found.description.state
 
 
 def _owners(group: GroupDescription) -> dict[TopicPartition, str]:

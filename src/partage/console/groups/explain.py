@@ -3,6 +3,9 @@
 The input is what the coordinator kept of the last rebalance: the subscription of each member, with
 the partitions that it owned, and its assignment. The same assignor runs again on this input. The
 leader is in the group's record in ``__consumer_offsets`` (`offsets_topic`).
+
+In a group with the consumer protocol (KIP-848) the coordinator assigns. The partitions that members
+own now are compared with their target assignment.
 """
 
 from __future__ import annotations
@@ -42,9 +45,15 @@ from partage.console.common.options import (
 )
 from partage.console.common.output import format_partitions, json_help, print_json
 from partage.console.common.table import print_table
-from partage.console.groups.describe import CONSUMER, GroupDescription, describe_groups
+from partage.console.groups.describe import (
+    CONSUMER,
+    GroupDescription,
+    MemberDescription,
+    fetch_groups,
+    missing_groups_error,
+)
 from partage.console.groups.offsets_topic import read_last_generation
-from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
+from partage.console.groups.raw_groups import UNKNOWN, RawGroup, RawMember
 from partage.coordinator.records import GroupRecord
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
 from partage.wire.primitives import MalformedError
@@ -96,6 +105,9 @@ class Explanation(msgspec.Struct, frozen=True):
     ``leader`` is the member id of the leader in ``generation``. Both are null if
     ``__consumer_offsets`` cannot be read, or has no record of the current generation. ``repeated``
     is true if the assignor gives the same result again, and null if it was not run again.
+
+    In a group with the consumer protocol ``generation`` is the epoch of the target assignment, and
+    there is no leader. ``state`` is the state of the group.
     """
 
     group: str
@@ -106,6 +118,8 @@ class Explanation(msgspec.Struct, frozen=True):
     repeated: bool | None
     members: list[MemberInput]
     partitions: list[PartitionReason]
+    type: str = "Classic"
+    state: str = "Stable"
 
 
 @app.command("explain", epilog=json_help(Explanation))
@@ -119,7 +133,8 @@ def explain(
     """Explain the last assignment of a group: leader, members, and a reason per partition.
 
     The leader is read from __consumer_offsets. Members of an eager group own
-    nothing when they join, so no old owner is shown.
+    nothing when they join, so no old owner is shown. With the consumer protocol
+    the coordinator assigns: the current assignment is compared with the target.
 
     \b
     Examples:
@@ -127,9 +142,10 @@ def explain(
       partage groups explain readers --json
     """
     wanted = required_name(name, group, "group")
-    (state,) = describe_groups(cluster, [wanted])
-    raw = raw_groups(cluster, [wanted]).get(wanted)
-    explanation = _explained(cluster, state, raw)
+    found = fetch_groups(cluster, [wanted]).get(wanted)
+    if found is None:
+        raise missing_groups_error(cluster, [wanted])
+    explanation = _explained(cluster, found.description, found.raw)
     if json:
         print_json(explanation)
     else:
@@ -140,6 +156,11 @@ def _explained(
     cluster: ClusterClient, state: GroupDescription, raw: RawGroup | None
 ) -> Explanation:
     name = state.group
+    if raw is not None and not raw.is_described:
+        raise CommandError(
+            f"cannot explain group {name}: its coordinator does not describe groups of type "
+            f"{state.type or UNKNOWN}"
+        )
     if not state.members:
         raise CommandError(
             f"cannot explain group {name}: it has no members; try again when members have joined"
@@ -149,28 +170,24 @@ def _explained(
             f"cannot explain group {name}: its protocol type is {state.protocol_type}, "
             f"not {CONSUMER}"
         )
+    if state.group_epoch is not None:
+        return _explained_target(cluster, state)
     if state.type != "Classic" or raw is None:
         raise CommandError(
-            f"cannot explain group {name}: its coordinator assigns (KIP-848) and gives no reasons"
+            f"cannot explain group {name}: its coordinator gives no epochs and targets (KIP-848)"
         )
     if state.state != "Stable" or not raw.members:
         raise CommandError(
             f"cannot explain group {name}: it is {state.state}; try again when it is Stable"
         )
-    instances = {each.member_id: each.group_instance_id for each in state.members}
     try:
-        members = [_member(each, instances.get(each.member_id)) for each in raw.members]
+        members = [_member(each) for each in raw.members]
         assignment = {each.member_id: _assigned(each) for each in raw.members}
     except MalformedError as error:
         raise CommandError(
             f"cannot explain group {name}: undecodable metadata of a member: {error}"
         ) from error
-    existing = cluster.metadata().topics
-    topics = {
-        topic: Topic(name=topic, partition_count=len(existing[topic].partitions))
-        for topic in sorted({topic for member in members for topic in member.topics})
-        if topic in existing
-    }
+    topics = _existing_topics(cluster, members)
     kind = _KNOWN.get(
         raw.protocol.partition("-v")[0] if raw.protocol not in _KNOWN else raw.protocol
     )
@@ -194,6 +211,54 @@ def _explained(
     )
 
 
+def _existing_topics(cluster: ClusterClient, members: Sequence[Member]) -> dict[str, Topic]:
+    """Return the existing topics that members subscribe to."""
+    existing = cluster.metadata().topics
+    return {
+        topic: Topic(name=topic, partition_count=len(existing[topic].partitions))
+        for topic in sorted({topic for member in members for topic in member.topics})
+        if topic in existing
+    }
+
+
+def _explained_target(cluster: ClusterClient, group: GroupDescription) -> Explanation:
+    """Explain the target assignment of a group with the consumer protocol."""
+    members = [_target_member(each) for each in group.members]
+    assignment = {
+        each.member_id: {of.topic: tuple(of.partitions) for of in each.target or ()}
+        for each in group.members
+    }
+    assignor = group.protocol or ""
+    return Explanation(
+        group=group.group,
+        generation=group.target_epoch,
+        leader=None,
+        assignor=assignor,
+        known=assignor in _KNOWN or assignor == "uniform",
+        repeated=None,
+        members=[
+            _input(member, each.client_id)
+            for member, each in zip(members, group.members, strict=True)
+        ],
+        partitions=explain_assignment(members, _existing_topics(cluster, members), assignment),
+        type="Consumer",
+        state=group.state,
+    )
+
+
+def _target_member(described: MemberDescription) -> Member:
+    """Return a member with its current partitions; those of a regex count as subscribed."""
+    shares = (*described.partitions, *(described.target or ()))
+    return Member(
+        member_id=described.member_id,
+        instance_id=described.group_instance_id,
+        topics=tuple(sorted({*(described.subscription or ()), *(of.topic for of in shares)})),
+        owned={of.topic: tuple(of.partitions) for of in described.partitions},
+        generation=-1 if described.epoch is None else described.epoch,
+        rack=described.rack,
+    )
+
+
 def _saved_as(saved: GroupRecord | None, raw: RawGroup) -> GroupRecord | None:
     """Return the record if it is of the described generation, otherwise None."""
     if saved is None:
@@ -203,11 +268,11 @@ def _saved_as(saved: GroupRecord | None, raw: RawGroup) -> GroupRecord | None:
     return saved if stored == described else None
 
 
-def _member(raw: RawMember, instance_id: str | None) -> Member:
+def _member(raw: RawMember) -> Member:
     subscription = decode_subscription(raw.metadata)
     return Member(
         member_id=raw.member_id,
-        instance_id=instance_id,
+        instance_id=raw.instance_id,
         topics=tuple(subscription.topics),
         owned={each.topic: tuple(each.partitions) for each in subscription.owned_partitions},
         generation=subscription.generation_id,
@@ -298,6 +363,13 @@ def _print(explanation: Explanation) -> None:
         optional=["HAD"],
         wrapped=True,
     )
+    if explanation.type == "Consumer":
+        print(
+            f"group {explanation.group}: epoch {explanation.generation}, {explanation.state}; "
+            f"assignor {explanation.assignor} of the coordinator, not run again, because it ran in "
+            "the broker"
+        )
+        return
     led = "leader unknown"
     if explanation.leader is not None:
         client_id = next(

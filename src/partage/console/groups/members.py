@@ -16,22 +16,28 @@ from partage.console.common.options import (
     required_names,
     with_cluster,
 )
-from partage.console.common.output import format_partitions, json_help, note, print_json
+from partage.console.common.output import json_help, note, print_json
 from partage.console.common.table import print_table
 from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
+from partage.console.groups.assignment_columns import assignment_cells, assignment_columns
 from partage.console.groups.describe import GroupDescription, MemberDescription, describe_groups
 
 app = command_app()
 
 
 class GroupMembers(msgspec.Struct, frozen=True):
-    """A group; ``assignor`` is the protocol that its members agreed on, null if there is none."""
+    """A group; ``assignor`` is the protocol that its members agreed on, null if there is none.
+
+    The epochs are null in a group with the classic protocol.
+    """
 
     group: str
     state: str
     protocol_type: str | None
     assignor: str | None
     members: list[MemberDescription]
+    group_epoch: int | None = None
+    target_epoch: int | None = None
 
 
 class GroupMembersList(msgspec.Struct, frozen=True):
@@ -69,14 +75,22 @@ def members(
 
 
 def _members(group: GroupDescription) -> GroupMembers:
-    assignor = group.protocol
-    return GroupMembers(group.group, group.state, group.protocol_type, assignor, group.members)
+    return GroupMembers(
+        group=group.group,
+        state=group.state,
+        protocol_type=group.protocol_type,
+        assignor=group.protocol,
+        members=group.members,
+        group_epoch=group.group_epoch,
+        target_epoch=group.target_epoch,
+    )
 
 
 def _print(groups: Sequence[GroupDescription]) -> None:
     for group in groups:
         if not group.members:
             note(f"group {group.group} has no members")
+    has_epochs = any(group.group_epoch is not None for group in groups)
     print_table(
         [
             "GROUP",
@@ -86,7 +100,7 @@ def _print(groups: Sequence[GroupDescription]) -> None:
             "HOST",
             "ASSIGNOR",
             "#PARTITIONS",
-            "ASSIGNMENT",
+            *assignment_columns(has_epochs=has_epochs),
         ],
         [
             (
@@ -97,10 +111,7 @@ def _print(groups: Sequence[GroupDescription]) -> None:
                 each.host,
                 group.protocol,
                 sum(len(owned.partitions) for owned in each.partitions),
-                " ".join(
-                    format_partitions(owned.topic, owned.partitions) for owned in each.partitions
-                )
-                or None,
+                *assignment_cells(each, has_epochs=has_epochs),
             )
             for group in groups
             for each in group.members

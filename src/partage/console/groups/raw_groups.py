@@ -1,24 +1,22 @@
-"""Groups of all protocol types, through librdkafka's older API.
-
-`AdminClient.list_groups` is deprecated, but it is the only call that includes groups that are not
-consumer groups. It returns their protocol types and the raw metadata and assignment of members. It
-uses DescribeGroups v0, so instance ids are missing, and KIP-848 groups have only names.
-"""
+"""Groups with the classic protocol: the bytes of their members, and what can be read from them."""
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaException
+from partage.model.groups import GroupDescription, MemberDescription, Node, TopicPartitions
+from partage.wire.consumer_protocol import Subscription, decode_assignment, decode_subscription
+from partage.wire.primitives import MalformedError
 
-from partage.console.common.cluster_client import ClusterClient
+CONSUMER: Final = "consumer"
+UNKNOWN: Final = "Unknown"
 
 
 class RawMember(NamedTuple):
     """A member; ``metadata`` and ``assignment`` are bytes that depend on the protocol type."""
 
     member_id: str
+    instance_id: str | None
     client_id: str
     host: str
     metadata: bytes
@@ -26,44 +24,63 @@ class RawMember(NamedTuple):
 
 
 class RawGroup(NamedTuple):
-    """A group; ``is_described`` is False if the broker listed the group but did not describe it."""
+    """A group; ``is_described`` is False if a broker listed the group but did not describe it."""
 
     is_described: bool
     state: str
     protocol_type: str
     protocol: str
-    broker: Any
+    coordinator: Node | None
     members: list[RawMember]
 
 
-def raw_groups(cluster: ClusterClient, names: list[str] | None) -> dict[str, RawGroup]:
-    """Return existing groups by name; all groups if ``names`` is None."""
-    one = {"group": names[0]} if names is not None and len(names) == 1 else {}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            found: list[Any] = cluster.admin.list_groups(timeout=cluster.timeout_s, **one)
-    except KafkaException as error:
-        raise cluster.command_error(error) from error
-    return {each.id: _raw(each) for each in found if names is None or each.id in names}
-
-
-def _raw(group: Any) -> RawGroup:
-    return RawGroup(
-        is_described=group.error is None
-        and (group.state not in ("", "Dead") or bool(group.members)),
-        state=group.state,
-        protocol_type=group.protocol_type,
-        protocol=group.protocol,
-        broker=group.broker,
-        members=[
-            RawMember(
-                each.id,
-                each.client_id,
-                each.client_host,
-                each.metadata or b"",
-                each.assignment or b"",
-            )
-            for each in group.members
-        ],
+def describe_raw(name: str, raw: RawGroup) -> GroupDescription:
+    """Return the description of a classic group, without offsets."""
+    is_consumer = raw.protocol_type == CONSUMER
+    return GroupDescription(
+        group=name,
+        protocol_type=raw.protocol_type or None,
+        type="Classic" if raw.is_described else None,
+        protocol=raw.protocol or None,
+        state=raw.state if raw.is_described else UNKNOWN,
+        coordinator=raw.coordinator,
+        members=[_member(each, is_consumer) for each in raw.members],
+        offsets=[],
+        total_lag=0,
     )
+
+
+def _member(raw: RawMember, is_consumer: bool) -> MemberDescription:
+    subscription = _subscription(raw.metadata) if is_consumer else None
+    return MemberDescription(
+        member_id=raw.member_id,
+        group_instance_id=raw.instance_id,
+        client_id=raw.client_id,
+        host=raw.host,
+        partitions=_partitions(raw.assignment) if is_consumer else [],
+        subscription=None if subscription is None else sorted(subscription.topics),
+        metadata_bytes=len(raw.metadata),
+        assignment_bytes=len(raw.assignment),
+        rack=None if subscription is None else subscription.rack_id,
+    )
+
+
+def _subscription(metadata: bytes) -> Subscription | None:
+    try:
+        return decode_subscription(metadata)
+    except MalformedError:
+        return None
+
+
+def _partitions(assignment: bytes) -> list[TopicPartitions]:
+    """Return the assigned partitions; none if the bytes are empty or cannot be decoded."""
+    if not assignment:
+        return []
+    try:
+        assigned = decode_assignment(assignment).assigned_partitions
+    except MalformedError:
+        return []
+    by_topic: dict[str, set[int]] = {}
+    for each in assigned:
+        by_topic.setdefault(each.topic, set()).update(each.partitions)
+    return [TopicPartitions(topic, sorted(numbers)) for topic, numbers in sorted(by_topic.items())]

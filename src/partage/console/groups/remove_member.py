@@ -22,6 +22,7 @@ from partage.console.common.options import (
     with_cluster,
 )
 from partage.console.common.output import count, json_help, print_json
+from partage.console.common.suggestions import did_you_mean
 from partage.console.groups.coordinator_requests import remove_members
 from partage.console.groups.describe import MemberDescription, describe_groups
 from partage.model.errors import ErrorCode
@@ -145,7 +146,8 @@ def _selected(
     missing = [f"member id {each}" for each in member_ids if each not in by_member_id]
     missing += [f"group.instance.id {each}" for each in instance_ids if each not in by_instance_id]
     if missing:
-        raise CommandError(f"group {group} has no member with {', '.join(missing)}")
+        hint = did_you_mean([*member_ids, *instance_ids], [*by_member_id, *by_instance_id])
+        raise CommandError(f"group {group} has no member with {', '.join(missing)}{hint}")
     chosen = [by_member_id[each] for each in member_ids]
     chosen += [by_instance_id[each] for each in instance_ids]
     ids = {each.member_id for each in chosen}

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
-from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import OffsetSpec
 
+from partage.console.common.client_options import client_options
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.completion import complete_topics
 from partage.console.common.dispatch import command_app
@@ -25,10 +25,13 @@ from partage.console.common.options import (
     with_cluster,
 )
 from partage.console.common.output import count, json_help, note, print_json
-from partage.console.common.partitions import parse_topics, resolve_partitions
+from partage.console.common.partitions import parse_topics, require_partitions, resolve_partitions
+from partage.console.common.suggestions import did_you_mean
 from partage.console.common.table import print_table
+from partage.console.groups import librdkafka_groups
 from partage.console.groups.committed import committed_offsets
-from partage.console.groups.describe import UNKNOWN, fetch_group_state
+from partage.console.groups.coordinator_requests import commit_offsets
+from partage.console.groups.describe import UNKNOWN, existing_groups, fetch_groups
 from partage.console.groups.reset_arguments import to_csv
 from partage.console.groups.reset_scenarios import (
     ResetContext,
@@ -36,6 +39,7 @@ from partage.console.groups.reset_scenarios import (
     parse_scenario,
     plan_offsets,
 )
+from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 
 app = command_app()
@@ -175,27 +179,35 @@ def reset_offsets(
     )
     if scenario.offsets_from_file is None and not (all_topics or topic):
         raise usage_error("reset-offsets requires --topic or --all-topics")
-    _check_at_rest(cluster, groups)
+    hints = _check_at_rest(cluster, groups)
     committed = {
         name: {partition: each.offset for partition, each in of_group.items()}
         for name, of_group in committed_offsets(cluster, groups).items()
     }
     plans = {
-        name: _planned(cluster, scenario, name, wanted, all_topics, committed[name])
+        name: _planned(
+            cluster, scenario, name, wanted, all_topics, committed[name], hints.get(name, "")
+        )
         for name in groups
     }
-    if execute:
-        _commit(cluster, plans)
-    _show(plans, committed, executed=execute, export=export, json=json)
+    for missing, hint in hints.items():
+        note(f"group {missing} does not exist yet{hint}")
+    errors = _commit(cluster, plans) if execute else {}
+    done = {group: plan for group, plan in plans.items() if group not in errors}
+    if done or not errors:
+        _show(done, committed, executed=execute, export=export, json=json)
+    if errors:
+        raise CommandError("; ".join(errors.values()))
 
 
-def _check_at_rest(cluster: ClusterClient, groups: list[str]) -> None:
-    """Raise unless all groups are without members.
+def _check_at_rest(cluster: ClusterClient, groups: list[str]) -> dict[str, str]:
+    """Raise unless all groups are without members. Return a hint for each missing group.
 
     A group that does not exist is accepted: its offsets may be set before its first start.
     """
+    found = fetch_groups(cluster, groups)
     for name in groups:
-        state = fetch_group_state(cluster, name)
+        state = found[name].description.state if name in found else None
         if state == UNKNOWN:
             raise CommandError(f"the state of group {name} is unknown now; try again")
         if state is not None and state not in _AT_REST:
@@ -203,6 +215,9 @@ def _check_at_rest(cluster: ClusterClient, groups: list[str]) -> None:
                 f"cannot reset group {name}: it is {state} and has members, which keep their "
                 "positions; stop them first"
             )
+    missing = [name for name in groups if name not in found]
+    existing = existing_groups(cluster) if missing else []
+    return {name: did_you_mean(name, existing) for name in missing}
 
 
 def _planned(
@@ -212,49 +227,60 @@ def _planned(
     wanted: Mapping[str, set[int] | None],
     all_topics: bool,
     committed: Mapping[TopicPartition, int],
+    hint: str,
 ) -> dict[TopicPartition, int]:
     partitions = resolve_partitions(cluster, wanted)
     if scenario.offsets_from_file is not None:
         listed = scenario.offsets_from_file[group].keys()
-        partitions = listed & partitions if wanted else set(listed)
+        partitions = listed & partitions if wanted else require_partitions(cluster, listed)
     elif all_topics:
-        partitions = set(committed)
-        if not partitions:
-            raise CommandError(f"group {group} has no committed offsets; name topics with --topic")
+        if not committed:
+            raise CommandError(
+                f"group {group} has no committed offsets; name topics with --topic{hint}"
+            )
+        partitions = require_partitions(cluster, committed)
     firsts = list_offsets(
         cluster, sorted(partitions), OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S
     )
     # Partitions that have no leader after the first wait are not waited for again.
     ends = list_offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
     for topic, partition in sorted(partitions - (firsts.keys() & ends.keys())):
-        raise CommandError(f"partition {partition} of {topic} does not exist or has no leader")
+        raise CommandError(f"partition {partition} of {topic} has no leader; try again later")
     kept = {partition: offset for partition, offset in committed.items() if partition in partitions}
     return plan_offsets(scenario, ResetContext(cluster, group, firsts, ends, kept))
 
 
-def _commit(cluster: ClusterClient, plans: OffsetPlans) -> None:
+def _commit(cluster: ClusterClient, plans: OffsetPlans) -> dict[str, str]:
+    """Commit the new offsets. Return the error of each group that was not reset completely."""
+    errors = {}
     for group, plan in plans.items():
-        partitions = [RdTopicPartition(*partition, offset) for partition, offset in plan.items()]
-        if not partitions:
+        try:
+            codes = _send(cluster, group, plan) if plan else {}
+        except CommandError as failure:
+            errors[group] = f"group {group}: {failure.message}"
             continue
-        answers = cluster.admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=cluster.timeout_s
-        )
-        doubt = f"check with partage groups describe --group {group} whether it was reset"
-        refusal = cluster.refusal_of(answers[group], doubt)
-        if refusal is not None:
-            raise CommandError(f"the offsets of group {group} were not reset: {_why(refusal)}")
-        for each in answers[group].result().topic_partitions or []:
-            if each.error is not None:
-                raise CommandError(
-                    f"the offset of {each.topic}-{each.partition} was not reset: {_why(each.error)}"
-                )
+        failed = {partition: code for partition, code in codes.items() if code}
+        if failed:
+            reasons = dict.fromkeys(f"{each.topic}: {_why(code)}" for each, code in failed.items())
+            errors[group] = (
+                f"{count(len(failed), 'offset')} of group {group} not reset: {'; '.join(reasons)}"
+            )
+    return errors
 
 
-def _why(refusal: KafkaError) -> str:
-    if refusal.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+def _send(
+    cluster: ClusterClient, group: str, plan: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    doubt = f"check with partage groups describe --group {group} whether it was reset"
+    if client_options(cluster.properties, cluster.timeout_ms) is None:
+        return librdkafka_groups.commit_offsets(cluster, group, plan, doubt)
+    return commit_offsets(cluster, group, plan, doubt)
+
+
+def _why(code: int) -> str:
+    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
         return "a member joined in the meantime; stop it first"
-    return error_text(refusal)
+    return error_text(KafkaError(code))
 
 
 def _show(

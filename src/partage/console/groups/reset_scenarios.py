@@ -95,12 +95,10 @@ def plan_offsets(scenario: ResetScenario, at: ResetContext) -> dict[TopicPartiti
 
 
 def _shifted(at: ResetContext, step: int) -> dict[TopicPartition, int]:
-    missing = [
-        f"{topic}-{partition}" for topic, partition in at.latest.keys() - at.committed.keys()
-    ]
+    missing = sorted(at.latest.keys() - at.committed.keys())
     if missing:
         raise CommandError(
-            f"group {at.group} has no committed offset for {', '.join(sorted(missing))}; "
+            f"group {at.group} has no committed offset for {', '.join(map(str, missing))}; "
             "--shift-by needs one"
         )
     return {partition: at.committed[partition] + step for partition in at.latest}

@@ -73,11 +73,21 @@ class RunReport(Summary, kw_only=True):
 
 @app.command(epilog=f"{json_help(RunReport)}\n\n{json_help(SweepReport, 'with --grid prints')}")
 def run(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of worlds.")] = 100,
-    seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="First seed.")] = 0,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", min=1, help="Number of worlds.")
+    ] = 100,
+    seed_from: Annotated[
+        int, typer.Option("--seed-from", metavar="SEED", min=0, help="First seed.")
+    ] = 0,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", min=1, help="Number of processes.", show_default="number of CPUs"),
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            help="Number of processes.",
+            show_default="number of CPUs",
+        ),
     ] = os.cpu_count() or 1,
     keep: KeepOption = None,
     changes: SetOption = None,
@@ -326,6 +336,7 @@ def _print_summary(summary: Summary) -> None:
             for event, possible in POSSIBLE_STATES.items()
         ],
         right=GROUP_STATES,
+        optional=["elsewhere", "loading"],
     )
     print()
     print_table(["CONSUMER EVENT", "STATES"], _by_event(summary.consumer_events), wrapped=True)
@@ -337,7 +348,8 @@ def _print_summary(summary: Summary) -> None:
     if uncovered := report.uncovered_faults:
         print(f"uncovered faults: {', '.join(kind.replace('_', ' ') for kind in uncovered)}")
     print(
-        f"\n{summary.worlds:,} worlds, {summary.generations:,} generations, "
+        f"\n{summary.worlds:,} {'world' if summary.worlds == 1 else 'worlds'}, "
+        f"{summary.generations:,} generations, "
         f"{summary.requests:,} requests, {sum(summary.faults.values()):,} faults; "
         f"{len(summary.failures)} broke a rule"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -140,7 +141,13 @@ def compare(
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", min=1, help="Number of processes.", show_default="number of CPUs"),
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            help="Number of processes.",
+            show_default="number of CPUs",
+        ),
     ] = os.cpu_count() or 1,
     sockets: Annotated[
         bool,
@@ -356,6 +363,8 @@ def _run_over_sockets(cells: Sequence[Workload], output: Path | None) -> dict[Wo
         return {}
     results = _load(output, _SOCKET_RESULTS)
     missing = [cell for cell in cells if cell not in results]
+    # The loss of the coordinator is a phase; members would warn of it on the terminal.
+    logging.getLogger("partage.proposals.sockets").setLevel(logging.ERROR)
     _collect(run_socket_cells(missing), results, missing, output, _SOCKET_RESULTS)
     return results
 

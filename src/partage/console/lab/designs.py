@@ -43,8 +43,12 @@ def designs(
         list[str] | None,
         typer.Option("--design", metavar="NAME", help="A design or variant; repeatable."),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Worlds of each design.")] = 100,
-    seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="First seed.")] = 0,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", min=1, help="Worlds of each design.")
+    ] = 100,
+    seed_from: Annotated[
+        int, typer.Option("--seed-from", metavar="SEED", min=0, help="First seed.")
+    ] = 0,
     keep: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +65,13 @@ def designs(
     ] = False,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", min=1, help="Number of processes.", show_default="number of CPUs"),
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            help="Number of processes.",
+            show_default="number of CPUs",
+        ),
     ] = os.cpu_count() or 1,
     json: JsonOption = False,
 ) -> None:

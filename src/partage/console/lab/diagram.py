@@ -18,7 +18,9 @@ app = command_app()
 
 @app.command(epilog=json_help(MessageDiagram))
 def diagram(
-    design: Annotated[str, typer.Argument(help="A design or variant.")],
+    design: Annotated[
+        str, typer.Argument(metavar="DESIGN", help="A design or variant.", show_default=False)
+    ],
     scenario: Annotated[
         DiagramScenario,
         typer.Option(

@@ -32,18 +32,21 @@ HEARTBEAT_INTERVAL_MS: Final = 3_000
 #: Minimum reading speed of a member, in records per second.
 SPEED_MIN: Final = 1_000.0
 _SHOWN_MAX: Final = 200
+_ASSIGNED_BY_COORDINATOR: Final = "Consumer"
 
 
 class ObservedGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A live group, and the limits of what is known about it.
 
     ``measured_s`` is the duration for which topic growth was measured. ``has_timeouts`` is True if
-    the timeouts are those that the members joined with.
+    the timeouts are those that the members joined with. ``has_consumer_protocol`` is True if the
+    coordinator assigns (KIP-848).
     """
 
     group: LiveGroup
     measured_s: float
     has_timeouts: bool
+    has_consumer_protocol: bool
     uncommitted: int
     remarks: list[str]
 
@@ -64,7 +67,8 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
         TopicPartition(topic, index) for topic, number in counts.items() for index in range(number)
     ]
     begin_s, begin = time.monotonic(), list_offsets(cluster, partitions, OffsetSpec.latest())
-    saved = _matching_record(state, read_last_generation(cluster, name))
+    is_assigned = state.type == _ASSIGNED_BY_COORDINATOR
+    saved = None if is_assigned else _matching_record(state, read_last_generation(cluster, name))
     time.sleep(max(0.0, sample_s - (time.monotonic() - begin_s)))
     measured_s = time.monotonic() - begin_s
     ends = list_offsets(cluster, partitions, OffsetSpec.latest())
@@ -91,7 +95,7 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
             for partition in partitions
         ),
         speed=SPEED_MIN,
-        generation=None if saved is None else saved.generation,
+        generation=state.group_epoch if saved is None else saved.generation,
         leader=None if saved is None else saved.leader,
     )
     if saved is not None:
@@ -101,6 +105,7 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
         group=group,
         measured_s=measured_s,
         has_timeouts=saved is not None,
+        has_consumer_protocol=is_assigned,
         uncommitted=uncommitted,
         remarks=_remarks(
             state,
@@ -115,16 +120,11 @@ def observe_group(cluster: ClusterClient, name: str, sample_s: float) -> Observe
 
 def _describe_stable(cluster: ClusterClient, name: str) -> GroupDescription:
     (found,) = describe_groups(cluster, [name])
-    if found.type == "Consumer":
-        raise CommandError(
-            f"group {name} is assigned by its coordinator (KIP-848); whatif supports only groups "
-            "that their members assign"
-        )
     if found.protocol_type not in (CONSUMER, None):
         raise CommandError(
             f"group {name} is of type {found.protocol_type}; whatif supports only consumer groups"
         )
-    if found.state in ("PreparingRebalance", "CompletingRebalance"):
+    if found.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
         raise CommandError(
             f"group {name} is rebalancing ({found.state}): try again when it is Stable, which "
             f"partage groups members {name} --watch shows"
@@ -135,6 +135,12 @@ def _describe_stable(cluster: ClusterClient, name: str) -> GroupDescription:
         )
     if found.state != "Stable":
         raise CommandError(f"group {name} is {found.state}: try again when it is Stable")
+    by_regex = [each.member_id for each in found.members if each.subscribed_regex]
+    if by_regex:
+        raise CommandError(
+            f"member {by_regex[0]} of group {name} subscribes by a regular expression, which its "
+            "coordinator matches: whatif supports only topic names"
+        )
     return found
 
 
@@ -267,6 +273,8 @@ def _remarks(
         remarks.append(
             f"{count(uncommitted, 'partition')} without a committed offset: no lag assumed"
         )
+    if any(each.protocol == "Classic" for each in state.members):
+        remarks.append("members with the classic protocol are simulated with the consumer protocol")
     if saved is not None:
         timeouts = {(each.session_timeout_ms, each.rebalance_timeout_ms) for each in saved.members}
         if len(timeouts) > 1:

@@ -33,14 +33,21 @@ from partage.console.common.output import (
     print_json,
 )
 from partage.console.common.table import print_table
-from partage.console.lab.live_view import HEARTBEAT_INTERVAL_MS, SPEED_MIN, observe_group
+from partage.console.lab.live_view import (
+    HEARTBEAT_INTERVAL_MS,
+    SPEED_MIN,
+    ObservedGroup,
+    observe_group,
+)
 from partage.console.lab.whatif_chart import EVENT_TITLES, check_chart_path, draw_chart
 from partage.lab.whatif.group_simulation import ASSIGNORS
 from partage.lab.whatif.live_group import LiveGroup
-from partage.lab.whatif.trial import Trial, TrialResult
+from partage.lab.whatif.trial import CONSUMER_PROTOCOL_ASSIGNOR, Trial, TrialResult
 from partage.lab.whatif.trial_pool import run_trials
 
 app = command_app()
+
+_ASSIGNOR_NAMES: Final = (*ASSIGNORS, CONSUMER_PROTOCOL_ASSIGNOR)
 
 
 class TrialEvent(StrEnum):
@@ -92,8 +99,9 @@ def whatif(
         typer.Option(
             "--assignor",
             metavar="NAME",
-            help="Assignor to simulate; repeatable. Default: the group's assignor and "
-            "cooperative-sticky.",
+            help="Assignor to simulate; repeatable. uniform: the group after its migration to the "
+            "consumer protocol. Default: the group's assignor and cooperative-sticky, or uniform "
+            "for a group with the consumer protocol.",
         ),
     ] = None,
     event: Annotated[
@@ -189,6 +197,7 @@ def whatif(
     Examples:
       partage lab whatif readers
       partage lab whatif readers --assignor range --assignor sticky --picture readers.png
+      partage lab whatif readers --assignor range --assignor uniform --event join
       partage lab whatif readers --session-timeout-ms 10000 --session-timeout-ms 45000
       partage lab whatif readers --event restart --away-s 30 --rate 5000
     """
@@ -196,11 +205,12 @@ def whatif(
     if picture is not None:
         check_chart_path(picture)
     for each in assignor or []:
-        if each not in ASSIGNORS:
-            raise usage_error(f"unknown assignor {each!r}; assignors are {', '.join(ASSIGNORS)}")
+        if each not in _ASSIGNOR_NAMES:
+            names_text = ", ".join(_ASSIGNOR_NAMES)
+            raise usage_error(f"unknown assignor {each!r}; assignors are {names_text}")
     with ProgressBar(f"reading group {wanted}", hidden=json):
         observed = observe_group(cluster, wanted, sample_s)
-    names = list(dict.fromkeys(assignor or _default_assignors(observed.group)))
+    names = list(dict.fromkeys(assignor or _default_assignors(observed)))
     live = _with_poll_interval(_with_load(observed.group, rate, speed), max_poll_interval_ms)
     trials = [
         Trial(
@@ -248,11 +258,14 @@ def whatif(
 # Trials
 
 
-def _default_assignors(live: LiveGroup) -> list[str]:
+def _default_assignors(observed: ObservedGroup) -> list[str]:
+    if observed.has_consumer_protocol:
+        return [CONSUMER_PROTOCOL_ASSIGNOR]
+    live = observed.group
     if live.assignor not in ASSIGNORS:
         raise CommandError(
             f"group {live.name} uses the assignor {live.assignor or 'none'!r}, which is unknown "
-            f"here: choose another with --assignor ({', '.join(ASSIGNORS)})"
+            f"here: choose another with --assignor ({', '.join(_ASSIGNOR_NAMES)})"
         )
     return [live.assignor, "cooperative-sticky"]
 

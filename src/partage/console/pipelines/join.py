@@ -23,10 +23,9 @@ from partage.console.pipelines.spark_options import (
 from partage.console.pipelines.spark_runner import convert_errors, print_report, run_with_progress
 from partage.pipelines.archive.directory import ArchiveDirectory
 from partage.pipelines.archive.manifest import ArchiveReport
-from partage.pipelines.join.job import JoinOptions
+from partage.pipelines.join.job import JoinOptions, check_source
 from partage.pipelines.join.job import join as run_join
 from partage.pipelines.join.window import JoinWindow
-from partage.pipelines.sources import check_co_partitioned, partition_counts
 
 app = command_app()
 
@@ -108,9 +107,7 @@ def join(
 
 
 def _run(options: JoinOptions, master: str, conf: list[str] | None) -> ArchiveReport:
-    # Check the options before Spark starts.
-    topics = (options.left, options.right)
-    check_co_partitioned(partition_counts(options.servers, topics, options.source))
+    check_source(options)  # before Spark starts
     ArchiveDirectory(options.output, options.kind)
     note(f"starting Spark; joining {options.left} and {options.right} as group {options.group}")
     return run_with_progress(

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
+from partage.console.common.connection import BOOTSTRAP_VARIABLE
 from partage.console.common.errors import usage_error
-from partage.console.common.options import BOOTSTRAP_VARIABLE
 from partage.console.common.pairs import parse_pairs
 
 #: Limit of options in seconds: more than thirty years.

@@ -25,7 +25,7 @@ from partage.console.common.options import (
     with_cluster,
 )
 from partage.console.common.output import count, json_help, note, print_json
-from partage.console.common.partitions import parse_topics, resolve_partitions
+from partage.console.common.partitions import parse_topics, require_partitions, resolve_partitions
 from partage.console.common.table import print_table
 from partage.model.topic_partition import TopicPartition
 
@@ -127,7 +127,7 @@ def delete(
         raise usage_error("topics and --before-offset belong together")
     if offset_json_file is not None:
         wanted = _read_file(offset_json_file)
-        cluster.require_topics({each.topic for each in wanted})
+        require_partitions(cluster, wanted)
     else:
         offset = _parse_offset(before_offset or "")
         wanted = dict.fromkeys(sorted(resolve_partitions(cluster, parse_topics(given))), offset)
@@ -170,7 +170,7 @@ def _planned(
     """Return the partitions with their first offsets before and after the deletion.
 
     Raises:
-        CommandError: A partition does not exist, has no leader, or ends before the offset.
+        CommandError: A partition has no leader, or ends before the offset.
     """
     firsts = list_offsets(
         cluster, sorted(wanted), OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S
@@ -180,7 +180,7 @@ def _planned(
     for partition, offset in sorted(wanted.items()):
         topic, number = partition
         if partition not in ends:
-            raise CommandError(f"partition {number} of {topic} does not exist or has no leader")
+            raise CommandError(f"partition {number} of {topic} has no leader; try again later")
         if offset > ends[partition]:
             raise CommandError(
                 f"cannot delete before offset {offset} of {topic}-{number}: it ends at "

@@ -163,6 +163,9 @@ def produce(
 ) -> None:
     """Produce records, one per line. Keys choose partitions with murmur2, as in Java.
 
+    Clients on librdkafka, such as confluent-kafka, choose by CRC32 by default, so a key can get
+    another partition there. -X partitioner=consistent_random does the same here.
+
     \b
     Examples:
       echo 'JFK:delayed' | partage produce --topic flights --key-separator :

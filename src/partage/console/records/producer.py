@@ -15,6 +15,7 @@ from partage.console.common.errors import CommandError
 from partage.console.common.offsets import ELECTION_WAIT_S
 from partage.console.common.output import note
 from partage.console.common.signals import StopRequest
+from partage.console.common.suggestions import missing_names
 from partage.console.records.record_json import ProducerRecord
 
 _LISTED: Final = 100
@@ -106,10 +107,9 @@ class TopicProducer:
             if topic.error.code() not in _NOT_YET:
                 raise CommandError(f"cannot produce to {self._topic}: {error_text(topic.error)}")
             if time.monotonic() >= deadline or self._stop:
-                raise CommandError(
-                    f"no such topic: {self._topic}; create it with: "
-                    f"partage topics create --topic {self._topic}"
-                )
+                message = missing_names("topic", [self._topic], self._cluster.metadata().topics)
+                joint = " To create it:" if message.endswith("?") else "; create it with:"
+                raise CommandError(f"{message}{joint} partage topics create {self._topic}")
             self._producer.poll(0.1)
 
     def send(self, record: ProducerRecord, source: str, line: int) -> None:

@@ -22,6 +22,7 @@ from partage.console.common.options import (
     with_cluster,
 )
 from partage.console.common.output import count, json_help, note, print_json
+from partage.console.common.suggestions import missing_names
 from partage.console.topics.describe import describe_topics, match_pattern
 
 app = command_app()
@@ -105,11 +106,14 @@ def _existing(cluster: ClusterClient, names: list[str], *, is_required: bool) ->
     topics = cluster.metadata().topics
     missing = [each for each in names if each not in topics]
     is_pattern = not all(_TOPIC_NAME.fullmatch(each) for each in missing)
-    hint = "; for a pattern, add --regex" if is_pattern else ""
+    if is_pattern:
+        message = f"no such topic: {', '.join(missing)}; for a pattern, add --regex"
+    else:
+        message = missing_names("topic", missing, topics)
     if missing and is_required:
-        raise CommandError(f"no such topic: {', '.join(missing)}{hint}")
-    if hint:
-        note(f"no such topic: {', '.join(missing)}{hint}")
+        raise CommandError(message)
+    if is_pattern:
+        note(message)
     return [each for each in names if each in topics]
 
 
@@ -125,6 +129,8 @@ def _matching(cluster: ClusterClient, patterns: list[str], *, is_required: bool)
         matched = match_pattern(topics, pattern)
         if not matched and is_required:
             raise CommandError(f"no topic matches {pattern!r}; --if-exists accepts this")
+        if not matched:
+            note(f"no topic matches {pattern!r}")
         found |= dict.fromkeys(matched)
     return list(found)
 

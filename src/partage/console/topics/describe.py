@@ -12,6 +12,7 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, Topi
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.offsets import list_offsets
+from partage.console.common.suggestions import missing_names
 from partage.model.topic_partition import TopicPartition
 
 
@@ -67,7 +68,7 @@ def match_topics(names: Collection[str], patterns: Iterable[str], required: bool
     for pattern in patterns:
         matched = [pattern] if pattern in names else match_pattern(names, pattern)
         if not matched and required:
-            raise CommandError(f"no such topic: {pattern}")
+            raise CommandError(missing_names("topic", [pattern], names))
         found |= dict.fromkeys(matched)
     return list(found)
 

@@ -10,25 +10,16 @@ import typer
 
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
-from partage.client.errors import BrokerResponseError
 from partage.console.common.client_requests import broker_addresses, run_client
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption, with_cluster
 from partage.console.common.output import format_partitions, json_help, print_json
+from partage.console.common.suggestions import missing_names
 from partage.console.common.table import print_table
-from partage.model.errors import ErrorCode
-from partage.wire.apis.describe_transactions import (
-    DESCRIBE_TRANSACTIONS,
-    DescribedTransaction,
-    DescribeTransactionsRequest,
-)
-from partage.wire.apis.find_coordinator import (
-    FIND_COORDINATOR,
-    TRANSACTION,
-    FindCoordinatorRequest,
-)
+from partage.console.transactions import transaction_requests as requests
+from partage.wire.apis.describe_transactions import DescribedTransaction
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 
 app = command_app()
@@ -120,21 +111,27 @@ def list_transactions(
         producer_id_filters=[],
         duration_filter=-1 if older_than_ms is None else older_than_ms,
     )
-    brokers = zip(cluster.metadata().brokers, broker_addresses(cluster), strict=True)
-    listed = [
-        run_client(cluster, partial(_list, broker_id=broker_id, address=address, request=request))
-        for broker_id, address in brokers
-    ]
-    found = sorted(
-        (listing for listings in listed for listing in listings),
-        key=lambda listing: listing.transactional_id,
-    )
+    found = _list_all(cluster, request)
     if json:
         print_json(TransactionList(found))
         return
     print_table(
         ["TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"],
         [(each.transactional_id, each.coordinator, each.producer_id, each.state) for each in found],
+        optional=["COORDINATOR", "PRODUCER-ID"],
+    )
+
+
+def _list_all(cluster: ClusterClient, request: ListTransactionsRequest) -> list[TransactionListing]:
+    """Return the transactional ids of all brokers, sorted."""
+    brokers = zip(cluster.metadata().brokers, broker_addresses(cluster), strict=True)
+    listed = [
+        run_client(cluster, partial(_list, broker_id=broker_id, address=address, request=request))
+        for broker_id, address in brokers
+    ]
+    return sorted(
+        (listing for listings in listed for listing in listings),
+        key=lambda listing: listing.transactional_id,
     )
 
 
@@ -152,12 +149,10 @@ def _states(names: list[str]) -> list[str]:
 async def _list(
     client: Cluster, broker_id: int, address: Address, request: ListTransactionsRequest
 ) -> list[TransactionListing]:
-    broker = await client.connect_to(address)
-    if request.duration_filter >= 0 and broker.version_of(LIST_TRANSACTIONS) < _DURATION_VERSION:
-        raise CommandError("the broker does not support --older-than-ms (KIP-994)")
-    answer = await broker.send(LIST_TRANSACTIONS, request)
-    if answer.error_code:
-        raise BrokerResponseError(answer.error_code, f"transactions of broker {broker_id}")
+    if request.duration_filter >= 0:
+        broker = await client.connect_to(address)
+        if broker.version_of(LIST_TRANSACTIONS) < _DURATION_VERSION:
+            raise CommandError("the broker does not support --older-than-ms (KIP-994)")
     return [
         TransactionListing(
             transactional_id=each.transactional_id,
@@ -165,7 +160,7 @@ async def _list(
             producer_id=each.producer_id,
             state=each.transaction_state,
         )
-        for each in answer.transaction_states
+        for each in await requests.list_transactions(client, address, request)
     ]
 
 
@@ -188,10 +183,14 @@ def describe(
       partage transactions describe copier-1
       partage transactions describe copier-1 copier-2 --json
     """
-    found = [
-        run_client(cluster, partial(_describe, transactional_id=each))
+    described = {
+        each: run_client(cluster, partial(requests.describe_transaction, transactional_id=each))
         for each in dict.fromkeys(transactional_id)
-    ]
+    }
+    found = [_description(each) for each in described.values() if each is not None]
+    missing = [name for name, each in described.items() if each is None]
+    if missing:
+        raise _missing_ids_error(cluster, missing)
     if json:
         print_json(TransactionDescriptions(found))
         return
@@ -213,31 +212,24 @@ def describe(
                 each.producer_epoch,
                 each.timeout_ms,
                 each.start_ms,
-                " ".join(format_partitions(one.topic, one.partitions) for one in each.topics),
+                " ".join(format_partitions(one.topic, one.partitions) for one in each.topics)
+                or None,
             )
             for each in found
         ],
+        optional=["TIMEOUT-MS", "START-MS", "EPOCH", "PRODUCER-ID"],
+        wrapped=True,
     )
 
 
-async def _describe(client: Cluster, transactional_id: str) -> TransactionDescription:
-    what = f"transactional id {transactional_id!r}"
-    broker = await client.any_broker()
-    lookup = FindCoordinatorRequest(
-        key=transactional_id, key_type=TRANSACTION, coordinator_keys=[transactional_id]
-    )
-    answer = await broker.send(FIND_COORDINATOR, lookup)
-    coordinator = answer.coordinators[0] if answer.coordinators else answer
-    if coordinator.error_code:
-        raise BrokerResponseError(coordinator.error_code, what)
-    connection = await client.connect_to(Address(coordinator.host, coordinator.port))
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    (described,) = (await connection.send(DESCRIBE_TRANSACTIONS, request)).transaction_states
-    if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        raise CommandError(f"no such transactional id: {transactional_id}")
-    if described.error_code:
-        raise BrokerResponseError(described.error_code, what)
-    return _description(described)
+def _missing_ids_error(cluster: ClusterClient, missing: list[str]) -> CommandError:
+    """Return the error for transactional ids that do not exist, with similar ids that do."""
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
+    try:
+        existing = [each.transactional_id for each in _list_all(cluster, request)]
+    except CommandError:  # The ids are only a help.
+        existing = []
+    return CommandError(missing_names("transactional id", missing, existing))
 
 
 def _description(described: DescribedTransaction) -> TransactionDescription:

@@ -27,7 +27,12 @@ from partage.pipelines.join.dataframes import (
 )
 from partage.pipelines.join.window import JoinWindow, left_end_offsets, pending_spans
 from partage.pipelines.queries import topic_ids
-from partage.pipelines.sources import check_co_partitioned, partition_counts, topic_end_offsets
+from partage.pipelines.sources import (
+    SourceError,
+    check_co_partitioned,
+    partition_counts,
+    topic_end_offsets,
+)
 from partage.spark import group_options
 from partage.spark.kafka_options import PREFIX
 from partage.spark.options import KNOWN_OPTIONS, STREAMING_ONLY_OPTIONS
@@ -70,6 +75,23 @@ def _seconds(ms: int) -> str:
     return f"{ms // 1000}.{ms % 1000:03}".rstrip("0").rstrip(".")
 
 
+def check_source(options: JoinOptions) -> None:
+    """Check the source before Spark starts.
+
+    Raises:
+        SourceError: if the topics are not co-partitioned, or cannot be read, or if the source has
+            another group protocol than the classic one.
+    """
+    for name, value in options.source.items():
+        if name.lower() == f"{PREFIX}group.protocol" and value.strip().lower() != "classic":
+            raise SourceError(
+                f"{name}={value}: a join needs the classic protocol, because its assignor, "
+                "co-partitioned, runs in the leader of the group; remove the option"
+            )
+    topics = (options.left, options.right)
+    check_co_partitioned(partition_counts(options.servers, topics, options.source))
+
+
 def join(
     spark: SparkSession,
     options: JoinOptions,
@@ -91,12 +113,11 @@ def join(
         A report of the whole output, including earlier runs.
 
     Raises:
-        SourceError: if the topics are not co-partitioned, or cannot be read.
+        SourceError: as `check_source`.
         ArchiveDirectoryError, ManifestError: as `ArchiveDirectory`.
         QueryFailedError: if the query failed. Batches before the failure are written.
     """
-    topics = (options.left, options.right)
-    check_co_partitioned(partition_counts(options.servers, topics, options.source))
+    check_source(options)
     directory = ArchiveDirectory(options.output, options.kind)
     with ArchivingQuery(directory) as query:
         joining = JoinWriter(spark, options, directory, query.batches)

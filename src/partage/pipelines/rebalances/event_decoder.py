@@ -29,6 +29,8 @@ class _Member(EventMember, frozen=True, kw_only=True):
     assigned_ms: _TimestampMs | None = None
     assigned: _Partitions | None = None
     partition_count: _Count | None = None
+    member_epoch: Annotated[int, Meta(ge=-2, lt=2**31)] | None = None
+    revoking: _Partitions | None = None
 
 
 class _Event(GroupEventRecord, frozen=True, kw_only=True):
@@ -39,6 +41,8 @@ class _Event(GroupEventRecord, frozen=True, kw_only=True):
     part: _Count = 1
     parts: _Count = 1
     count: _Count = 1
+    target_epoch: _Count | None = None
+    moved: _Count | None = None
     lag: dict[str, dict[_Count, _Records]] | None = None
     broker_id: _Count | None = None
     epoch: _Epoch | None = None

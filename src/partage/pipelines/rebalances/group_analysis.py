@@ -14,6 +14,10 @@ so these rules determine the stalls:
 - A stall ends when the new owner receives its assignment.
 - While a group has no members, its partitions are in a stall with the cause "no members". It
   ends the stall of a last member that died, and counts only if a new member reads later.
+- With the consumer protocol (KIP-848), the coordinator reports each step of a member. A member
+  reads what is assigned to it, and what it must give up until it has confirmed that it has. Members
+  that left, died or left for a while read nothing. A rebalance ends when all present members have
+  reached the target.
 - A coordinator that loads the group reports its stored state. A known member that is not part of it
   had joined a generation that was never stored; the coordinator has forgotten it.
 """
@@ -23,14 +27,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from partage.coordinator.consumer_group.group import FIRST_EPOCH
 from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.pipelines.rebalances.commit_tracker import CommitTracker
 from partage.pipelines.rebalances.coordinator_tracker import CoordinatorTracker
 from partage.pipelines.rebalances.member_tracker import MemberTracker
 from partage.pipelines.rebalances.partition_tracker import (
+    CAUSES_WITHOUT_REBALANCE,
     NO_MEMBERS_CAUSE,
     PartitionTracker,
     StalledPartition,
+)
+from partage.pipelines.rebalances.reconciliation_tracker import (
+    ReconciliationTracker,
+    is_absent,
+    partitions_read,
 )
 from partage.pipelines.rebalances.rows import (
     CauseRow,
@@ -44,7 +55,7 @@ from partage.pipelines.rebalances.rows import (
     RefusedRow,
     StallRow,
 )
-from partage.store.group_events import LAG, EventMember, GroupEventRecord
+from partage.store.group_events import CONSUMER, LAG, EventMember, GroupEventRecord
 
 #: Cause of a rebalance whose start is not in the events.
 UNKNOWN_CAUSE: Final = "unknown"
@@ -60,6 +71,7 @@ class GroupAnalysis:
         self._group = GroupRow(group_id=group_id, first_at=0, last_at=0)
         self._partitions = PartitionTracker(group_id)
         self._coordinators = CoordinatorTracker()
+        self._reconciliation = ReconciliationTracker()
         self._members: dict[str, MemberTracker] = {}  # current members by name
         self._names: dict[str, str] = {}  # member names by member id
         self._rows: dict[str, MemberRow] = {}  # all members ever, by name
@@ -110,10 +122,13 @@ class GroupAnalysis:
         group = self._group
         if not group.events:
             group.first_at = event.at_ms
-            group.is_complete = event.generation <= 0
+            group.is_complete = _is_first(event)
         group.events += 1
         group.last_at = max(group.last_at, event.at_ms)
         group.generation = max(group.generation, event.generation)
+        if event.group_type == CONSUMER and event.event != GroupEventType.LOADED:
+            group.type = CONSUMER
+            self._reconciliation.group_epoch = event.generation
         if self._coordinators.apply(event) and self._members:
             group.is_complete = False  # their departure is missing from the events
             self._forget(list(self._members), event.at_ms)
@@ -129,11 +144,24 @@ class GroupAnalysis:
             case GroupEventType.REBALANCE_STARTED:
                 self._rebalance(event)
             case (
-                GroupEventType.GENERATION_STARTED | GroupEventType.ASSIGNED | GroupEventType.LOADED
+                GroupEventType.GENERATION_STARTED
+                | GroupEventType.ASSIGNED
+                | GroupEventType.LOADED
+                | GroupEventType.RECONCILING
+                | GroupEventType.RECONCILED
+                | GroupEventType.UPGRADED
             ):
                 self._collect_parts(event)
             case GroupEventType.SYNCED:
                 self._synced(event)
+            case GroupEventType.EPOCH_RAISED:
+                self._epoch_raised(event)
+            case GroupEventType.TARGET_ASSIGNED:
+                self._target_assigned(event)
+            case GroupEventType.LEFT_FOR_A_WHILE:
+                self._left_for_a_while(event)
+            case GroupEventType.DOWNGRADED:
+                self._downgraded(event)
             case GroupEventType.EMPTIED:
                 self._emptied(event)
             case GroupEventType.REMOVED:
@@ -172,14 +200,17 @@ class GroupAnalysis:
 
     def _joined(self, event: GroupEventRecord) -> None:
         self._began_empty = self._began_empty or not self._members
-        self._member(event, event.member_id or "", event.at_ms)
-        self._count("joined")
+        tracker = self._member(event, event.member_id or "", event.at_ms)
+        if event.group_type == CONSUMER:
+            tracker.waiting_since = event.at_ms
+            self._reconciliation.join(tracker.row.member)
+        self._count("joined", event)
 
     def _member_gone(self, event: GroupEventRecord) -> None:
         name = self._name(event)
         tracker = self._members.pop(name, None)
         self._group.members = len(self._members)
-        self._count("expired" if event.event == GroupEventType.EXPIRED else "left")
+        self._count("expired" if event.event == GroupEventType.EXPIRED else "left", event)
         at = event.at_ms
         if event.cause == RebalanceCause.SESSION_EXPIRED and event.session_timeout_ms is not None:
             at -= event.session_timeout_ms
@@ -187,11 +218,16 @@ class GroupAnalysis:
             tracker.remove(event.at_ms, event.event)
             if event.cause == RebalanceCause.NOT_REJOINED:
                 self._not_rejoined.append(tracker.row)
-        self._partitions.remove_member(name, at, self._open)
+            self._reconciliation.remove(tracker.row, event.at_ms)
+        # With the consumer protocol, each departure starts a rebalance, which explains the stalls.
+        row = None if event.group_type == CONSUMER else self._open
+        self._partitions.remove_member(name, at, row)
 
     def _forget(self, names: list[str], at: int) -> None:
         for name in names:
-            self._members.pop(name).remove(at, "forgotten")
+            tracker = self._members.pop(name)
+            tracker.remove(at, "forgotten")
+            self._reconciliation.remove(tracker.row, at)
             self._partitions.remove_member(name, at, self._open)
         self._group.members = len(self._members)
 
@@ -199,13 +235,26 @@ class GroupAnalysis:
         """Ignore a static member that was replaced by another member id: it is the same member."""
         if event.instance_id is None:
             self._member_gone(event)
+        else:
+            self._reconciliation.join(event.instance_id)
 
     def _name(self, event: GroupEventRecord) -> str:
         member_id = event.member_id or ""
         return event.instance_id or self._names.get(member_id, member_id)
 
-    def _count(self, change: str) -> None:
-        if self._open is None:
+    def _left_for_a_while(self, event: GroupEventRecord) -> None:
+        """Apply that a static member left, and keeps its partitions until its session ends."""
+        name = self._name(event)
+        tracker = self._members.get(name)
+        if tracker is not None:
+            tracker.stop_waiting(event.at_ms)
+            self._reconciliation.suspend(tracker.row, event.at_ms)
+        self._partitions.suspend_member(name, event.at_ms)
+        self._end_if_reconciled(event.at_ms)
+
+    def _count(self, change: str, event: GroupEventRecord) -> None:
+        # With the consumer protocol, the rebalance that a change causes begins after the change.
+        if self._open is None or event.group_type == CONSUMER:
             self._changes[change] += 1
         else:
             setattr(self._open, change, getattr(self._open, change) + 1)
@@ -244,6 +293,7 @@ class GroupAnalysis:
     def _end(self, at: int, outcome: str) -> None:
         row, self._open = self._open, None
         if row is not None:
+            self._reconciliation.end(row)
             row.ended_at, row.outcome = max(at, row.started_at), outcome
             row.took_ms = row.ended_at - row.started_at
         self._not_rejoined.clear()
@@ -263,6 +313,12 @@ class GroupAnalysis:
             self._generation(event, members)
         elif event.event == GroupEventType.ASSIGNED:
             self._assigned(event, members)
+        elif event.event == GroupEventType.UPGRADED:
+            self._upgraded(event, members)
+        elif event.event != GroupEventType.LOADED:
+            self._step(event, members)
+        elif event.group_type == CONSUMER:
+            self._loaded_consumers(event, members)
         else:
             self._loaded(event, members)
 
@@ -354,7 +410,109 @@ class GroupAnalysis:
         self._began_empty = False
         self._apply_assignment(event, members, None)
 
+    # Groups with the consumer protocol.
+
+    def _epoch_raised(self, event: GroupEventRecord) -> None:
+        self._rebalance(event)
+        assert self._open is not None
+        self._open.generation = event.generation
+
+    def _target_assigned(self, event: GroupEventRecord) -> None:
+        row = self._open
+        if row is None:
+            self._group.is_complete = False
+            row = self._begin(event.at_ms, UNKNOWN_CAUSE)
+            row.generation = event.target_epoch
+        if event.target_epoch != row.generation:
+            return  # a newer epoch has begun meanwhile
+        row.joined_at, row.protocol = event.at_ms, event.protocol
+        row.join_ms = max(event.at_ms - row.started_at, 0)
+        row.members = len(self._members)
+        self._reconciliation.start(self._members)
+        self._end_if_reconciled(event.at_ms)
+
+    def _step(self, event: GroupEventRecord, members: list[EventMember]) -> bool:
+        """Apply the partitions of members. Return True if a member reads other ones now."""
+        row = self._open
+        has_changed = False
+        for member in members:
+            tracker = self._member(member, member.member_id, event.at_ms)
+            name = tracker.row.member
+            epoch = member.member_epoch or 0
+            if is_absent(member):
+                self._partitions.suspend_member(name, event.at_ms)
+                self._reconciliation.suspend(tracker.row, event.at_ms)
+                continue
+            if member.partition_count is None:
+                reads = partitions_read(member)
+                has_changed |= self._partitions.set_member(name, reads, event.at_ms, epoch, row)
+            is_reconciled = self._reconciliation.step(
+                tracker.row, member, event.target_epoch, event.at_ms
+            )
+            if is_reconciled:
+                tracker.row.generations += event.event == GroupEventType.RECONCILED
+                if event.target_epoch == event.generation:
+                    tracker.stop_waiting(event.at_ms)
+            elif not member.revoking:
+                self._wait(tracker, event.at_ms)
+            tracker.has_partitions = self._partitions.is_reading(name)
+        self._end_if_reconciled(event.at_ms)
+        return has_changed
+
+    def _wait(self, tracker: MemberTracker, at: int) -> None:
+        """Start the wait of a member for partitions that other members must give up."""
+        if tracker.waiting_since is None:
+            tracker.waiting_since = at
+        is_still = tracker.has_partitions and not self._partitions.is_reading(tracker.row.member)
+        if is_still and tracker.stopped_since is None:
+            tracker.stopped_since = at
+
+    def _end_if_reconciled(self, at: int) -> None:
+        row = self._open
+        if row is None or row.joined_at is None or not self._reconciliation.is_complete:
+            return
+        row.sync_ms = max(at - row.joined_at, 0)
+        row.partitions = self._partitions.read_count
+        self._end(at, "reconciled")
+
+    def _loaded_consumers(self, event: GroupEventRecord, members: list[EventMember]) -> None:
+        """Apply the state that a new coordinator has loaded; usually nothing has changed."""
+        self._group.loads += 1
+        self._group.type = CONSUMER
+        known = {member.instance_id or member.member_id for member in members}
+        self._forget([name for name in self._members if name not in known], event.at_ms)
+        if event.generation != self._reconciliation.group_epoch:
+            self._group.is_complete = False
+            self._end(event.at_ms, "abandoned")
+            self._reconciliation.group_epoch = event.generation
+            if event.reason != "Stable":
+                self._begin(event.at_ms, UNKNOWN_CAUSE).generation = event.generation
+        for member in members:
+            self._member(member, member.member_id, event.at_ms)
+        row = self._open
+        if row is not None and row.joined_at is None and event.target_epoch == row.generation:
+            self._target_assigned(event)
+        if self._step(event, members):
+            self._group.is_complete = False  # the steps of some members are missing
+
+    def _upgraded(self, event: GroupEventRecord, members: list[EventMember]) -> None:
+        """Apply that the group uses the consumer protocol now, with the same members."""
+        self._end(event.at_ms, "abandoned")
+        self._reconciliation.clear()
+        for tracker in self._members.values():
+            tracker.stop_waiting(event.at_ms)
+        self._step(event, members)
+
+    def _downgraded(self, event: GroupEventRecord) -> None:
+        """Apply that the group uses the classic protocol now; its rebalance follows."""
+        self._end(event.at_ms, "abandoned")
+        self._reconciliation.clear()
+        self._group.type = "classic"
+        for tracker in self._members.values():
+            tracker.stop_waiting(event.at_ms)
+
     def _emptied(self, event: GroupEventRecord) -> None:
+        self._reconciliation.clear()
         for tracker in self._members.values():
             tracker.stop_waiting(event.at_ms)
         self._members.clear()
@@ -386,20 +544,24 @@ class GroupAnalysis:
             total.took_ms += row.took_ms or 0
             total.moved += row.moved
             self._group.moved += row.moved
-        empty_since = set()
+        begun: dict[str, set[int]] = {}
         for stall in self.stalls:
             stalled_ms = stall.stalled_ms or 0
             self._group.stalled_ms += stalled_ms
-            if stall.cause == NO_MEMBERS_CAUSE:
-                if stall.to_at is not None:
-                    empty_since.add(stall.from_at)
-                    causes.setdefault(
-                        stall.cause, CauseRow(group_id=self.group_id, cause=stall.cause)
-                    )
-            elif stall.from_member in self._rows:
+            if stall.cause in CAUSES_WITHOUT_REBALANCE and stall.to_at is not None:
+                begun.setdefault(stall.cause, set()).add(stall.from_at)
+                causes.setdefault(stall.cause, CauseRow(group_id=self.group_id, cause=stall.cause))
+            if stall.cause != NO_MEMBERS_CAUSE and stall.from_member in self._rows:
                 self._rows[stall.from_member].partitions_stalled_ms += stalled_ms
             if stall.cause in causes:
                 causes[stall.cause].stalled_ms += stalled_ms
-        if empty_since:
-            causes[NO_MEMBERS_CAUSE].episodes = len(empty_since)
+        for cause, times in begun.items():
+            causes[cause].episodes = len(times)
         return list(causes.values())
+
+
+def _is_first(event: GroupEventRecord) -> bool:
+    """True if the event can be the first one in the life of a group."""
+    if event.group_type == CONSUMER and event.event == GroupEventType.JOINED:
+        return event.generation <= FIRST_EPOCH
+    return event.generation <= 0

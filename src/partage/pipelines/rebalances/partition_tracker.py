@@ -17,6 +17,10 @@ Partitions = Mapping[str, list[int]]
 
 #: Cause of the stalls of a group without members.
 NO_MEMBERS_CAUSE: Final = "no members"
+#: Cause of the stalls of a static member that left for a while (consumer protocol).
+ABSENCE_CAUSE: Final = "static member left for a while"
+#: Causes of stalls that belong to no rebalance.
+CAUSES_WITHOUT_REBALANCE: Final = frozenset({NO_MEMBERS_CAUSE, ABSENCE_CAUSE})
 
 
 class StalledPartition:
@@ -74,6 +78,33 @@ class PartitionTracker:
         for partition in list(self._reading.get(member, ())):
             self._stop(partition, member, at, row)
 
+    def suspend_member(self, member: str, at: int) -> None:
+        """End the reading of a static member that left for a while; no rebalance follows."""
+        for partition in list(self._reading.get(member, ())):
+            self._stop(partition, member, at, None, cause=ABSENCE_CAUSE)
+
+    def set_member(
+        self, member: str, reads: Partitions, at: int, generation: int, row: RebalanceRow | None
+    ) -> bool:
+        """Set all partitions that one member reads; return True if they have changed."""
+        self.generation = generation
+        self._awaited.pop(member, None)
+        wanted = {
+            TopicPartition(topic, number) for topic, numbers in reads.items() for number in numbers
+        }
+        known = self._reading.get(member, {}).keys()
+        lost, gained = known - wanted, wanted - known
+        for partition in sorted(lost):
+            self._stop(partition, member, at, row, is_revoked=True)
+        for partition in sorted(gained):
+            self._read(partition, member, at, row)
+        return bool(lost or gained)
+
+    @property
+    def read_count(self) -> int:
+        """Number of partitions that a member reads."""
+        return sum(map(bool, self._readers.values()))
+
     def clear(self, at: int) -> None:
         """End all reading without stalls, because the next events are unknown."""
         for readers in self._readers.values():
@@ -129,6 +160,7 @@ class PartitionTracker:
         row: RebalanceRow | None,
         *,
         is_revoked: bool = False,
+        cause: str = "",
     ) -> None:
         readers = self._readers[partition]
         owned = readers.pop(member)
@@ -143,9 +175,9 @@ class PartitionTracker:
             partition=partition.partition,
             from_at=at,
             from_member=member,
-            cause="" if row is None else row.cause,
+            cause=cause if row is None else row.cause,
         )
-        if row is None:
+        if row is None and not cause:
             self._unexplained.append(stall)
         self.stalls.append(stall)
         self._stalled[partition] = StalledPartition(stall, is_revoked=is_revoked)
@@ -224,11 +256,10 @@ class PartitionTracker:
             stall.to_at, stall.to_member = max(at, stall.from_at), member
             stall.stalled_ms = stall.to_at - stall.from_at
             # A rebalance does not cost the time without members, and that is no move either.
-            if stall.cause != NO_MEMBERS_CAUSE:
-                if row is not None:
-                    row.stalled_ms += stall.stalled_ms
-                if stall.from_member != member:
-                    self._move(partition, stall.from_member, member, stall.to_at, row)
+            if row is not None and stall.cause not in CAUSES_WITHOUT_REBALANCE:
+                row.stalled_ms += stall.stalled_ms
+            if stall.cause != NO_MEMBERS_CAUSE and stall.from_member != member:
+                self._move(partition, stall.from_member, member, stall.to_at, row)
         owned = OwnershipRow(
             group_id=self._group_id,
             topic=partition.topic,

@@ -36,6 +36,7 @@ class GroupRow(AnalysisRow, kw_only=True, gc=False):
     stalled_ms: int = 0  # sum over all partitions
     moved: int = 0
     refused_commits: int = 0
+    type: str = "classic"  # last known protocol: "classic" or "consumer"
     is_complete: bool = True
     unreadable: int = 0  # records that are not events
     lost_events: int = 0  # events that the broker dropped; their groups are unknown
@@ -65,12 +66,18 @@ class RebalanceRow(AnalysisRow, kw_only=True, gc=False):
     ``outcome`` is one of:
 
     - "assigned": the leader's assignment ended it.
+    - "reconciled": in a group with the consumer protocol, all members reached the target.
     - "emptied": no members remained.
     - "abandoned": another rebalance began first.
     - "under way": it has not ended.
 
     A rebalance in which members only pass on partitions that the previous one revoked has the same
     ``episode`` as that one. ``stalled_ms`` is the sum of the stalls that it ended.
+
+    In a group with the consumer protocol a rebalance begins with a new epoch, which is its
+    ``generation``. At ``joined_at`` the target assignment was computed, by the assignor in
+    ``protocol``. ``sync_ms`` is the time from then on until all members had reached it.
+    ``revoke_ms`` is the longest time that a member needed to give up partitions.
     """
 
     episode: int
@@ -89,6 +96,8 @@ class RebalanceRow(AnalysisRow, kw_only=True, gc=False):
     protocol: str | None = None
     leader: str | None = None
     last_to_join: str | None = None
+    last_to_revoke: str | None = None
+    revoke_ms: int | None = None
     members: int | None = None
     joined: int = 0
     left: int = 0
@@ -114,11 +123,14 @@ class CauseRow(AnalysisRow, kw_only=True, gc=False):
 class MemberRow(AnalysisRow, kw_only=True, gc=False):
     """A member and its cost of rebalances.
 
-    - ``waited_ms``: time between its JoinGroup requests and its assignments.
+    - ``waited_ms``: time between its JoinGroup requests and its assignments. With the consumer
+      protocol: time after it joined, and time in which it waited for partitions of other members.
     - ``stalled_ms``: the part of ``waited_ms`` in which it read no partition, although it had
       some before.
     - ``partitions_stalled_ms``: sum of the stalls of partitions that it gave up.
-    - ``held_up_ms``: time for which members that had already joined waited for it alone.
+    - ``held_up_ms``: time for which members that had already joined waited for it alone. With the
+      consumer protocol: time for which it was the only member that had not given up its partitions.
+    - ``revoking_ms``: time that it needed to give up partitions (consumer protocol only).
     """
 
     member: str
@@ -133,6 +145,7 @@ class MemberRow(AnalysisRow, kw_only=True, gc=False):
     stalled_ms: int = 0
     partitions_stalled_ms: int = 0
     held_up_ms: int = 0
+    revoking_ms: int = 0
     refused_commits: int = 0
 
 

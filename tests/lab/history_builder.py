@@ -95,12 +95,11 @@ class HistoryBuilder:
 
     def receive_request(self, api: Any, message: Any, **fields: Any) -> history.RequestReceived:
         known = {"arrived_ms": self.at_ms, "is_loaded": True, "serial": self.at_ms, "client": "c"}
-        known |= fields
+        known |= {"connection": 1, **fields}
         return self.append(
             history.RequestReceived,
-            connection=1,
             api_key=api.key,
-            version=api.version_max,
+            version=api.by_name_max,
             message=message,
             **known,
         )

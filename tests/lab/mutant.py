@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A bug: in the source of ``module``, ``original`` is replaced by ``replacement``."""
+    """A bug: in the source of ``module``, ``original`` is replaced by ``replacement``.
+
+    ``options`` are those of the worlds in which it is searched for; empty for all worlds.
+    """
 
     name: str
     module: str
     original: str
     replacement: str
+    options: Mapping[str, Any] = {}
 
     def apply(self, source: str) -> str:
         """Return the source with the bug.

@@ -7,8 +7,12 @@ matches the code.
 from __future__ import annotations
 
 from .cluster_mutants import CLUSTER_MUTANTS
+from .consumer_group_mutants import CONSUMER_GROUP_MUTANTS
+from .consumer_member_mutants import CONSUMER_MEMBER_MUTANTS
+from .migration_mutants import MIGRATION_MUTANTS
 from .mutant import Mutant
 from .storage_mutants import STORAGE_MUTANTS
+from .transaction_mutants import TRANSACTION_MUTANTS
 
 _C, _M, _L = "partage.coordinator", "partage.member", "partage.log"
 
@@ -154,14 +158,15 @@ MUTANTS = (
     Mutant(
         "one partition of a commit is acknowledged but not stored",
         f"{_C}.commit",
-        "        if not error:\n            context.write(_to_record(",
-        "        if not error and wanted.partition != 1:\n            context.write(_to_record(",
+        "        if isinstance(event, Commit):\n            context.write(record)\n",
+        "        if isinstance(event, Commit):\n"
+        "            if wanted.partition != 1:\n                context.write(record)\n",
     ),
     Mutant(
         "offsets of an active group expire",
-        f"{_C}.admin",
-        "    else:\n        return False\n    if offset.expire_ms",
-        "    else:\n        since_ms = offset.commit_ms\n    if offset.expire_ms",
+        f"{_C}.group",
+        "return offset.commit_ms if self.state is GroupState.STABLE and is_unused else None",
+        "return offset.commit_ms",
     ),
     Mutant(
         "OffsetFetch returns no offsets instead of an error during a load",
@@ -247,8 +252,8 @@ MUTANTS = (
     ),
     Mutant(
         "retention always starts at the commit",
-        f"{_C}.admin",
-        "max(group.record.since_ms, offset.commit_ms)",
+        f"{_C}.group",
+        "max(self.record.since_ms, offset.commit_ms)",
         "offset.commit_ms",
     ),
     Mutant(
@@ -367,10 +372,14 @@ MUTANTS = (
     ),
     Mutant(
         "retention of an empty group ignores new commits",
-        f"{_C}.admin",
-        "max(group.record.since_ms, offset.commit_ms)",
-        "group.record.since_ms",
+        f"{_C}.group",
+        "max(self.record.since_ms, offset.commit_ms)",
+        "self.record.since_ms",
     ),
     *STORAGE_MUTANTS,
     *CLUSTER_MUTANTS,
+    *TRANSACTION_MUTANTS,
+    *CONSUMER_GROUP_MUTANTS,
+    *CONSUMER_MEMBER_MUTANTS,
+    *MIGRATION_MUTANTS,
 )

@@ -76,7 +76,7 @@ def find_mutant(name: str, seeds: int) -> MutantResult:
 
     begin = time.monotonic()
     for seed in range(seeds):
-        _, verdict = run_scenario(draw_scenario(seed))
+        _, verdict = run_scenario(draw_scenario(seed, None, dict(mutant.options)))
         if verdict.rule is not None:
             return MutantResult(mutant.name, seed, verdict.rule, time.monotonic() - begin)
     return MutantResult(mutant.name, None, None, time.monotonic() - begin)

@@ -17,7 +17,7 @@ from partage.lab.runner import draw_scenario
 BUG, SEED = "a member delivers after its session expired", 5
 BREAKS = f"seed {SEED} breaks invariant: "
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 class CommandOutput(NamedTuple):
@@ -75,7 +75,8 @@ def test_failure_prints_options_and_end_of_trace(found: CommandOutput) -> None:
     scenario = draw_scenario(SEED)
     assert scenario.options.brokers == 3
     shown = found.after(f"seed {SEED}: ").split(", ")
-    shown += [f"{name}=" + found.after(f"{name}=") for name in ("kinds", "cluster_kinds")]
+    kinds = ("kinds", "cluster_kinds", "transaction_kinds", "consumer_kinds", "migration_kinds")
+    shown += [f"{name}=" + found.after(f"{name}=") for name in kinds]
     texts = dict(each.split("=") for each in shown)
     assert texts == scenario.option_texts()
     assert draw_scenario(SEED, None, texts).plan == scenario.plan
@@ -104,6 +105,7 @@ def test_shrunk_scenario_reproduces_failure(small: CommandOutput) -> None:
     assert again.after("  run again: ") == command
 
 
+@pytest.mark.slow
 def test_commands_include_keep_and_set(small: CommandOutput) -> None:
     given = small.after("  run again: ").partition(" --seeds 1 ")[2]
     again = partage(small.after("  run again: "))

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from partage.lab.whatif.consumer_group_simulation import ConsumerGroupSimulation
 from partage.lab.whatif.group_simulation import ASSIGNORS, GroupSimulation
 from partage.lab.whatif.handovers import MembershipChange, ReaderChange, measure_handovers
 from partage.lab.whatif.lag_forecast import forecast_lag
@@ -13,7 +14,7 @@ from partage.lab.whatif.live_group import LiveGroup, LiveMember, LivePartition
 from partage.lab.whatif.trial import Trial, TrialResult, run_trial
 from partage.lab.whatif.trial_pool import run_trials
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 EAGER = ("range", "roundrobin", "sticky")
 
@@ -111,6 +112,59 @@ class TestInitialState:
         assert run(live, "rebalance", "sticky").handovers == 0
         assert run(live, "rebalance", "range").handovers == 2
         assert run(live, "rebalance", "range").avoidable_handovers == 2
+
+
+class TestConsumerProtocol:
+    """The group after its migration to the consumer protocol (KIP-848)."""
+
+    def test_simulation_starts_in_live_state(self):
+        simulation = ConsumerGroupSimulation(SKEWED)
+        assert simulation.owners == SKEWED.owners
+        assert simulation.generation == 41
+        assert len(simulation.live_processes) == 5
+
+    def test_unknown_generation_starts_at_1(self):
+        assert ConsumerGroupSimulation(group(member(1, "t0"))).generation == 1
+
+    def test_rebalance_keeps_a_balanced_assignment(self):
+        live = group(member(1, "t3 t0"), member(2, "t1 t2"))
+        again = run(live, "rebalance", "uniform")
+        assert (again.rebalances, again.handovers, again.unread_s) == (1, 0, 0)
+
+    def test_rebalance_balances_without_stopping_other_partitions(self):
+        live = group(member(1, "t0 t1 t2 t3"), member(2))
+        again = run(live, "rebalance", "uniform")
+        assert (again.moved_partitions, again.unread_partitions) == (2, 0)
+        assert max(again.unread_by_second) <= 2
+
+    def test_unowned_partitions_get_readers(self):
+        again = run(group(member(1, "t0"), member(2, "t1")), "rebalance", "uniform")
+        assert (again.moved_partitions, again.unread_partitions) == (0, 0)
+
+    def test_lost_member_partitions_unread_for_session(self):
+        live = group(member(1, "t0 t1 t2"), member(2, "t3"))
+        crashed = run(live, "crash", "uniform")
+        assert crashed.longest_unread_s == pytest.approx(11, abs=4)
+        assert (crashed.moved_partitions, crashed.unread_partitions) == (3, 0)
+
+    def test_static_restart_within_session_no_handover(self):
+        static = group(member(1, "t0 t1", instance="a"), member(2, "t2 t3", instance="b"))
+        away = run(static, "restart", "uniform", away_ms=4_000)
+        assert (away.handovers, away.moved_partitions, away.unread_partitions) == (0, 0, 0)
+        longer = run(static, "restart", "uniform", away_ms=15_000)
+        assert longer.handovers > 0
+
+    def test_joining_members_stop_only_partitions_that_move(self):
+        live = group(*(member(number, f"t{number}") for number in range(9)), t=9)
+        joined = run(live, "join", "uniform")
+        eager = run(live, "join", "range")
+        assert joined.unread_partitions == 0
+        assert joined.avoidable_handovers == 0
+        assert joined.unread_s < eager.unread_s
+
+    def test_trial_is_deterministic(self):
+        live = group(member(1, "t0 t1"), member(2, "t2 t3"), rate=5.0)
+        assert run(live, "restart", "uniform") == run(live, "restart", "uniform")
 
 
 class TestEvents:

@@ -13,19 +13,45 @@ from random import Random
 from typing import Any, ClassVar, Final, NamedTuple
 
 from partage.lab import history
+from partage.lab.consumer_topics import ConsumerTopics
 from partage.lab.environment.clock import Clock
 from partage.lab.environment.disk import CrashDisk
 from partage.lab.environment.network import Network, SimConnection
 from partage.lab.environment.zookeeper import ZooKeeper
-from partage.lab.names import GROUPS, UNREAD_TOPIC
+from partage.lab.names import (
+    GROUPS,
+    OUTPUT_PARTITIONS,
+    OUTPUT_TOPIC,
+    ROGUE_MEMBER,
+    UNREAD_TOPIC,
+)
 from partage.lab.observed_identities import ObservedIdentities
 from partage.lab.options import Scenario
+from partage.lab.recorded_batches import LogRecorder
 from partage.log.errors import DamagedLogError
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.store.shard_log import shard_of
+from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
+from partage.wire.apis.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from partage.wire.apis.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from partage.wire.apis.end_txn import END_TXN, EndTxnResponse
+from partage.wire.apis.init_producer_id import InitProducerIdResponse
 from partage.wire.apis.join_group import JoinGroupResponse
+from partage.wire.apis.produce import PRODUCE
+from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
 from partage.wire.types import Message
 
+#: The requests of transactional producers that may arrive a second time.
+TRANSACTIONAL_KEYS: Final = (
+    PRODUCE.key,
+    ADD_PARTITIONS_TO_TXN.key,
+    ADD_OFFSETS_TO_TXN.key,
+    TXN_OFFSET_COMMIT.key,
+    END_TXN.key,
+)
+_FIRST_PRODUCER_ID: Final = 1_000
 _RESTART_DELAYS_MS: Final = (10, 500, 2_000, 8_000)
 _REPAIR_MS: Final = 500
 
@@ -49,6 +75,7 @@ class WorldContext(ABC):
         self.scenario = scenario
         self.options = options = scenario.options
         self.settings = options.group_settings()
+        self.transaction_settings = options.transaction_settings()
         seed = scenario.seed
         self.broker_rng = Random(f"broker {seed}")
         self.disk_rng = Random(f"disk {seed}")
@@ -77,7 +104,29 @@ class WorldContext(ABC):
             zookeeper_rng = Random(f"zookeeper {seed}")
             self.zookeeper = ZooKeeper(self.clock, zookeeper_rng, options.zookeeper_delay_max_ms)
             self.zookeeper.on_fault = self.count_fault
+        #: The markers of these partitions are held until these times.
+        self.marker_holds: dict[TopicPartition, int] = {}
+        #: The planned pause of a transaction coordinator.
+        self.marker_pause: history.MarkerPause | None = None
+        #: Until this time, admissions of batches and offsets have random delays.
+        self.slow_admissions_until_ms = 0
+        #: Requests with a transactional id, oldest first.
+        self.transactional_requests: list[history.RequestReceived] = []
+        #: The newest epoch of each producer id that a response contained.
+        self.newest_epochs: dict[int, int] = {}
+        #: The topics of the members with the consumer protocol.
+        self.consumer_topics = ConsumerTopics()
+        self.action_rng = Random(f"group actions {seed}")
+        #: Until when "assignors" and "regexes" of consumer groups fail or hang.
+        self.failing_until_ms: dict[str, int] = {}
+        self.hanging_until_ms: dict[str, int] = {}
+        #: Heartbeats of the consumer protocol, oldest first.
+        self.consumer_requests: list[history.RequestReceived] = []
+        #: A rogue client has sent heartbeats as a member, which may have got its response.
+        self.was_impersonated = False
+        self.log_observer = LogRecorder(self) if options.transactional_producers else None
         self._serial = 0
+        self._producer_id = _FIRST_PRODUCER_ID
 
     # Time and history
 
@@ -138,6 +187,11 @@ class WorldContext(ABC):
             message=message,
         )
         self.append_history(entry)
+        if api_key == CONSUMER_GROUP_HEARTBEAT.key and connection.client != ROGUE_MEMBER:
+            self.consumer_requests.append(entry)
+        is_watched = self.options.transactional_producers and api_key in TRANSACTIONAL_KEYS
+        if is_watched and getattr(message, "transactional_id", "") is not None:
+            self.transactional_requests.append(entry)
         return entry
 
     def record_response(self, request: history.RequestReceived, message: Message) -> None:
@@ -145,6 +199,9 @@ class WorldContext(ABC):
         if isinstance(message, JoinGroupResponse) and not message.error_code:
             join: Any = request.message
             self.generations.add((join.group_id, message.generation_id))
+        if isinstance(message, InitProducerIdResponse | EndTxnResponse):
+            newest = self.newest_epochs.get(message.producer_id, -1)
+            self.newest_epochs[message.producer_id] = max(newest, message.producer_epoch)
         self.append_history(
             history.ResponseSent(at_ms=self.now_ms, request=request, message=message)
         )
@@ -155,11 +212,22 @@ class WorldContext(ABC):
     def stored_topics(self) -> dict[str, int]:
         """Partition counts of the topics on the first broker's disk."""
         offsets = {OFFSETS_TOPIC: 1} if self.zookeeper is None else {}
-        return {**offsets, **self.partition_counts}
+        transactions = {}
+        if self.options.transactional_producers:
+            transactions = {OUTPUT_TOPIC: OUTPUT_PARTITIONS}
+            if self.zookeeper is None:
+                transactions[TRANSACTIONS_TOPIC] = 1
+        return {**offsets, **self.partition_counts, **transactions}
+
+    def next_producer_id(self) -> int:
+        """Return a producer id that was not used before."""
+        self._producer_id += 1
+        return self._producer_id
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Return True if offsets of a partition may be committed."""
-        return topic == UNREAD_TOPIC or 0 <= index < self.partition_counts.get(topic, 0)
+        is_read = 0 <= index < self.partition_counts.get(topic, 0)
+        return topic == UNREAD_TOPIC or is_read or self.consumer_topics.has_partition(topic, index)
 
     def shard_of(self, group_id: str) -> int:
         """Return the shard of a group."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from partage.coordinator.consumer_group import events as consumer_group_events
+from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.events import (
     Commit,
     DeleteGroup,
@@ -23,7 +25,13 @@ from partage.coordinator.events import (
 )
 from partage.coordinator.shard import Shard
 from partage.coordinator.states import GroupState
-from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, SyncTimer
+from partage.coordinator.timers import (
+    ExpiryTimer,
+    JoinTimer,
+    RebalanceTimer,
+    SessionTimer,
+    SyncTimer,
+)
 from partage.lab.environment.disk import WRITE_LOST, WRITE_TORN
 from partage.lab.environment.zookeeper import SESSION_EXPIRED, TRANSACTION_IN_DOUBT
 from partage.member import events as member_events
@@ -45,6 +53,16 @@ FAULT_CONSEQUENCES: Final = (
     SESSION_EXPIRED,
     TRANSACTION_IN_DOUBT,
     WRITE_FENCED,
+)
+
+_CONSUMER_GROUP_EVENTS: Final = (
+    consumer_group_events.ConsumerGroupHeartbeat,
+    consumer_group_events.DescribeConsumerGroup,
+    consumer_group_events.GroupConfigsChanged,
+    consumer_group_events.RegexesResolved,
+    consumer_group_events.TargetComputed,
+    consumer_group_events.TopicsChanged,
+    RebalanceTimer,
 )
 
 #: In the order of a group's life. A Dead group is removed, so there is no such state here.
@@ -78,7 +96,8 @@ POSSIBLE_STATES: Final[Mapping[str, tuple[str, ...]]] = {
 def group_coverage_keys(shard: Shard | None, absence: str, event: Event) -> Iterator[str]:
     """Yield "state event" for each group that an event concerns.
 
-    Some events concern all groups of the shard.
+    Some events concern all groups of the shard. Groups with the consumer protocol do not
+    count: they have no state that selects a handler.
 
     Args:
         shard: The loaded shard, or None.
@@ -86,17 +105,20 @@ def group_coverage_keys(shard: Shard | None, absence: str, event: Event) -> Iter
         event: The event that the shard is about to handle.
     """
     about = event.key if isinstance(event, TimerFired) else event
+    if isinstance(about, _CONSUMER_GROUP_EVENTS):
+        return
     name = type(about).__name__
     if shard is None:
         yield f"{absence} {name}"
     elif isinstance(about, GroupRequest | SessionTimer | JoinTimer | SyncTimer):
         group = shard.groups.get(about.group_id)
-        yield f"{NO_GROUP if group is None else group.state} {name}"
+        if not isinstance(group, ConsumerGroup):
+            yield f"{NO_GROUP if group is None else group.state_name} {name}"
     elif not shard.groups:
         yield f"{NO_GROUP} {name}"
     else:
-        for group in shard.groups.values():
-            yield f"{group.state} {name}"
+        for group in shard.classic_groups().values():
+            yield f"{group.state_name} {name}"
 
 
 def consumer_coverage_key(state: MemberState, event: member_events.Event) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from partage.coordinator.records import KeyedRecord
+from partage.lab.offset_log import LogChange
 from partage.model.topic_partition import TopicPartition
 from partage.wire.types import Message
 
@@ -49,11 +49,14 @@ class ResponseSent(HistoryEntry, frozen=True, gc=False, kw_only=True):
 
 
 class RecordsAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
-    """Records were handed to the coordinator's log; ``pairs`` are their encoded keys and values."""
+    """Records were handed to the coordinator's log; ``pairs`` are their encoded keys and values.
+
+    The records of transactions are the changes that `partage.lab.offset_log` decodes.
+    """
 
     broker: int = 1
     shard: int = 0
-    records: tuple[KeyedRecord, ...]
+    records: tuple[LogChange, ...]
     pairs: tuple[tuple[bytes, bytes | None], ...]
 
 
@@ -152,6 +155,54 @@ class OwnershipChanged(HistoryEntry, frozen=True, gc=False, kw_only=True):
     partitions: tuple[TopicPartition, ...]
 
 
+class MemberOwnershipChanged(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A member with the consumer protocol owns these partitions from now on, as far as it knows.
+
+    Partitions have the id of their topic.
+    """
+
+    process: str
+    group_id: str
+    member_id: str
+    epoch: int
+    partitions: tuple[tuple[bytes, int], ...]
+
+
+class MemberAssignmentReceived(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A response with this assignment arrived at a member with the consumer protocol."""
+
+    process: str
+    partitions: tuple[tuple[bytes, int], ...]
+
+
+class MemberHeartbeatSent(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A member with the consumer protocol sent a heartbeat.
+
+    ``reports_change`` is False if the heartbeat only shows that the member lives.
+    """
+
+    process: str
+    reports_change: bool
+
+
+class MemberDelivered(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A member with the consumer protocol gave its user a record of each of these partitions.
+
+    Partitions have the id of their topic.
+    """
+
+    process: str
+    member_id: str
+    epoch: int
+    partitions: tuple[tuple[bytes, int], ...]
+
+
+class ConsumerTopicsChanged(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The topics of members with the consumer protocol: name, id and partition count of each."""
+
+    topics: tuple[tuple[str, bytes, int], ...]
+
+
 class CallbackDue(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """A callback of a consumer's listener is due: assigned, revoked or lost."""
 
@@ -177,6 +228,80 @@ class RecordProduced(HistoryEntry, frozen=True, gc=False, kw_only=True):
     value: bytes
 
 
+class BatchAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A batch of the topic of transactional producers was handed to its log.
+
+    ``marker`` is None for records, True for a commit marker and False for an abort marker.
+    ``coordinator_epoch`` is that of a marker.
+    """
+
+    partition: TopicPartition
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    is_transactional: bool
+    marker: bool | None
+    coordinator_epoch: int | None = None
+    values: tuple[bytes, ...]
+
+
+class LogOpened(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A log of that topic was opened; batches from ``end_offset`` on were lost."""
+
+    partition: TopicPartition
+    end_offset: int
+
+
+class OffsetsMarkerDurable(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A marker is durable in the log of a group shard that the broker owns in ``shard_epoch``."""
+
+    broker: int
+    shard: int
+    shard_epoch: int
+    producer_id: int
+    coordinator_epoch: int
+
+
+class TransactionEnding(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A transactional producer is about to send its first EndTxn of a transaction.
+
+    ``values`` are the acknowledged records. ``consumed`` is the range of offsets that the
+    transaction consumed from its input for the group ``group_id``, None without offsets.
+    """
+
+    process: str
+    tag: bytes
+    is_commit: bool
+    values: tuple[tuple[TopicPartition, bytes], ...]
+    consumed: tuple[TopicPartition, int, int] | None
+    group_id: str
+
+
+class TransactionEnded(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """A transactional producer received the result of an EndTxn, or knows that it sent none."""
+
+    process: str
+    tag: bytes
+    is_commit: bool
+
+
+class DecisionDurable(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The decision about a transaction is durable; ``epoch`` is that of its markers."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    is_commit: bool
+
+
+class OutputReread(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """All batches of a partition of that topic at the end of a world, in order."""
+
+    partition: TopicPartition
+    batches: tuple[BatchAppended, ...]
+
+
 class MemberExpired(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """The coordinator reported to operators that it removed a member for missing a deadline."""
 
@@ -197,6 +322,17 @@ class FaultsHealed(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """All faults were healed, and no further fault is injected."""
 
 
+class MarkerPause(NamedTuple):
+    """A planned pause of a broker before it sends a marker to another one.
+
+    ``at_ms`` and ``for_ms`` are times after its beginning; ``at_ms`` is that of ``call``.
+    """
+
+    for_ms: int
+    at_ms: int
+    call: Callable[[], None]
+
+
 class CrashPoint(NamedTuple):
     """A planned broker crash, before or after a record that ``matches`` is stored.
 
@@ -205,7 +341,7 @@ class CrashPoint(NamedTuple):
 
     kind: str
     is_after_storing: bool
-    matches: Callable[[KeyedRecord], bool]
+    matches: Callable[[Any], bool]
 
 
 class RuleViolationError(AssertionError):

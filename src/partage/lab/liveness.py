@@ -18,14 +18,25 @@ from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.rogue_client import RogueClient
+from partage.lab.consumer_liveness import (
+    GroupEpochs,
+    consumer_group_epochs,
+    consumer_group_problem,
+)
 from partage.lab.history import RuleViolationError
-from partage.lab.names import MEMBERLESS_GROUP
-from partage.lab.options import IN_FLIGHT_MAX_MS
+from partage.lab.names import (
+    CONSUMER_GROUP,
+    LOOP_GROUP,
+    MEMBERLESS_GROUP,
+    OUTPUT_TOPIC,
+    TRANSACTIONAL_GROUP,
+)
+from partage.lab.options import IN_FLIGHT_MAX_MS, REQUEST_TIMEOUT_MS
 from partage.lab.world import World
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
-from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.transactions.states import ENDED
 
 _POLL_INTERVAL_MS: Final = 1_000
 _QUIET_MS: Final = 6_000
@@ -43,15 +54,29 @@ def check_liveness(world: World) -> None:
     """
     world.heal_faults()
     world.clock.run(IN_FLIGHT_MAX_MS)
+    if world.was_impersonated:
+        world.repeat_consumer_heartbeats()
+        world.clock.run(REQUEST_TIMEOUT_MS)
     for producer in world.producers:
         producer.stop()
+    for each in world.transactional_producers:
+        each.stop()
     _wait_until_stable(world)
+    _wait_until_none(
+        world, "transaction-liveness", _transaction_problem, world.options.transaction_liveness_ms
+    )
+    _wait_until_converged(world)
     before = _generations(world)
+    epochs = consumer_group_epochs(world)
     world.clock.run(_QUIET_MS)
     _check_generations_unchanged(
         world, "liveness", before, "although no member joined, left or failed"
     )
+    _check_epochs_unchanged(world, "consumer-liveness", epochs)
+    # A coordinator that is killed forgets its requests, so this check comes before.
+    _wait_until_none(world, "liveness", _unanswered_problem, 4 * REQUEST_TIMEOUT_MS)
     _check_restart(world, before)
+    _check_consumer_failover(world, epochs)
     _reread_everything(world)
     _check_shutdown(world)
 
@@ -74,6 +99,26 @@ def _wait_until_stable(world: World) -> None:
                 process.group_id, process.instance_id or ""
             )
         _wait_until_none(world, "liveness", _liveness_problem, world.options.liveness_timeout_ms)
+
+
+def _wait_until_converged(world: World) -> None:
+    """Wait until the group with the consumer protocol, or with both, has converged.
+
+    While it is a classic group, its static members may need a rebalance; see `_wait_until_stable`.
+    """
+    limit_ms = world.options.consumer_liveness_ms
+    try:
+        _wait_until_none(world, "consumer-liveness", consumer_group_problem, limit_ms)
+    except RuleViolationError:
+        static = [p for p in world.live_classic_members if p.is_member and p.instance_id]
+        if not static or world.state_of(CONSUMER_GROUP) is not GroupState.STABLE:
+            raise
+        world.faults["static_group_needs_rebalance"] += 1
+        for process in static:
+            RogueClient(world, world.rng).remove_static_member(
+                CONSUMER_GROUP, process.instance_id or ""
+            )
+        _wait_until_none(world, "consumer-liveness", consumer_group_problem, limit_ms)
 
 
 def _wait_until_none(
@@ -99,19 +144,51 @@ def _check_restart(world: World, before: dict[str, int]) -> None:
     _wait_until_none(world, "restart", _liveness_problem, world.options.liveness_timeout_ms)
 
 
+def _check_consumer_failover(world: World, before: GroupEpochs | None) -> None:
+    """Kill the coordinator of the group with the consumer protocol: its epochs must survive."""
+    coordinator = world.coordinator(CONSUMER_GROUP)
+    generation = _generations(world).get(CONSUMER_GROUP)
+    if (before is None and generation is None) or coordinator is None:
+        return
+    coordinator.die("killed after all faults were healed")
+    world.clock.run(_QUIET_MS + world.options.takeover_ms)
+    _wait_until_none(
+        world, "consumer-restart", consumer_group_problem, world.options.consumer_liveness_ms
+    )
+    _check_epochs_unchanged(world, "consumer-restart", before)
+    after = _generations(world).get(CONSUMER_GROUP)
+    if after != generation:
+        change = f"generation {generation} changed to {after}"
+        raise RuleViolationError("consumer-restart", f"{change} after a broker was killed")
+
+
+def _check_epochs_unchanged(world: World, rule: str, before: GroupEpochs | None) -> None:
+    _wait_until_none(world, rule, _loading_problem, world.options.takeover_ms)
+    after = consumer_group_epochs(world)
+    if after != before:
+        raise RuleViolationError(
+            rule, f"epochs changed from {before} to {after} although no member joined or left"
+        )
+
+
 def _reread_everything(world: World) -> None:
     """Read all offsets and records once more, for the checkers."""
-    for group_id in dict.fromkeys([*_group_ids(world), MEMBERLESS_GROUP]):
+    is_transactional = bool(world.transactional_producers)
+    groups = [MEMBERLESS_GROUP, *([TRANSACTIONAL_GROUP, LOOP_GROUP] if is_transactional else [])]
+    if world.options.consumer_members:
+        groups.append(CONSUMER_GROUP)
+    for group_id in dict.fromkeys([*_group_ids(world), *groups]):
         RogueClient(world, world.rng).fetch_all_offsets(group_id)
     world.clock.run(_POLL_INTERVAL_MS)
     _wait_until_none(world, "restart", _storage_problem, world.options.takeover_ms)
     storage = world.broker.storage
     assert storage is not None, "the broker was restarted"
-    for place, partition in storage.partitions.items():
-        if place[0] != OFFSETS_TOPIC:
-            world.append_history(
-                storage.reread_partition(TopicPartition(*place), partition, world.now_ms)
-            )
+    for key, partition in storage.partitions.items():
+        place = TopicPartition(*key)
+        if place.topic in world.partition_counts:
+            world.append_history(storage.reread_partition(place, partition, world.now_ms))
+        elif place.topic == OUTPUT_TOPIC:
+            world.append_history(storage.reread_output(place, partition, world.now_ms))
 
 
 def _storage_problem(world: World) -> str | None:
@@ -125,6 +202,8 @@ def _check_shutdown(world: World) -> None:
             process.leave()
         else:
             process.drain()
+    for member in world.live_group_members:
+        member.leave()
     _wait_until_none(world, "shutdown", _leftover_problem, world.options.liveness_timeout_ms)
 
 
@@ -144,6 +223,41 @@ def _generations(world: World) -> dict[str, int]:
     return {name: group.generation for name, group in groups.items() if group.members}
 
 
+def _transaction_problem(world: World) -> str | None:
+    """Return the first transaction or producer that has not ended, or None."""
+    storage = world.broker.storage
+    if not world.transactional_producers:
+        return None
+    loaded = {
+        number: host.driver.shard
+        for broker in world.brokers
+        if broker.is_up and broker.may_answer
+        for number, host in enumerate(broker.transaction_hosts)
+        if host.driver.shard is not None
+    }
+    if storage is None or len(loaded) < world.options.transaction_shard_count:
+        return "the transaction coordinator is not loaded"
+    for producer in world.transactional_producers:
+        if producer.is_alive and not producer.is_idle:
+            return f"{producer.name} is still in a transaction"
+    for shard in loaded.values():
+        for transaction in shard.transactions.values():
+            if transaction.record.state not in ENDED:
+                return f"a transaction is still open: {transaction.record}"
+    for (topic, index), partition in storage.partitions.items():
+        log = partition.log
+        if topic == OUTPUT_TOPIC and log.last_stable_offset != log.high_watermark:
+            stable = f"{log.last_stable_offset} of {log.high_watermark}"
+            return f"the last stable offset of {topic}-{index} is {stable}"
+    return None
+
+
+def _unanswered_problem(world: World) -> str | None:
+    hosts = [host for broker in world.brokers for host in broker.hosts]
+    unanswered = sum(host.open_ticket_count() for host in hosts)
+    return f"{unanswered} requests have no response" if unanswered else None
+
+
 def _leftover_problem(world: World) -> str | None:
     groups = world.groups()
     if groups is None:
@@ -151,11 +265,17 @@ def _leftover_problem(world: World) -> str | None:
     members = [member for group in groups.values() for member in group.members]
     if members:
         return f"{members} are still members"
+    problem = _unanswered_problem(world)
+    if problem is not None:
+        return problem
     hosts = [host for broker in world.brokers for host in broker.hosts]
-    if unanswered := sum(host.open_ticket_count() for host in hosts):
-        return f"{unanswered} requests have no response"
+    transaction_hosts = [host for broker in world.brokers for host in broker.transaction_hosts]
+    if unanswered := sum(host.open_ticket_count() for host in transaction_hosts):
+        return f"{unanswered} requests of transactional producers have no response"
     armed = [key for host in hosts for key in host.driver.timers.armed]
     timers = [key for key in armed if not isinstance(key, ExpiryTimer)]
+    if world.live_group_members:
+        return f"{[each.name for each in world.live_group_members]} have not left"
     return f"timers are still armed: {timers}" if timers else None
 
 
@@ -172,9 +292,9 @@ def _liveness_problem(world: World) -> str | None:
 
 
 def _group_ids(world: World) -> list[str]:
-    return list(
-        dict.fromkeys([*(world.groups() or {}), *(p.group_id for p in world.live_processes)])
-    )
+    """Return the groups of `ConsumerProcess`; the group with both protocols has its own rules."""
+    known = [group_id for group_id in world.groups() or {} if group_id != CONSUMER_GROUP]
+    return list(dict.fromkeys([*known, *(p.group_id for p in world.live_processes)]))
 
 
 def _membership_problem(world: World) -> str | None:

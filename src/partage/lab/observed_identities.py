@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from partage.lab import history
+from partage.lab.names import CONSUMER_GROUP
 from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
@@ -22,7 +23,10 @@ class MemberIdentity(msgspec.Struct, frozen=True):
 
 
 class ObservedIdentities:
-    """The identities of all members so far, and the requests of members, both oldest first."""
+    """The identities of all members so far, and the requests of members, both oldest first.
+
+    Members of `CONSUMER_GROUP` do not count: `RogueMember` sends requests to their group.
+    """
 
     def __init__(self, observed: history.History) -> None:
         self.members: list[MemberIdentity] = []
@@ -32,10 +36,13 @@ class ObservedIdentities:
 
     def _observe(self, entry: history.ResponseSent) -> None:
         message = entry.message
+        request: Any = entry.request.message
+        is_membership = entry.request.api_key in (JOIN_GROUP.key, HEARTBEAT.key)
+        if is_membership and getattr(request, "group_id", None) == CONSUMER_GROUP:
+            return
         if entry.request.api_key in (JOIN_GROUP.key, HEARTBEAT.key, OFFSET_COMMIT.key):
             self.requests.append(entry.request)
         if isinstance(message, JoinGroupResponse) and message.member_id:
-            request: Any = entry.request.message
             self.members.append(
                 MemberIdentity(
                     request.group_id,

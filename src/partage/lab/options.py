@@ -11,7 +11,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from partage.model.settings import GroupSettings
+from partage.model.settings import (
+    ConsumerGroupSettings,
+    GroupSettings,
+    MigrationPolicy,
+    TransactionSettings,
+)
 
 _PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
@@ -62,6 +67,42 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cluster_kinds: tuple[str, ...] = ()
     deletions: _Count = 0  # deletions of a topic without readers, for which offsets are committed
     machine_stalls: _Count = 0  # pauses of the whole machine
+    transactional_producers: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    # members of a group that consume, transform and produce in transactions (KIP-447)
+    transactional_members: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    transaction_protocol: Literal["old", "new", "mixed"] = "mixed"  # before KIP-890, or with it
+    transaction_timeout_ms: _Timeout = 10_000
+    transaction_every_ms: _Interval = 300
+    marker_delay_max_ms: _Delay = 0
+    first_epoch: Annotated[int, msgspec.Meta(ge=0, le=32_766)] = 0  # of producer ids
+    transaction_steps: _Count = 0
+    transaction_kinds: tuple[str, ...] = ()
+    # members of a further group, which speak the consumer protocol (KIP-848)
+    consumer_members: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    consumer_static_share: _Share = 0.0
+    consumer_regex_share: _Share = 0.0
+    consumer_session_timeout_ms: _Timeout = 6_000
+    consumer_rebalance_timeout_ms: _Timeout = 6_000
+    consumer_heartbeat_interval_ms: _Interval = 1_000
+    consumer_members_max: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 1_000
+    assignment_interval_ms: _Delay = 0
+    action_delay_max_ms: _Delay = 0  # of assignors and of the matching of regular expressions
+    consumer_steps: _Count = 0
+    consumer_kinds: tuple[str, ...] = ()
+    # members of the same group with the classic protocol, at the start of the world
+    classic_members: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    migration_policy: Literal["disabled", "upgrade", "downgrade", "bidirectional"] = "bidirectional"
+    migration_steps: _Count = 0
+    migration_kinds: tuple[str, ...] = ()
+
+    def transaction_settings(self) -> TransactionSettings:
+        """Return the transaction settings of the brokers."""
+        return TransactionSettings(
+            partitions=max(1, self.transaction_shard_count),
+            id_expiration_ms=TRANSACTIONAL_ID_EXPIRATION_MS,
+            abort_check_interval_ms=ABORT_CHECK_INTERVAL_MS,
+            expiry_check_interval_ms=ABORT_CHECK_INTERVAL_MS,
+        )
 
     def group_settings(self) -> GroupSettings:
         """Return the group settings of the brokers."""
@@ -72,6 +113,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             members_max=self.members_max,
             offsets_retention_ms=self.offsets_retention_ms,
             offsets_retention_check_interval_ms=self.retention_check_ms,
+            consumer=ConsumerGroupSettings(
+                session_timeout_ms=self.consumer_session_timeout_ms,
+                session_timeout_min_ms=1_000,
+                heartbeat_interval_ms=self.consumer_heartbeat_interval_ms,
+                heartbeat_interval_min_ms=1,
+                members_max=self.consumer_members_max,
+                assignment_interval_ms=self.assignment_interval_ms,
+                regex_refresh_interval_ms=REGEX_REFRESH_MS,
+                migration_policy=MigrationPolicy(self.migration_policy),
+            ),
         )
 
     @property
@@ -95,9 +146,46 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def transaction_liveness_ms(self) -> int:
+        """Time limit in which all transactions of a healed world must end.
+
+        A producer that lost a response notices it after its request timeout, more than once if it
+        sends the request again over a connection that turns out to be closed. The transaction of a
+        dead producer must time out.
+        """
+        timed_out_ms = self.transaction_timeout_ms + 3 * ABORT_CHECK_INTERVAL_MS
+        return timed_out_ms + 6 * REQUEST_TIMEOUT_MS + IN_FLIGHT_MAX_MS
+
+    @property
+    def consumer_liveness_ms(self) -> int:
+        """Time limit in which the group with the consumer protocol must converge.
+
+        Besides the delays of `liveness_timeout_ms`, an action that hangs must exceed its time
+        limit, the pause after failures must end, and topics must be matched again.
+        """
+        return (
+            (self.liveness_timeout_ms if self.classic_members else 0)
+            + 2 * self.consumer_session_timeout_ms
+            + self.consumer_rebalance_timeout_ms
+            + 4 * REQUEST_TIMEOUT_MS
+            + self.takeover_ms
+            + ACTION_TIMEOUT_MS
+            + _ACTION_BACKOFF_MAX_MS
+            + 2 * REGEX_REFRESH_MS
+            + 4 * (self.assignment_interval_ms + self.action_delay_max_ms)
+        )
+
+    @property
     def shard_count(self) -> int:
         """Number of shards; a single broker has one."""
         return 1 if self.brokers == 1 else self.shards
+
+    @property
+    def transaction_shard_count(self) -> int:
+        """Number of shards of transactional ids; a world without transactions has none."""
+        if not self.transactional_producers:
+            return 0
+        return 1 if self.brokers == 1 else _TRANSACTION_SHARDS
 
     @property
     def takeover_ms(self) -> int:
@@ -112,6 +200,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.zookeeper_timeout_ms + TAKEOVER_MAX_MS + asked_ms
 
 
+#: Transactional ids expire after this time without a transaction.
+TRANSACTIONAL_ID_EXPIRATION_MS: Final = 8_000
+ABORT_CHECK_INTERVAL_MS: Final = 1_000
+#: Time limit of an assignor, and of the matching of regular expressions.
+ACTION_TIMEOUT_MS: Final = 8_000
+#: The interval in which regular expressions are matched again; the least that a group allows.
+REGEX_REFRESH_MS: Final = 10_000
+_ACTION_BACKOFF_MAX_MS: Final = 30_000
 # backoff of a client that did not find its coordinator, including jitter
 _BACK_OFF_MS: Final = 1_200
 # to ask two brokers for the coordinator, to connect to it and to receive a response
@@ -127,10 +223,15 @@ IN_FLIGHT_MAX_MS: Final = (
 TAKEOVER_MAX_MS: Final = 4_000  # from the end of a session until a successor has loaded the shard
 _TAKEOVER_ROUND_TRIPS: Final = 10  # sequential requests during a takeover
 _DAY_MS: Final = 86_400_000
+# of the kinds of crash points and of other faults of transactions that a world has
+_CRASH_SHARE: Final = 0.2
+_FAULT_SHARE: Final = 0.6
 # A world as `_draw` draws it fits in the smallest segment that it draws.
 _MEMBERS_DRAWN_MAX: Final = 4
 _PARTITIONS_DRAWN_MAX: Final = 7
+_TRANSACTION_SHARDS: Final = 2  # of several brokers
 _SEGMENT_BYTES_DRAWN_MIN: Final = 1_500
+_MIGRATION_BYTES_MAX: Final = 20_000  # of the batch that replaces a group by one of the other type
 
 
 class PlanStep(msgspec.Struct, frozen=True):
@@ -188,17 +289,22 @@ def _text(value: Any) -> str:
 
 class FaultKinds(NamedTuple):
     """The names of all faults: for any world, for several brokers, for topics, for the whole
-    machine.
+    machine, for transactional producers, for members with the consumer protocol, for groups with
+    members of both protocols.
     """
 
     common: tuple[str, ...]
     cluster: tuple[str, ...]
     topics: tuple[str, ...]
     machine: tuple[str, ...]
+    transactions: tuple[str, ...]
+    consumers: tuple[str, ...]
+    migrations: tuple[str, ...]
 
     def all(self) -> tuple[str, ...]:
         """Return the names of all faults."""
-        return self.common + self.cluster + self.topics + self.machine
+        groups = self.common + self.cluster + self.topics + self.machine
+        return groups + self.transactions + self.consumers + self.migrations
 
 
 def build_scenario(
@@ -227,9 +333,23 @@ def build_scenario(
     deletions = Random(f"tombstones {seed}").choice((0, 0, 0, 1, 2, 4))
     machine_stalls = Random(f"standstills {seed}").choice((0, 0, 0, 0, 0, 1, 3))
     options = msgspec.structs.replace(options, deletions=deletions, machine_stalls=machine_stalls)
+    options = _draw_transaction_options(Random(f"transactions {seed}"), options, kinds)
+    members = Random(f"transactional members {seed}").choice((0, 2, 3))
+    if options.transactional_producers:
+        options = msgspec.structs.replace(options, transactional_members=members)
+    options = _draw_consumer_options(Random(f"consumers {seed}"), options, kinds)
+    options = _draw_migration_options(Random(f"migrations {seed}"), options, kinds)
     if changes:
+        if "consumer_members" in changes and "classic_members" not in changes:
+            options = msgspec.structs.replace(options, classic_members=0)
+        if "brokers" in changes and "transactional_producers" not in changes:
+            options = msgspec.structs.replace(options, transactional_producers=0)
         options = _apply_changes(options, changes, kinds)
+    if "segment_bytes" not in (changes or {}):
+        least = max(options.segment_bytes, _segment_bytes_min(options))
+        options = msgspec.structs.replace(options, segment_bytes=least)
     options = _with_minimum_timeouts(options, changes or {})
+    options = _with_durable_positions(options, changes or {})
     plan = _plan(Random(f"plan {seed}"), options.kinds, options.steps, options.safety_ms)
     if options.brokers > 1:
         rng = Random(f"cluster plan {seed}")
@@ -238,6 +358,15 @@ def build_scenario(
     plan += _plan(rng, kinds.topics, options.deletions, options.safety_ms)
     rng = Random(f"standstills plan {seed}")
     plan += _plan(rng, kinds.machine, options.machine_stalls, options.safety_ms)
+    if options.transactional_producers:
+        rng = Random(f"transactions plan {seed}")
+        plan += _plan(rng, options.transaction_kinds, options.transaction_steps, options.safety_ms)
+    if options.consumer_members:
+        rng = Random(f"consumers plan {seed}")
+        plan += _plan(rng, options.consumer_kinds, options.consumer_steps, options.safety_ms)
+    if options.classic_members:
+        rng = Random(f"migrations plan {seed}")
+        plan += _plan(rng, options.migration_kinds, options.migration_steps, options.safety_ms)
     plan = tuple(sorted(plan, key=lambda step: step.at_ms))
     if kept is not None:
         kept = tuple(sorted(set(kept)))
@@ -310,6 +439,68 @@ def _draw_cluster_options(
     )
 
 
+def _draw_transaction_options(rng: Random, options: Options, kinds: FaultKinds) -> Options:
+    """Draw the options of transactional producers: one world in four with one broker has some."""
+    return msgspec.structs.replace(
+        options,
+        transactional_producers=rng.choice((0, 0, 0, 0, 0, 0, 1, 2)) if options.brokers == 1 else 0,
+        transaction_protocol=rng.choice(("old", "new", "mixed")),
+        transaction_timeout_ms=rng.choice((2_000, 5_000, 20_000)),
+        transaction_every_ms=rng.choice((1, 200, 1_000)),
+        marker_delay_max_ms=rng.choice((0, 20, 400)),
+        first_epoch=rng.choice((0, 0, 32_758)),
+        transaction_steps=options.safety_ms // rng.choice((400, 800, 1_600)),
+        transaction_kinds=tuple(
+            kind
+            for kind in kinds.transactions
+            if rng.random() < (_CRASH_SHARE if kind.startswith("dies_") else _FAULT_SHARE)
+        )
+        or kinds.transactions[:1],
+    )
+
+
+def _draw_consumer_options(rng: Random, options: Options, kinds: FaultKinds) -> Options:
+    """Draw the options of members with the consumer protocol: one world in eight has some."""
+    share = rng.choice((0.2, 0.5, 1.0))
+    return msgspec.structs.replace(
+        options,
+        consumer_members=rng.choice((0, 0, 0, 0, 0, 0, 0, rng.choice((1, 2, 3, 4)))),
+        consumer_static_share=rng.choice((0.0, 0.0, 0.4, 1.0)),
+        consumer_regex_share=rng.choice((0.0, 0.3, 1.0)),
+        consumer_session_timeout_ms=rng.choice((3_000, 6_000, 10_000)),
+        consumer_rebalance_timeout_ms=rng.choice((2_000, 5_000, 10_000)),
+        consumer_heartbeat_interval_ms=rng.choice((300, 1_000)),
+        consumer_members_max=rng.choice((3, 1_000, 1_000)),
+        assignment_interval_ms=rng.choice((0, 0, 1_000)),
+        action_delay_max_ms=rng.choice((0, 20, 800)),
+        consumer_steps=options.safety_ms // rng.choice((400, 800, 1_600)),
+        consumer_kinds=tuple(kind for kind in kinds.consumers if rng.random() < share)
+        or kinds.consumers[:1],
+    )
+
+
+def _draw_migration_options(rng: Random, options: Options, kinds: FaultKinds) -> Options:
+    """Draw the options of members of both protocols: one world in three with consumers has some."""
+    classic_members = rng.choice((0, 0, rng.choice((1, 2, 3))))
+    share = rng.choice((0.3, 0.6, 1.0))
+    policies = ("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
+    return msgspec.structs.replace(
+        options,
+        classic_members=classic_members if options.consumer_members else 0,
+        migration_policy=rng.choice(policies),
+        migration_steps=options.safety_ms // rng.choice((800, 1_600, 3_200)),
+        migration_kinds=tuple(kind for kind in kinds.migrations if rng.random() < share)
+        or kinds.migrations[:1],
+    )
+
+
+def _with_durable_positions(options: Options, changes: dict[str, Any]) -> Options:
+    """Keep the offsets of transactions for the whole world: their group never has members."""
+    if not options.transactional_producers or "offsets_retention_ms" in changes:
+        return options
+    return msgspec.structs.replace(options, offsets_retention_ms=7 * _DAY_MS)
+
+
 def _with_minimum_timeouts(options: Options, changes: dict[str, Any]) -> Options:
     """Raise session timeouts to what brokers that share a ZooKeeper need, unless they are set."""
     if options.brokers == 1:
@@ -318,9 +509,14 @@ def _with_minimum_timeouts(options: Options, changes: dict[str, Any]) -> Options
     # member also has one session timeout to find the broker that took over its group.
     asked_ms = _SESSION_ROUND_TRIPS * options.zookeeper_delay_max_ms
     found_ms = 2 * _BACK_OFF_MS + _LOOKUP_DELAYS * options.delay_max_ms
+    # Members with the consumer protocol have only seconds instead of Kafka's 45 s. Their commits
+    # delay heartbeats on the same connection, and several brokers may know an outdated coordinator.
+    consumer_ms = asked_ms + 3 * found_ms
     least = {
         "session_timeout_ms": max(options.session_timeout_ms, asked_ms, found_ms),
         "zookeeper_timeout_ms": max(options.zookeeper_timeout_ms, asked_ms),
+        "consumer_session_timeout_ms": max(options.consumer_session_timeout_ms, consumer_ms),
+        "consumer_rebalance_timeout_ms": max(options.consumer_rebalance_timeout_ms, consumer_ms),
     }
     unset = {name: value for name, value in least.items() if name not in changes}
     return msgspec.structs.replace(options, **unset)
@@ -348,9 +544,8 @@ def _apply_changes(options: Options, changes: dict[str, Any], kinds: FaultKinds)
         except msgspec.ValidationError as error:
             raise ValueError(f"{name}={value}: {error}") from None
     changed = msgspec.structs.replace(options, **values)
-    if "segment_bytes" not in values:
-        least = _segment_bytes_min(changed)
-        changed = msgspec.structs.replace(changed, segment_bytes=max(changed.segment_bytes, least))
+    if "segment_bytes" in values:
+        _check_segment_bytes(changed)
     _check_options(changed, kinds)
     return changed
 
@@ -360,27 +555,41 @@ def _segment_bytes_min(options: Options) -> int:
 
     A batch may not be larger than a segment. The group record has an entry of about 100 bytes for
     each member, and members that rejoin under other ids are in it several times. A commit or a
-    deletion writes about 50 bytes for each partition.
+    deletion writes about 50 bytes for each partition. A group that changes its type replaces all
+    its records in one batch.
     """
     members = max(options.members - _MEMBERS_DRAWN_MAX, 0)
     partitions = max(options.partitions_t + options.partitions_u - _PARTITIONS_DRAWN_MAX, 0)
-    return _SEGMENT_BYTES_DRAWN_MIN + 300 * members + 150 * partitions
+    migration = _MIGRATION_BYTES_MAX if options.classic_members else 0
+    return _SEGMENT_BYTES_DRAWN_MIN + 300 * members + 150 * partitions + migration
 
 
-def _check_options(options: Options, kinds: FaultKinds) -> None:
-    """Raise ValueError if options contradict each other or name an unknown fault."""
+def _check_segment_bytes(options: Options) -> None:
+    """Raise ValueError if the record batch of a group may not fit in a segment."""
     least = _segment_bytes_min(options)
     if options.segment_bytes < least and least > _SEGMENT_BYTES_DRAWN_MIN:
         raise ValueError(
             f"segment_bytes={options.segment_bytes} is too small for members={options.members}, "
-            f"partitions_t={options.partitions_t} and partitions_u={options.partitions_u}: the "
-            f"record of a group would not fit in a segment; set segment_bytes={least} or more, or "
-            "leave it out"
+            f"partitions_t={options.partitions_t}, partitions_u={options.partitions_u} and "
+            f"classic_members={options.classic_members}: the record of a group would not fit in a "
+            f"segment; set segment_bytes={least} or more, or leave it out"
         )
-    for given, known in ((options.kinds, kinds.common), (options.cluster_kinds, kinds.cluster)):
+
+
+def _check_options(options: Options, kinds: FaultKinds) -> None:
+    """Raise ValueError if options contradict each other or name an unknown fault."""
+    for given, known in (
+        (options.kinds, kinds.common),
+        (options.cluster_kinds, kinds.cluster),
+        (options.transaction_kinds, kinds.transactions),
+        (options.consumer_kinds, kinds.consumers),
+        (options.migration_kinds, kinds.migrations),
+    ):
         for kind in given:
             if kind not in known:
                 raise ValueError(f"unknown fault {kind!r}; faults are {', '.join(known)}")
+    if options.classic_members and not options.consumer_members:
+        raise ValueError("classic_members needs consumer_members=1 or more: both have one group")
     for name, limit in (
         ("heartbeat_interval_ms", "session_timeout_ms"),
         ("heartbeat_interval_ms", "rebalance_timeout_ms"),

@@ -75,7 +75,13 @@ def run_scenario(drawn: Scenario) -> tuple[World, Verdict]:
         The world in its final state, and the verdict.
     """
     world = World(drawn)
-    attach_checkers(world.history, world.settings)
+    has_transactions = drawn.options.transactional_producers > 0
+    attach_checkers(
+        world.history,
+        world.settings,
+        has_transactions=has_transactions,
+        has_consumer_group=drawn.options.consumer_members > 0,
+    )
     verdict = Verdict(seed=drawn.seed, command=drawn.rerun_command())
     try:
         execute_plan(world)

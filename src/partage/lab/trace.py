@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from partage.coordinator.records import (
     GroupRecord,
     GroupTombstone,
-    KeyedRecord,
     OffsetRecord,
     OffsetTombstone,
 )
 from partage.lab import history
 from partage.lab.environment.clock import START_MS
 from partage.lab.history import HistoryEntry
+from partage.lab.offset_log import LogChange, PendingOffset
 from partage.model.errors import ErrorCode
 
 #: Frequent requests, which are shown only with ``verbose``.
@@ -67,12 +67,30 @@ def _line(entry: HistoryEntry, verbose: bool) -> str | None:
                 " ".join(f"{topic}-{index}" for topic, index in entry.partitions) or "no partition"
             )
             return f"{entry.process} owns {held} (generation {entry.generation})"
+        case history.MemberOwnershipChanged():
+            held = _partitions_text(entry.partitions) or "no partition"
+            return f"{entry.process} owns {held} (epoch {entry.epoch})"
+        case history.MemberDelivered() if verbose:
+            return f"{entry.process} reads {_partitions_text(entry.partitions)}"
         case history.MemberExpired():
             return f"  {entry.member_id} expired: {entry.reason}"
         case history.RecordsDelivered() if verbose:
             first, last = entry.records[0][0], entry.records[-1][0]
             topic, index = entry.partition
             return f"{entry.process} reads {topic}-{index} {first}..{last}"
+        case history.BatchAppended():
+            return _batch_line(entry)
+        case history.OffsetsMarkerDurable():
+            return (
+                f"  > broker {entry.broker}: marker of producer {entry.producer_id} is durable in "
+                f"group shard {entry.shard}, coordinator epoch {entry.coordinator_epoch}"
+            )
+        case history.LogOpened(partition=(topic, index), end_offset=end_offset):
+            return f"= {topic}-{index} is opened and ends at {end_offset}"
+        case history.TransactionEnding(tag=tag, is_commit=is_commit):
+            return f"{entry.process} {'commits' if is_commit else 'aborts'} {tag.decode()}"
+        case history.TransactionEnded(tag=tag, is_commit=is_commit):
+            return f"{entry.process}: {tag.decode()} {'committed' if is_commit else 'aborted'}"
         case history.RecordProduced() if verbose:
             return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is stored"
         case history.RequestReceived():
@@ -82,6 +100,18 @@ def _line(entry: HistoryEntry, verbose: bool) -> str | None:
     return None
 
 
+def _batch_line(entry: history.BatchAppended) -> str:
+    topic, index = entry.partition
+    place = f"{topic}-{index} {entry.base_offset}"
+    producer = f"producer {entry.producer_id} epoch {entry.producer_epoch}"
+    if entry.marker is not None:
+        decision = "commit" if entry.marker else "abort"
+        coordinator = f"coordinator epoch {entry.coordinator_epoch}"
+        return f"  > {place}: {decision} marker of {producer}, {coordinator}"
+    values = " ".join(value.decode() for value in entry.values)
+    return f"  > {place}: {values} of {producer}"
+
+
 def _request_line(entry: history.RequestReceived, verbose: bool) -> str | None:
     message: Any = entry.message
     name = type(message).__name__
@@ -89,6 +119,10 @@ def _request_line(entry: history.RequestReceived, verbose: bool) -> str | None:
         return None
     what = f"{name.removesuffix('Request')} v{entry.version}"
     parts = [f"{entry.client} -> {entry.broker}: {what} #{entry.serial}"]
+    for name in ("", "v3_and_below_"):
+        if transactional_id := getattr(message, f"{name}transactional_id", ""):
+            epoch = getattr(message, f"{name}producer_epoch", None)
+            parts.append(transactional_id + ("" if epoch is None else f" epoch {epoch}"))
     if member_id := getattr(message, "member_id", ""):
         parts.append(f"as {member_id}")
     generation = getattr(message, "generation_id", None)
@@ -139,7 +173,7 @@ def _error_name(code: int) -> str:
         return str(code)
 
 
-def _record_text(record: KeyedRecord) -> str:
+def _record_text(record: LogChange) -> str:
     match record:
         case GroupRecord(awaiting_sync=True):
             ids = " ".join(m.member_id for m in record.members)
@@ -154,3 +188,15 @@ def _record_text(record: KeyedRecord) -> str:
             return f"{place} = {record.offset}"
         case OffsetTombstone():
             return f"{record.group_id} {record.topic}-{record.partition} removed"
+        case PendingOffset():
+            offset = record.offset
+            if offset is None:
+                return f"{record.group_id}: an offset of producer {record.producer_id} is decided"
+            place = f"{offset.group_id} {offset.topic}-{offset.partition}"
+            return f"{place} = {offset.offset}, pending for producer {record.producer_id}"
+        case _:
+            return f"{type(record).__name__} of {record.group_id}"
+
+
+def _partitions_text(partitions: Iterable[tuple[bytes, int]]) -> str:
+    return " ".join(f"{topic_id.hex()[:4]}-{at}" for topic_id, at in sorted(partitions))

@@ -12,7 +12,8 @@ subscribe.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from random import Random
+from typing import Any, Final
 
 from partage.assignors import Assignor, CooperativeSticky, Range, RoundRobin, Sticky
 from partage.bridge.consumer_protocol import ConsumerProtocol
@@ -20,12 +21,23 @@ from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.lab import history
 from partage.lab.brokers.broker import Broker
+from partage.lab.clients.classic_member import ClassicMember
 from partage.lab.clients.consumer import ConsumerProcess
+from partage.lab.clients.group_loop import FIRST_LOOP_NUMBER, GroupLoop
+from partage.lab.clients.group_member import HeartbeatMember, SimSubscription
+from partage.lab.clients.isolated_reader import IsolatedReader
 from partage.lab.clients.producer import Producer
+from partage.lab.clients.transactional_producer import TransactionalProducer
+from partage.lab.consumer_topics import TOPIC_NAMES
 from partage.lab.context import WorldContext
 from partage.lab.names import GROUPS, SUBSCRIPTIONS
 from partage.lab.options import Scenario
 from partage.model.topic_partition import TopicPartition
+
+#: The regular expressions to which members with the consumer protocol subscribe.
+_REGEXES: Final = ("k.*", "lc|kd", ".*", "k[ab]")
+#: When the members of a group with both protocols start: those with the classic one, the others.
+_FIRST_MEMBERS_MS: Final = ((0, 0), (0, 4_000), (0, 8_000), (4_000, 0))
 
 
 class World(WorldContext):
@@ -39,6 +51,15 @@ class World(WorldContext):
         self.history.subscribe(history.RecordsDelivered, self._count_delivered)
         self.processes: list[ConsumerProcess] = []
         self.producers: list[Producer] = []
+        #: All processes with a transactional id so far, zombies too.
+        self.transactional_producers: list[TransactionalProducer] = []
+        self.isolated_readers: list[IsolatedReader] = []
+        #: All processes with a member of the group with the consumer protocol so far.
+        self.consumer_members: list[HeartbeatMember] = []
+        #: All processes with a member of that group with the classic protocol so far.
+        self.classic_members: list[ClassicMember] = []
+        self._consumer_rng = Random(f"consumer members {scenario.seed}")
+        self._classic_rng = Random(f"classic members {scenario.seed}")
         self._name_count = 0
         broker_ids = range(1, self.options.brokers + 1)
         self.brokers = [Broker(self, broker_id) for broker_id in broker_ids]
@@ -60,6 +81,56 @@ class World(WorldContext):
             self.add_member()
         if self.options.has_second_group or self.options.shard_count > 1:
             self.add_member(GROUPS[1])
+        if self.options.transactional_producers:
+            self._start_transactions()
+        if self.options.consumer_members:
+            self._start_consumer_group()
+
+    def _start_consumer_group(self) -> None:
+        self.consumer_topics.on_changed = self._publish_consumer_topics
+        self._publish_consumer_topics()
+        first_consumer_ms = 0
+        if self.options.classic_members:
+            first_classic_ms, first_consumer_ms = self._classic_rng.choice(_FIRST_MEMBERS_MS)
+            for _ in range(self.options.classic_members):
+                self.clock.call_later(first_classic_ms, self.add_classic_member)
+        for _ in range(self.options.consumer_members):
+            if first_consumer_ms:
+                self.clock.call_later(first_consumer_ms, self.add_consumer_member)
+            else:
+                self.add_consumer_member()
+
+    def _publish_consumer_topics(self) -> None:
+        images = self.consumer_topics.images.values()
+        topics = tuple((each.name, each.topic_id, each.partition_count) for each in images)
+        self.append_history(history.ConsumerTopicsChanged(at_ms=self.now_ms, topics=topics))
+        for broker in self.brokers:
+            broker.refresh_topics()
+        for member in self.live_classic_members:
+            delay_ms = self._classic_rng.choice((0, 500, 3_000))
+            member.call_later(delay_ms, member.on_metadata_changed)
+
+    def _start_transactions(self) -> None:
+        self.transactional_producers = [
+            TransactionalProducer(self, number, 1)
+            for number in range(self.options.transactional_producers)
+        ]
+        self.transactional_producers += [
+            GroupLoop(self, FIRST_LOOP_NUMBER + number, 1)
+            for number in range(self.options.transactional_members)
+        ]
+        self.isolated_readers = [
+            IsolatedReader(self, is_committed=is_committed) for is_committed in (True, False)
+        ]
+
+    def replace_transactional_producer(self, producer: TransactionalProducer) -> None:
+        """Start a process with a producer's transactional id; older ones become zombies."""
+        same = [each for each in self.transactional_producers if each.number == producer.number]
+        for each in same:
+            each.is_superseded = True
+        if not self.is_healed or not any(each.is_alive for each in same):
+            successor = type(producer)(self, producer.number, len(same) + 1)
+            self.transactional_producers.append(successor)
 
     def heal_faults(self) -> None:
         """Heal all faults; no further fault is injected."""
@@ -75,7 +146,37 @@ class World(WorldContext):
             broker.resume()
         for process in self.processes:
             process.heal()
+        self.marker_holds.clear()
+        for producer in self.transactional_producers:
+            producer.resume()
+        self.failing_until_ms.clear()
+        self.hanging_until_ms.clear()
+        for member in self.live_consumer_members:
+            member.heal()
+        self._end_duplicates()
+        for classic in self.live_classic_members:
+            classic.heal()
         self.append_history(history.FaultsHealed(at_ms=self.now_ms))
+
+    def _end_duplicates(self) -> None:
+        """End all but the newest of the classic processes with an instance id that is used twice.
+
+        Two processes with different protocols replace each other with each join, and none of them
+        is fenced: the coordinator takes each for the next process of a rolling restart.
+        """
+        used = {each.instance_id for each in self.live_consumer_members}
+        for process in reversed(self.live_classic_members):
+            if process.instance_id is not None and process.instance_id in used:
+                process.crash(silently=False)
+            used.add(process.instance_id)
+
+    def repeat_consumer_heartbeats(self) -> None:
+        """Let members with the consumer protocol send all fields again after rogue heartbeats.
+
+        A rogue client may have changed a subscription, or got an assignment instead of a member.
+        """
+        for member in self.live_consumer_members:
+            member.reconnect()
 
     # Processes and topics
 
@@ -92,7 +193,7 @@ class World(WorldContext):
             name=self.new_process_name(),
             group_id=group_id,
             topics=rng.choice(SUBSCRIPTIONS),
-            protocol=ConsumerProtocol(self._assignors()),
+            protocol=ConsumerProtocol(self._assignors(rng)),
             instance_id=instance_id,
         )
 
@@ -102,12 +203,80 @@ class World(WorldContext):
         self.processes.append(process)
         return process
 
+    def add_consumer_member(
+        self, instance_id: str | None = None, selection: SimSubscription | None = None
+    ) -> None:
+        """Start a process with a member that speaks the consumer protocol."""
+        if self.is_healed:
+            return
+        rng = self._consumer_rng
+        if instance_id is None and rng.random() < self.options.consumer_static_share:
+            instance_id = self._free_instance_id()
+        self.consumer_members.append(
+            HeartbeatMember(
+                self,
+                f"k{len(self.consumer_members) + 1}",
+                selection or self.draw_selection(rng),
+                instance_id,
+                rng.choice((None, None, "range", "uniform")),
+            )
+        )
+
+    def add_classic_member(
+        self, instance_id: str | None = None, topics: frozenset[str] | None = None
+    ) -> None:
+        """Start a process with a member of that group that speaks the classic protocol."""
+        if self.is_healed:
+            return
+        rng = self._classic_rng
+        if instance_id is None and rng.random() < self.options.consumer_static_share:
+            instance_id = self._free_instance_id()
+        self.classic_members.append(
+            ClassicMember(
+                self,
+                f"c{len(self.classic_members) + 1}",
+                topics or self.draw_topics(rng),
+                ConsumerProtocol(self._assignors(rng)),
+                instance_id,
+            )
+        )
+
+    def _free_instance_id(self) -> str | None:
+        taken = {each.instance_id for each in self.live_group_members}
+        return next((name for name in ("s1", "s2", "s3") if name not in taken), None)
+
+    def draw_topics(self, rng: Random) -> frozenset[str]:
+        """Return random topics of a member with the classic protocol in that group."""
+        return frozenset(rng.sample(TOPIC_NAMES, rng.choice((1, 2, 3))))
+
+    def draw_selection(self, rng: Random) -> SimSubscription:
+        """Return a random subscription: topic names, a regular expression, or both."""
+        if rng.random() < self.options.consumer_regex_share:
+            names = ("lc",) if rng.random() < 0.2 else ()
+            return SimSubscription(names, rng.choice(_REGEXES))
+        return SimSubscription(tuple(sorted(rng.sample(TOPIC_NAMES, rng.choice((1, 2, 3))))))
+
+    @property
+    def live_consumer_members(self) -> list[HeartbeatMember]:
+        """The processes with members that speak the consumer protocol."""
+        return [member for member in self.consumer_members if member.is_alive]
+
+    @property
+    def live_classic_members(self) -> list[ClassicMember]:
+        """The processes with members of that group that speak the classic protocol."""
+        return [member for member in self.classic_members if member.is_alive]
+
+    @property
+    def live_group_members(self) -> list[HeartbeatMember | ClassicMember]:
+        """The processes with members of that group, whatever their protocol."""
+        return [*self.live_consumer_members, *self.live_classic_members]
+
     def new_process_name(self) -> str:
         """Return a process name that was not used before."""
         self._name_count += 1
         return f"m{self._name_count}"
 
-    def _assignors(self) -> list[Assignor]:
+    def _assignors(self, rng: Random) -> list[Assignor]:
         match self.options.assignors:
             case "range":
                 return [Range()]
@@ -117,7 +286,7 @@ class World(WorldContext):
                 return [RoundRobin()]
             case "mixed":  # during an upgrade from eager to cooperative
                 offered: list[Assignor] = [CooperativeSticky()]
-                return self.rng.choice((offered, [*offered, Range()], [Range(), *offered]))
+                return rng.choice((offered, [*offered, Range()], [Range(), *offered]))
         return [CooperativeSticky()]
 
     def add_partition(self, topic: str) -> None:
@@ -165,12 +334,12 @@ class World(WorldContext):
             core = None if owner is None else owner.hosts[shard].shard
             if core is None:
                 return None
-            found |= core.groups
+            found |= core.classic_groups()
         return found
 
     def state_of(self, group_id: str) -> GroupState | None:
         """Return the state of a group; None if it does not exist or is not loaded."""
         coordinator = self.coordinator(group_id)
         core = None if coordinator is None else coordinator.core_of(group_id)
-        group = None if core is None else core.groups.get(group_id)
+        group = None if core is None else core.classic_group(group_id)
         return None if group is None else group.state

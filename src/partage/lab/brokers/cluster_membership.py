@@ -45,6 +45,8 @@ class ShardOwner(Protocol):
 class ClusterMembership:
     """The cluster membership of one broker process; ``owners`` has one entry for each shard.
 
+    The last ``transaction_shard_count`` shards are those of transactional ids.
+
     After the process died, ``when_awake`` must drop all calls. A log is merged when it asks for it,
     which is rare in a world, and after every ``entries_per_merge``-th entry.
     """
@@ -57,6 +59,7 @@ class ClusterMembership:
         timeout_ms: int,
         when_awake: WhenAwake,
         entries_per_merge: int | None = None,
+        transaction_shard_count: int = 0,
     ) -> None:
         self.owned_logs: dict[int, SharedLog] = {}
         self._servers = servers
@@ -66,6 +69,7 @@ class ClusterMembership:
         self._timeout_ms = timeout_ms
         self._when_awake = when_awake
         self._entries_per_merge = entries_per_merge
+        self._shard_counts = len(owners) - transaction_shard_count, transaction_shard_count
         self._appended = 0
         self._ownership_lock = SimLock()
         self._changed: SimFuture[None] = SimFuture()
@@ -80,7 +84,7 @@ class ClusterMembership:
         )
         self._lease = Lease(session.timeout_ms, self._clock.now_ms)
         session.on_suspended, session.on_over = self._lease.invalidate, self._on_session_ended
-        self._registry = ClusterRegistry(session, ZK_PATHS, self._broker_id, len(self._owners))
+        self._registry = ClusterRegistry(session, ZK_PATHS, self._broker_id, *self._shard_counts)
         self._batcher = WriteBatcher(session)
         self._is_flushing = False
 
@@ -117,7 +121,7 @@ class ClusterMembership:
 
     async def _run_session(self, session: SimZkSession) -> None:
         self.spawn(self._renew_lease(self._lease, session))
-        await find_or_create_cluster(session, ZK_PATHS, "the cluster", len(self._owners))
+        await find_or_create_cluster(session, ZK_PATHS, "the cluster", *self._shard_counts)
         await self._register()
         while True:
             changed: SimFuture[None] = SimFuture()

@@ -1,4 +1,6 @@
-"""Shard state on the broker's disk: one partition of ``__consumer_offsets``."""
+"""Shard state on the broker's disk: one partition of ``__consumer_offsets`` or of
+``__transaction_state``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from partage.lab.brokers.shell import BrokerShell
 from partage.lab.brokers.storage import Storage
 from partage.lab.environment.disk import PowerLossError
 from partage.log.errors import DamagedLogError
+from partage.log.producer_state import ProducerStateManager
 from partage.log.recovery.segment_scan import find_batch_fault
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
@@ -24,14 +27,20 @@ class LocalStore:
 
     epoch: Final = 0
 
-    def __init__(self, broker: BrokerShell) -> None:
+    def __init__(self, broker: BrokerShell, topic: str = OFFSETS_TOPIC) -> None:
         self._broker = broker
+        self._topic = topic
 
     @property
     def _storage(self) -> Storage:
         storage = self._broker.storage
         assert storage is not None, "the process has no disk"
         return storage
+
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """The producers of transactional records."""
+        return self._storage.partitions[self._topic, 0].log.producer_state
 
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read the partition. Damage ends the process and is repaired."""
@@ -52,9 +61,9 @@ class LocalStore:
 
     def _read(self) -> list[bytes]:
         storage = self._storage
-        partition = storage.partitions[OFFSETS_TOPIC, 0]
+        partition = storage.partitions[self._topic, 0]
         if partition.failure is not None:
-            partition = storage.open(OFFSETS_TOPIC, 0, self._broker.world.now_ms)
+            partition = storage.open(self._topic, 0, self._broker.world.now_ms)
         log = partition.log
         if log.high_watermark == log.log_start_offset:
             return []
@@ -65,7 +74,7 @@ class LocalStore:
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
         """Append the batches to the partition's log."""
-        partition = self._storage.partitions[OFFSETS_TOPIC, 0]
+        partition = self._storage.partitions[self._topic, 0]
         for position, batch in enumerate(batches, start=1):
             outcome = partition.append(
                 batch,

@@ -59,15 +59,15 @@ class LogMaintenance:
             return False
         return True
 
-    def compact(self) -> bool:
-        """Compact the coordinator's log. Return False if there is nothing to compact."""
+    def compact(self, topic: str = OFFSETS_TOPIC) -> bool:
+        """Compact a coordinator's log. Return False if there is nothing to compact."""
         if self._broker.storage is None or self._broker.is_paused:
             return False
-        partition = self._broker.storage.partitions.get((OFFSETS_TOPIC, 0))
+        partition = self._broker.storage.partitions.get((topic, 0))
         if partition is None:  # the state of groups is in ZooKeeper
             return False
         try:
-            return self._broker.storage.compact(self._broker.world.now_ms)
+            return self._broker.storage.compact(self._broker.world.now_ms, topic)
         except PowerLossError:
             self._broker.lose_power()
             return True

@@ -10,9 +10,19 @@ from partage.lab.brokers.server_connection import ServedRequest
 from partage.lab.brokers.shell import BrokerShell
 from partage.lab.brokers.storage import Storage
 from partage.log.results import Refusal
+from partage.log.segments.aborted_index import AbortedTransaction
 from partage.model.errors import ErrorCode
-from partage.wire.apis.fetch import FetchPartitionResult, FetchResponse, FetchTopicResult
-from partage.wire.apis.find_coordinator import FindCoordinatorResponse, FindCoordinatorResult
+from partage.wire.apis.fetch import (
+    FetchAbortedTransaction,
+    FetchPartitionResult,
+    FetchResponse,
+    FetchTopicResult,
+)
+from partage.wire.apis.find_coordinator import (
+    TRANSACTION,
+    FindCoordinatorResponse,
+    FindCoordinatorResult,
+)
 from partage.wire.apis.produce import (
     ProducePartitionResult,
     ProduceResponse,
@@ -20,17 +30,23 @@ from partage.wire.apis.produce import (
 )
 
 _FETCH_BYTES_MAX: Final = 4_000
+_READ_COMMITTED: Final = 1
 
 
 def handle_find_coordinator(
-    coordinator: Callable[[str], int | None], request: Any
+    coordinator: Callable[[str], int | None],
+    transaction_coordinator: Callable[[str], int | None],
+    request: Any,
 ) -> FindCoordinatorResponse:
-    """Return the coordinator of each group, or COORDINATOR_NOT_AVAILABLE.
+    """Return the coordinator of each key, or COORDINATOR_NOT_AVAILABLE.
 
     Args:
         coordinator: Returns the broker id of a group's coordinator, or None if it is unknown.
+        transaction_coordinator: Likewise for transactional ids.
         request: The request.
     """
+    if request.key_type == TRANSACTION:
+        coordinator = transaction_coordinator
     found = [_coordinator_result(key, coordinator(key)) for key in request.coordinator_keys]
     first = found[0] if found else _coordinator_result(request.key, coordinator(request.key))
     return FindCoordinatorResponse(
@@ -99,32 +115,54 @@ def handle_fetch(storage: Storage, request: Any) -> FetchResponse:
         responses=[
             FetchTopicResult(
                 topic=topic.topic,
-                partitions=[_fetch_partition(storage, topic.topic, p) for p in topic.partitions],
+                partitions=[
+                    _fetch_partition(storage, topic.topic, p, request.isolation_level)
+                    for p in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _fetch_partition(storage: Storage, topic: str, asked: Any) -> FetchPartitionResult:
+def _fetch_partition(
+    storage: Storage, topic: str, asked: Any, isolation_level: int
+) -> FetchPartitionResult:
     partition = storage.partitions.get((topic, asked.partition))
-    error, content, high_watermark = ErrorCode.NONE, b"", -1
+    error, content, high_watermark, last_stable_offset = ErrorCode.NONE, b"", -1, -1
+    aborted: list[AbortedTransaction] | None = None
     if partition is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif partition.failure is not None:
         error = ErrorCode.KAFKA_STORAGE_ERROR
     else:
         high_watermark = partition.log.high_watermark
+        last_stable_offset = partition.log.last_stable_offset
         if asked.fetch_offset > partition.log.end_offset:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         elif asked.fetch_offset < high_watermark:
             try:
-                content = b"".join(storage.read(partition, asked.fetch_offset, _FETCH_BYTES_MAX))
+                if isolation_level == _READ_COMMITTED:
+                    bytes_max = asked.partition_max_bytes
+                    content, aborted = storage.read_committed(
+                        partition, asked.fetch_offset, bytes_max
+                    )
+                else:
+                    content = b"".join(
+                        storage.read(partition, asked.fetch_offset, _FETCH_BYTES_MAX)
+                    )
             except OSError:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
     return FetchPartitionResult(
         partition_index=asked.partition,
         error_code=error,
         high_watermark=high_watermark,
+        last_stable_offset=last_stable_offset,
+        aborted_transactions=None
+        if aborted is None
+        else [
+            FetchAbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+            for one in aborted
+        ],
         records=[content],
     )

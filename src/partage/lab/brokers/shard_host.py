@@ -12,14 +12,17 @@ from typing import Any, Final, Protocol, cast
 
 from partage.bridge.api_adapter import deliver
 from partage.coordinator import invariants
-from partage.coordinator.events import Event
+from partage.coordinator.events import CompleteTransaction, Event, Ticket
 from partage.coordinator.outcome import GroupEvent, GroupEventType
-from partage.coordinator.records import Record
+from partage.coordinator.records import Record, TransactionMarker
 from partage.coordinator.shard import Shard
 from partage.lab import history
+from partage.lab.brokers.group_actions import ActionResult, SimGroupActions
 from partage.lab.brokers.server_connection import ServedRequest
 from partage.lab.brokers.shell import BrokerShell
 from partage.lab.coverage import ELSEWHERE, LOADING, group_coverage_keys
+from partage.lab.offset_log import LogChange, OffsetLogModel
+from partage.log.producer_state import ProducerStateManager
 from partage.model.errors import ErrorCode
 from partage.runtime.driver import Driver
 from partage.runtime.timer_scheduler import TimerScheduler
@@ -37,6 +40,10 @@ class StateStore(Protocol):
     @property
     def epoch(self) -> int:
         """Increases whenever a broker takes the shard over."""
+
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """The producers of transactional records; complete only if the shard is loaded."""
 
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read all record batches, retrying until it succeeds or the process dies."""
@@ -57,6 +64,15 @@ class StateStore(Protocol):
 
     def may_answer(self) -> bool:
         """Return True if no other broker can own the shard by now."""
+
+
+class _CompletionTicket:
+    """The ticket of a marker; equal only to itself. ``done`` is called with its error."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
+        self.done = done
 
 
 class ObservedDriver(Driver):
@@ -87,6 +103,9 @@ class SimShardHost:
         self._is_resigned = False
         self._alarm = TimerScheduler(self)
         self._expired: list[GroupEvent] = []  # expirations that are not yet in the history
+        self._actions = SimGroupActions(broker)
+        # decodes the log with transactions; None in worlds without them
+        self._model: OffsetLogModel | None = None
 
     # Loading and attempt
 
@@ -107,11 +126,17 @@ class SimShardHost:
     def _loaded(self, content: Sequence[Buffer]) -> None:
         world = self._world
         shard = replay(content, world.settings)
-        state = {key: value for key, value in decode_pairs(content) if key is not None}
+        if world.options.transactional_producers:
+            self._model = OffsetLogModel()
+            state = dict(pair for pair, _ in self._model.apply(content))
+        else:
+            state = {key: value for key, value in decode_pairs(content) if key is not None}
         epoch = self._store.epoch
         world.append_history(
             history.ShardLoaded(at_ms=world.now_ms, **self._entry_fields, epoch=epoch, state=state)
         )
+        if world.options.consumer_members:
+            shard.handle(world.consumer_topics.to_event(world.now_ms))
         self.driver.activate(shard, world.now_ms)
         self.flush()
 
@@ -160,11 +185,45 @@ class SimShardHost:
         """The shard, if it is loaded."""
         return self.driver.shard
 
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """The producers of transactional records; complete only if the shard is loaded."""
+        return self._store.producer_state
+
+    @property
+    def is_caught_up(self) -> bool:
+        """True if all state so far is durable."""
+        return self.driver.is_durable(self.driver.applied_mark)
+
     def open_ticket_count(self) -> int:
         """Return the number of requests without a reply."""
         return len(cast(Any, self.driver)._open_requests)
 
     # Events
+
+    def complete_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Append the marker of a transaction, as `partage.broker.coordination.shard_host` does."""
+        if self.is_closed:
+            return
+        self.handle(
+            CompleteTransaction(
+                at_ms=self._world.now_ms,
+                reply_to=Ticket(_CompletionTicket(done)),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                is_commit=is_commit,
+            )
+        )
+        self.flush()
 
     def _count_coverage(self, event: Event) -> None:
         absence = ELSEWHERE if self._is_resigned else LOADING
@@ -178,14 +237,21 @@ class SimShardHost:
     def flush(self) -> None:
         """Send durable replies, schedule the append of new records and set the next timer."""
         driver = self.driver
+        while driver.actions:
+            self._run_actions()
         if driver.shard is not None and self._world.has_invariant_checks:
             invariants.check(driver.shard, driver.timers.armed)
         while driver.ready and (self._is_resigned or self._store.may_answer()):
             for ticket, reply in driver.pop_ready(128):
+                if isinstance(ticket, _CompletionTicket):
+                    ticket.done(cast(Any, reply).error)
+                    continue
                 call = deliver(ticket, reply)
                 if call is not None:
                     inbound = cast(ServedRequest, call)
                     inbound.connection.respond(inbound, inbound.encode_response())
+        if self.is_closed:  # the process died at a crash point of a marker
+            return
         if driver.unsent and not self._is_flushing:
             self._is_flushing = True
             attempt = self._load_attempt
@@ -207,6 +273,27 @@ class SimShardHost:
                 )
         self._alarm.schedule(driver.timers.wake_at_ms())
 
+    # Actions of consumer groups
+
+    def _run_actions(self) -> None:
+        attempt, is_inline = self._load_attempt, True
+
+        def done(result: ActionResult) -> None:
+            if attempt == self._load_attempt and not self.is_closed:
+                self.handle(result)
+                if not is_inline:
+                    self.flush()
+
+        for action in self.driver.pop_actions():
+            self._actions.run(action, done)
+        is_inline = False
+
+    def refresh_topics(self) -> None:
+        """Report the newest topics to the shard if it is loaded."""
+        if self.driver.shard is not None and not self.is_closed:
+            self.handle(self._world.consumer_topics.to_event(self._world.now_ms))
+            self.flush()
+
     # Log
 
     def _append_unsent(self, attempt: int) -> None:
@@ -214,25 +301,23 @@ class SimShardHost:
         if attempt != self._load_attempt:
             return
         self._is_flushing = False
-        records, mark = self.driver.pop_unsent()
+        records, mark, event_ends = self.driver.pop_unsent()
         if records:
-            self._append(records, mark)
+            self._append(records, mark, event_ends)
 
-    def _append(self, records: list[Record], mark: int) -> None:
+    def _append(self, records: list[Record], mark: int, event_ends: list[int]) -> None:
         world = self._world
-        batches = encode_records(records, world.now_ms)
-        pairs = tuple((key or b"", value) for key, value in decode_pairs(batches))
-        written = tuple(
-            record for key, value in pairs if (record := decode_record(key, value)) is not None
-        )
-        if self.broker.hit_crash_point(written, is_stored=False):
+        batches = encode_records(records, world.now_ms, event_ends=event_ends)
+        if self.broker.hit_crash_point(records, is_stored=False):
             return
+        pairs, written = self._changes(batches)
         world.append_history(
             history.RecordsAppended(
                 at_ms=world.now_ms, **self._entry_fields, records=written, pairs=pairs
             )
         )
         attempt = self._load_attempt
+        shard_epoch = self._store.epoch
 
         def done(error: ErrorCode) -> None:
             if attempt != self._load_attempt or self.is_closed:
@@ -243,7 +328,8 @@ class SimShardHost:
             world.append_history(
                 history.RecordsDurable(at_ms=world.now_ms, **self._entry_fields, count=len(pairs))
             )
-            if not self.broker.hit_crash_point(written, is_stored=True):
+            self._record_markers(records, shard_epoch)
+            if not self.broker.hit_crash_point(records, is_stored=True):
                 self.driver.on_durable(mark)
                 self.flush()
 
@@ -251,6 +337,32 @@ class SimShardHost:
             batches, lambda error: self.broker.when_awake(lambda: done(error))
         ):
             self.reload()
+
+    def _record_markers(self, records: list[Record], shard_epoch: int) -> None:
+        for record in records:
+            if isinstance(record, TransactionMarker):
+                self._world.append_history(
+                    history.OffsetsMarkerDurable(
+                        at_ms=self._world.now_ms,
+                        **self._entry_fields,
+                        shard_epoch=shard_epoch,
+                        producer_id=record.producer_id,
+                        coordinator_epoch=record.coordinator_epoch,
+                    )
+                )
+
+    def _changes(
+        self, batches: list[bytes]
+    ) -> tuple[tuple[tuple[bytes, bytes | None], ...], tuple[LogChange, ...]]:
+        """Return the encoded pairs of batches, and the records that they decode to."""
+        changes: list[tuple[tuple[bytes, bytes | None], LogChange | None]]
+        if self._model is None:
+            pairs = ((key or b"", value) for key, value in decode_pairs(batches))
+            changes = [(pair, decode_record(*pair)) for pair in pairs]
+        else:
+            changes = list(self._model.apply(batches))
+        written = tuple(change for _, change in changes if change is not None)
+        return tuple(pair for pair, _ in changes), written
 
     # Interface of the timer scheduler: see `partage.runtime.timer_scheduler.TimerShell`
 

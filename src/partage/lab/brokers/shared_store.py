@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from partage.lab.brokers.cluster_membership import ClusterMembership
 from partage.lab.brokers.log_maintenance import RELOAD_AFTER_MS
-from partage.lab.brokers.shard_host import SimShardHost
 from partage.lab.brokers.shell import BrokerShell
 from partage.lab.coverage import WRITE_FENCED
+from partage.log.producer_state import ProducerStateManager
 from partage.model.errors import ErrorCode
+from partage.runtime.shard_producers import ShardProducers
 from partage.store.shared_log import SharedLog
 from partage.store.write_batcher import ShardFencedError
 from partage.store.zookeeper import StoreError
@@ -17,19 +19,36 @@ from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
 
+class StoredShard(Protocol):
+    """The host of a shard, as its store sees it."""
+
+    def start_loading(self) -> None:
+        """Prepare to load the shard."""
+
+    def schedule_load(self) -> None:
+        """Load the shard soon."""
+
+    def resign(self) -> None:
+        """Drop the shard, which another broker may own."""
+
+    def flush(self) -> None:
+        """Send the replies that waited for the lease."""
+
+
 class SharedStore:
     """The state store of one shard; ``log`` belongs to the current epoch, if this broker owns the
     shard.
     """
 
-    host: SimShardHost
+    host: StoredShard
     membership: ClusterMembership
 
     def __init__(self, broker: BrokerShell) -> None:
         self.log: SharedLog | None = None
         self._broker = broker
+        self._producers = ShardProducers()
 
-    def attach(self, membership: ClusterMembership, host: SimShardHost) -> None:
+    def attach(self, membership: ClusterMembership, host: StoredShard) -> None:
         """Set the membership and the host that use this store."""
         self.membership, self.host = membership, host
 
@@ -57,6 +76,11 @@ class SharedStore:
         """The epoch in which this broker owns the shard; 0 if it does not."""
         return 0 if self.log is None else self.log.epoch
 
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """The producers of transactional records."""
+        return self._producers.state
+
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read the log, retrying until it succeeds."""
         if self.log is not None:
@@ -72,6 +96,7 @@ class SharedStore:
             self._broker.call_later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
             if log is self.log:
+                self._producers.load(content)
                 loaded(content)
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
@@ -89,6 +114,7 @@ class SharedStore:
             else:
                 done(ErrorCode.KAFKA_STORAGE_ERROR)
 
+        self._producers.apply(batches)
         for batch in batches[:-1]:
             self.membership.append(log, batch, lambda fault: None)
         self.membership.append(log, batches[-1], written)

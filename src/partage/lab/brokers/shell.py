@@ -9,12 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from partage.coordinator.records import KeyedRecord
 from partage.lab import history
 from partage.lab.brokers.storage import DiskWriter, Storage
 from partage.lab.context import WorldContext
 from partage.lab.environment.disk import CrashDisk, PowerLossError
 from partage.log.errors import DamagedLogError
+
+#: The name of the fault of a planned `partage.lab.history.MarkerPause`.
+MARKER_PAUSE = "transaction_coordinator_pauses_before_a_marker"
 
 
 class BrokerShell(ABC):
@@ -64,6 +66,7 @@ class BrokerShell(ABC):
                 world.stored_topics if self.broker_id == 1 else {},
                 world.options.segment_bytes,
                 world.now_ms,
+                world.log_observer,
             )
         except PowerLossError:
             world.record_incident("power failed during recovery")
@@ -92,7 +95,7 @@ class BrokerShell(ABC):
         self.on_process_ended()
         world.schedule_restart(self.start)
 
-    def hit_crash_point(self, records: Sequence[KeyedRecord], *, is_stored: bool) -> bool:
+    def hit_crash_point(self, records: Sequence[object], *, is_stored: bool) -> bool:
         """Kill the process if the planned crash point matches these records.
 
         Args:
@@ -112,6 +115,17 @@ class BrokerShell(ABC):
         self.world.crash_point = None
         self.world.count_fault(point.kind)
         self.die(point.kind.replace("_", " "))
+        return True
+
+    def hit_marker_pause(self) -> bool:
+        """Pause the process if a pause before a marker is planned; return True if it is paused."""
+        pause = self.world.marker_pause
+        if pause is None or self.is_paused or self.world.is_healed:
+            return False
+        self.world.marker_pause = None
+        self.world.count_fault(MARKER_PAUSE)
+        self.pause(pause.for_ms)
+        self.world.clock.call_later(pause.at_ms, pause.call)
         return True
 
     def lose_power(self) -> None:

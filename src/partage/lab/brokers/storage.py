@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Final
+from typing import Final, Protocol
 
 from partage.lab.environment.clock import Clock
 from partage.lab.environment.disk import CrashDisk, PowerLossError
-from partage.lab.history import PartitionReread
+from partage.lab.history import OutputReread, PartitionReread
+from partage.lab.names import OUTPUT_TOPIC
+from partage.lab.recorded_batches import decode_batches
 from partage.log.catalogue.topic_config import LogConfig
 from partage.log.checkpoints import CheckpointFile
 from partage.log.compaction.cleaner import compact
@@ -21,14 +23,20 @@ from partage.log.compaction.segment_swap import finish_swap
 from partage.log.io import perform_writes
 from partage.log.layout import CHECKPOINT_FILE, LOG_SUFFIX, offset_from_name, partition_directory
 from partage.log.partition import PartitionLog
+from partage.log.producer_state import VerificationGuard
 from partage.log.recovery.partition_recovery import open_partition
 from partage.log.results import AppendResult, Refusal, Write
+from partage.log.segments.aborted_index import AbortedTransaction
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+from partage.runtime.transaction_admission import AdmissionKey
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.transaction_log import TOPIC as TRANSACTIONS_TOPIC
 from partage.wire.records.decoder import decode_records
 
 _MARKERS_EVERY_MS: Final = 1_000
+_EVERYTHING: Final = 1 << 40
+_STATE_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 def topic_id_of(topic: str) -> bytes:
@@ -49,24 +57,83 @@ def _configs(segment_bytes: int) -> tuple[LogConfig, LogConfig]:
 AppendCallback = Callable[[ErrorCode], None]
 
 
+class LogObserver(Protocol):
+    """Records the batches of the topic that transactional producers write to."""
+
+    def on_opened(self, partition: TopicPartition, end_offset: int) -> None:
+        """Handle the opening of a log."""
+
+    def on_appended(self, partition: TopicPartition, content: bytes) -> None:
+        """Handle stored batches."""
+
+
 class HostedPartition:
     """A partition on the broker's disk."""
 
-    def __init__(self, name: str, log: PartitionLog, writer: DiskWriter) -> None:
-        self.name = name
+    def __init__(
+        self,
+        place: TopicPartition,
+        log: PartitionLog,
+        writer: DiskWriter,
+        observer: LogObserver | None,
+    ) -> None:
+        self.name = f"{place.topic}-{place.partition}"
         self.log = log
         self.failure: OSError | None = None
+        #: See `partage.runtime.transaction_admission`.
+        self.admissions: dict[AdmissionKey, list[Callable[[ErrorCode], None]]] = {}
+        self._place = place
         self._writer = writer
+        self._observer = observer
 
     def append(
-        self, payload: bytes, done: AppendCallback, *, at_ms: int, from_client: bool = True
+        self,
+        payload: bytes,
+        done: AppendCallback,
+        *,
+        at_ms: int,
+        from_client: bool = True,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult | Refusal:
         """Append batches. ``done`` is called when they are durable, or with an error."""
         if self.failure is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline")
-        appended = self.log.append(payload, at_ms=at_ms, from_client=from_client)
+        appended = self.log.append(payload, at_ms=at_ms, from_client=from_client, guard=guard)
+        return self._submit(appended, done)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        transaction_version: int,
+        at_ms: int,
+        done: AppendCallback,
+    ) -> AppendResult | Refusal:
+        """Append a marker: see `PartitionLog.append_marker`."""
+        if self.failure is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline")
+        appended = self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch,
+            is_commit=is_commit,
+            transaction_version=transaction_version,
+            at_ms=at_ms,
+        )
+        return self._submit(appended, done)
+
+    def _submit(
+        self, appended: AppendResult | Refusal, done: AppendCallback
+    ) -> AppendResult | Refusal:
+        """Submit the writes of an append, if it was not refused."""
         if isinstance(appended, Refusal):
             return appended
+        if self._observer is not None and appended.writes:
+            content = b"".join(bytes(chunk) for chunk in appended.writes[-1].chunks)
+            self._observer.on_appended(self._place, content)
         end_offset = self.log.end_offset
 
         def written(error: OSError | None) -> None:
@@ -155,6 +222,9 @@ class DiskWriter:
             error = failure
         self._clock.call_later(rest_ms, lambda: self._finish(group, error))
 
+    def _has_died(self) -> bool:
+        return self.is_closed
+
     def _finish(
         self,
         group: list[tuple[Sequence[Write], Callable[[OSError | None], None]]],
@@ -163,7 +233,10 @@ class DiskWriter:
         if self.is_closed:
             return
         for _, done in group:
-            done(error)
+            if not self._has_died():  # at a crash point of an earlier callback
+                done(error)
+        if self._has_died():
+            return
         if self._waiting:
             self._begin()
         else:
@@ -185,8 +258,10 @@ class Storage:
         counts: dict[str, int],
         segment_bytes: int,
         now_ms: int,
+        observer: LogObserver | None = None,
     ) -> None:
         self._disk = disk
+        self._observer = observer
         self._writer = writer
         self._config, self._offsets_config = _configs(segment_bytes)
         places = [(topic, index) for topic, count in counts.items() for index in range(count)]
@@ -204,13 +279,17 @@ class Storage:
         opened = open_partition(
             self._disk,
             partition_directory(topic, index),
-            self._offsets_config if topic == OFFSETS_TOPIC else self._config,
+            self._offsets_config if topic in _STATE_TOPICS else self._config,
             self._markers.slot(topic_id, index),
             marker,
             now_ms=now_ms,
             cuts_nothing=marker is None and self._markers.damaged_count > 0,
         )
-        partition = HostedPartition(f"{topic}-{index}", opened.log, self._writer)
+        place = TopicPartition(topic, index)
+        observer = self._observer if topic == OUTPUT_TOPIC else None
+        if observer is not None:
+            observer.on_opened(place, opened.log.end_offset)
+        partition = HostedPartition(place, opened.log, self._writer, observer)
         self.partitions[topic, index] = partition
         return partition
 
@@ -243,6 +322,17 @@ class Storage:
             raise OSError(slices.message)
         return [self._disk.read(part.path, part.position, part.length) for part in slices]
 
+    def read_committed(
+        self, partition: HostedPartition, offset: int, bytes_max: int
+    ) -> tuple[bytes, list[AbortedTransaction]]:
+        """Return the stable batches from an offset on, and the aborted transactions in them."""
+        slices = partition.log.locate(offset, bytes_max, only_stable=True)
+        if isinstance(slices, Refusal):
+            raise OSError(slices.message)
+        aborted = partition.log.aborted_transactions(offset, slices)
+        parts = [self._disk.read(part.path, part.position, part.length) for part in slices]
+        return b"".join(parts), aborted
+
     def reread_partition(
         self, place: TopicPartition, partition: HostedPartition, now_ms: int
     ) -> PartitionReread:
@@ -261,9 +351,17 @@ class Storage:
             at_ms=now_ms, partition=place, first=first, end=end, records=tuple(records)
         )
 
-    def compact(self, now_ms: int) -> bool:
-        """Compact the coordinator's log. Return False if there is nothing to compact."""
-        partition = self.partitions[OFFSETS_TOPIC, 0]
+    def reread_output(
+        self, place: TopicPartition, partition: HostedPartition, now_ms: int
+    ) -> OutputReread:
+        """Return all batches of a partition of transactional producers, read from the disk."""
+        content = b"".join(self.read(partition, partition.log.log_start_offset, _EVERYTHING))
+        batches = tuple(decode_batches(place, content, now_ms))
+        return OutputReread(at_ms=now_ms, partition=place, batches=batches)
+
+    def compact(self, now_ms: int, topic: str = OFFSETS_TOPIC) -> bool:
+        """Compact a coordinator's log. Return False if there is nothing to compact."""
+        partition = self.partitions[topic, 0]
         log = partition.log
         plan = None if partition.failure else log.plan_compaction(now_ms)
         if plan is None:

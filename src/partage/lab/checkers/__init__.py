@@ -11,27 +11,47 @@ from typing import Final
 
 from partage.lab.checkers import (
     assignments,
+    atomicity,
     callbacks,
     commits,
+    consumer_commits,
+    consumer_deliveries,
+    consumer_epochs,
+    consumer_ownership,
+    consumer_requests,
+    consumer_sessions,
     cooperative_handover,
+    coordinator_fence,
     deliveries,
     generation_fence,
     generations,
+    group_migrations,
     instance_ids,
+    isolation,
     join_responses,
+    late_offsets,
     partition_owners,
+    producer_fence,
     reads,
     records,
     responses,
     session_expiry,
     shard_ownership,
+    stable_offsets,
     sync_responses,
 )
+from partage.lab.checkers.consumer_group_states import ConsumerGroupStates
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History
 from partage.model.settings import GroupSettings
 
-__all__ = ["CHECKERS", "Ledger", "attach_checkers"]
+__all__ = [
+    "CHECKERS",
+    "CONSUMER_GROUP_CHECKERS",
+    "TRANSACTION_CHECKERS",
+    "Ledger",
+    "attach_checkers",
+]
 
 CHECKERS: Final = (
     generations.GenerationsChecker,
@@ -51,11 +71,41 @@ CHECKERS: Final = (
     deliveries.DeliveriesChecker,
     callbacks.CallbacksChecker,
 )
+#: The rules about transactional producers, for worlds that have some.
+TRANSACTION_CHECKERS: Final = (
+    isolation.IsolationChecker,
+    producer_fence.ProducerFenceChecker,
+    coordinator_fence.CoordinatorFenceChecker,
+    atomicity.AtomicityChecker,
+    stable_offsets.StableOffsetsChecker,
+    late_offsets.LateOffsetsChecker,
+)
+
+#: The rules about the group with the consumer protocol, for worlds that have one.
+CONSUMER_GROUP_CHECKERS: Final = (
+    consumer_epochs.ConsumerEpochsChecker,
+    consumer_ownership.ConsumerOwnershipChecker,
+    consumer_commits.ConsumerCommitsChecker,
+    consumer_sessions.ConsumerSessionsChecker,
+    consumer_deliveries.ConsumerDeliveriesChecker,
+    group_migrations.GroupMigrationsChecker,
+    consumer_requests.ConsumerRequestsChecker,
+)
 
 
-def attach_checkers(history: History, settings: GroupSettings) -> Ledger:
+def attach_checkers(
+    history: History,
+    settings: GroupSettings,
+    *,
+    has_transactions: bool = False,
+    has_consumer_group: bool = False,
+) -> Ledger:
     """Subscribe every checker to a history. Return the ledger that they share."""
     ledger = Ledger(history)
-    for checker in CHECKERS:
+    for checker in CHECKERS + (TRANSACTION_CHECKERS if has_transactions else ()):
         checker(history, ledger, settings)
+    if has_consumer_group:
+        states = ConsumerGroupStates(history, ledger)
+        for group_checker in CONSUMER_GROUP_CHECKERS:
+            group_checker(history, states, settings)
     return ledger

@@ -4,9 +4,10 @@ topic.
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, KeyedRecord
+from partage.coordinator.records import GroupRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RuleViolationError
+from partage.lab.offset_log import LogChange
 from partage.model.settings import GroupSettings
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
 
@@ -28,7 +29,7 @@ class AssignmentsChecker:
         self._awaited: dict[str, int] = {}
         ledger.on_durable(self._judge)
 
-    def _judge(self, record: KeyedRecord) -> None:
+    def _judge(self, record: LogChange) -> None:
         if not isinstance(record, GroupRecord):
             return
         is_new = self._awaited.get(record.group_id) == record.generation

@@ -16,7 +16,6 @@ from typing import Any, Final
 from partage.coordinator.records import (
     GroupRecord,
     GroupTombstone,
-    KeyedRecord,
     OffsetRecord,
     OffsetTombstone,
 )
@@ -33,16 +32,19 @@ from partage.lab.history import (
     TopicDeleted,
     TopicDeletionApplied,
 )
+from partage.lab.offset_log import LogChange, PendingOffset
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from partage.wire.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from partage.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from partage.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
 from partage.wire.consumer_protocol import decode_subscription
 
 _Key = tuple[str, str, int]
 _Value = tuple[int, str]
+_CommitRequest = OffsetCommitRequest | TxnOffsetCommitRequest
 _NONE: Final = (-1, "")  # no committed offset
 #: Errors that guarantee that nothing was stored. After other errors the offset may be stored.
 _REFUSED: Final = frozenset(
@@ -53,6 +55,7 @@ _REFUSED: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
@@ -67,9 +70,10 @@ class CommitsChecker:
         self._retention_ms = settings.offsets_retention_ms
         self._stored: dict[_Key, list[OffsetRecord | None]] = defaultdict(list)
         self._written: dict[_Key, list[OffsetRecord]] = defaultdict(list)
+        self._pending: set[_Key] = set()  # with an offset in a transaction so far
         self._acknowledged: dict[_Key, int] = {}
         self._floors: dict[int, dict[_Key, int]] = {}
-        self._asked: dict[int, list[OffsetCommitRequest]] = defaultdict(list)
+        self._asked: dict[int, list[_CommitRequest]] = defaultdict(list)
         self._deleting = _DeletionRequests()
         self._gone_ms: dict[str, int] = {}  # time of the last deletion, by topic
         # by broker and topic: time of notification, time of deletion
@@ -86,7 +90,7 @@ class CommitsChecker:
 
     def _on_request(self, entry: RequestReceived) -> None:
         match entry.message:
-            case OffsetCommitRequest() as message:
+            case OffsetCommitRequest() | TxnOffsetCommitRequest() as message:
                 self._asked[entry.at_ms].append(message)
             case OffsetFetchRequest():
                 self._floors[entry.serial] = dict(self._acknowledged)
@@ -115,8 +119,17 @@ class CommitsChecker:
                     raise RuleViolationError("commits", f"no request matches {record}")
                 key = (record.group_id, record.topic, record.partition)
                 self._written[key].append(record)
+            elif isinstance(record, PendingOffset):
+                self._write_pending(record)
             elif isinstance(record, OffsetTombstone):
                 self._judge_removal(record, entry.at_ms, later[record.group_id])
+
+    def _write_pending(self, record: PendingOffset) -> None:
+        offset = record.offset
+        if offset is not None:
+            self._pending.add((offset.group_id, offset.topic, offset.partition))
+            if not self._is_asked(offset):
+                raise RuleViolationError("commits", f"no request matches {record}")
 
     def _is_asked(self, record: OffsetRecord) -> bool:
         wanted = (record.topic, record.partition, record.offset, record.metadata)
@@ -138,7 +151,9 @@ class CommitsChecker:
         if self._deleting.is_asked(at_ms, key) or self._went_with_its_topic(key, last):
             return
         # the offset may have been removed with the group
-        group = self._ledger.last_existing(record.group_id, later)
+        group = None
+        if self._ledger.is_classic_since(record.group_id, at_ms):
+            group = self._ledger.last_existing(record.group_id, later)
         since_ms = 0
         if group is not None and group.members:
             if group.awaiting_sync or record.topic in _topics(group):
@@ -159,17 +174,17 @@ class CommitsChecker:
         """
         gone_ms = self._gone_ms.get(key[1])
         if last is None or gone_ms is None:
-            return False
+            return gone_ms is not None and key in self._pending
         at = self._acknowledged.get(key)
         is_acknowledged = at is not None and last in self._stored[key][: at + 1]
         return last.commit_ms <= gone_ms or not is_acknowledged
 
-    def _lose(self, record: KeyedRecord) -> None:
+    def _lose(self, record: LogChange) -> None:
         """Forget an offset that was appended but lost."""
         if isinstance(record, OffsetRecord):
             self._written[record.group_id, record.topic, record.partition].remove(record)
 
-    def _store(self, record: KeyedRecord) -> None:
+    def _store(self, record: LogChange) -> None:
         match record:
             case OffsetRecord():
                 self._stored[record.group_id, record.topic, record.partition].append(record)
@@ -325,7 +340,7 @@ def _topics(group: GroupRecord) -> set[str]:
     return {topic for m in group.members for topic in decode_subscription(m.subscription).topics}
 
 
-def _offsets(message: OffsetCommitRequest) -> Iterator[tuple[str, int, int, str]]:
+def _offsets(message: _CommitRequest) -> Iterator[tuple[str, int, int, str]]:
     for topic in message.topics:
         for p in topic.partitions:
             yield topic.name, p.partition_index, p.committed_offset, p.committed_metadata or ""

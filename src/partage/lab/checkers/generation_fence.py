@@ -2,10 +2,14 @@
 generation.
 
 - A commit without a generation is accepted only into a group without members.
+- A commit in a transaction is accepted without a generation, or from a member of the current one
+  (KIP-447).
 - A member of the current generation never gets ILLEGAL_GENERATION.
 - A member without an instance id never gets FENCED_INSTANCE_ID.
 
-UNKNOWN_MEMBER_ID is not checked: a removal is not stored at once.
+UNKNOWN_MEMBER_ID is not checked: a removal is not stored at once. The group with the consumer
+protocol has separate rules (`consumer_epochs`, `consumer_commits`), except while it is a classic
+group.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from partage.wire.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 
 class GenerationFenceChecker:
@@ -32,11 +37,17 @@ class GenerationFenceChecker:
 
     def _on_request(self, entry: RequestReceived) -> None:
         message = entry.message
-        if isinstance(message, HeartbeatRequest | OffsetCommitRequest):
+        if isinstance(message, HeartbeatRequest | OffsetCommitRequest | TxnOffsetCommitRequest):
             self._marks[entry.serial] = self._ledger.version_count(message.group_id)
 
     def _on_response(self, entry: ResponseSent) -> None:
         message, asked = entry.message, entry.request.message
+        if entry.request.serial not in self._marks:
+            return
+        group_id = getattr(asked, "group_id", "")
+        if not self._ledger.is_classic_since(group_id, entry.request.at_ms):
+            del self._marks[entry.request.serial]
+            return
         match asked, message:
             case HeartbeatRequest(), HeartbeatResponse():
                 mark = self._marks.pop(entry.request.serial)
@@ -50,13 +61,20 @@ class GenerationFenceChecker:
                 mark = self._marks.pop(entry.request.serial)
                 codes = {p.error_code for topic in message.topics for p in topic.partitions}
                 if ErrorCode.NONE in codes:
-                    if not entry.request.is_loaded:
-                        raise RuleViolationError(
-                            "generation-fence", f"accepted while the shard was not loaded: {asked}"
-                        )
+                    _expect_loaded(entry.request)
                     self._judge_commit(asked, mark)
                 if entry.request.is_loaded:
                     self._judge_refusal(asked, asked.generation_id_or_member_epoch, codes, mark)
+            case TxnOffsetCommitRequest(), TxnOffsetCommitResponse():
+                mark = self._marks.pop(entry.request.serial)
+                codes = {p.error_code for topic in message.topics for p in topic.partitions}
+                if ErrorCode.NONE in codes:
+                    _expect_loaded(entry.request)
+                    if asked.generation_id >= 0:
+                        generation = asked.generation_id
+                        self._expect_member(asked.group_id, generation, asked.member_id, mark)
+                if entry.request.is_loaded:
+                    self._judge_refusal(asked, asked.generation_id, codes, mark)
 
     def _judge_commit(self, asked: OffsetCommitRequest, mark: int) -> None:
         generation = asked.generation_id_or_member_epoch
@@ -70,7 +88,7 @@ class GenerationFenceChecker:
 
     def _judge_refusal(
         self,
-        asked: HeartbeatRequest | OffsetCommitRequest,
+        asked: HeartbeatRequest | OffsetCommitRequest | TxnOffsetCommitRequest,
         generation: int,
         codes: Set[int],
         mark: int,
@@ -95,6 +113,13 @@ class GenerationFenceChecker:
         latest = self._ledger.latest(group_id)
         raise RuleViolationError(
             "generation-fence", f"{member_id} of generation {generation} was accepted into {latest}"
+        )
+
+
+def _expect_loaded(request: RequestReceived) -> None:
+    if not request.is_loaded:
+        raise RuleViolationError(
+            "generation-fence", f"accepted while the shard was not loaded: {request.message}"
         )
 
 

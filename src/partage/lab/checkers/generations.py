@@ -7,9 +7,11 @@ removed group starts again.
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, GroupTombstone, KeyedRecord
+from partage.coordinator.records import GroupRecord, GroupTombstone
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RuleViolationError
+from partage.lab.names import CONSUMER_GROUP
+from partage.lab.offset_log import LogChange
 from partage.model.settings import GroupSettings
 
 
@@ -21,7 +23,7 @@ class GenerationsChecker:
         self._before: dict[str, GroupRecord] = {}
         ledger.on_durable(self._judge)
 
-    def _judge(self, record: KeyedRecord) -> None:
+    def _judge(self, record: LogChange) -> None:
         if isinstance(record, GroupTombstone):
             self._before.pop(record.group_id, None)
         elif isinstance(record, GroupRecord):
@@ -32,6 +34,8 @@ class GenerationsChecker:
         before = self._before.get(saved.group_id)
         known = 0 if before is None else before.generation
         starts = saved.awaiting_sync or not saved.members
+        if before is None and not starts and saved.group_id == CONSUMER_GROUP:
+            known = saved.generation  # a downgrade, for which `group-migrations` has rules
         expected = known + 1 if starts else known
         if saved.generation != expected:
             raise RuleViolationError(

@@ -6,7 +6,7 @@ in no later generation.
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, KeyedRecord
+from partage.coordinator.records import GroupRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     History,
@@ -15,6 +15,7 @@ from partage.lab.history import (
     ResponseSent,
     RuleViolationError,
 )
+from partage.lab.offset_log import LogChange
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -24,6 +25,7 @@ class JoinResponsesChecker:
     """Compares each successful JoinGroup response with the durable group."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
         self._saved: dict[tuple[str, int], list[GroupRecord]] = {}
         self._asked: dict[str, dict[str, int]] = {}
         self._members: dict[str, set[str]] = {}
@@ -58,7 +60,7 @@ class JoinResponsesChecker:
                     "join-responses", f"{member.member_id} did not join {record}"
                 )
 
-    def _store(self, record: KeyedRecord) -> None:
+    def _store(self, record: LogChange) -> None:
         if isinstance(record, GroupRecord):
             self._saved.setdefault((record.group_id, record.generation), []).append(record)
 
@@ -74,6 +76,8 @@ class JoinResponsesChecker:
                 )
             return
         if message.error_code:
+            return
+        if not self._ledger.is_classic_since(asked.group_id, entry.request.at_ms):
             return
         saved = self._saved.get((asked.group_id, message.generation_id), [])
         with_it = [s for s in saved if any(m.member_id == message.member_id for m in s.members)]

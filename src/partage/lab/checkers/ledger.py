@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-from partage.coordinator.records import GroupRecord, GroupTombstone, KeyedRecord
+from partage.coordinator.records import GroupRecord, GroupTombstone
+from partage.lab.checkers.output_ledger import OutputLedger
 from partage.lab.history import (
     BrokerDied,
     History,
@@ -25,8 +26,10 @@ from partage.lab.history import (
     ShardLoaded,
     ShardResigned,
 )
+from partage.lab.names import CONSUMER_GROUP
+from partage.lab.offset_log import LogChange
 
-_Written = tuple[tuple[bytes, bytes | None], KeyedRecord]
+_Written = tuple[tuple[bytes, bytes | None], LogChange]
 
 
 class _ShardLedger:
@@ -141,16 +144,21 @@ class Ledger:
     """The appended and the durable records, as an outside observer knows them."""
 
     def __init__(self, history: History) -> None:
+        #: The logs of transactional producers.
+        self.outputs = OutputLedger(history)
         #: Each group's records in append order; None for a removal.
         self.groups: dict[str, list[GroupRecord | None]] = defaultdict(list)
         self.durable_groups: dict[str, GroupRecord | None] = {}
         self._lost_versions: dict[str, list[GroupRecord]] = defaultdict(list)
         self._logs: dict[int, _ShardLedger] = defaultdict(_ShardLedger)
         self._shards: dict[str, int] = {}  # the shard of each known group
+        # when the group with members of both protocols last began or ceased to be a classic group
+        self._type_changed_ms = 0
         self._written: list[Callable[[RecordsAppended], None]] = []
-        self._stored: list[Callable[[KeyedRecord], None]] = []
+        self._stored: list[Callable[[LogChange], None]] = []
         self._assigned: list[Callable[[GroupRecord], None]] = []
-        self._lost: list[Callable[[KeyedRecord], None]] = []
+        self._stored_pairs: list[Callable[[tuple[bytes, bytes | None]], None]] = []
+        self._lost: list[Callable[[LogChange], None]] = []
         history.subscribe(RecordsAppended, self._write)
         history.subscribe(RecordsDurable, self._confirm)
         history.subscribe(LogWriteFailed, self._lose)
@@ -163,9 +171,13 @@ class Ledger:
         """Call ``listener`` with each append that may become durable."""
         self._written.append(listener)
 
-    def on_durable(self, listener: Callable[[KeyedRecord], None]) -> None:
+    def on_durable(self, listener: Callable[[LogChange], None]) -> None:
         """Call ``listener`` with each record once it is durable."""
         self._stored.append(listener)
+
+    def on_durable_pair(self, listener: Callable[[tuple[bytes, bytes | None]], None]) -> None:
+        """Call ``listener`` with the encoded key and value of each record once it is durable."""
+        self._stored_pairs.append(listener)
 
     def on_assigned(self, listener: Callable[[GroupRecord], None]) -> None:
         """Call ``listener`` with a group once a new generation's assignment is durable.
@@ -174,7 +186,7 @@ class Ledger:
         """
         self._assigned.append(listener)
 
-    def on_lost(self, listener: Callable[[KeyedRecord], None]) -> None:
+    def on_lost(self, listener: Callable[[LogChange], None]) -> None:
         """Call ``listener`` with each record that was appended but lost."""
         self._lost.append(listener)
 
@@ -185,6 +197,15 @@ class Ledger:
         """
         log = self._logs[self._shards.get(group_id, -1)]
         return log.owner is None or (log.owner == broker and not log.is_unowned)
+
+    def is_classic_since(self, group_id: str, at_ms: int) -> bool:
+        """Return True if a group has been a classic group since a time, without a change of type.
+
+        All groups but `CONSUMER_GROUP` always are.
+        """
+        if group_id != CONSUMER_GROUP:
+            return True
+        return self.latest(group_id) is not None and self._type_changed_ms < at_ms
 
     def latest(self, group_id: str) -> GroupRecord | None:
         """Return the last appended version of a group."""
@@ -224,21 +245,28 @@ class Ledger:
         if self._logs[entry.shard].write(entry.broker, written):
             for record in entry.records:
                 self._shards[record.group_id] = entry.shard
-                self._note_group(record)
+                self._note_group(record, entry.at_ms)
             for listener in self._written:
                 listener(entry)
 
-    def _note_group(self, record: KeyedRecord) -> None:
+    def _note_group(self, record: LogChange, at_ms: int) -> None:
         if isinstance(record, GroupRecord):
-            self.groups[record.group_id].append(record)
+            self._append_version(record.group_id, record, at_ms)
         elif isinstance(record, GroupTombstone):
-            self.groups[record.group_id].append(None)
+            self._append_version(record.group_id, None, at_ms)
+
+    def _append_version(self, group_id: str, version: GroupRecord | None, at_ms: int) -> None:
+        if group_id == CONSUMER_GROUP and (self.latest(group_id) is None) != (version is None):
+            self._type_changed_ms = at_ms
+        self.groups[group_id].append(version)
 
     def _confirm(self, entry: RecordsDurable) -> None:
         self._apply_durable(self._logs[entry.shard].confirm(entry.broker, entry.count))
 
     def _apply_durable(self, confirmed: list[_Written]) -> None:
-        for _, record in confirmed:
+        for pair, record in confirmed:
+            for pair_listener in self._stored_pairs:
+                pair_listener(pair)
             before = self.durable_groups.get(record.group_id)
             if isinstance(record, GroupRecord):
                 self.durable_groups[record.group_id] = record
@@ -283,4 +311,5 @@ class Ledger:
             r.group_id: None for r in lost if isinstance(r, GroupRecord | GroupTombstone)
         }:
             if self.latest(group_id) != self.durable_groups.get(group_id):
-                self.groups[group_id].append(self.durable_groups.get(group_id))
+                durable = self.durable_groups.get(group_id)
+                self._append_version(group_id, durable, entry.at_ms)

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from partage.coordinator.records import GroupRecord, GroupTombstone, KeyedRecord
+from partage.coordinator.records import GroupRecord, GroupTombstone
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, OwnershipChanged, ResponseSent, RuleViolationError
+from partage.lab.offset_log import LogChange
 from partage.model.settings import GroupSettings
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.join_group import JoinGroupResponse
@@ -40,7 +41,7 @@ class PartitionOwnersChecker:
             members = self._joined[asked.group_id].setdefault(message.generation_id, set())
             members.add((entry.request.client, message.member_id))
 
-    def _store(self, record: KeyedRecord) -> None:
+    def _store(self, record: LogChange) -> None:
         if isinstance(record, GroupRecord) and record.awaiting_sync:
             self._joined[record.group_id].setdefault(record.generation, set())
         elif isinstance(record, GroupTombstone):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from partage.coordinator.outcome import SESSION_EXPIRED_REASON
-from partage.coordinator.records import GroupRecord
+from partage.coordinator.records import GroupRecord, GroupTombstone
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     History,
@@ -49,6 +49,7 @@ class SessionExpiryChecker:
     """Tracks each member's last sign of life and its session timeout."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
         self._sessions: dict[_Place, int] = {}
         self._alive_ms: dict[_Place, int] = {}
         # time of the last response, from which the session counts
@@ -76,6 +77,8 @@ class SessionExpiryChecker:
 
     def _write(self, entry: RecordsAppended) -> None:
         for record in entry.records:
+            if isinstance(record, GroupTombstone):  # an upgrade starts all sessions again
+                self._generation_begins[record.group_id] = (-1, entry.at_ms)
             if isinstance(record, GroupRecord) and record.awaiting_sync:
                 self._generation_begins[record.group_id] = (record.generation, entry.at_ms)
 
@@ -108,7 +111,11 @@ class SessionExpiryChecker:
             case OffsetCommitResponse(topics=topics):
                 place = (asked.group_id, asked.member_id)
                 self._last_response_ms[place] = entry.at_ms  # whatever the result
-                if any(not result.error_code for topic in topics for result in topic.partitions):
+                # in a consumer group, commits are no sign of life
+                is_classic = self._ledger.is_classic_since(asked.group_id, entry.request.at_ms)
+                if is_classic and any(
+                    not result.error_code for topic in topics for result in topic.partitions
+                ):
                     self._record_life(place, entry)
 
     def _record_life(self, place: _Place, entry: ResponseSent) -> None:

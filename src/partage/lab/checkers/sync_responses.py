@@ -6,9 +6,10 @@ return of a static member stores the group again with another member id (KIP-345
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRecord, KeyedRecord
+from partage.coordinator.records import GroupRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RequestReceived, ResponseSent, RuleViolationError
+from partage.lab.offset_log import LogChange
 from partage.model.settings import GroupSettings
 from partage.wire.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -19,6 +20,7 @@ class SyncResponsesChecker:
     """Tracks the assignments that leaders sent and members received."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
         self._sent: dict[_Place, list[dict[str, bytes]]] = {}
         self._received: dict[_Place, bytes] = {}
         self._stored: dict[_Place, bytes] = {}
@@ -34,7 +36,7 @@ class SyncResponsesChecker:
             sent = {a.member_id: bytes(a.assignment) for a in message.assignments}
             self._sent.setdefault(place, []).append(sent)
 
-    def _store(self, record: KeyedRecord) -> None:
+    def _store(self, record: LogChange) -> None:
         if isinstance(record, GroupRecord) and not record.awaiting_sync:
             for m in record.members:
                 self._stored[record.group_id, record.generation, m.member_id] = m.assignment
@@ -56,6 +58,8 @@ class SyncResponsesChecker:
         if not isinstance(message, SyncGroupResponse) or message.error_code:
             return
         assert isinstance(asked, SyncGroupRequest)
+        if not self._ledger.is_classic_since(asked.group_id, entry.request.at_ms):
+            return
         place = (asked.group_id, asked.generation_id, asked.member_id)
         share = bytes(message.assignment)
         if self._received.setdefault(place, share) != share:

@@ -29,7 +29,7 @@ class AssignorRunner:
     @property
     def is_outdated(self) -> bool:
         """True if partition counts changed since this process last assigned as leader."""
-        return self._assigned_counts != self._process.world.partition_counts
+        return self._assigned_counts != self._process.partition_counts
 
     def describe(self, action: outcome.EncodeSubscription) -> None:
         """Encode the subscription and the owned partitions."""
@@ -58,7 +58,7 @@ class AssignorRunner:
                 _FAILURE_DELAY_MS, lambda: self._assign_failed(action, "the assignor raised")
             )
             return
-        counts = dict(self._process.world.partition_counts)
+        counts = dict(self._process.partition_counts)
         self._assigned_counts = counts
         topics = {name: Topic(name=name, partition_count=count) for name, count in counts.items()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from partage.lab.environment.clock import Clock
@@ -23,6 +23,7 @@ class ClientConnection:
         client: The client's name.
         broker_id: The broker to connect to.
         versions_below_newest: How many versions below the newest the client uses of each API.
+        versions: The versions of the APIs for which the client uses a certain one, by API key.
         on_lost: Called when the connection is lost or a request times out. The connection cannot be
             used after that.
         when_awake: Defers a call while the client's process is paused.
@@ -36,6 +37,7 @@ class ClientConnection:
         versions_below_newest: int,
         on_lost: Callable[[], None],
         when_awake: Callable[[Callable[[], None]], None] = lambda call: call(),
+        versions: Mapping[int, int] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.is_open = False
@@ -46,6 +48,7 @@ class ClientConnection:
         self._versions_below_newest = versions_below_newest
         self._on_lost = on_lost
         self._when_awake = when_awake
+        self._versions = versions or {}
         self._connection: SimConnection | None = None
         self._in_flight: deque[tuple[int, AnyApi, int, ResponseCallback, int]] = deque()
         self._next_check_ms: int | None = None  # time of the next timeout check
@@ -76,7 +79,9 @@ class ClientConnection:
         """Return the version of an API that this client speaks. Fetch stays below v13, which has
         topic ids instead of names.
         """
-        newest = min(api.version_max, 12)
+        if api.key in self._versions:
+            return self._versions[api.key]
+        newest = min(api.by_name_max, 12)
         return max(api.version_min, newest - self._versions_below_newest)
 
     def send(

@@ -7,11 +7,10 @@ publishes the partitions that may be delivered. Fetching and committing are in `
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from partage.bridge.consumer_protocol import ConsumerProtocol
-from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
+from partage.bridge.member_requests import MemberRequest, to_request
 from partage.lab import history
 from partage.lab.clients.assignor_runner import AssignorRunner
 from partage.lab.clients.client_connection import ClientConnection
@@ -21,7 +20,6 @@ from partage.lab.context import WorldContext
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.member import events, outcome
 from partage.model.topic_partition import TopicPartition
-from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 
 
 class ConsumerProcess(MemberProcess):
@@ -43,9 +41,7 @@ class ConsumerProcess(MemberProcess):
         self.failure: str | None = None
         self.has_left = False
         self.is_subscribed = True  # its user wants it to be a member
-        self.connection: ClientConnection | None = None  # to the coordinator
         self.assignor_runner = AssignorRunner(self, protocol)
-        self._found: int | None = None  # serial of the last successful coordinator lookup
         self.poll_loop = self.poll_loop_class(self)
         self.handle(events.SubscriptionChanged(at_ms=world.now_ms, topics=topics))
         self.poll_loop.poll()
@@ -96,66 +92,6 @@ class ConsumerProcess(MemberProcess):
     def _on_owned_changed(self, owned: frozenset[TopicPartition]) -> None:
         self.poll_loop.on_owned_changed(owned)
 
-    def _disconnect(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
-    def _find_coordinator(self, serial: int) -> None:
-        self._disconnect()
-
-        def on_lost() -> None:
-            now_ms = self.world.now_ms
-            if self._found == serial:
-                self.handle(events.CoordinatorLost(at_ms=now_ms, serial=serial))
-            else:
-                self.handle(events.CoordinatorNotFound(at_ms=now_ms, serial=serial))
-
-        broker_ids = self.world.shuffled_broker_ids(self.rng)
-
-        def ask_next(connection: ClientConnection | None) -> None:
-            if connection is None and broker_ids:
-                self.connection = self.connect(broker_ids.pop(0), on_lost, ask_next)
-                return
-            if connection is None:
-                self.handle(events.CoordinatorNotFound(at_ms=self.world.now_ms, serial=serial))
-                return
-            request = FindCoordinatorRequest(key=self.group_id, coordinator_keys=[self.group_id])
-            connection.send(FIND_COORDINATOR, request, on_response, REQUEST_TIMEOUT_MS)
-
-        def on_response(response: Any) -> None:
-            coordinator = response.coordinators[0] if response.coordinators else response
-            at_ms = self.world.now_ms
-            if coordinator.error_code:
-                error = to_error_code(coordinator.error_code)
-                self.handle(events.CoordinatorNotFound(at_ms=at_ms, serial=serial, error=error))
-                return
-            self.coordinator_id = coordinator.node_id
-            if self.connection is not None and self.connection.broker_id == coordinator.node_id:
-                on_connected(self.connection)
-            else:
-                self._disconnect()
-                self.connection = self.connect(coordinator.node_id, on_lost, on_connected)
-
-        def on_connected(connection: ClientConnection | None) -> None:
-            if connection is None:
-                self.handle(events.CoordinatorNotFound(at_ms=self.world.now_ms, serial=serial))
-                return
-            self._found = serial
-            self.handle(events.CoordinatorFound(at_ms=self.world.now_ms, serial=serial))
-
-        ask_next(None)
-
-    def _send(self, action: MemberRequest) -> None:
-        assert self.connection is not None, "a member sends only to a known coordinator"
-        api, message = to_request(action, self.group_id)
-        self.connection.send(
-            api, message, self._response_handler(action), self._request_timeout_ms(action)
-        )
-
-    def _response_handler(self, action: MemberRequest) -> Callable[[Any], None]:
-        return lambda response: self.handle(to_event(action, response, self.world.now_ms))
-
     def _request_timeout_ms(self, action: MemberRequest) -> int:
         """Return the request timeout. Parked requests have a longer one, because the member times
         them itself.
@@ -186,12 +122,7 @@ class ConsumerProcess(MemberProcess):
         Args:
             silently: The machine dies too, so that brokers do not see closed connections.
         """
-        for connection in (self.connection, *self.poll_loop.connections):
-            if connection is not None:
-                if silently:
-                    connection.drop_silently()
-                else:
-                    connection.close()
+        self._close_connections((self.connection, *self.poll_loop.connections), silently=silently)
         self.is_alive = False
         self._recorded = frozenset()
         self._record_ownership()

@@ -92,6 +92,32 @@ class RogueClient:
             )
         return identity is not None
 
+    def commit_beside_transactions(self, group_id: str) -> bool:
+        """Send an OffsetCommit for a partition of which transactions commit offsets, too."""
+        identities = self._world.identities
+        identities.last_offset += 1
+        partition = OffsetCommitPartition(
+            partition_index=self._rng.randrange(2),
+            committed_offset=identities.last_offset,
+            committed_metadata="plain",
+        )
+        topics = [OffsetCommitTopic(name=UNREAD_TOPIC, partitions=[partition])]
+        message = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=topics,
+        )
+        self._send(OFFSET_COMMIT, message)
+        return True
+
+    def delete_beside_transactions(self, group_id: str) -> bool:
+        """Send an OffsetDelete for a partition of which transactions commit offsets, too."""
+        partition = OffsetDeletePartition(partition_index=self._rng.randrange(2))
+        deleted = OffsetDeleteTopic(name=UNREAD_TOPIC, partitions=[partition])
+        self._send(OFFSET_DELETE, OffsetDeleteRequest(group_id=group_id, topics=[deleted]))
+        return True
+
     def commit(self, *, without_identity: bool = False) -> bool:
         """Send an OffsetCommit for a topic without readers, with an observed identity or none."""
         identity = self._pick_identity(is_stale=True) or MemberIdentity(GROUPS[0], "", -1, None)
@@ -205,7 +231,7 @@ class RogueClient:
 
     def read_offsets(self) -> bool:
         """Send an OffsetFetch for all offsets of a group (since v2)."""
-        if self._versions_below_newest > OFFSET_FETCH.version_max - 2:
+        if self._versions_below_newest > OFFSET_FETCH.by_name_max - 2:
             return False
         group = OffsetFetchGroup(group_id=GROUPS[0], topics=None)
         self._send(

@@ -1,8 +1,10 @@
 """All faults by name. Each function injects one fault and returns True if it could.
 
 ``members``, ``network`` and ``brokers`` have the faults for any world, ``cluster`` those for
-several brokers that share a ZooKeeper. Function names and their order are part of the meaning of
-seeds: names are shown to users, and plans draw faults by position.
+several brokers that share a ZooKeeper, ``transactions`` those for transactional producers,
+``consumers`` those for members with the consumer protocol, ``migrations`` those for groups with
+members of both protocols. Function names and their order are part of the meaning of seeds: names
+are shown to users, and plans draw faults by position.
 """
 
 from __future__ import annotations
@@ -11,9 +13,18 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from partage.lab.brokers.shell import MARKER_PAUSE
 from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.environment.disk import IO_ERRORS, POWER_FAILURE
-from partage.lab.faults import brokers, cluster, members, network
+from partage.lab.faults import (
+    brokers,
+    cluster,
+    consumers,
+    members,
+    migrations,
+    network,
+    transactions,
+)
 from partage.lab.history import StallEnded, TopicDeleted
 from partage.lab.names import UNREAD_TOPIC
 from partage.lab.options import FaultKinds
@@ -118,16 +129,28 @@ _CLUSTER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in cluster.
 _TOPICS: Final[dict[str, Fault]] = {"topic_is_deleted": topic_is_deleted}
 _MACHINE: Final[dict[str, Fault]] = {"machine_stalls": machine_stalls}
 
-FAULTS: Final = _COMMON | _CLUSTER | _TOPICS | _MACHINE
+_TRANSACTIONS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.FAULTS}
+
+_CONSUMERS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in consumers.FAULTS}
+
+_MIGRATIONS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in migrations.FAULTS}
+
+FAULTS: Final = _COMMON | _CLUSTER | _TOPICS | _MACHINE | _TRANSACTIONS | _CONSUMERS | _MIGRATIONS
 #: These faults take effect later, at the next matching read or write, or never.
 DEFERRED: Final = {
     POWER_FAILURE,
     *IO_ERRORS.values(),
     *(point.kind for point in cluster.CRASH_POINTS),
+    *(point.kind for point in transactions.CRASH_POINTS),
+    MARKER_PAUSE,
+    *(point.kind for point in migrations.CRASH_POINTS),
 }
 KINDS: Final = FaultKinds(
     common=tuple(_COMMON),
     cluster=tuple(_CLUSTER),
     topics=tuple(_TOPICS),
     machine=tuple(_MACHINE),
+    transactions=tuple(_TRANSACTIONS),
+    consumers=tuple(_CONSUMERS),
+    migrations=tuple(_MIGRATIONS),
 )

@@ -12,23 +12,29 @@ from typing import Final
 
 import msgspec
 
-from partage.lab.clients.consumer import ConsumerProcess
+from partage.assignors.server_side import Uniform
+from partage.lab.whatif.consumer_group_simulation import ConsumerGroupSimulation
 from partage.lab.whatif.group_simulation import GroupSimulation
 from partage.lab.whatif.handovers import measure_handovers
 from partage.lab.whatif.lag_forecast import forecast_lag
 from partage.lab.whatif.live_group import LiveGroup
+from partage.lab.whatif.simulated_group import SimulatedGroup, SimulatedProcess
 from partage.model.topic_partition import TopicPartition
 
 #: Time limit for a member's clean leave.
 _LEAVE_TIMEOUT_MS: Final = 5_000
 _POLL_INTERVAL_MS: Final = 100
 
+#: The assignor of the broker, under which the group is simulated with the consumer protocol.
+CONSUMER_PROTOCOL_ASSIGNOR: Final = Uniform.name
+
 #: Called with the progress of an event, from 0 to 1.
 ProgressCallback = Callable[[float], None]
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of `TRIAL_EVENTS` under one assignor of `ASSIGNORS`.
+    """One event of `TRIAL_EVENTS` under one assignor: of `ASSIGNORS`, or
+    `CONSUMER_PROTOCOL_ASSIGNOR` for the group after its migration to the consumer protocol.
 
     ``joining_members`` is the number of members that join at once, ``away_ms`` the downtime of a
     restarted member.
@@ -42,7 +48,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Triggers an event and returns a description of the affected members.
-TrialEventFunction = Callable[[GroupSimulation, Trial, ProgressCallback], str]
+TrialEventFunction = Callable[[SimulatedGroup, Trial, ProgressCallback], str]
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,14 +95,14 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     unread_by_second: tuple[float, ...]
 
 
-def _rebalance(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
+def _rebalance(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Trigger a rebalance without any membership change."""
     simulation.mark_membership_change([])
-    simulation.live_processes[0].request_rejoin()
+    simulation.request_rebalance()
     return "no member joins or leaves"
 
 
-def _crash_largest(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
+def _crash_largest(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Crash the member with the most partitions."""
     crashed = max(simulation.live_processes, key=lambda process: len(process.core.owned))
     owned = len(crashed.core.owned)
@@ -105,7 +111,7 @@ def _crash_largest(simulation: GroupSimulation, trial: Trial, on_progress: Progr
     return f"{crashed.name}, with {owned} partition{'s' * (owned != 1)}"
 
 
-def _restart_all(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
+def _restart_all(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Restart all members one after the other, each when the group is stable.
 
     A static member does not leave the group (KIP-345).
@@ -125,7 +131,7 @@ def _restart_all(simulation: GroupSimulation, trial: Trial, on_progress: Progres
     return f"each member is down for {trial.away_ms / 1000:g} s"
 
 
-def _leave(simulation: GroupSimulation, process: ConsumerProcess) -> None:
+def _leave(simulation: SimulatedGroup, process: SimulatedProcess) -> None:
     process.leave()
     for _ in range(0, _LEAVE_TIMEOUT_MS, _POLL_INTERVAL_MS):
         if process.has_left:
@@ -133,7 +139,7 @@ def _leave(simulation: GroupSimulation, process: ConsumerProcess) -> None:
         simulation.run(_POLL_INTERVAL_MS)
 
 
-def _add_members(simulation: GroupSimulation, trial: Trial, on_progress: ProgressCallback) -> str:
+def _add_members(simulation: SimulatedGroup, trial: Trial, on_progress: ProgressCallback) -> str:
     """Add members that subscribe to what most members subscribe to."""
     members = simulation.group.members
     topics, _ = Counter(frozenset(member.topics) for member in members).most_common(1)[0]
@@ -156,6 +162,17 @@ TRIAL_EVENTS: Final[Mapping[str, TrialEventFunction]] = {
 }
 
 
+def simulate_group(group: LiveGroup, assignor: str) -> SimulatedGroup:
+    """Return a copy of a live group, with the protocol of an assignor.
+
+    Raises:
+        KeyError: There is no such assignor.
+    """
+    if assignor == CONSUMER_PROTOCOL_ASSIGNOR:
+        return ConsumerGroupSimulation(group)
+    return GroupSimulation(group, assignor)
+
+
 def run_trial(trial: Trial, on_progress: ProgressCallback = lambda share: None) -> TrialResult:
     """Run one trial.
 
@@ -167,7 +184,7 @@ def run_trial(trial: Trial, on_progress: ProgressCallback = lambda share: None) 
         KeyError: There is no such event or assignor.
     """
     group, assignor = trial.group, trial.assignor
-    simulation = GroupSimulation(group, assignor)
+    simulation = simulate_group(group, assignor)
     generation, begin_ms = simulation.generation, simulation.now_ms
     detail = TRIAL_EVENTS[trial.event](simulation, trial, on_progress)
     is_stable = simulation.wait_until_stable()

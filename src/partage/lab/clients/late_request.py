@@ -1,0 +1,69 @@
+"""Requests of transactional producers that arrive a second time, much later."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from partage.lab.clients.client_connection import ClientConnection
+from partage.lab.context import WorldContext
+from partage.lab.history import RequestReceived
+from partage.wire.apis import APIS
+from partage.wire.apis.end_txn import END_TXN
+from partage.wire.apis.produce import PRODUCE
+from partage.wire.apis.txn_offset_commit import TXN_OFFSET_COMMIT
+from partage.wire.frames import encode_request_frame
+from partage.wire.records.batch import parse_header
+
+#: The first versions of KIP-890: each transaction has its own epoch.
+_NEW_VERSIONS: Final = {
+    PRODUCE.key: 12,
+    TXN_OFFSET_COMMIT.key: 5,
+    END_TXN.key: 5,
+}
+_REMEMBERED: Final = 30
+_CLIENT_ID: Final = "late"
+
+
+def send_late_request(world: WorldContext, rng: Random) -> bool:
+    """Send a recent request of a transactional producer again, over another connection.
+
+    Before KIP-890, all transactions between two InitProducerId requests have one epoch. There a
+    late request can change the next transaction, so only those with an old epoch are sent, and
+    Produce requests, which have sequences.
+    """
+    recent = world.transactional_requests[-_REMEMBERED:]
+    requests = [each for each in recent if _is_harmless(world, each)]
+    if not requests:
+        return False
+    late = rng.choice(requests)
+    api = APIS[late.api_key]
+    connection = ClientConnection(world.network, _CLIENT_ID, late.broker, 0, lambda: None)
+
+    def opened(is_open: bool) -> None:
+        if is_open:
+            body = api.encode_request(late.version, late.message)
+            frame = encode_request_frame(api, late.version, 1, _CLIENT_ID, body)
+            connection.send_bytes(b"".join(frame))
+
+    connection.open(opened)
+    return True
+
+
+def _is_harmless(world: WorldContext, request: RequestReceived) -> bool:
+    if request.api_key == PRODUCE.key:
+        return True
+    if request.version >= _NEW_VERSIONS.get(request.api_key, 99):
+        return True
+    producer_id, epoch = producer_of(request.message)
+    return epoch < world.newest_epochs.get(producer_id, -1)
+
+
+def producer_of(message: Any) -> tuple[int, int]:
+    """Return the producer id and epoch of a transactional request."""
+    if hasattr(message, "v3_and_below_producer_id"):
+        return message.v3_and_below_producer_id, message.v3_and_below_producer_epoch
+    if hasattr(message, "topic_data"):
+        header = parse_header(message.topic_data[0].partition_data[0].records[0])
+        return header.producer_id, header.producer_epoch
+    return message.producer_id, message.producer_epoch

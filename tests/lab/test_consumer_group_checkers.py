@@ -1,0 +1,581 @@
+"""Each rule about the group with the consumer protocol rejects a history that breaks it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from partage.coordinator.consumer_group.records import (
+    ConsumerGroupRecord,
+    ConsumerMemberRecord,
+    ConsumerMemberTombstone,
+    MemberAssignmentRecord,
+    MemberAssignmentTombstone,
+    MemberTargetRecord,
+    MemberTargetTombstone,
+    ReconciliationState,
+    RegularExpressionRecord,
+    TargetAssignmentRecord,
+)
+from partage.coordinator.outcome import SESSION_EXPIRED_REASON
+from partage.lab import history
+from partage.lab.checkers import attach_checkers
+from partage.lab.checkers.consumer_group_log import LoggedGroup, apply_record, parse_key
+from partage.lab.history import RuleViolationError
+from partage.model.errors import ErrorCode
+from partage.store.record_formats import encode_record
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupAssignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
+)
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitPartitionResult,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitTopic,
+    OffsetCommitTopicResult,
+)
+
+from .history_builder import HistoryBuilder
+
+T = b"t" * 16
+INTERVAL_MS = 5_000  # the default
+REBALANCE_MS = 12_000
+STABLE, UNREVOKED = ReconciliationState.STABLE, ReconciliationState.UNREVOKED_PARTITIONS
+
+
+def group_record(epoch: int) -> ConsumerGroupRecord:
+    return ConsumerGroupRecord(group_id="k", epoch=epoch)
+
+
+def member_record(name: str, **fields: Any) -> ConsumerMemberRecord:
+    known = {"client_id": name, "client_host": "/", "subscribed_topics": ("t",)}
+    return ConsumerMemberRecord(group_id="k", member_id=name, **known | fields)
+
+
+def target(name: str, *indexes: int) -> MemberTargetRecord:
+    return MemberTargetRecord(group_id="k", member_id=name, partitions={T: indexes})
+
+
+def target_epoch(epoch: int) -> TargetAssignmentRecord:
+    return TargetAssignmentRecord(group_id="k", assignment_epoch=epoch)
+
+
+def assignment(
+    name: str,
+    epoch: int,
+    assigned: dict[int, int],
+    *,
+    previous: int = 0,
+    pending: dict[int, int] | None = None,
+    state: ReconciliationState = STABLE,
+) -> MemberAssignmentRecord:
+    return MemberAssignmentRecord(
+        group_id="k",
+        member_id=name,
+        member_epoch=epoch,
+        previous_member_epoch=previous,
+        state=state,
+        assigned={T: assigned} if assigned else {},
+        pending_revocation={T: pending} if pending else {},
+    )
+
+
+class GroupBuilder(HistoryBuilder):
+    """Builds a history of group "k"; the topic has two partitions."""
+
+    def __init__(self) -> None:
+        super().__init__(partial(attach_checkers, has_consumer_group=True))
+        self.append(history.ConsumerTopicsChanged, topics=(("t", T, 2),))
+
+    def heartbeat(
+        self,
+        name: str,
+        epoch: int,
+        shown: int,
+        *,
+        owned: tuple[int, ...] | None = None,
+        assigned: tuple[int, ...] | None = None,
+        records: tuple[Any, ...] = (),
+        code: int = 0,
+        connection: int = 1,
+        is_full: bool = False,
+    ) -> None:
+        """Append a heartbeat, the records that it causes, and its response."""
+        message = ConsumerGroupHeartbeatRequest(
+            group_id="k",
+            member_id=name,
+            member_epoch=epoch,
+            rebalance_timeout_ms=REBALANCE_MS if is_full or epoch == 0 else -1,
+            topic_partitions=topics(owned),
+        )
+        asked = self.receive_request(
+            CONSUMER_GROUP_HEARTBEAT, message, client=name, connection=connection
+        )
+        if records:
+            self.append_records(*records)
+        found = topics(assigned)
+        response = ConsumerGroupHeartbeatResponse(
+            error_code=code,
+            member_id=name,
+            member_epoch=shown,
+            heartbeat_interval_ms=INTERVAL_MS,
+            assignment=None if found is None else ConsumerGroupAssignment(topic_partitions=found),
+        )
+        self.send_response(asked, response)
+
+    def join(self, name: str, epoch: int, *indexes: int) -> None:
+        """Append a complete join: the member gets the partitions at once."""
+        self.heartbeat(
+            name,
+            0,
+            epoch,
+            owned=(),
+            assigned=indexes,
+            records=(
+                member_record(name),
+                group_record(epoch),
+                target(name, *indexes),
+                target_epoch(epoch),
+                assignment(name, epoch, dict.fromkeys(indexes, epoch)),
+            ),
+        )
+
+    def owns(self, name: str, *indexes: int, has_received: bool = True) -> None:
+        if has_received:
+            self.receives(name, *indexes)
+        self.append(
+            history.MemberOwnershipChanged,
+            process=name,
+            group_id="k",
+            member_id=name,
+            epoch=2,
+            partitions=tuple((T, index) for index in indexes),
+        )
+
+    def receives(self, name: str, *indexes: int) -> None:
+        partitions = tuple((T, index) for index in indexes)
+        self.append(history.MemberAssignmentReceived, process=name, partitions=partitions)
+
+    def sends_heartbeat(self, name: str, after_ms: int, *, reports_change: bool = False) -> None:
+        self.at_ms += after_ms - 1
+        self.append(history.MemberHeartbeatSent, process=name, reports_change=reports_change)
+
+    def delivers(self, name: str, *indexes: int) -> None:
+        self.append(
+            history.MemberDelivered,
+            process=name,
+            member_id=name,
+            epoch=2,
+            partitions=tuple((T, index) for index in indexes),
+        )
+
+    def commit(self, name: str, epoch: int, code: int) -> None:
+        partition = OffsetCommitPartition(
+            partition_index=0, committed_offset=5, committed_metadata=""
+        )
+        message = OffsetCommitRequest(
+            group_id="k",
+            generation_id_or_member_epoch=epoch,
+            member_id=name,
+            topics=[OffsetCommitTopic(name="t", partitions=[partition])],
+        )
+        asked = self.receive_request(OFFSET_COMMIT, message, client=name)
+        result = OffsetCommitPartitionResult(partition_index=0, error_code=code)
+        found = [OffsetCommitTopicResult(name="t", partitions=[result])]
+        self.send_response(asked, OffsetCommitResponse(topics=found))
+
+
+def topics(indexes: tuple[int, ...] | None) -> list[ConsumerGroupTopicPartitions] | None:
+    if indexes is None:
+        return None
+    found = [ConsumerGroupTopicPartitions(topic_id=T, partitions=list(indexes))]
+    return found if indexes else []
+
+
+@pytest.fixture
+def built() -> GroupBuilder:
+    """A group in epoch 2 with member "a", which has both partitions."""
+    builder = GroupBuilder()
+    builder.join("a", 2, 0, 1)
+    return builder
+
+
+def removal(name: str) -> tuple[Any, ...]:
+    of_member = {"group_id": "k", "member_id": name}
+    return (
+        MemberAssignmentTombstone(**of_member),
+        MemberTargetTombstone(**of_member),
+        ConsumerMemberTombstone(**of_member),
+    )
+
+
+def hand_over(built: GroupBuilder, *, reported: tuple[int, ...] | None = (0,)) -> None:
+    """Let "a" give up partition 1, with this report, and "b" get it."""
+    built.heartbeat(
+        "b",
+        0,
+        3,
+        owned=(),
+        assigned=(),
+        records=(
+            member_record("b"),
+            group_record(3),
+            target("a", 0),
+            target("b", 1),
+            target_epoch(3),
+            assignment("b", 3, {}, state=ReconciliationState.UNRELEASED_PARTITIONS),
+        ),
+    )
+    revoking = assignment("a", 2, {0: 2}, previous=2, pending={1: 2}, state=UNREVOKED)
+    built.heartbeat("a", 2, 2, assigned=(0,), records=(revoking,))
+    given_up = assignment("a", 3, {0: 2}, previous=2)
+    built.heartbeat("a", 2, 3, owned=reported, records=(given_up,))
+    taken = assignment("b", 3, {1: 3}, previous=3)
+    built.heartbeat("b", 3, 3, assigned=(1,), records=(taken,))
+
+
+def expect(rule: str) -> Any:
+    return pytest.raises(RuleViolationError, match=f"^{rule}:")
+
+
+def test_decoder_reads_every_record_as_written() -> None:
+    group = LoggedGroup()
+    for record in (
+        group_record(7),
+        member_record("a", instance_id="i", subscribed_regex="k.*", rebalance_timeout_ms=9),
+        target("a", 0, 1),
+        target_epoch(6),
+        assignment("a", 6, {0: 4}, previous=5, pending={1: 3}, state=UNREVOKED),
+        RegularExpressionRecord(
+            group_id="k", regex="k.*", topics=("ka", "kb"), version=3, resolved_ms=8
+        ),
+    ):
+        pair = encode_record(record)
+        key = parse_key(*pair)
+        assert key is not None
+        group = apply_record(group, key, pair[1])
+    member = group.members["a"]
+    assert (group.epoch, group.target_epoch, group.regexes) == (7, 6, {"k.*": ("ka", "kb")})
+    assert (member.instance_id, member.topics, member.regex) == ("i", ("t",), "k.*")
+    assert (member.rebalance_timeout_ms, member.target) == (9, {(T, 0), (T, 1)})
+    assert (member.epoch, member.previous_epoch, member.state) == (6, 5, 1)
+    assert (member.assigned, member.pending) == ({(T, 0): 4}, {(T, 1): 3})
+
+
+def test_handover_after_confirmation_breaks_no_rule(built: GroupBuilder) -> None:
+    hand_over(built)
+    built.owns("a", 0)
+    built.owns("b", 1)
+
+
+@pytest.mark.parametrize("reported", [None, (0, 1)])
+def test_handover_without_confirmation_is_rejected(
+    built: GroupBuilder, reported: tuple[int, ...] | None
+) -> None:
+    with expect("consumer-reconciliation"):
+        hand_over(built, reported=reported)
+
+
+def test_two_owners_in_log_are_rejected(built: GroupBuilder) -> None:
+    built.append_records(member_record("b"), target("b", 1))
+    with expect("consumer-reconciliation"):
+        built.append_records(assignment("b", 2, {1: 2}))
+
+
+def test_target_with_two_owners_is_rejected(built: GroupBuilder) -> None:
+    built.append_records(member_record("b"), group_record(3), target("b", 1))
+    with expect("consumer-reconciliation"):
+        built.append_records(target_epoch(3))
+
+
+def test_new_partition_with_old_epoch_is_rejected(built: GroupBuilder) -> None:
+    built.append_records(member_record("b"), group_record(3), target("a", 0), target_epoch(3))
+    built.heartbeat("a", 2, 3, owned=(0,), assigned=(0,), records=(assignment("a", 3, {0: 2}),))
+    built.append_records(target("b", 1))
+    with expect("consumer-reconciliation"):
+        built.append_records(assignment("b", 3, {}), assignment("b", 3, {1: 2}, previous=3))
+
+
+def test_two_members_that_own_a_partition_are_rejected(built: GroupBuilder) -> None:
+    hand_over(built)
+    built.owns("a", 0, 1)
+    with expect("consumer-ownership"):
+        built.owns("b", 1)
+
+
+def test_partition_of_removed_member_may_be_owned_again(built: GroupBuilder) -> None:
+    built.owns("a", 0, 1)
+    built.heartbeat("a", -1, -1, records=(*removal("a"), group_record(3), target_epoch(3)))
+    built.join("b", 4, 0, 1)
+    built.owns("b", 0, 1)
+
+
+@pytest.mark.parametrize("epoch", [4, 2])
+def test_group_epoch_must_grow_by_one(built: GroupBuilder, epoch: int) -> None:
+    with expect("consumer-epochs"):
+        built.append_records(group_record(epoch))
+
+
+def test_target_ahead_of_group_is_rejected(built: GroupBuilder) -> None:
+    with expect("consumer-epochs"):
+        built.append_records(target_epoch(3))
+
+
+def test_member_epoch_that_runs_backwards_is_rejected(built: GroupBuilder) -> None:
+    with expect("consumer-epochs"):
+        built.append_records(assignment("a", 1, {0: 2, 1: 2}, previous=2))
+
+
+def test_response_with_an_epoch_that_is_not_durable_is_rejected(built: GroupBuilder) -> None:
+    built.append_records(group_record(3), target_epoch(3), durable=False)
+    built.append_records(assignment("a", 3, {0: 2, 1: 2}, previous=2), durable=False)
+    with expect("consumer-epochs"):
+        built.heartbeat("a", 2, 3)
+
+
+@pytest.mark.parametrize(("epoch", "owned"), [(1, None), (3, None), (0x7FFF, ())])
+def test_heartbeat_with_a_stale_epoch_must_be_fenced(
+    built: GroupBuilder, epoch: int, owned: tuple[int, ...] | None
+) -> None:
+    built.heartbeat("a", epoch, 0, owned=owned, code=ErrorCode.FENCED_MEMBER_EPOCH)
+    with expect("consumer-fence"):
+        built.heartbeat("a", epoch, 2, owned=owned)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_heartbeat_with_the_current_epoch_must_be_accepted(
+    built: GroupBuilder, code: ErrorCode
+) -> None:
+    built.heartbeat("a", 2, 2)
+    with expect("consumer-fence"):
+        built.heartbeat("a", 2, 0, code=code)
+
+
+def test_response_without_a_changed_assignment_is_rejected(built: GroupBuilder) -> None:
+    hand_over(built)
+    smaller = assignment("a", 3, {}, previous=3, pending={0: 2}, state=UNREVOKED)
+    built.heartbeat("a", 3, 3, records=(smaller,))
+    with expect("consumer-responses"):
+        built.heartbeat("a", 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "epoch", "code"),
+    [
+        ("a", 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("a", 1, ErrorCode.NONE),
+        ("a", 3, ErrorCode.NONE),
+        ("b", 2, ErrorCode.NONE),
+        ("a", -1, ErrorCode.NONE),
+    ],
+)
+def test_commit_with_the_wrong_result_is_rejected(
+    built: GroupBuilder, name: str, epoch: int, code: ErrorCode
+) -> None:
+    with pytest.raises(RuleViolationError, match=r"^(consumer-commits|commits):"):
+        built.commit(name, epoch, code)
+
+
+def test_commit_with_older_epoch_of_kept_partition_must_be_accepted(built: GroupBuilder) -> None:
+    hand_over(built)
+    with expect("consumer-commits"):
+        built.commit("a", 2, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+def test_delivery_of_a_partition_of_another_member_is_rejected(built: GroupBuilder) -> None:
+    hand_over(built)
+    got = assignment("b", 3, {1: 3}, previous=3)
+    built.heartbeat("b", 3, 3, assigned=(1,), records=(got,))
+    built.receives("a", 0, 1)
+    built.receives("b", 1)
+    built.delivers("a", 0)
+    built.delivers("b", 1)
+    with expect("consumer-delivery"):
+        built.delivers("a", 0, 1)
+
+
+def test_delivery_of_a_partition_to_revoke_is_rejected(built: GroupBuilder) -> None:
+    built.receives("a", 0)
+    built.delivers("a", 0)
+    with expect("consumer-delivery"):
+        built.delivers("a", 0, 1)
+
+
+def test_partition_that_is_added_before_a_revocation_is_rejected(built: GroupBuilder) -> None:
+    built.receives("a", 0)
+    built.owns("a", 0)
+    built.receives("a", 1)
+    with expect("consumer-delivery"):
+        built.owns("a", 0, 1, has_received=False)
+
+
+def test_first_heartbeat_of_a_connection_without_fields_is_rejected(built: GroupBuilder) -> None:
+    with expect("consumer-delivery"):
+        built.heartbeat("c", 2, 2)
+
+
+def test_delivery_after_the_session_ended_is_rejected(built: GroupBuilder) -> None:
+    built.receives("a", 0, 1)
+    built.delivers("a", 0, 1)
+    built.at_ms += 60_000
+    built.append(history.MemberExpired, group_id="k", member_id="a", reason=SESSION_EXPIRED_REASON)
+    with expect("consumer-delivery"):
+        built.delivers("a", 0, 1)
+
+
+def test_member_that_expires_too_early_is_rejected(built: GroupBuilder) -> None:
+    with expect("consumer-session"):
+        built.append(
+            history.MemberExpired, group_id="k", member_id="a", reason=SESSION_EXPIRED_REASON
+        )
+
+
+def test_member_that_is_removed_without_reason_is_rejected(built: GroupBuilder) -> None:
+    with expect("consumer-session"):
+        built.append_records(*removal("a"))
+
+
+def test_member_that_never_expires_is_rejected(built: GroupBuilder) -> None:
+    hand_over(built)
+    built.append(history.ShardLoaded, state=loaded_state(built), epoch=0)
+    built.heartbeat("b", 3, 3)
+    built.at_ms += 60_000
+    with expect("consumer-session"):
+        built.heartbeat("b", 3, 3)
+
+
+def test_lost_revocation_does_not_bind_the_member(built: GroupBuilder) -> None:
+    state = loaded_state(built)
+    begin_revocation(built, durable=False)
+    built.append(history.LogWriteFailed)
+    built.append(history.ShardLoaded, state=state, epoch=0)
+    stay_in_group(built, 400_000)
+
+
+def test_removal_for_a_lost_revocation_is_rejected(built: GroupBuilder) -> None:
+    state = loaded_state(built)
+    begin_revocation(built, durable=False)
+    built.append(history.LogWriteFailed)
+    built.append(history.ShardLoaded, state=state, epoch=0)
+    built.at_ms += 400_000
+    with expect("consumer-session"):
+        built.append(history.MemberExpired, group_id="k", member_id="a", reason="rebalance")
+
+
+def test_stored_revocation_binds_the_member_after_a_load(built: GroupBuilder) -> None:
+    begin_revocation(built)
+    built.append(history.LogWriteFailed)
+    built.append(history.ShardLoaded, state=loaded_state(built), epoch=0)
+    built.heartbeat("a", 2, 2, owned=(0, 1), assigned=(0,), is_full=True, connection=2)
+    with expect("consumer-session"):
+        stay_in_group(built, 400_000)
+
+
+def test_load_of_another_shard_does_not_restart_deadlines(built: GroupBuilder) -> None:
+    hand_over(built)
+    built.append(history.ShardLoaded, state=loaded_state(built), epoch=0)
+    built.heartbeat("b", 3, 3)
+    built.at_ms += 60_000
+    built.append(history.ShardLoaded, shard=1, state={}, epoch=0)
+    with expect("consumer-session"):
+        built.heartbeat("b", 3, 3)
+
+
+def test_failed_write_of_another_shard_does_not_stop_deadlines(built: GroupBuilder) -> None:
+    hand_over(built)
+    built.append(history.ShardLoaded, state=loaded_state(built), epoch=0)
+    built.heartbeat("b", 3, 3)
+    built.append(history.LogWriteFailed, shard=1)
+    built.at_ms += 60_000
+    with expect("consumer-session"):
+        built.heartbeat("b", 3, 3)
+
+
+def begin_revocation(built: GroupBuilder, *, durable: bool = True) -> None:
+    """Let "b" join, so that "a" must give up partition 1."""
+    built.append_records(
+        member_record("b"),
+        group_record(3),
+        target("a", 0),
+        target("b", 1),
+        target_epoch(3),
+        assignment("a", 2, {0: 2}, previous=2, pending={1: 2}, state=UNREVOKED),
+        durable=durable,
+    )
+
+
+def stay_in_group(built: GroupBuilder, duration_ms: int) -> None:
+    """Let "a" send heartbeats without news."""
+    for _ in range(0, duration_ms, 2_000):
+        built.at_ms += 2_000
+        built.heartbeat("a", 2, 2)
+
+
+def loaded_state(built: GroupBuilder) -> dict[bytes, bytes | None]:
+    state: dict[bytes, bytes | None] = {}
+    for entry in built.history.entries:
+        if isinstance(entry, history.RecordsAppended):
+            state.update(entry.pairs)
+    return {key: value for key, value in state.items() if value is not None}
+
+
+# The rule about needless heartbeats
+
+
+def test_heartbeats_at_their_interval_break_no_rule(built: GroupBuilder) -> None:
+    for after_ms in (1, 4_000, 4_000):
+        built.sends_heartbeat("a", after_ms)
+    built.sends_heartbeat("a", 1, reports_change=True)
+    built.sends_heartbeat("a", 4_000)
+
+
+@pytest.mark.parametrize("early_ms", [1, 3_999])
+def test_early_heartbeat_without_a_change_is_rejected(built: GroupBuilder, early_ms: int) -> None:
+    """The interval is a third of the rebalance timeout, which is shorter."""
+    built.sends_heartbeat("a", 1)
+    with expect("consumer-requests"):
+        built.sends_heartbeat("a", early_ms)
+
+
+def test_refused_commit_allows_one_early_heartbeat(built: GroupBuilder) -> None:
+    built.sends_heartbeat("a", 1)
+    built.commit("a", 1, ErrorCode.STALE_MEMBER_EPOCH)
+    built.sends_heartbeat("a", 1)
+    with expect("consumer-requests"):
+        built.sends_heartbeat("a", 1)
+
+
+def test_all_fields_on_a_known_connection_are_rejected(built: GroupBuilder) -> None:
+    built.heartbeat("a", 2, 2)
+    with expect("consumer-requests"):
+        built.heartbeat("a", 2, 2, owned=(0, 1), assigned=(0, 1), is_full=True)
+
+
+def test_all_fields_after_an_error_or_reconnect_break_no_rule(built: GroupBuilder) -> None:
+    built.heartbeat("a", 2, 2, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    built.heartbeat("a", 2, 2, owned=(0, 1), assigned=(0, 1), is_full=True)
+    built.heartbeat("a", 2, 2, owned=(0, 1), assigned=(0, 1), is_full=True, connection=2)
+    with expect("consumer-requests"):
+        built.heartbeat("a", 2, 2, owned=(0, 1), assigned=(0, 1), is_full=True, connection=2)
+
+
+def test_repeated_report_is_rejected_until_the_next_assignment(built: GroupBuilder) -> None:
+    built.heartbeat("a", 2, 2, owned=(0,))
+    built.heartbeat("a", 2, 2, owned=(0, 1))
+    built.receives("a", 0, 1)
+    built.heartbeat("a", 2, 2, owned=(0, 1))
+    with expect("consumer-requests"):
+        built.heartbeat("a", 2, 2, owned=(0, 1))
+
+
+def test_unchanged_assignment_in_a_response_is_rejected(built: GroupBuilder) -> None:
+    with expect("consumer-requests"):
+        built.heartbeat("a", 2, 2, assigned=(0, 1))

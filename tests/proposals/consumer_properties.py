@@ -4,6 +4,8 @@ the first design.
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
@@ -16,7 +18,8 @@ from partage.proposals.broker_side.settings import PushConsumerSettings
 from partage.proposals.broker_side.topic_count import static_topic_count
 from partage.proposals.designs.checked import CheckedMember
 
-from .member_properties import SESSION_MS, MemberMachine, successes
+from .coordinator_properties import walk_lengths, walk_seeds
+from .member_properties import SESSION_MS, MemberMachine
 
 
 class PushConsumerMachine(MemberMachine):
@@ -27,6 +30,7 @@ class PushConsumerMachine(MemberMachine):
         self.broker = "none"  # or "opening", "open", "asked"
         self.is_registering = self.is_served = False
         self.offset = 0
+        self.assigned: set[TopicPartition] = set()  # while its fetchers may fail
         self.settings = PushConsumerSettings(
             bootstrap_brokers=tuple(
                 push.BrokerAddress(id=number, host=f"h{number}", port=9092) for number in (1, 2)
@@ -38,8 +42,17 @@ class PushConsumerMachine(MemberMachine):
             retry_backoff_ms=300,
         )
 
-    @initialize(auto_commit=st.booleans(), reset=st.sampled_from(("smallest", "largest")))
-    def start(self, auto_commit: bool, reset: str) -> None:
+    @initialize(
+        auto_commit=st.booleans(),
+        reset=st.sampled_from(("smallest", "largest")),
+        choice=st.integers(0, 9),
+        steps=st.sampled_from((1, 3, 4, 5, 5)),
+        seed=walk_seeds,
+        length=walk_lengths,
+    )
+    def start(
+        self, auto_commit: bool, reset: str, choice: int, steps: int, seed: int, length: int
+    ) -> None:
         settings = self.settings
         self.settings = PushConsumerSettings(
             bootstrap_brokers=settings.bootstrap_brokers,
@@ -54,6 +67,24 @@ class PushConsumerMachine(MemberMachine):
         self.inner = PushConsumer(self.settings)
         self.member = CheckedMember(self.inner)
         self.handle(machine.Started(at_ms=self.now_ms))
+        self.walk(seed, length)
+        self.proceed(choice, steps)
+
+    def take_step(self, rng: Random) -> None:
+        match rng.choices(range(6), (8, 2, 2, 1, 1, 1))[0]:
+            case 0:
+                super().take_step(rng)
+            case 1:
+                self.ask(rng.random() < 0.3)
+            case 2 if self.is_served:
+                numbers = set(rng.sample(range(4), rng.randrange(4)))
+                self.start_fetchers(numbers, rng.choice((1, 7)), rng.choice(((1,), (3, 4))))
+            case 3 if self.assigned:
+                self.leave_range([rng.randrange(4)])
+            case 4:
+                self.lose_broker()
+            case 5 if self.broker == "asked":
+                self.answer_metadata(push.PushError.COORDINATOR_NOT_AVAILABLE, 3, (2, 3))
 
     def perform(self, action: machine.Action) -> None:
         super().perform(action)
@@ -67,32 +98,29 @@ class PushConsumerMachine(MemberMachine):
                 self.broker = "none"
             case machine.Connect() | machine.Disconnect():
                 self.is_registering = self.is_served = False
+                self.assigned.clear()
+            case machine.StartReading(offsets=offsets):
+                self.assigned = set(offsets)
             case machine.Send(message=push.RegisterConsumerRequest()):
                 self.is_registering = True
 
     def lose(self) -> None:
-        self.is_registering = self.is_served = False
+        if self.connection == "open":
+            self.is_registering = self.is_served = False
+            self.assigned.clear()
         super().lose()
 
-    @precondition(lambda self: self.broker == "opening")
-    @rule(is_open=successes)
     def open_broker(self, is_open: bool) -> None:
         self.broker = "open" if is_open else "none"
         event = events.BrokerConnected if is_open else events.BrokerDisconnected
         self.handle(event(at_ms=self.now_ms))
 
-    @precondition(lambda self: self.broker in ("open", "asked"))
     @rule()
     def lose_broker(self) -> None:
-        self.broker = "none"
-        self.handle(events.BrokerDisconnected(at_ms=self.now_ms))
+        if self.broker in ("open", "asked"):
+            self.broker = "none"
+            self.handle(events.BrokerDisconnected(at_ms=self.now_ms))
 
-    @precondition(lambda self: self.broker == "asked")
-    @rule(
-        error=st.sampled_from((0, 0, 0, push.PushError.COORDINATOR_NOT_AVAILABLE)),
-        coordinator_id=st.sampled_from((2, 3, 3, 9)),
-        ids=st.sampled_from(((2, 3), (3, 2), (1, 2, 3))),
-    )
     def answer_metadata(self, error: int, coordinator_id: int, ids: tuple[int, ...]) -> None:
         self.broker = "open"
         response = push.ClusterMetadataResponse(
@@ -100,32 +128,15 @@ class PushConsumerMachine(MemberMachine):
         )
         self.handle(events.BrokerResponseReceived(at_ms=self.now_ms, message=response))
 
-    @precondition(lambda self: self.is_registering)
-    @rule(
-        error=st.sampled_from(
-            (
-                0,
-                0,
-                0,
-                push.PushError.DUPLICATE_CONSUMER_ID,
-                push.PushError.INVALID_SESSION_TIMEOUT,
-                push.PushError.INVALID_REGISTRATION,
-            )
-        )
-    )
     def answer_registration(self, error: int) -> None:
         self.is_registering, self.is_served = False, not error
         self.hear(push.RegisterConsumerResponse(error_code=error))
 
-    @precondition(lambda self: self.is_served)
-    @rule()
-    def ping(self) -> None:
-        self.hear(push.PingRequest(consumer_id="c", num_retries=0))
-
-    @precondition(lambda self: self.is_served)
-    @rule()
-    def stop(self) -> None:
-        self.hear(push.StopFetcherRequest(consumer_id="c"))
+    @rule(does_stop=st.booleans())
+    def ask(self, does_stop: bool) -> None:
+        if self.is_served:
+            ping = push.PingRequest(consumer_id="c", num_retries=0)
+            self.hear(push.StopFetcherRequest(consumer_id="c") if does_stop else ping)
 
     @precondition(lambda self: self.is_served)
     @rule(
@@ -146,6 +157,7 @@ class PushConsumerMachine(MemberMachine):
             )
             for number in sorted(numbers)
         ]
+        self.assigned.clear()
         for number in numbers:
             self.positions.pop(TopicPartition("t", number), None)
         self.hear(
@@ -154,29 +166,41 @@ class PushConsumerMachine(MemberMachine):
             )
         )
 
-    @precondition(lambda self: self.reading)
-    @rule(which=st.integers(0, 3))
-    def leave_range(self, which: int) -> None:
-        """Let the fetchers fail at one of the partitions."""
-        partition = sorted(self.reading)[which % len(self.reading)]
-        self.handle(events.OffsetsOutOfRange(at_ms=self.now_ms, partitions=frozenset({partition})))
+    @precondition(lambda self: self.assigned)
+    @rule(some=st.lists(st.integers(0, 3), min_size=1, max_size=2))
+    def leave_range(self, some: list[int]) -> None:
+        """Let the fetchers fail at some partitions, before or after they were stopped."""
+        assigned = sorted(self.assigned)
+        for which in some:
+            failed = frozenset({assigned[which % len(assigned)]})
+            self.handle(events.OffsetsOutOfRange(at_ms=self.now_ms, partitions=failed))
+
+    def do_step(self, choice: int) -> bool:
+        if self.broker == "opening":
+            self.open_broker(choice < 8)
+        elif self.broker == "asked":
+            error = push.PushError.COORDINATOR_NOT_AVAILABLE if choice == 9 else 0
+            coordinator_id = {7: 2, 8: 9}.get(choice, 3)
+            self.answer_metadata(error, coordinator_id, ((2, 3), (3, 2), (1, 2, 3))[choice % 3])
+        elif self.connection == "opening":
+            self.connect(choice < 8)
+        elif self.is_registering:
+            errors = {
+                7: push.PushError.DUPLICATE_CONSUMER_ID,
+                8: push.PushError.INVALID_SESSION_TIMEOUT,
+                9: push.PushError.INVALID_REGISTRATION,
+            }
+            self.answer_registration(errors.get(choice, 0))
+            if choice == 0:
+                self.start_fetchers({0, 1}, 1, (2, 3))
+        else:
+            return False
+        return True
 
     def cooperate(self) -> None:
-        for _ in range(10):
-            if self.broker == "opening":
-                self.open_broker(True)
-            elif self.broker == "asked":
-                self.answer_metadata(0, 3, (2, 3))
-            elif self.connection == "opening":
-                self.connect(True)
-            elif self.is_registering:
-                self.answer_registration(0)
-                self.start_fetchers({0, 1}, 1, (2, 3))
-            elif self.is_served and self.now_ms % 3_000 < 100:
-                self.ping()
-                return
-            else:
-                return
+        super().cooperate()
+        if self.is_served and self.now_ms % 3_000 < 100:
+            self.ask(False)
 
     def teardown(self) -> None:
         """Check that without faults the consumer reads its partitions, and can leave."""

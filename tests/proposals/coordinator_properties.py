@@ -1,29 +1,18 @@
-"""State machines for Hypothesis: any order of requests, timers and losses at a coordinator."""
+"""State machines for Hypothesis: any order of requests, timers and losses at a coordinator.
+
+Hypothesis leaves some rules out of each example and repeats values. So its examples alone rarely
+get beyond the first rebalance. Each one begins with a random walk.
+"""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from partage.proposals import machine
-from partage.proposals.broker_side.coordinator import PushCoordinator
-from partage.proposals.broker_side.events import BrokersChanged, RebalancingSwitched, Resigned
-from partage.proposals.broker_side.messages import (
-    BrokerAddress,
-    ClusterMetadataRequest,
-    PartitionOffset,
-    PingRequest,
-    PingResponse,
-    RegisterConsumerRequest,
-    RegisterConsumerResponse,
-    StartFetcherRequest,
-    StartFetcherResponse,
-    StopFetcherRequest,
-    StopFetcherResponse,
-)
-from partage.proposals.broker_side.settings import PushCoordinatorSettings, RebalanceMethod
 from partage.proposals.designs.checked import CheckedCoordinator
 from partage.proposals.join_group.checker import Dialect
 from partage.proposals.join_group.settings import CoordinatorSettings
@@ -60,6 +49,9 @@ clients = st.integers(0, 3)
 #: Usually the right id and generation.
 claims = st.sampled_from(("right",) * 6 + ("none", "other", "strange", "stale"))
 groups = st.sampled_from(("g", "g", "g", "h"))
+#: The steps before an example, and the seed of their random draws.
+walk_seeds = st.integers(0, 2**32 - 1)
+walk_lengths = st.sampled_from((0, 20, 60))
 
 
 class CoordinatorMachine(RuleBasedStateMachine):
@@ -118,6 +110,21 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.draws += 1
             self.handle(machine.TimerFired(at_ms=self.now_ms, key=key, draw=self.draws))
         self.now_ms = end_ms
+
+    def walk(self, seed: int, steps: int) -> None:
+        """Take random steps before those of Hypothesis."""
+        rng = Random(seed)
+        for _ in range(steps):
+            self.take_step(rng)
+
+    def take_step(self, rng: Random) -> None:
+        """Take one random step."""
+        raise NotImplementedError  # no ABC: the metaclass of Hypothesis
+
+    @rule(for_ms=st.sampled_from((200, 2_500)))
+    def stall(self, for_ms: int) -> None:
+        """Stop the process: the next event comes late, before or after the timers."""
+        self.now_ms += for_ms
 
 
 class Client:
@@ -179,7 +186,11 @@ class JoinGroupMachine(CoordinatorMachine):
             case "none":
                 return "", generations[-1]
             case "other":
-                known = [each.ids[group_id][-1] for each in self.clients if group_id in each.ids]
+                known = [
+                    each.ids[group_id][-1]
+                    for each in self.clients
+                    if each is not client and group_id in each.ids
+                ]
                 return (known or [""])[0], generations[-1]
             case "strange":
                 return "nobody", generations[-1]
@@ -192,7 +203,7 @@ class JoinGroupMachine(CoordinatorMachine):
         group_id=st.sampled_from(("g", "g", "g", "h", "")),
         claim=claims,
         session=st.sampled_from((5_999, *SESSIONS_MS, *SESSIONS_MS, 30_000, 30_001)),
-        version=st.integers(0, 2),
+        version=st.integers(-1, 2),
         kind=st.sampled_from(("consumer",) * 6 + ("connect", "")),
     )
     def join(
@@ -263,21 +274,86 @@ class JoinGroupMachine(CoordinatorMachine):
         if self.clients[who].abandoned:
             self.close(self.clients[who].abandoned.pop())
 
-    @rule(some=st.sets(clients, min_size=1), session=st.sampled_from(SESSIONS_MS))
-    def cooperate(self, some: set[int], session: int) -> None:
-        """Let some clients join, and do what the coordinator asks."""
+    @rule(
+        some=st.sets(clients, min_size=2),
+        session=st.sampled_from(SESSIONS_MS),
+        lost=st.sampled_from((None, 0, 1, 2)),
+        late_ms=st.sampled_from((0, 4_000)),
+        has_heartbeats=st.booleans(),
+    )
+    def cooperate(
+        self,
+        some: set[int],
+        session: int,
+        lost: int | None,
+        late_ms: int,
+        has_heartbeats: bool,
+        error: int = 0,
+        is_stolen: bool = False,
+    ) -> None:
+        """Let some clients join, and do what the coordinator asks.
+
+        Args:
+            some: The clients.
+            session: Their session timeout.
+            lost: A client that loses its connection before others answer.
+            late_ms: How late they answer.
+            has_heartbeats: True if the clients without a parked request send Heartbeats meanwhile.
+            error: The error with which they answer; 0 for none.
+            is_stolen: True if a client that is to assign first assigns as another member.
+        """
         for who in sorted(some):
             if not self.clients[who].is_waiting:
-                self.join(who, "g", "right", session, 0, "consumer")
+                self.join(who, "g", "right", session, who % 3, "consumer")
         self.tick(1_000)
+        if lost is not None:
+            self.lose(lost)
+        if late_ms:
+            self.tick(late_ms)
         for who in sorted(some):
-            self.answer(who, "g", "right", 0)
+            if has_heartbeats and not self.clients[who].is_waiting:
+                self.heartbeat(who, "g", "right")
+        for who in sorted(some):
+            if is_stolen and "g" in self.clients[who].asked:
+                self.answer(who, "g", "other", 0)
+            self.answer(who, "g", "right", error)
 
     def answer(self, who: int, group_id: str, claim: str, error: int) -> None:
         """Answer a request to assign."""
 
+    def take_step(self, rng: Random) -> None:
+        who, group_id = rng.randrange(4), rng.choice("gggh")
+        claim = rng.choice(("right", "right", "right", "none", "other", "stale"))
+        match rng.choices(range(9), (3, 3, 3, 1, 1, 1, 4, 2, 3))[0]:
+            case 0:
+                session, version = rng.choice(SESSIONS_MS), rng.randint(-1, 2)
+                self.join(who, group_id, claim, session, version, "consumer")
+            case 1:
+                self.heartbeat(who, group_id, claim)
+            case 2:
+                self.commit(who, group_id, claim, rng.randrange(10))
+            case 3:
+                self.leave(who, group_id, claim)
+            case 4:
+                self.lose(who)
+            case 5:
+                self.lose_abandoned(who)
+            case 6:
+                some = set(rng.sample(range(4), rng.randint(2, 4)))
+                lost, late_ms = rng.choice((None, None, 0, 1)), rng.choice((0, 0, 4_000))
+                error = rng.choice((0, 0, 0, 23))
+                has_heartbeats, is_stolen = rng.random() < 0.5, rng.random() < 0.2
+                session = rng.choice(SESSIONS_MS)
+                self.cooperate(some, session, lost, late_ms, has_heartbeats, error, is_stolen)
+            case 7:
+                self.answer(who, group_id, claim, rng.choice((0, 23)))
+            case 8:
+                self.tick(rng.choice((100, 1_000, 3_000, 7_000)))
+
     def teardown(self) -> None:
-        """Check that without requests all groups become empty, and no timer stays."""
+        """Check the offsets. Without requests all groups become empty, and no timer stays."""
+        for group_id in ("g", "h"):
+            self.fetch(0, group_id)
         for _ in range(4):
             self.tick(100_000)
         self.coordinator.check_empty()
@@ -293,16 +369,17 @@ class MultiAssignorMachine(JoinGroupMachine):
         self.join_response = MultiJoined
         self.coordinator = CheckedCoordinator(MultiAssignorCoordinator(SETTINGS))
 
-    @initialize(is_compressed=st.booleans())
-    def begin(self, is_compressed: bool) -> None:
+    @initialize(is_compressed=st.booleans(), seed=walk_seeds, steps=walk_lengths)
+    def begin(self, is_compressed: bool, seed: int, steps: int) -> None:
         self.coordinator = CheckedCoordinator(
             MultiAssignorCoordinator(SETTINGS, compresses_members=is_compressed)
         )
+        self.walk(seed, steps)
 
     def join_request(
         self, group_id: str, member_id: str, session_ms: int, version: int, kind: str
     ) -> Message:
-        names = (("range", "sticky"), ("sticky", "range"), ("range",))[version]
+        names = (("range", "sticky"), ("sticky", "range"), ("range",), ("sticky",))[version]
         return MultiJoin(
             group_id=group_id,
             session_timeout=session_ms,
@@ -326,12 +403,18 @@ class SingleAssignorMachine(JoinGroupMachine):
         self.coordinator = CheckedCoordinator(SingleAssignorCoordinator(SETTINGS))
 
     @initialize(
-        choice=st.sampled_from(SynchronizerChoice), reaction=st.sampled_from(TimeoutReaction)
+        choice=st.sampled_from(SynchronizerChoice),
+        reaction=st.sampled_from(TimeoutReaction),
+        seed=walk_seeds,
+        steps=walk_lengths,
     )
-    def begin(self, choice: SynchronizerChoice, reaction: TimeoutReaction) -> None:
+    def begin(
+        self, choice: SynchronizerChoice, reaction: TimeoutReaction, seed: int, steps: int
+    ) -> None:
         self.coordinator = CheckedCoordinator(
             SingleAssignorCoordinator(SETTINGS, choice=choice, reaction=reaction)
         )
+        self.walk(seed, steps)
 
     def join_request(
         self, group_id: str, member_id: str, session_ms: int, version: int, kind: str
@@ -341,7 +424,7 @@ class SingleAssignorMachine(JoinGroupMachine):
             protocol_type=kind,
             join=Join(
                 session_timeout=session_ms,
-                synchronize_timeout=-1 if not kind else version * 1_500,
+                synchronize_timeout=version * 1_500,
                 metadata_version=version,
                 member_id=member_id,
                 member_metadata=str(self.draws).encode(),
@@ -355,7 +438,9 @@ class SingleAssignorMachine(JoinGroupMachine):
         if claim == "right" and group_id not in client.asked:
             return
         member_id, generation = self.identity(client, group_id, claim)
-        members = client.asked.pop(group_id, ("nobody",))
+        members = client.asked.get(group_id, ("nobody",))
+        if claim == "right":
+            del client.asked[group_id]
         self.ask(
             client,
             group_id,
@@ -377,190 +462,3 @@ class SingleAssignorMachine(JoinGroupMachine):
     @rule(who=clients)
     def send_no_phase(self, who: int) -> None:
         self.ask(self.clients[who], "g", SingleJoin(group_id="g", protocol_type="consumer"))
-
-
-TOPIC_COUNTS = ('{"t":1}', '{"t":2,"u":1}', "*1*t.*", '{"t":1}', "nonsense")
-
-
-class PushMachine(CoordinatorMachine):
-    """The coordinator of the first design, with consumers that answer, or do not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.topics = {"t": 3, "u": 1}
-        self.waiting: dict[int, list[Message]] = {}  # requests of each connection
-        self.names: dict[int, str] = {}
-        self.owned: dict[int, list[PartitionOffset]] = {}
-        self.offset = 0
-        self.start(RebalanceMethod.STOP_FETCHERS, 1)
-
-    @initialize(method=st.sampled_from(RebalanceMethod), handlers=st.sampled_from((1, 1, 2)))
-    def begin(self, method: RebalanceMethod, handlers: int) -> None:
-        self.start(method, handlers)
-
-    def start(self, method: RebalanceMethod, handlers: int) -> None:
-        self.settings = PushCoordinatorSettings(
-            brokers=(BrokerAddress(id=3, host="h", port=9092),),
-            broker_id=3,
-            rebalance_method=method,
-            rebalance_threadpool_size=handlers,
-            rebalance_queue_size=1,
-            rebalance_retries_max=1,
-            ping_retries_max=1,
-        )
-        self.new_coordinator()
-
-    def new_coordinator(self) -> None:
-        self.coordinator = CheckedCoordinator(PushCoordinator(self.settings))
-        for record in self.records:
-            self.coordinator.apply(record)
-        self.handle(machine.Elected(at_ms=self.now_ms, topics=self.topics))
-
-    def hear(self, connection: int, message: Message) -> None:
-        if isinstance(message, PingRequest | StopFetcherRequest | StartFetcherRequest):
-            self.waiting.setdefault(connection, []).append(message)
-        elif isinstance(message, RegisterConsumerResponse) and message.error_code == 0:
-            self.waiting.setdefault(connection, [])
-
-    def on_close(self, connection: int) -> None:
-        self.waiting.pop(connection, None)
-        self.owned.pop(connection, None)
-
-    @rule(
-        who=clients,
-        group_id=st.sampled_from(("g", "g", "h", "i", "")),
-        count=st.sampled_from(TOPIC_COUNTS),
-        session=st.sampled_from((*SESSIONS_MS, 5_999)),
-        reset=st.sampled_from(("smallest", "smallest", "largest", "nearest")),
-    )
-    def register(self, who: int, group_id: str, count: str, session: int, reset: str) -> None:
-        connection = self.new_connection()
-        self.names[connection] = f"c{who}"
-        self.send(
-            connection,
-            RegisterConsumerRequest(
-                group_id=group_id,
-                consumer_id=f"c{who}",
-                topic_count=count,
-                auto_commit=True,
-                auto_offset_rest=reset,
-                session_timeout_ms=session,
-            ),
-        )
-
-    def pick(self, which: int) -> int:
-        return sorted(self.waiting)[which % len(self.waiting)]
-
-    @precondition(lambda self: self.waiting)
-    @rule(which=clients, error=st.sampled_from((0, 0, 0, 9)))
-    def respond(self, which: int, error: int) -> None:
-        """Answer the oldest request of a consumer."""
-        connection = self.pick(which)
-        if not self.waiting[connection]:
-            return
-        request = self.waiting[connection].pop(0)
-        name = self.names[connection]
-        self.offset += 1
-        match request:
-            case PingRequest():
-                offsets = self.offsets(connection)
-                response: Message = PingResponse(consumer_id=name, offset_info=offsets)
-            case StopFetcherRequest():
-                response = StopFetcherResponse(
-                    error_code=error, consumer_id=name, offset_info=self.offsets(connection)
-                )
-            case _:
-                assert isinstance(request, StartFetcherRequest)
-                self.owned[connection] = [
-                    part for thread in request.ownership_info for part in thread.assigned_parts
-                ]
-                response = StartFetcherResponse(error_code=error, consumer_id=name)
-        self.send(connection, response)
-
-    def offsets(self, connection: int) -> list[PartitionOffset]:
-        """Return new offsets of the owned partitions, and one of a partition of no consumer."""
-        number = self.offset
-        offset = (number, number, 1_000 - number, -1)[number % 4]  # some go back or are invalid
-        offsets = [
-            PartitionOffset(topic=each.topic, partition=each.partition, offset=offset)
-            for each in self.owned.get(connection, [])
-        ]
-        if number % 5 == 0:
-            offsets.insert(0, PartitionOffset(topic="x", partition="3-0", offset=number))
-        if number % 3 == 0:
-            offsets.append(PartitionOffset(topic="t", partition="3-0", offset=number))
-        return list({(each.topic, each.partition): each for each in offsets}.values())
-
-    @rule()
-    def respond_to_all(self) -> None:
-        """Let all consumers answer, until no request waits."""
-        for _ in range(20):
-            for connection in sorted(self.waiting):
-                while self.waiting.get(connection):
-                    self.respond(sorted(self.waiting).index(connection), 0)
-
-    @precondition(lambda self: self.waiting)
-    @rule(which=clients, kind=st.sampled_from((PingResponse, StopFetcherResponse)))
-    def respond_unasked(self, which: int, kind: type[Message]) -> None:
-        connection = self.pick(which)
-        if not self.waiting[connection]:
-            self.send(connection, kind(consumer_id=self.names[connection]))
-
-    @rule()
-    def ask_metadata(self) -> None:
-        self.send(self.new_connection(), ClusterMetadataRequest())
-
-    @rule(ids=st.sampled_from(((3,), (3, 4), (5, 3))), coordinator_id=st.sampled_from((3, None)))
-    def change_brokers(self, ids: tuple[int, ...], coordinator_id: int | None) -> None:
-        brokers = tuple(BrokerAddress(id=each, host=f"h{each}", port=9092) for each in ids)
-        self.handle(
-            BrokersChanged(at_ms=self.now_ms, brokers=brokers, coordinator_id=coordinator_id)
-        )
-
-    @precondition(lambda self: self.waiting)
-    @rule(which=clients)
-    def lose(self, which: int) -> None:
-        connection = self.pick(which)
-        self.on_close(connection)
-        self.close(connection)
-
-    @rule(topic=st.sampled_from(("t", "u", "tt")))
-    def add_partition(self, topic: str) -> None:
-        self.topics = {**self.topics, topic: self.topics.get(topic, 0) + 1}
-        self.handle(machine.TopicsChanged(at_ms=self.now_ms, topics=self.topics))
-
-    @rule(group_id=st.sampled_from(("g", "h")), is_enabled=st.booleans())
-    def switch(self, group_id: str, is_enabled: bool) -> None:
-        self.handle(
-            RebalancingSwitched(at_ms=self.now_ms, group_id=group_id, is_enabled=is_enabled)
-        )
-
-    @rule(is_crash=st.booleans())
-    def fail_over(self, is_crash: bool) -> None:
-        """Start another coordinator with the same records, or elect this one again."""
-        if is_crash:
-            self.new_coordinator()
-            self.waiting.clear()
-            self.owned.clear()
-            return
-        self.handle(Resigned(at_ms=self.now_ms))
-        for record in self.records:
-            self.coordinator.apply(record)
-        self.handle(machine.Elected(at_ms=self.now_ms, topics=self.topics))
-
-    def teardown(self) -> None:
-        """Check that consumers that answer are all started, and that all can leave."""
-        for group_id in ("g", "h", "i"):
-            self.switch(group_id, True)
-        for _ in range(20):
-            self.respond_to_all()
-            self.tick(3_000)
-        self.respond_to_all()
-        push: Any = self.coordinator.machine
-        for consumer in push.consumers.values():
-            assert consumer.is_started, f"{consumer.id} is never started"
-        for connection in sorted(self.waiting):
-            self.on_close(connection)
-            self.close(connection)
-        self.tick(40_000)
-        self.coordinator.check_empty()

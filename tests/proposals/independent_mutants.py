@@ -10,6 +10,7 @@ from lab.mutant import Mutant
 
 _B, _J = "partage.proposals.broker_side", "partage.proposals.join_group"
 _M, _S = "partage.proposals.multi_assignor", "partage.proposals.single_assignor"
+_T = "partage.proposals.two_phase"
 
 INDEPENDENT_MUTANTS = (
     Mutant(
@@ -115,8 +116,8 @@ INDEPENDENT_MUTANTS = (
     Mutant(
         "consumers are not asked if ZooKeeper has the plan",
         f"{_B}.registry",
-        "        return any(\n            (consumer.owned if",
-        "        return False and any(\n            (consumer.owned if",
+        "        return any(\n            (consumer.is_started",
+        "        return False and any(\n            (consumer.is_started",
     ),
     Mutant(
         "the last threads get the rest",
@@ -165,8 +166,8 @@ INDEPENDENT_MUTANTS = (
     Mutant(
         "a lost connection ends a later request",
         f"{_J}.coordinator",
-        "if group is not None and member is not None and member.connection == connection:",
-        "if group is not None and member is not None:",
+        "            del self._parked[member.connection]\n",
+        "            pass\n",
     ),
     Mutant(
         "the minimum session timeout is refused",
@@ -222,5 +223,12 @@ INDEPENDENT_MUTANTS = (
         f"{_S}.coordinator",
         "error_response(ErrorCode.REQUEST_TIMED_OUT, member.id)",
         'error_response(ErrorCode.REQUEST_TIMED_OUT, "")',
+    ),
+    Mutant(
+        "a member of the product commits once",
+        "partage.proposals.product.member",
+        "        result.arm_timer(_COMMIT_TIMER, self._commit_interval_ms)\n"
+        "        if self._reading",
+        "        if self._reading",
     ),
 )

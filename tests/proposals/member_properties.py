@@ -2,15 +2,20 @@
 
 A member handles events of a shell that keeps its promises: a connection opens or not, each request
 gets at most one response, and positions follow `CommitDue` at once. The contents are arbitrary.
+
+Hypothesis leaves some rules out of each example. So one rule, `proceed`, does any next step of the
+protocol: otherwise few examples would get beyond the first connection. Each example begins with a
+random walk, as those of coordinators do.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from partage.assignors import RoundRobin
 from partage.model.errors import ErrorCode
@@ -20,13 +25,6 @@ from partage.proposals.broker_side import events
 from partage.proposals.designs.checked import CheckedMember
 from partage.proposals.join_group.member import JoinGroupMember, MemberState
 from partage.proposals.join_group.settings import MemberSettings
-from partage.proposals.multi_assignor import messages as multi
-from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
-from partage.proposals.multi_assignor.metadata import (
-    SubscriptionMetadata,
-    decode_metadata,
-    encode_metadata,
-)
 from partage.proposals.single_assignor import messages as single
 from partage.proposals.single_assignor.member import (
     AssignorFailed,
@@ -52,10 +50,14 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.types import Message
 
+from .coordinator_properties import walk_lengths, walk_seeds
+
 SESSION_MS = 9_000
 HEARTBEAT_MS = 1_000
 COMMIT_MS = 1_500
 subscriptions = st.sampled_from((frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"})))
+#: How long the process was stopped before an event of the user.
+stalls_ms = st.sampled_from((0, 0, 0, 5_000, 20_000))
 #: Most attempts succeed.
 successes = st.sampled_from((True, True, True, False))
 
@@ -133,38 +135,90 @@ class MemberMachine(RuleBasedStateMachine):
             self.handle(machine.TimerFired(at_ms=self.now_ms, key=key))
         self.now_ms = end_ms
 
+    def walk(self, seed: int, steps: int) -> None:
+        """Take random steps before those of Hypothesis."""
+        rng = Random(seed)
+        for _ in range(steps):
+            self.take_step(rng)
+
+    def take_step(self, rng: Random) -> None:
+        """Take one random step that does not end the member."""
+        choice = rng.choice((0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8))
+        match rng.choices(range(5), (8, 4, 3, 1, 1))[0]:
+            case 0:
+                self.proceed(choice, rng.choice((1, 1, 2, 5)))
+            case 1:
+                self.tick(rng.choice((99, 500, 1_000, 3_000)))
+            case 2:
+                self.work(choice, rng.randrange(3))
+            case 3:
+                self.lose()
+            case 4:
+                topics = rng.choice((frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"})))
+                self.subscribe(topics, rng.choice((0, 0, 0, 20_000)), None)
+
     @rule(for_ms=st.sampled_from((2_000, 5_000, 20_000)))
     def stall(self, for_ms: int) -> None:
         """Stop the process: the next event comes late, before or after the timers."""
         self.now_ms += for_ms
 
-    @precondition(lambda self: self.connection == "opening")
-    @rule(is_open=successes)
+    @rule(choice=st.integers(0, 9), steps=st.sampled_from((1, 1, 2, 5)))
+    def proceed(self, choice: int, steps: int) -> None:
+        """Do the next steps of a cluster without faults, and the last one with this choice."""
+        for _ in range(steps - 1):
+            self.do_step(0)
+        self.do_step(choice)
+
+    @rule(choice=st.integers(0, 9), responses=st.integers(0, 2))
+    def work(self, choice: int, responses: int) -> None:
+        """Answer the next requests of the member, and then one with this choice."""
+        for _ in range(30):
+            self.tick(100)
+            if self.do_step(0 if responses else choice):
+                responses -= 1
+                if responses < 0:
+                    return
+
+    def do_step(self, choice: int) -> bool:
+        """Do the next step; return False if there is none.
+
+        Args:
+            choice: What happens: success if it is 0, and otherwise the machine's choice.
+        """
+        raise NotImplementedError  # no ABC: the metaclass of Hypothesis
+
     def connect(self, is_open: bool) -> None:
         self.connection = "open" if is_open else "none"
         event = machine.Connected if is_open else machine.Disconnected
         self.handle(event(at_ms=self.now_ms))
 
-    @precondition(lambda self: self.connection == "open")
     @rule()
     def lose(self) -> None:
+        if self.connection != "open":
+            return
         self.connection = "none"
         self.handle(machine.Disconnected(at_ms=self.now_ms))
 
-    @rule(topics=subscriptions)
-    def subscribe(self, topics: frozenset[str]) -> None:
+    @rule(topics=subscriptions, stall_ms=stalls_ms, choice=st.sampled_from((None, None, 7, 8)))
+    def subscribe(self, topics: frozenset[str], stall_ms: int, choice: int | None) -> None:
+        """Subscribe to topics; the member may get an error in the next step."""
+        self.stall(stall_ms)
         self.handle(machine.SubscriptionChanged(at_ms=self.now_ms, topics=topics))
+        if choice is not None:
+            self.do_step(choice)
 
-    @precondition(lambda self: self.sent)
-    @rule(is_wanted=st.sampled_from((True, False, False)))
-    def leave(self, is_wanted: bool) -> None:
+    @rule(is_wanted=st.sampled_from((True, False, False, False)), stall_ms=stalls_ms)
+    def leave(self, is_wanted: bool, stall_ms: int) -> None:
         if is_wanted and not self.is_leaving:
+            self.stall(stall_ms)
             self.is_leaving = True
             self.handle(machine.LeaveRequested(at_ms=self.now_ms))
 
     def cooperate(self) -> None:
-        """Do one step of a cluster without faults."""
-        raise NotImplementedError  # no ABC: the metaclass of Hypothesis
+        """Do all steps of a cluster without faults that are possible now."""
+        for _ in range(30):
+            if not self.do_step(0):
+                return
 
     def cooperate_for(self, for_ms: int) -> None:
         for _ in range(0, for_ms, 100):
@@ -196,9 +250,11 @@ class JoinGroupMemberMachine(MemberMachine):
     def __init__(self) -> None:
         super().__init__()
         self.request: Any = None  # without a response
-        self.is_fetching = False
+        self.fetches = 0  # of metadata, without an answer
+        self.has_other_reader = False  # another member reads some partitions
         self.generation = 0
         self.subscription = frozenset({"t"})
+        self.known_topics: dict[str, int] = {}
         self.last_join: Message | None = None
         self.committed: dict[TopicPartition, int] = {}
         self.settings = MemberSettings(
@@ -219,7 +275,7 @@ class JoinGroupMemberMachine(MemberMachine):
             case machine.Connect() | machine.Disconnect():
                 self.request = None
             case machine.FetchMetadata():
-                self.is_fetching = True
+                self.fetches += 1
             case machine.Send(message=message):
                 assert self.request is None, f"{message} follows {self.request}"
                 self.request = message
@@ -232,20 +288,26 @@ class JoinGroupMemberMachine(MemberMachine):
         self.request = None
         super().lose()
 
-    def subscribe(self, topics: frozenset[str]) -> None:
+    def subscribe(self, topics: frozenset[str], stall_ms: int, choice: int | None) -> None:
         self.subscription = topics
-        super().subscribe(topics)
+        super().subscribe(topics, stall_ms, choice)
 
-    @precondition(lambda self: self.is_fetching)
-    @rule()
+    def take_step(self, rng: Random) -> None:
+        if rng.random() < 0.2:
+            self.add_partition(rng.choice(("t", "u", "other")))
+        else:
+            super().take_step(rng)
+
     def fetch(self) -> None:
-        self.is_fetching = False
+        self.fetches -= 1
+        self.known_topics = dict(self.topics)
         self.handle(machine.MetadataFetched(at_ms=self.now_ms, topics=dict(self.topics)))
 
     @rule(topic=st.sampled_from(("t", "u", "other")))
     def add_partition(self, topic: str) -> None:
         """Let the periodic refresh find a new partition."""
         self.topics[topic] = self.topics.get(topic, 0) + 1
+        self.known_topics = dict(self.topics)
         state, count = self.inner.state, len(self.sent)
         is_over = self.inner.is_session_over(self.now_ms)
         self.handle(machine.MetadataChanged(at_ms=self.now_ms, topics=dict(self.topics)))
@@ -253,8 +315,6 @@ class JoinGroupMemberMachine(MemberMachine):
             assert len(self.sent) == count, f"{self.sent[count:]} follow a change of {topic}"
             assert self.inner.state is state, f"{self.inner.state} follows a change of {topic}"
 
-    @precondition(lambda self: self.request is not None)
-    @rule(choice=st.integers(0, 9))
     def respond(self, choice: int) -> None:
         """Answer the request: with success, an error of the session, or another one."""
         request, self.request = self.request, None
@@ -305,22 +365,24 @@ class JoinGroupMemberMachine(MemberMachine):
         """Answer a JoinGroup request; 0 is success without other members."""
         raise NotImplementedError  # no ABC: the metaclass of Hypothesis
 
-    def cooperate(self) -> None:
-        for _ in range(10):
-            if self.connection == "opening":
-                self.connect(True)
-            elif self.is_fetching:
-                self.fetch()
-            elif self.request is not None:
-                self.respond(0)
-            else:
-                return
+    def do_step(self, choice: int) -> bool:
+        if self.connection == "opening":
+            self.connect(choice < 8)
+        elif self.fetches and (choice % 2 == 0 or self.request is None):
+            self.fetch()
+        elif self.request is not None:
+            self.respond(choice)
+        else:
+            return False
+        return True
 
     def teardown(self) -> None:
         """Check that without faults the member reads all, tells it is alive, and can leave."""
         if not hasattr(self, "inner"):
             return
         self.cooperate_for(SESSION_MS * 2)
+        if self.has_other_reader and not self.is_leaving:
+            self.rebalance()
         if not self.is_leaving:
             self.check_stable()
             self.is_leaving = True
@@ -331,6 +393,14 @@ class JoinGroupMemberMachine(MemberMachine):
                 assert isinstance(self.sent[-2], OffsetCommitRequest), f"{self.sent[-2]}"
         assert self.inner.state is MemberState.STOPPED, f"{self.inner.state} after the leave"
         assert self.connection == "none", "the connection stays open"
+
+    def rebalance(self) -> None:
+        """Let the other member leave: the next Heartbeat tells of a rebalance."""
+        while not isinstance(self.request, HeartbeatRequest):
+            self.cooperate()
+            self.tick(100)
+        self.respond(6)
+        self.cooperate_for(1_000)
 
     def check_stable(self) -> None:
         assert self.member.is_stable, f"{self.inner.state} without faults"
@@ -354,54 +424,6 @@ class JoinGroupMemberMachine(MemberMachine):
         raise NotImplementedError  # no ABC: the metaclass of Hypothesis
 
 
-class MultiMemberMachine(JoinGroupMemberMachine):
-    """The member of the design with many assignors."""
-
-    join_request = multi.JoinGroupRequest
-
-    @initialize()
-    def start(self) -> None:
-        options = MultiAssignorOptions(
-            assignors=(RoundRobin(),), coordinator_metadata_after=2, user_data=b"rack"
-        )
-        self.begin(MultiAssignorMember(self.settings, self.subscription, options))
-
-    def joined(self) -> Any:
-        join: Any = self.last_join
-        metadata: Any = decode_metadata(SubscriptionMetadata, join.protocols[0].metadata)
-        return metadata
-
-    def joined_topics(self) -> frozenset[str]:
-        return frozenset(self.joined().topics)
-
-    def answer_join(self, request: multi.JoinGroupRequest, choice: int) -> None:
-        """Answer with a generation: alone, with a member of the same view, or of another one."""
-        assert self.joined().user_data == b"rack", "the user data is missing"
-        error = {
-            7: ErrorCode.UNKNOWN_MEMBER_ID,
-            8: ErrorCode.NOT_COORDINATOR,
-            9: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        }.get(choice, ErrorCode.NONE)
-        self.generation += not error
-        member_id = request.member_id or f"member-{len(self.sent)}"
-        metadata = bytes(request.protocols[0].metadata)
-        members = [multi.JoinGroupMember(member_id=member_id, metadata=metadata)]
-        if choice in (4, 5):
-            members.append(multi.JoinGroupMember(member_id="other", metadata=metadata))
-        if choice == 6:
-            view = SubscriptionMetadata(topics=["t"], metadata_hash=b"another")
-            members.append(multi.JoinGroupMember(member_id="other", metadata=encode_metadata(view)))
-        self.hear(
-            multi.JoinGroupResponse(
-                error_code=error,
-                generation_id=-1 if error else self.generation,
-                protocol_name="" if error else request.protocols[0].name,
-                member_id=request.member_id if error else member_id,
-                members=[] if error else members,
-            )
-        )
-
-
 class SingleMemberMachine(JoinGroupMemberMachine):
     """The member of the design with a single assignor."""
 
@@ -410,15 +432,25 @@ class SingleMemberMachine(JoinGroupMemberMachine):
     def __init__(self) -> None:
         super().__init__()
         self.computation: ComputeShares | None = None
+        self.computed: set[int] = set()
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(
+        choice=st.integers(0, 9),
+        steps=st.sampled_from((1, 3, 4, 5, 7)),
+        seed=walk_seeds,
+        length=walk_lengths,
+    )
+    def start(self, choice: int, steps: int, seed: int, length: int) -> None:
         options = SingleAssignorOptions(assignor=RoundRobin(), user_data=b"rack")
         self.begin(SingleAssignorMember(self.settings, self.subscription, options))
+        self.walk(seed, length)
+        self.proceed(choice, steps)
 
     def perform(self, action: machine.Action) -> None:
         super().perform(action)
         if isinstance(action, ComputeShares):
+            assert action.number not in self.computed, "the shares are computed twice"
+            self.computed.add(action.number)
             self.computation = action
         if isinstance(action, machine.Send) and isinstance(action.message, self.join_request):
             join: Any = action.message.join
@@ -436,12 +468,14 @@ class SingleMemberMachine(JoinGroupMemberMachine):
         assert metadata.user_data == b"rack", "the user data is missing"
         return frozenset(metadata.topics)
 
-    @precondition(lambda self: self.computation is not None)
-    @rule(succeeds=successes)
-    def compute(self, succeeds: bool) -> None:
+    @rule(succeeds=successes, loses_connection=st.booleans())
+    def compute(self, succeeds: bool, loses_connection: bool = False) -> None:
         """End a computation, even if its connection was lost."""
+        if loses_connection:
+            self.lose()
         computation, self.computation = self.computation, None
-        assert computation is not None
+        if computation is None:
+            return
         number = computation.number
         if not succeeds:
             self.handle(AssignorFailed(at_ms=self.now_ms, number=number))
@@ -466,6 +500,8 @@ class SingleMemberMachine(JoinGroupMemberMachine):
         join, synchronized = request.join, request.synchronized
         if join is not None:
             self.generation += not error
+            if not error:
+                self.has_other_reader = choice == 4
             member_id = join.member_id or f"member-{len(self.sent)}"
             own = single.MemberMetadata(
                 member_id=member_id, member_metadata=bytes(join.member_metadata)
@@ -505,8 +541,10 @@ class SingleMemberMachine(JoinGroupMemberMachine):
             )
         self.hear(response)
 
-    def cooperate(self) -> None:
-        for _ in range(3):
-            super().cooperate()
-            if self.computation is not None:
-                self.compute(True)
+    def do_step(self, choice: int) -> bool:
+        if super().do_step(choice):
+            return True
+        if self.computation is None:
+            return False
+        self.compute(choice < 8)
+        return True

@@ -84,12 +84,6 @@ MUTANTS = (
         "if next_ms is not None and next_ms != self._ping_timer_ms:",
         "if next_ms is not None and self._ping_timer_ms is None:",
     ),
-    Mutant(
-        "the ping queue sends the latest first",
-        f"{_B}.scheduler",
-        "            if self._scheduled.get(connection) == at_ms:\n                return at_ms\n",
-        "            if connection in self._scheduled:\n                return at_ms\n",
-    ),
     # The first design: offsets and committer
     Mutant(
         "offsets of partitions that are not owned are recorded",
@@ -143,8 +137,8 @@ MUTANTS = (
     Mutant(
         "fetchers start after the first StopFetcher response",
         f"{_B}.rebalance",
-        "        del group.waiting[consumer.connection]\n        if group.waiting:\n",
-        "        group.waiting.clear()\n        if group.waiting:\n",
+        "        del group.waiting[consumer.connection]\n",
+        "        group.waiting.clear()\n",
     ),
     Mutant(
         "an old response counts for the next attempt",
@@ -238,8 +232,8 @@ MUTANTS = (
     Mutant(
         "a changed owner is not recorded",
         f"{_B}.rebalance",
-        "if before is None or before.thread != thread:",
-        "if before is None:",
+        "if group.owners.get(partition) != record:",
+        "if thread is None or partition not in group.owners:",
     ),
     Mutant(
         "an owner has no session timeout",
@@ -388,8 +382,8 @@ MUTANTS = (
     Mutant(
         "a lost connection keeps its parked request",
         f"{_J}.coordinator",
-        "            group.unpark(member)\n\n    # Members",
-        "            pass\n\n    # Members",
+        "            group.unpark(group.members[member_id])\n",
+        "            pass\n",
     ),
     Mutant(
         "an empty group keeps its protocol type",
@@ -526,8 +520,8 @@ MUTANTS = (
     Mutant(
         "the synchronizer's own request stays parked",
         f"{_S}.coordinator",
-        "        outcome.cancel_timer(SynchronizeTimer(group.id))\n        group.park(",
-        "        group.park(",
+        "        outcome.cancel_timer(SynchronizeTimer(group.id))\n        self._park(",
+        "        self._park(",
     ),
     Mutant(
         "an error of the synchronizer goes to it alone",

@@ -40,25 +40,32 @@ _SHARED = (
 _DESIGNS = {
     "broker_side": ("broker-side", "broker-side-closing"),
     "join_group": ("multi-assignor", "single-assignor"),
+    "consumer_protocol": ("consumer-protocol",),
     "multi_assignor": ("multi-assignor", "multi-assignor-hashes"),
+    "product": ("two-phase-cooperative", "consumer-protocol"),
     "single_assignor": ("single-assignor",),
     "two_phase": ("two-phase-cooperative", "two-phase-resync", "two-phase-largest-count"),
 }
-_MULTI = ("coordinator_properties.MultiAssignorMachine", "member_properties.MultiMemberMachine")
+_MULTI = (
+    "coordinator_properties.MultiAssignorMachine",
+    "multi_member_properties.MultiMemberMachine",
+)
 _SINGLE = ("coordinator_properties.SingleAssignorMachine", "member_properties.SingleMemberMachine")
 _PROPERTIES: dict[str, tuple[str, ...]] = {
     "broker_side": (
-        "coordinator_properties.PushMachine",
+        "push_properties.PushMachine",
         "consumer_properties.PushConsumerMachine",
     ),
     "join_group": (*_SINGLE, *_MULTI),
     "multi_assignor": _MULTI,
     "single_assignor": _SINGLE,
+    "consumer_protocol": (),
+    "product": (),
     "two_phase": (),
 }
 #: The seed of the random bugs.
 _RANDOM_SEED = 5
-_TIMEOUT_S = 300
+_TIMEOUT_S = 120
 
 
 def find(mutant: Mutant, seeds: int, examples: int) -> str:
@@ -134,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Plant bugs in the machines of the proposals.")
     parser.add_argument("name", nargs="?", help="title of one mutant; default: all")
     parser.add_argument("--seeds", type=int, default=30, help="worlds of each design")
-    parser.add_argument("--examples", type=int, default=30, help="examples of each property")
+    parser.add_argument("--examples", type=int, default=150, help="examples of each property")
     parser.add_argument("--random", type=int, default=0, help="number of random bugs")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args(arguments)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 LONG = os.environ.get("PARTAGE_PROPERTIES") == "long"
 PROPERTY_SETTINGS = settings(
-    max_examples=int(os.environ.get("PARTAGE_EXAMPLES", 2_000)) if LONG else 12,
+    max_examples=int(os.environ.get("PARTAGE_EXAMPLES", 2_000)) if LONG else 50,
     stateful_step_count=60 if LONG else 30,
     deadline=None,
     derandomize=not LONG,

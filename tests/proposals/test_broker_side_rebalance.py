@@ -106,6 +106,56 @@ class TestRebalance:
         assert harness.phase is RebalancePhase.IDLE
         assert BackoffTimer("g") not in harness.timers
 
+    def test_attempt_without_recorded_owners_is_repeated(self) -> None:
+        """All consumers with partitions have started, and one without any has not."""
+        harness = settled(1, topics={"t": 1})
+        harness.register(0)
+        for each in (0, 1):
+            harness.send(each, StopFetcherResponse(consumer_id=f"c{each}"))
+        harness.send(0, StartFetcherResponse(consumer_id="c0"))
+        error = PushError.FETCHER_FAILED
+        harness.send(1, StartFetcherResponse(consumer_id="c1", error_code=error))
+        harness.settle(harness.fire(BackoffTimer("g")))
+        assert harness.owners == {("t", 0): "c0-0"}
+
+    def test_consumer_that_may_have_started_is_stopped(self) -> None:
+        """Its partition was deleted meanwhile, so every consumer has its share."""
+        harness = settled(2, topics={"t": 1})
+        harness.change_topics({"t": 2})
+        for each in (1, 2):
+            harness.send(each, StopFetcherResponse(consumer_id=f"c{each}"))
+        harness.send(1, StartFetcherResponse(consumer_id="c1"))
+        late = harness.watchers(RequestKind.START_FETCHER)
+        harness.change_topics({"t": 1})
+        harness.fire(late[0])
+        assert (2, "StopFetcherRequest") in names(harness.fire(BackoffTimer("g")))
+
+    def test_rebalance_that_became_unnecessary_resets_the_attempts(self) -> None:
+        harness = Harness(topics={"t": 1}, rebalance_retries_max=1)
+        error = StopFetcherResponse(consumer_id="c1", error_code=PushError.FETCHER_FAILED)
+        harness.register(1)
+        harness.send(1, error)
+        harness.change_topics({})
+        assert (1, "StopFetcherRequest") not in names(harness.fire(BackoffTimer("g")))
+        harness.change_topics({"t": 1})
+        for attempt in (1, 2):
+            harness.send(1, error)
+            assert harness.failed == ["g"] * (attempt - 1)
+            if attempt == 1:
+                harness.fire(BackoffTimer("g"))
+
+    def test_loss_of_a_consumer_resets_the_attempts(self) -> None:
+        harness = settled(2, topics={"t": 3}, rebalance_retries_max=1)
+        harness.register(3)
+        harness.fire(harness.watchers(RequestKind.STOP_FETCHER)[0])
+        harness.lose(3)
+        harness.fire(BackoffTimer("g"))
+        error = StopFetcherResponse(consumer_id="c1", error_code=PushError.FETCHER_FAILED)
+        harness.send(1, StopFetcherResponse(consumer_id="c1"))
+        harness.send(1, error)
+        assert harness.phase is RebalancePhase.BACKING_OFF
+        assert harness.failed == []
+
     @pytest.mark.parametrize("response", [StopFetcherResponse, StartFetcherResponse])
     def test_error_of_a_consumer_fails_the_attempt(self, response: type[Message]) -> None:
         harness = Harness()
@@ -114,6 +164,28 @@ class TestRebalance:
             harness.send(1, StopFetcherResponse(consumer_id="c1"))
         harness.send(1, response(consumer_id="c1", error_code=PushError.FETCHER_FAILED))
         assert harness.phase is RebalancePhase.BACKING_OFF
+
+    @pytest.mark.parametrize("is_late", [False, True])
+    def test_consumer_that_did_not_start_gets_another_attempt(self, is_late: bool) -> None:
+        """Its partitions have their owner in ZooKeeper already, as after a change of coordinators.
+
+        So a comparison with ZooKeeper alone would leave the consumer without fetchers.
+        """
+        owner = OwnerRecord(
+            group_id="g", topic="t", partition=0, thread="c1-0", session_timeout_ms=SESSION_MS
+        )
+        harness = Harness(topics={"t": 1}, records=(owner,))
+        harness.register(1)
+        harness.send(1, StopFetcherResponse(consumer_id="c1"))
+        if is_late:
+            harness.fire(harness.watchers(RequestKind.START_FETCHER)[0])
+        else:
+            harness.send(
+                1, StartFetcherResponse(consumer_id="c1", error_code=PushError.FETCHER_FAILED)
+            )
+        assert harness.phase is RebalancePhase.BACKING_OFF
+        sends = harness.fire(BackoffTimer("g"))
+        assert (1, "StopFetcherRequest") in names(sends)
 
     @pytest.mark.parametrize("phase", list(RebalancePhase))
     def test_lost_consumer_ends_the_attempt_and_another_one_follows(
@@ -311,6 +383,17 @@ class TestHandlers:
         handlers.finish("g")
         assert handlers.put("g", 1) is not first
 
+    @pytest.mark.parametrize("queue_size", [1, 2, 10])
+    def test_tasks_run_in_order_with_any_size_of_the_queue(self, queue_size: int) -> None:
+        """Tasks for which the queue has no room wait behind those in it."""
+        handlers = RebalanceHandlers(1, queue_size)
+        groups = [f"g{number}" for number in range(6)]
+        for each in groups:
+            handler = handlers.put(each, 0)
+        for each in groups:
+            assert handlers.next(handler) == each
+            handlers.finish(each)
+
 
 class TestFailover:
     def owner(self, partition: int, thread: str) -> OwnerRecord:
@@ -325,6 +408,15 @@ class TestFailover:
     def new_coordinator(self) -> Harness:
         offsets = OffsetRecord(group_id="g", topic="t", partition=1, offset=40)
         return Harness(records=(self.owner(0, "c1-0"), self.owner(1, "c2-0"), offsets))
+
+    def test_owner_with_another_session_timeout_is_recorded_again(self) -> None:
+        """The next coordinator waits for the recorded timeout: longer reads need a longer wait."""
+        harness = Harness(records=(self.owner(0, "c1-0"), self.owner(1, "c1-0")))
+        harness.settle(harness.register(1, session_timeout_ms=2 * SESSION_MS))
+        written = [each for each in harness.records if isinstance(each, OwnerRecord)]
+        assert [each.session_timeout_ms for each in written] == [2 * SESSION_MS] * 2
+        following = Harness(records=tuple(harness.records))
+        assert following.timers[RegistrationTimer("g")] == 2 * SESSION_MS * 4 // 3
 
     def test_new_coordinator_waits_for_all_owners(self) -> None:
         harness = self.new_coordinator()

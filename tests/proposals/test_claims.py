@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -10,10 +11,11 @@ import pytest
 from partage.proposals.comparison import (
     rebalance_claims,
     size_claims,
+    speed_claims,
     synchronizer_claims,
     upgrade_claims,
 )
-from partage.proposals.comparison.cell import PhaseResult
+from partage.proposals.comparison.cell import CellRun, PhaseResult, Workload
 from partage.proposals.comparison.claim import (
     ClaimVerdict,
     Judgement,
@@ -211,6 +213,38 @@ def test_cooperative_savings_are_judged_in_each_world(
     check(judgement, verdict, text)
 
 
+@pytest.mark.parametrize(
+    ("growth", "join", "verdict", "text"),
+    [
+        ((100, 5), (60, 3), REPRODUCED, "growth: 20.0 times as fast as eager"),
+        ((100, 5), (3, 3), DEPENDS, "join: 1.0 times as fast as eager"),
+        ((99, 5), (3, 3), REFUTED, "growth: 19.8 times as fast as eager"),
+        ((100, math.inf), (3, 3), REFUTED, "growth: 0.0 times as fast as eager"),
+        ((math.inf, 5), (math.inf, 3), REPRODUCED, "growth: inf times as fast as eager"),
+    ],
+)
+def test_rebalance_speed_is_judged_in_each_case(
+    growth: tuple[float, float], join: tuple[float, float], verdict: ClaimVerdict, text: str
+) -> None:
+    cases = [
+        speed_claims.SpeedCase(name=name, classic_s=[classic_s], consumer_s=[consumer_s])
+        for name, (classic_s, consumer_s) in (("growth", growth), ("join", join))
+    ]
+    check(speed_claims.judge_rebalance_speed(cases), verdict, text)
+
+
+def test_speed_case_has_the_seconds_of_each_world() -> None:
+    case, figures = speed_claims.measure_speed_case(
+        "join", Workload(design="", members=3, phases=()), CellRun.join, lambda: 0, seeds=(1, 2)
+    )
+    assert len(case.classic_s) == len(case.consumer_s) == 2
+    assert 0 < case.speedup < speed_claims.SPEEDUP
+    assert [name for name, _ in figures if name.startswith("join, consumer-protocol")] == [
+        "join, consumer-protocol: time in s",
+        "join, consumer-protocol: partition-seconds without a reader",
+    ]
+
+
 PHASE = PhaseResult(
     phase="join",
     is_stable=True,
@@ -406,4 +440,4 @@ def test_small_difference_is_no_difference() -> None:
 
 
 def test_each_claim_is_measured_once() -> None:
-    assert len(set(CLAIMS)) == len(CLAIMS) == 13
+    assert len(set(CLAIMS)) == len(CLAIMS) == 14

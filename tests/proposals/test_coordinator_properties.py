@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from .coordinator_properties import MultiAssignorMachine, PushMachine, SingleAssignorMachine
+from .coordinator_properties import MultiAssignorMachine, SingleAssignorMachine
 from .property_settings import PROPERTY_SETTINGS
+from .push_properties import PushMachine
 
 TestMultiAssignor = MultiAssignorMachine.TestCase
 TestMultiAssignor.settings = PROPERTY_SETTINGS

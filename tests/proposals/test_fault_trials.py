@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
-from partage.proposals.designs.worlds import new_trial
+from partage.proposals.designs.worlds import new_trial, run_world
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
 from partage.proposals.simulation.design import Design
 from partage.proposals.simulation.trial import FAULTS, RULES, TrialStep
@@ -51,6 +51,18 @@ def test_listed_finding_occurs(name: str, seed: int, rule: str, fault: str) -> N
     verdict = trial.run()
     assert fault in verdict.faults
     assert rule in {each.rule for each in trial.world.broken_rules}
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "kept"),
+    [("broker-side-closing", 6714, (0, 1, 2, 3, 5)), ("two-phase-resync", 5698, (2, 3, 4, 5, 6))],
+)
+def test_smallest_world_of_a_variant_has_two_readers(
+    name: str, seed: int, kept: tuple[int, ...]
+) -> None:
+    verdict = run_world(name, seed, kept, reports_findings=True)
+    assert verdict.rule == "one reader", verdict
+    assert "new partition" not in {step.kind for step in verdict.steps}
 
 
 @pytest.mark.parametrize("name", ["multi-assignor", "single-assignor"])

@@ -49,6 +49,13 @@ def member_with_partitions() -> MultiAssignorMember:
     return member
 
 
+def reconnect(member: MultiAssignorMember) -> Message:
+    """Connect again, answer the heartbeat, and return the next request."""
+    assert isinstance(sent(member.handle(machine.Connected(at_ms=200))), HeartbeatRequest)
+    response = HeartbeatResponse(error_code=0)
+    return sent(member.handle(machine.ResponseReceived(at_ms=200, message=response)))
+
+
 def join_response(request: JoinGroupRequest) -> Message:
     (protocol,) = request.protocols
     return JoinGroupResponse(
@@ -76,10 +83,32 @@ def test_result_of_a_connect_before_the_session_end_is_ignored(event: type[machi
     assert not member.owned
 
 
+def test_member_reconnected_before_it_had_its_offsets_fetches_them() -> None:
+    """A heartbeat comes first: the coordinator may not know the member."""
+    request = reconnect(member_with_partitions())
+    assert isinstance(request, OffsetFetchRequest)
+    assert request.topics is not None
+    assert [(each.name, each.partition_indexes) for each in request.topics] == [("t", [0])]
+
+
+def test_member_with_another_subscription_stops_before_it_fetches_metadata() -> None:
+    """It keeps reading while it has no connection, and rebalances over the next one."""
+    member = member_with_partitions()
+    reconnect(member)
+    member.handle(machine.ResponseReceived(at_ms=200, message=OffsetFetchResponse(topics=[])))
+    member.handle(machine.Disconnected(at_ms=300))
+    outcome = member.handle(machine.SubscriptionChanged(at_ms=310, topics=frozenset({"t", "u"})))
+    assert outcome.actions == []
+    member.handle(machine.TimerFired(at_ms=400, key=Timer.RETRY))
+    outcome = member.handle(machine.Connected(at_ms=410))
+    assert outcome.actions == [machine.StopReading(), machine.FetchMetadata()]
+
+
 def test_member_that_is_closed_while_it_commits_leaves_without_joining() -> None:
     member = member_with_partitions()
-    member.handle(machine.Connected(at_ms=200))
-    member.handle(machine.ResponseReceived(at_ms=200, message=HeartbeatResponse(error_code=0)))
+    reconnect(member)
+    response: Message = OffsetFetchResponse(topics=[])
+    member.handle(machine.ResponseReceived(at_ms=200, message=response))
     member.handle(machine.MetadataChanged(at_ms=300, topics={"t": 2}))
     positions = {TopicPartition("t", 0): 7}
     member.handle(machine.PositionsTaken(at_ms=300, positions=positions))

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from .consumer_properties import PushConsumerMachine
-from .member_properties import MultiMemberMachine, SingleMemberMachine
+from .member_properties import SingleMemberMachine
+from .multi_member_properties import MultiMemberMachine
 from .property_settings import PROPERTY_SETTINGS
 
 TestMultiMember = MultiMemberMachine.TestCase

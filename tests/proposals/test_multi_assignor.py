@@ -261,9 +261,9 @@ class TestCoordinator:
         assert harness.coordinator.offsets == {}
 
     def test_metadata_above_the_limit_of_the_coordinator_is_refused(self) -> None:
-        settings = CoordinatorSettings(initial_rebalance_delay_ms=0, metadata_bytes_max=100)
+        settings = CoordinatorSettings(initial_rebalance_delay_ms=0, metadata_bytes_max=95)
         harness = Harness(MultiAssignorCoordinator(settings))
-        large = [JoinGroupProtocol(name="range", metadata=bytes(90))]
+        large = [JoinGroupProtocol(name="range", metadata=bytes(90))]  # exactly the limit
         ((_, joined),) = harness.send(1, join_request(protocols=large))
         assert joined.error_code == ErrorCode.NONE
         ((_, refused),) = harness.send(2, join_request(protocols=large, group_id="other"))

@@ -38,6 +38,7 @@ from partage.proposals.single_assignor.messages import (
     DefaultMetadata,
     Join,
     JoinGroupRequest,
+    JoinGroupResponse,
     SyncedMember,
     Synchronized,
 )
@@ -254,6 +255,31 @@ def run_pair() -> tuple[SingleAssignorMember, SingleAssignorMember, Harness]:
     assert to == 1
     members[0].handle(machine.ResponseReceived(at_ms=0, message=response))
     return members[0], members[1], harness
+
+
+@pytest.mark.parametrize(
+    ("error", "member_id"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, ""),
+        (ErrorCode.REQUEST_TIMED_OUT, "assigned"),
+        (ErrorCode.REBALANCE_IN_PROGRESS, "own"),
+        (ErrorCode.ILLEGAL_GENERATION, "own"),
+    ],
+)
+def test_member_joins_again_at_once_after_an_error(error: ErrorCode, member_id: str) -> None:
+    options = SingleAssignorOptions(assignor=RoundRobin())
+    member = SingleAssignorMember(MemberSettings(group_id="g"), frozenset({"t"}), options)
+    member.member_id = "own"
+    member.handle(machine.Started(at_ms=0))
+    member.handle(machine.Connected(at_ms=0))
+    member.handle(machine.MetadataFetched(at_ms=0, topics={"t": 3}))
+    response = JoinGroupResponse(error_code=error, group_generation_id=-1, member_id="assigned")
+    outcome = member.handle(machine.ResponseReceived(at_ms=0, message=response))
+    (send,) = outcome.actions
+    assert isinstance(send, machine.Send)
+    assert isinstance(send.message, JoinGroupRequest)
+    assert send.message.join is not None
+    assert send.message.join.member_id == member_id
 
 
 def shares_computed(compute: ComputeShares) -> SharesComputed:

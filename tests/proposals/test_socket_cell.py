@@ -34,9 +34,18 @@ def workload(design: str, **changes: Any) -> Workload:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("design", ["multi-assignor", "single-assignor"])
-def test_socket_cell_has_the_figures_of_a_simulated_cell(design: str) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("design", "names"),
+    [
+        ("multi-assignor", JOINING),
+        ("single-assignor", JOINING),
+        ("consumer-protocol", ()),  # the first member may get all partitions for a while
+    ],
+)
+def test_socket_cell_has_the_figures_of_a_simulated_cell(
+    design: str, names: tuple[str, ...]
+) -> None:
     cell = workload(design)
     real, simulated = run_socket_cell(cell), run_cell(cell)
     assert real.workload == cell
@@ -47,7 +56,7 @@ def test_socket_cell_has_the_figures_of_a_simulated_cell(design: str) -> None:
         expected = simulated.phase(phase.phase).bytes_by_message
         if phase.phase == "new partitions":  # members notice them at random times
             continue
-        for name in JOINING:
+        for name in names:
             assert phase.bytes_by_message[name] == expected[name], (phase.phase, name)
     joined = real.phase("join")
     assert joined.moved_partitions > 0
@@ -101,7 +110,7 @@ def test_unknown_design_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_loss_of_the_coordinator_counts_the_requests_to_the_next_one() -> None:
     """Members of the accepted design keep their partitions, so the group is stable all the time."""
     result = run_socket_cell(workload("two-phase-eager", phases=("coordinator loss",)))

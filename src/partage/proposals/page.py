@@ -11,8 +11,15 @@ from collections.abc import Callable, Container, Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from partage.coordinator.consumer_group.states import (
+    CONSUMER_STATE_DESCRIPTIONS as CONSUMER_GROUP_DESCRIPTIONS,
+)
 from partage.coordinator.states import PREDECESSORS as GROUP_PREDECESSORS
 from partage.coordinator.states import STATE_DESCRIPTIONS as GROUP_DESCRIPTIONS
+from partage.member.consumer_group.states import (
+    CONSUMER_STATE_MEANINGS,
+    CONSUMER_STATE_PREDECESSORS,
+)
 from partage.member.states import PREDECESSORS as MEMBER_PREDECESSORS
 from partage.member.states import STATE_DESCRIPTIONS as MEMBER_DESCRIPTIONS
 from partage.proposals.broker_side.consumer import STATE_DESCRIPTIONS as CONSUMER_DESCRIPTIONS
@@ -98,5 +105,11 @@ STATE_TABLES: Final[Mapping[str, Callable[[], str]]] = {
     ),
     "single-assignor member": lambda: _states(JOIN_MEMBER_DESCRIPTIONS, SINGLE_MEMBER_TRANSITIONS),
     "two-phase coordinator": lambda: state_table(GROUP_DESCRIPTIONS, GROUP_PREDECESSORS),
+    "consumer-protocol coordinator": lambda: table(
+        ("state", "meaning"), CONSUMER_GROUP_DESCRIPTIONS.items()
+    ),
+    "consumer-protocol member": lambda: state_table(
+        CONSUMER_STATE_MEANINGS, CONSUMER_STATE_PREDECESSORS
+    ),
     "two-phase member": lambda: state_table(MEMBER_DESCRIPTIONS, MEMBER_PREDECESSORS),
 }

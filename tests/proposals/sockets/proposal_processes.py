@@ -60,6 +60,8 @@ class MemberProcess(ProposalProcess):
         self.values: list[str] = []
         self.partitions: frozenset[str] = frozenset()
         self.generation = -1
+        #: The generations in which it has read partitions, one for each change.
+        self.read_generations: list[int] = []
         self.errors: list[str] = []
         self._changed = changed
         self._threads = [
@@ -86,6 +88,8 @@ class MemberProcess(ProposalProcess):
         names = found[2]
         self.partitions = frozenset() if names == "nothing" else frozenset(names.split(", "))
         self.generation = int(found[3])
+        if self.partitions:
+            self.read_generations.append(self.generation)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         code = super().end(number)
@@ -114,7 +118,7 @@ class ProposalGroup:
         data_dir: Path,
         *,
         partition_count: int = 6,
-        session_timeout_ms: int = 1_500,
+        session_timeout_ms: int = 4_000,
     ) -> None:
         broker.create_topic("t", partition_count)
         self.members: list[MemberProcess] = []
@@ -193,6 +197,10 @@ class ProposalGroup:
                 and sorted(p for each in members for p in each.partitions) == self._partitions
             )
         )
+
+    def wait_until_not_reading(self, member: MemberProcess) -> None:
+        """Return when this member reads no partition."""
+        self._wait(lambda: not member.partitions)
 
     def wait_until_rejoined(self, generation: int) -> None:
         """Return when all members have joined a later generation."""

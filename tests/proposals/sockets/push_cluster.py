@@ -23,8 +23,8 @@ from partage.testing import ThreadedBroker
 from polled_conditions import PATIENCE_S, eventually
 
 TOPIC = "clicks"
-SESSION_MS = 3_000
-ZOOKEEPER_SESSION_MS = 1_500
+SESSION_MS = 6_000
+ZOOKEEPER_SESSION_MS = 3_000
 BROKER_SETTINGS = {
     "--session-timeout-min-ms": "500",
     "--ping-retries-max": "0",

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from console.cli import PartageCli
+from partage.console.proposal import broker_side
+from partage.proposals.broker_side.settings import (
+    PushConsumerSettings,
+    PushCoordinatorSettings,
+    RebalanceMethod,
+)
+from partage.proposals.broker_side.topic_count import pattern_topic_count, static_topic_count
+from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
 
 CONSUMER = ["proposal", "broker-side", "consumer"]
 BROKER = ["proposal", "broker-side", "broker"]
@@ -37,3 +47,89 @@ def test_broker_without_brokers_of_records_says_so() -> None:
     state = "zookeeper://127.0.0.1:1/p"
     error = PartageCli("127.0.0.1:1").fails(*BROKER, "--state", state, "--timeout-ms", "100")
     assert "127.0.0.1:1" in error
+
+
+def test_broker_options_reach_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option has a separate value, so that two options cannot be exchanged."""
+    served: list[PushBrokerOptions] = []
+
+    async def serve(cluster: object, options: PushBrokerOptions) -> None:
+        served.append(options)
+
+    monkeypatch.setattr(broker_side, "_serve", serve)
+    values: dict[str, Any] = {
+        "rebalance_threadpool_size": 11,
+        "rebalance_queue_size": 12,
+        "session_timeout_min_ms": 13,
+        "ping_retries_max": 14,
+        "offset_commit_interval_ms": 15,
+        "rebalance_retries_max": 16,
+        "rebalance_backoff_ms": 17,
+    }
+    arguments = [
+        part for name, value in values.items() for part in (f"--{name.replace('_', '-')}", value)
+    ]
+    arguments += ["--rebalance-method", "close-connections", "--id", 18]
+    arguments += ["--frozen-group", "g", "--frozen-group", "h", "--topic-refresh-ms", 19]
+    arguments += ["--listen", "127.0.0.2:20", "--advertised", "h:21"]
+    arguments += ["--zookeeper-session-timeout-ms", 22]
+    PartageCli("127.0.0.1:1")(*STATE, *arguments)
+    (options,) = served
+    assert options.settings == PushCoordinatorSettings(
+        **values,
+        rebalance_method=RebalanceMethod.CLOSE_CONNECTIONS,
+        broker_id=18,
+        frozen_groups=frozenset({"g", "h"}),
+    )
+    assert (options.host, options.port, options.advertised) == ("127.0.0.2", 20, ("h", 21))
+    assert (options.topic_refresh_ms, options.zookeeper_session_timeout_ms) == (19, 22)
+    defaults = PushCoordinatorSettings()
+    for name in PushCoordinatorSettings.__struct_fields__:
+        is_default = getattr(options.settings, name) == getattr(defaults, name)
+        # The brokers of the cluster come from ZooKeeper.
+        assert is_default == (name == "brokers"), f"no option sets {name}"
+
+
+@pytest.mark.parametrize(
+    ("topics", "topic_count"),
+    [
+        (["-t", "t", "-t", "u"], static_topic_count({"t", "u"}, 3)),
+        (["--topic-pattern", "t.*"], pattern_topic_count("t.*", 3)),
+    ],
+)
+def test_consumer_options_reach_their_settings(
+    monkeypatch: pytest.MonkeyPatch, topics: list[str], topic_count: str
+) -> None:
+    ran: list[PushConsumerSettings] = []
+
+    async def run(settings: PushConsumerSettings, *others: object) -> None:
+        ran.append(settings)
+
+    monkeypatch.setattr(broker_side, "run_consumer", run)
+    arguments = ["--group", "g", *topics, "--threads", 3, "--broker-list", "h:1,i:2"]
+    arguments += ["--consumer-id", "c", "--session-timeout-ms", 7_000, "--no-auto-commit"]
+    PartageCli("127.0.0.1:1")(*CONSUMER, *arguments, "--auto-offset-reset", "largest")
+    (settings,) = ran
+    assert settings == PushConsumerSettings(
+        bootstrap_brokers=settings.bootstrap_brokers,
+        group_id="g",
+        consumer_id="c",
+        topic_count=topic_count,
+        session_timeout_ms=7_000,
+        auto_commit=False,
+        auto_offset_reset="largest",
+    )
+    addresses = [(each.host, each.port) for each in settings.bootstrap_brokers]
+    assert addresses == [("h", 1), ("i", 2)]
+
+
+def test_consumers_without_an_id_get_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids: set[str] = set()
+
+    async def run(settings: PushConsumerSettings, *others: object) -> None:
+        ids.add(settings.consumer_id)
+
+    monkeypatch.setattr(broker_side, "run_consumer", run)
+    for _ in range(2):
+        PartageCli("127.0.0.1:1")(*CONSUMER, "--group", "g", "-t", "t")
+    assert len(ids) == 2

@@ -15,6 +15,7 @@ from cluster.zookeeper_ensemble import Ensemble
 from partage.testing import ThreadedBroker
 from polled_conditions import eventually
 from proposals.sockets.push_cluster import (
+    SESSION_MS,
     ZOOKEEPER_SESSION_MS,
     PushCluster,
     push_cluster,
@@ -108,6 +109,29 @@ def test_consumer_stopped_longer_than_its_session_returns(single: PushCluster) -
     single.produce(40)
     single.wait_delivered()
     single.wait_committed(120)
+
+
+def test_consumer_stopped_while_joining_ignores_a_late_request(
+    single: PushCluster,
+) -> None:
+    waited_for = single.consumer("a", session_ms=5 * SESSION_MS)
+    single.wait_owned_by("a")
+    single.produce(40)
+    single.wait_delivered()
+    single.wait_committed(40)
+    waited_for.send(signal.SIGSTOP)  # the rebalance waits until it stops its fetchers
+    joining = single.consumer("b")
+    eventually(lambda: "registered" in joining.log.read_text(), single.describe)
+    joining.send(signal.SIGSTOP)  # StartFetcher arrives meanwhile
+    waited_for.send(signal.SIGCONT)
+    single.produce(40)
+    single.wait_delivered()
+    single.wait_committed(80)
+    joining.send(signal.SIGCONT)
+    single.wait_owned_by("a", "b")
+    single.produce(40)
+    single.wait_delivered()
+    assert min(map(int, joining.values)) >= 80
 
 
 def test_coordinator_stopped_longer_than_its_session_resigns(double: PushCluster) -> None:

@@ -12,7 +12,7 @@ from partage.testing import ThreadedBroker
 
 from .proposal_processes import ProposalGroup
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module", params=["multi-assignor", "single-assignor"])
@@ -65,6 +65,28 @@ def test_stopped_member_loses_its_partitions_and_rejoins(group: ProposalGroup) -
     check_each_partition_has_one_reader(group)
     # Some of them had arrived at the socket of the stopped process.
     assert not set(values) & set(stopped.values), "it read after its session"
+
+
+def test_member_stopped_while_joining_ignores_a_late_response(
+    group: ProposalGroup,
+) -> None:
+    joining, stopped, leaving = group.members
+    stopped.stop()  # the join waits until its session ends
+    leaving.process.send_signal(signal.SIGINT)
+    group.wait_until_not_reading(joining)
+    joining.stop()  # the response to its JoinGroup arrives meanwhile
+    group.end_member(leaving)
+    group.start_members(1)
+    (newest,) = set(group.members) - {joining, stopped}
+    group.wait_until_shared([newest])
+    group.produce()
+    group.wait_until_delivered()
+    last, earlier = newest.generation, len(joining.read_generations)
+    joining.resume()
+    stopped.resume()
+    group.wait_until_shared(group.members)
+    assert min(joining.read_generations[earlier:]) > last
+    check_each_partition_has_one_reader(group)
 
 
 def test_killed_coordinator_continues_at_committed_offsets(group: ProposalGroup) -> None:

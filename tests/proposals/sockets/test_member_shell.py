@@ -11,6 +11,7 @@ import pytest
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.sockets.member_shell import MemberShell
+from polled_conditions import eventually_async
 from proposals.sockets.toy_design import Stage, Words, WordsCodec, on_stage, partitions
 
 
@@ -124,6 +125,19 @@ def test_unreachable_coordinator_is_reported_to_the_machine(host: str) -> None:
 
     error = machine.ReportError(reason="no coordinator")
     run(play, {machine.Started: [machine.Connect()], machine.Disconnected: [error]})
+
+
+def test_outage_is_logged_once_for_the_user(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(shell: ToyShell) -> None:
+        shell.address = ("127.0.0.1", 1)
+        await eventually_async(lambda: shell.kinds().count(machine.Disconnected) >= 3)
+        shell.stop()
+
+    caplog.set_level("INFO")
+    again = machine.Connect()
+    run(play, {machine.Started: [machine.Connect()], machine.Disconnected: [again]})
+    logged = [each for each in caplog.records if "no connection to the coordinator" in each.message]
+    assert [each.levelname for each in logged][:3] == ["WARNING", "INFO", "INFO"]
 
 
 def test_lost_connection_is_reported_once() -> None:

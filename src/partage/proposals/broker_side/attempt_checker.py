@@ -91,9 +91,12 @@ class AttemptChecker:
     @property
     def is_idle(self) -> bool:
         """True if no group has an attempt or backs off."""
-        return not any(
-            each.current is not None or each.is_backing_off for each in self._groups.values()
-        )
+        return not any(map(self.is_rebalancing, self._groups))
+
+    def is_rebalancing(self, group_id: str) -> bool:
+        """True if a group has an attempt or backs off."""
+        group = self._group(group_id)
+        return group.current is not None or group.is_backing_off
 
     def has_given_up(self, group_id: str) -> bool:
         """True if the last rebalance of a group failed in all attempts."""
@@ -121,10 +124,13 @@ class AttemptChecker:
         error_code: int,
         outcome: Outcome,
     ) -> None:
-        """Check that exactly an error in the current attempt ends it."""
+        """Check that exactly an error in the current attempt ends that attempt."""
         request = self._requests[connection, kind].popleft()
         group = self._group(group_id)
         if request.attempt != group.current or connection not in group.waiting:
+            is_failed = dict(outcome.timers).get(BackoffTimer(group_id)) is not None
+            is_failed |= group_id in outcome.failed_rebalances
+            assert not is_failed, f"a response to an earlier attempt of {group_id} fails this one"
             return
         if error_code:
             self._check_failure(at_ms, group_id, outcome)

@@ -56,6 +56,13 @@ _KIND_OF_RESPONSE: dict[type[Message], RequestKind] = {
 }
 
 
+class OpenRequest(msgspec.Struct):
+    """A request without a response: when its watcher expires, and True if it has."""
+
+    deadline_ms: int
+    has_expired: bool = False
+
+
 class KnownConsumer(msgspec.Struct, kw_only=True):
     """A registered consumer as the checker knows it.
 
@@ -66,9 +73,10 @@ class KnownConsumer(msgspec.Struct, kw_only=True):
         session_timeout_ms: Its session timeout.
         next_ping_ms: When its next ping is due.
         failed_pings: Pings in a row whose watchers expired.
-        waiting: Its requests without a response, by kind; True if the watcher has expired.
+        waiting: Its requests without a response, by kind, the oldest first.
         owned: The partitions of its last StartFetcher request.
         is_started: True if no StopFetcher request followed that one.
+        is_confirmed: True if it answered that one without an error.
     """
 
     id: str
@@ -77,9 +85,10 @@ class KnownConsumer(msgspec.Struct, kw_only=True):
     session_timeout_ms: int
     next_ping_ms: int
     failed_pings: int = 0
-    waiting: dict[RequestKind, deque[bool]] = {}
+    waiting: dict[RequestKind, deque[OpenRequest]] = {}
     owned: frozenset[TopicPartition] = frozenset()
     is_started: bool = False
+    is_confirmed: bool = False
 
 
 class KnownGroup(msgspec.Struct, kw_only=True):
@@ -114,23 +123,26 @@ class PushCoordinatorChecker:
     1. A registration gets the error of the document, or none if it is valid.
     2. Each consumer gets a ping every third of its session timeout. The ping counts those that
        failed before it.
-    3. Each request has a watcher for two thirds of the session timeout, until its response.
+    3. Each request has a watcher for two thirds of the session timeout, until its response. A
+       response belongs to the oldest request of its kind.
     4. A consumer is closed exactly if more pings in a row failed than the maximum of retries, if it
        answers a request that it did not get, or if the coordinator rebalances by closing.
     5. Fetchers start only when all consumers of the group have stopped them. Each partition of the
        group's topics is started exactly once, in shares of threads that differ by one at most.
     6. Fetchers start from the last reported offsets, and these are stored before.
     7. The owners are recorded when all fetchers have started, and as they were assigned.
-    8. Offsets are stored only as reported by owners, and all of them at the committer's interval.
+    8. Offsets are stored only as reported by owners. All of them are stored at the committer's
+       interval, and when the group has lost its last consumer.
     9. A group does not rebalance while it is frozen or awaits earlier consumers. It awaits them for
        four thirds of their longest session timeout.
+    10. Neither a response to a request of an earlier attempt nor its delay fails the current one.
+        No event postpones the attempt after a back-off.
     11. An attempt ends at an error or a late response, and the next one follows after the back-off,
         up to the maximum of retries. Then the rebalance fails.
     12. While nothing is rebalanced, each group has the assignment for its consumers and the topics,
-        and its owners in ZooKeeper. A group without consumers has no owners.
+        and its owners in ZooKeeper with their session timeouts. A group without consumers has no
+        owners.
     13. ClusterMetadata and StartFetcher have the current brokers.
-    10. The late response to a request of an earlier attempt does not fail the current one, and no
-        event postpones the attempt after a back-off.
 
     Args:
         settings: The settings of the coordinator.
@@ -239,6 +251,9 @@ class PushCoordinatorChecker:
         for group_id, requests in starts.items():
             self._check_assignment(group_id, requests)
             self._attempts.on_requests(group_id, RequestKind.START_FETCHER, requests)
+        for group_id, group in self._groups.items():
+            if not self._attempts.is_rebalancing(group_id):
+                group.attempt = None
         if isinstance(event, machine.TimerFired):
             self._check_timer(event)
         self._check_ping_timer(event, outcome)
@@ -285,15 +300,11 @@ class PushCoordinatorChecker:
                     consumer.failed_pings = 0
                 else:
                     code: int = getattr(message, "error_code", 0)
+                    consumer.is_confirmed = not code and not consumer.waiting[kind]
                     self._attempts.on_response(
                         at_ms, consumer.group_id, connection, kind, code, outcome
                     )
                 refused = self._report(consumer, getattr(message, "offset_info", None))
-                group_id = consumer.group_id
-                if kind is RequestKind.START_FETCHER and not any(
-                    each.waiting.get(kind) for each in self._of_group(group_id).values()
-                ):
-                    self._group(group_id).attempt = None
                 assert outcome.refused_offsets == refused, f"{outcome.refused_offsets}: {refused}"
 
     def _registration_error(
@@ -351,9 +362,11 @@ class PushCoordinatorChecker:
         assert consumer is not None, f"{watcher} expires for no consumer"
         waiting = consumer.waiting.get(watcher.kind)
         assert waiting, f"{watcher} expires after the response"
-        assert False in waiting, f"{watcher} expires twice"
-        position = waiting.index(False)
-        waiting[position] = True
+        position = next((n for n, each in enumerate(waiting) if not each.has_expired), None)
+        assert position is not None, f"{watcher} expires twice"
+        deadline_ms = waiting[position].deadline_ms
+        assert at_ms >= deadline_ms, f"{watcher} of an answered request expires: {deadline_ms}"
+        waiting[position].has_expired = True
         is_stopping = bool(consumer.waiting.get(RequestKind.STOP_FETCHER))
         is_earlier = position < len(waiting) - 1 or (
             watcher.kind is RequestKind.START_FETCHER and is_stopping
@@ -446,7 +459,8 @@ class PushCoordinatorChecker:
         assert getattr(message, "consumer_id", "") == consumer.id, f"{message} to {consumer.id}"
         if kind is not RequestKind.PING:
             consumer.is_started = kind is RequestKind.START_FETCHER
-        consumer.waiting.setdefault(kind, deque()).append(False)
+            consumer.is_confirmed = False
+        consumer.waiting.setdefault(kind, deque()).append(OpenRequest(watcher[2]))
 
     def _begin_attempt(self, group_id: str, stopped: set[Connection]) -> None:
         group = self._group(group_id)
@@ -550,6 +564,8 @@ class PushCoordinatorChecker:
             has_consumers = any(each.group_id == group_id for each in self._consumers.values())
             if not has_consumers and not group.awaited:
                 assert not group.owners, f"{group_id} has owners and no consumers: {group.owners}"
+                lost = group.offsets.items() - group.stored.items()
+                assert not lost, f"{group_id} has no consumers, and {lost} is not stored"
         is_closing = self._settings.rebalance_method is RebalanceMethod.CLOSE_CONNECTIONS
         if not self._attempts.is_idle or is_closing:
             return
@@ -565,8 +581,13 @@ class PushCoordinatorChecker:
         for partition, thread in group.owners.items():
             owners.setdefault(thread, set()).add(partition)
         assert owners == wanted, f"{group_id} has the owners {owners}, not {wanted}"
+        sessions_ms = {each.id: each.session_timeout_ms for each in consumers}
+        for partition, thread in group.owners.items():
+            known_ms = group.sessions_ms[partition]
+            assert known_ms == sessions_ms[consumer_of(thread)], f"{thread} has {known_ms} ms"
         for each in consumers:
             threads = [parts for thread, parts in wanted.items() if consumer_of(thread) == each.id]
             expected = frozenset().union(*threads)
+            assert each.is_confirmed or not each.is_started, f"{each.id} may have started"
             owned = each.owned if each.is_started else frozenset()
             assert owned == expected, f"{each.id} reads {owned}, not {expected}"

@@ -58,7 +58,8 @@ class PushConsumerChecker:
        failed try is followed by the back-off, and each try has the session timeout as its timeout.
     8. A registration has the settings of the user and the current subscription. Exactly errors that
        another attempt does not resolve are reported.
-    9. A consumer whose fetchers have failed registers again at the next ping. Exactly the
+    9. A consumer whose fetchers have failed registers again at the next ping; after other requests
+       it stays registered. Exactly the
        partitions that were out of range are reset when it reads them again.
 
     Args:
@@ -211,6 +212,8 @@ class PushConsumerChecker:
                 if any(each.partition < 0 for each in self._assigned):
                     self._start_error, self._assigned = PushError.FETCHER_FAILED, {}
                 self._owned = frozenset() if self._is_closing else frozenset(self._assigned)
+        has_left = self._has(outcome, events.ConnectBroker)
+        assert not has_left, f"the consumer registers again after {message}"
         self._owed.append(_RESPONSES[type(message)])
         if isinstance(message, PingRequest) and self._is_closing:
             self._has_reported_end = self._settings.auto_commit

@@ -223,6 +223,7 @@ class Rebalancer(ABC):
             self._fail_attempt(outcome, group)
             return
         del group.waiting[consumer.connection]
+        consumer.is_confirmed = watcher.kind is RequestKind.START_FETCHER
         if group.waiting:
             return
         if watcher.kind is RequestKind.STOP_FETCHER:
@@ -241,7 +242,7 @@ class Rebalancer(ABC):
             of_consumer.setdefault(thread, []).append(partition)
         for consumer in group.participants:
             by_thread = threads.get(consumer.id, {})
-            consumer.is_started = True
+            consumer.is_started, consumer.is_confirmed = True, False
             consumer.owned = frozenset(
                 each for partitions in by_thread.values() for each in partitions
             )
@@ -272,26 +273,24 @@ class Rebalancer(ABC):
         for partition in [each for each in group.owners if each not in group.plan]:
             self._write_owner(outcome, group, partition, None)
         for partition, thread in group.plan.items():
-            before = group.owners.get(partition)
-            if before is None or before.thread != thread:
-                self._write_owner(outcome, group, partition, thread)
+            self._write_owner(outcome, group, partition, thread)
 
     def _write_owner(
         self, outcome: Outcome, group: Group, partition: TopicPartition, thread: str | None
     ) -> None:
+        """Record the owner of a partition, unless ZooKeeper has it with its session timeout."""
         timeout_ms = (
             0 if thread is None else group.consumers[consumer_of(thread)].session_timeout_ms
         )
-        self._write(
-            outcome,
-            OwnerRecord(
-                group_id=group.id,
-                topic=partition.topic,
-                partition=partition.partition,
-                thread=thread,
-                session_timeout_ms=timeout_ms,
-            ),
+        record = OwnerRecord(
+            group_id=group.id,
+            topic=partition.topic,
+            partition=partition.partition,
+            thread=thread,
+            session_timeout_ms=timeout_ms,
         )
+        if group.owners.get(partition) != record:
+            self._write(outcome, record)
 
     def _delete_owners(self, outcome: Outcome, group: Group) -> None:
         for partition in list(group.owners):

@@ -43,6 +43,7 @@ class RegisteredConsumer(msgspec.Struct, kw_only=True, eq=False):
         session_timeout_ms: Its session timeout.
         failed_pings: Pings in a row without a response in time.
         is_started: True if no StopFetcher request followed its last StartFetcher request.
+        is_confirmed: True if it answered that request in time and without an error.
         owned: The partitions of its last StartFetcher request.
     """
 
@@ -53,6 +54,7 @@ class RegisteredConsumer(msgspec.Struct, kw_only=True, eq=False):
     session_timeout_ms: int
     failed_pings: int = 0
     is_started: bool = False
+    is_confirmed: bool = False
     owned: frozenset[TopicPartition] = frozenset()
 
     @property
@@ -120,13 +122,15 @@ class Group:
     def is_rebalance_needed(self, shares: Mapping[str, frozenset[TopicPartition]]) -> bool:
         """True if ZooKeeper or a consumer has another assignment than the plan (step 3).
 
-        The document compares with ZooKeeper only. That misses consumers that registered again, and
-        assignments of an attempt that failed before it recorded the owners.
+        The document compares with ZooKeeper only. That misses consumers that registered again,
+        consumers whose fetchers failed or may have started, and assignments of an attempt that
+        failed before it recorded the owners.
         """
         if {each: record.thread for each, record in self.owners.items()} != self.plan:
             return True
         return any(
-            (consumer.owned if consumer.is_started else frozenset())
+            (consumer.is_started and not consumer.is_confirmed)
+            or (consumer.owned if consumer.is_started else frozenset())
             != shares.get(consumer.id, frozenset())
             for consumer in self.consumers.values()
         )

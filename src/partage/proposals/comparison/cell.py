@@ -250,9 +250,9 @@ class CellRun:
 
     def run(self) -> CellResult:
         """Run all phases."""
-        results = [self._measure("form", lambda: self.start_members(self.workload.members))]
+        results = [self.measure("form", lambda: self.start_members(self.workload.members))]
         results += [
-            self._measure(phase, partial(PHASES[phase], self)) for phase in self.workload.phases
+            self.measure(phase, partial(PHASES[phase], self)) for phase in self.workload.phases
         ]
         world = self.world
         return CellResult(
@@ -262,7 +262,13 @@ class CellRun:
             double_read_s=world.readers.double_read_ms / 1000,
         )
 
-    def _measure(self, phase: str, disturb: Callable[[], None]) -> PhaseResult:
+    def measure(self, phase: str, disturb: Callable[[], None]) -> PhaseResult:
+        """Disturb the group, and wait until it is stable again.
+
+        Args:
+            phase: The name of the phase in the result.
+            disturb: Causes the disturbance.
+        """
         world = self.world
         world.traffic.take()
         world.readers.take(world.clock.now_ms)

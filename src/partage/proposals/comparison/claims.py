@@ -12,6 +12,7 @@ from partage.lab.worker_pool import ProcessPool
 from partage.proposals.comparison import (
     rebalance_claims,
     size_claims,
+    speed_claims,
     synchronizer_claims,
     upgrade_claims,
 )
@@ -25,6 +26,7 @@ CLAIMS: Final[tuple[Callable[[Callable[[], int]], Claim], ...]] = (
     rebalance_claims.measure_upgrade_with_hashes,
     rebalance_claims.measure_disagreement,
     rebalance_claims.measure_cooperative_savings,
+    speed_claims.measure_rebalance_speed,
     upgrade_claims.measure_two_bounces,
     upgrade_claims.measure_resync,
     upgrade_claims.measure_largest_count,

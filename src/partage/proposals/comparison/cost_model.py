@@ -90,6 +90,8 @@ _CPU: Final = (*_LINEAR, "members·log2(members)")
 _BYTES: Final[Mapping[str, tuple[str, ...]]] = {
     # Without metadata and lists of members; the numbers of partitions are decimal text.
     "broker-side": (*_LINEAR, "partitions·log10(partitions)"),
+    # The protocol has no user data.
+    "consumer-protocol": _LINEAR,
     # Metadata goes to the coordinator and to the leader.
     "two-phase": (*_LINEAR, "members·KB"),
     # `Joined` has the ids of all members.

@@ -32,8 +32,8 @@ PHASE_TEXTS: Final = {
     ),
     "new partitions": (
         "The first topic gets a tenth of all partitions, at least one. A member learns of them "
-        "when it refreshes its metadata (every `metadata_refresh_ms`, 30 s). The coordinator of "
-        "`broker-side` watches the topics."
+        "when it refreshes its metadata (every `metadata_refresh_ms`, 30 s). The coordinators "
+        "of `broker-side` and `consumer-protocol` watch the topics."
     ),
 }
 

@@ -18,8 +18,10 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.comparison.cell import CellResult, PhaseResult, PhaseTraffic, Workload
 from partage.proposals.comparison.grid import SOCKET_DEFAULTS, SOCKET_PHASES, expand_grid
+from partage.proposals.consumer_protocol.apis import APIS as CONSUMER_PROTOCOL_APIS
 from partage.proposals.designs.broker_side import BrokerSide
 from partage.proposals.designs.catalog import find_design
+from partage.proposals.designs.consumer_protocol import ConsumerProtocol848
 from partage.proposals.designs.multi_assignor import MultiAssignor
 from partage.proposals.designs.single_assignor import SingleAssignor
 from partage.proposals.designs.two_phase import TwoPhaseCooperative, TwoPhaseEager
@@ -146,6 +148,8 @@ def _codecs(design: Design) -> tuple[Callable[[], Codec], Callable[[], Codec]]:
             versions = ProtocolVersions((*SHARED_APIS, (SINGLE_JOIN_GROUP, 0)))
         case TwoPhaseEager() | TwoPhaseCooperative():
             versions = ProtocolVersions(APIS, in_flight_max=5)
+        case ConsumerProtocol848():
+            versions = ProtocolVersions(CONSUMER_PROTOCOL_APIS, in_flight_max=5)
         case _:
             raise ValueError(f"{design.name} does not run over sockets")
     return partial(CoordinatorCodec, versions), partial(MemberCodec, versions)

@@ -50,6 +50,7 @@ class BrokerSide(Design):
     )
     partitions_per_member_max: ClassVar[int | None] = 0x7FFF  # the int16 ``num_partitions``
     watches_topics: ClassVar[bool] = True
+    commits_at_intervals: ClassVar[bool] = False
     method: ClassVar[RebalanceMethod] = RebalanceMethod.STOP_FETCHERS
 
     def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from partage.proposals.designs.broker_side import BrokerSide, BrokerSideClosing
+from partage.proposals.designs.consumer_protocol import ConsumerProtocol848
 from partage.proposals.designs.multi_assignor import (
     CompressedGroup,
     CompressedMembers,
@@ -31,7 +32,14 @@ DesignFactory = Callable[[CoordinatorSettings, MemberSettings], Design]
 #: One entry for each design, in the order in which they were proposed.
 DESIGNS: Final[Mapping[str, DesignFactory]] = {
     each.name: each
-    for each in (BrokerSide, MultiAssignor, SingleAssignor, TwoPhaseEager, TwoPhaseCooperative)
+    for each in (
+        BrokerSide,
+        MultiAssignor,
+        SingleAssignor,
+        TwoPhaseEager,
+        TwoPhaseCooperative,
+        ConsumerProtocol848,
+    )
 }
 
 #: Variants of the designs.
@@ -60,6 +68,6 @@ def find_design(name: str) -> DesignFactory:
     factory = known.get(name)
     if factory is None:
         near = get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(f"no design {name!r}{hint} The designs are: {', '.join(known)}")
     return factory

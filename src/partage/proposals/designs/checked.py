@@ -8,6 +8,7 @@ from typing import Any
 
 from partage.coordinator import invariants as shard_invariants
 from partage.member import invariants as member_invariants
+from partage.member.consumer_group import invariants as consumer_member
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side import invariants as broker_side
 from partage.proposals.broker_side.checker import PushCoordinatorChecker
@@ -15,7 +16,8 @@ from partage.proposals.broker_side.consumer import PushConsumer
 from partage.proposals.broker_side.consumer_checker import PushConsumerChecker
 from partage.proposals.broker_side.coordinator import PushCoordinator
 from partage.proposals.broker_side.events import CommitTimer, PingTimer
-from partage.proposals.join_group.checker import JoinGroupCoordinatorChecker
+from partage.proposals.consumer_protocol.member import ConsumerProtocolMember
+from partage.proposals.join_group.checker import Dialect, JoinGroupCoordinatorChecker
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.group import ExpirationTimer
 from partage.proposals.join_group.member_checker import JoinGroupMemberChecker
@@ -29,6 +31,7 @@ from partage.proposals.machine import (
 from partage.proposals.multi_assignor import invariants as multi_assignor
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember
+from partage.proposals.product.coordinator import ProductCoordinator
 from partage.proposals.simulation.design import Design, MemberTemplate
 from partage.proposals.single_assignor import invariants as single_assignor
 from partage.proposals.single_assignor.coordinator import (
@@ -36,7 +39,6 @@ from partage.proposals.single_assignor.coordinator import (
     TimeoutReaction,
 )
 from partage.proposals.single_assignor.member import SingleAssignorMember
-from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
 from partage.proposals.two_phase.member import TwoPhaseMember
 from partage.wire.types import Message
 
@@ -105,7 +107,7 @@ class CheckedCoordinator(_CheckedMachine):
                 multi_assignor.check_coordinator(multi, armed)
             case SingleAssignorCoordinator() as single:
                 single_assignor.check_coordinator(single, armed)
-            case TwoPhaseCoordinator() as product:
+            case ProductCoordinator() as product:
                 shard_invariants.check(product.shard, armed)
 
     def check_empty(self) -> None:
@@ -123,6 +125,10 @@ class CheckedCoordinator(_CheckedMachine):
                     assert not group.members, f"members are left: {group.members}"
                 armed = {each for each in armed if not isinstance(each, ExpirationTimer)}
                 assert not armed, f"timers are armed: {armed}"
+            case ProductCoordinator() as product:
+                for group_base in product.shard.groups.values():
+                    members = group_base.members_by_id
+                    assert not members, f"members are left: {members}"
 
 
 def _coordinator_checker(
@@ -141,6 +147,7 @@ def _coordinator_checker(
                 single_assignor.SingleAssignorDialect(),
                 is_synchronized=True,
                 removes_late_synchronizer=(machine._reaction is TimeoutReaction.NEXT_SYNCHRONIZER),
+                synchronizer_rank=single_assignor.SYNCHRONIZER_RANKS.get(machine._choice),
             )
     return None
 
@@ -180,6 +187,8 @@ class CheckedMember(_CheckedMachine):
                 single_assignor.check_member(single, armed)
             case TwoPhaseMember() as product:
                 member_invariants.check_ownership(product._core, armed)
+            case ConsumerProtocolMember() as member:
+                consumer_member.check_consumer_member(member._core, armed)
 
 
 def _member_checker(
@@ -189,9 +198,13 @@ def _member_checker(
         case PushConsumer():
             return PushConsumerChecker(machine.settings)
         case MultiAssignorMember():
-            return JoinGroupMemberChecker(machine.settings, multi_assignor.MultiAssignorDialect())
+            topics = machine.topics if machine.pattern is None else None
+            dialect: Dialect = multi_assignor.MultiAssignorDialect()
+            return JoinGroupMemberChecker(machine.settings, dialect, topics)
         case SingleAssignorMember():
-            return JoinGroupMemberChecker(machine.settings, single_assignor.SingleAssignorDialect())
+            topics = machine.topics if machine.pattern is None else None
+            dialect = single_assignor.SingleAssignorDialect()
+            return JoinGroupMemberChecker(machine.settings, dialect, topics)
     return None
 
 
@@ -210,6 +223,7 @@ class CheckedDesign(Design):
         self.findings = design.findings  # type: ignore[misc]
         self.partitions_per_member_max = design.partitions_per_member_max  # type: ignore[misc]
         self.watches_topics = design.watches_topics  # type: ignore[misc]
+        self.commits_at_intervals = design.commits_at_intervals  # type: ignore[misc]
 
     def coordinator(self) -> CheckedCoordinator:
         return CheckedCoordinator(self.design.coordinator())

@@ -6,6 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from partage.bridge.member_requests import to_error_code
+from partage.coordinator.consumer_group.records import (
+    ConsumerGroupRecord,
+    ConsumerMemberRecord,
+    MemberAssignmentRecord,
+    MemberTargetRecord,
+    TargetAssignmentRecord,
+)
 from partage.coordinator.records import GroupRecord
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side import messages as push
@@ -14,16 +21,30 @@ from partage.proposals.broker_side.records import OwnerRecord
 from partage.proposals.join_group.records import GenerationRecord
 from partage.proposals.machine import Action, FetchMetadata
 from partage.proposals.multi_assignor import messages as multi
+from partage.proposals.product.topic_ids import topic_name
 from partage.proposals.single_assignor import messages as single
 from partage.proposals.single_assignor.member import ComputeShares
 from partage.proposals.state_table import error_code_of
 from partage.proposals.two_phase.resync import RESYNC_NEEDED
 from partage.wire.apis import join_group, sync_group
+from partage.wire.apis.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupTopicPartitions,
+)
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.types import Message
 
 #: Messages that members or coordinators send all the time.
-PERIODIC: Final = (HeartbeatRequest, HeartbeatResponse, push.PingRequest, push.PingResponse)
+PERIODIC: Final = (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    push.PingRequest,
+    push.PingResponse,
+)
+_CONSUMER_HEARTBEATS: Final = (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse)
 
 
 def is_response(message: Message) -> bool:
@@ -39,6 +60,13 @@ def error_of(message: Message) -> str:
     if type(message).__module__ == push.__name__:
         return push.PushError(code).name
     return "RESYNC_NEEDED" if code == RESYNC_NEEDED else to_error_code(code).name
+
+
+def has_news(message: Message) -> bool:
+    """True if a periodic message has an error, or changes a member or its assignment."""
+    if isinstance(message, _CONSUMER_HEARTBEATS):
+        return bool(error_of(message) or _detail(message))
+    return bool(error_of(message))
 
 
 def label_message(message: Message) -> str:
@@ -73,7 +101,21 @@ def _detail(message: Any) -> str:
             return "all shares" if assignments else ""
         case sync_group.SyncGroupResponse():
             return "own share"
+        case ConsumerGroupHeartbeatRequest(member_epoch=0):
+            return "joins"
+        case ConsumerGroupHeartbeatRequest(member_epoch=epoch) if epoch < 0:
+            return "leaves"
+        case ConsumerGroupHeartbeatRequest(topic_partitions=owned) if owned is not None:
+            return f"owns {_share(_of_topic_ids(owned))}"
+        case ConsumerGroupHeartbeatResponse(assignment=assignment) if assignment is not None:
+            return f"gets {_share(_of_topic_ids(assignment.topic_partitions))}"
     return ""
+
+
+def _of_topic_ids(topics: Iterable[ConsumerGroupTopicPartitions]) -> Iterable[TopicPartition]:
+    for topic in topics:
+        for number in topic.partitions:
+            yield TopicPartition(topic_name(topic.topic_id), number)
 
 
 def _share(partitions: Iterable[TopicPartition]) -> str:
@@ -99,9 +141,17 @@ def label_records(records: Sequence[Any]) -> str:
                 notes[f"generation {generation}"] = None
             case GroupRecord():
                 notes["shares"] = None
+            case ConsumerGroupRecord(epoch=epoch):
+                notes[f"epoch {epoch}"] = None
+            case TargetAssignmentRecord():
+                notes["target"] = None
+            case MemberAssignmentRecord():
+                notes["assignment"] = None
+            case ConsumerMemberRecord() | MemberTargetRecord():
+                pass  # stored together with one of the others
             case _:
                 notes["offsets"] = None
-    return f"stores {' and '.join(notes)}"
+    return f"stores {', '.join(notes)}" if notes else ""
 
 
 def label_action(action: Action) -> str:

@@ -13,7 +13,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals.designs.catalog import DesignFactory, find_design
 from partage.proposals.diagrams.labels import (
     PERIODIC,
-    error_of,
+    has_news,
     is_response,
     label_action,
     label_message,
@@ -92,13 +92,21 @@ class DiagramRecorder(WorldObserver):
     """
 
     def __init__(self) -> None:
-        self.steps: list[DiagramStep] = []
+        self._numbered: list[tuple[int, DiagramStep]] = []
+        self._count = 0
         self.now_ms: Callable[[], int] = lambda: 0
         self.is_recording = False
         #: True if the first periodic request and its response were recorded.
         self.has_periodic = False
-        self._pending: dict[str, DiagramStep] = {}  # heartbeats without a response, by member
+        # Heartbeats without a response, by member.
+        self._pending: dict[str, tuple[int, DiagramStep]] = {}
+        self._recorded: set[str] = set()  # members whose recorded heartbeat has no response
         self._reading: dict[str, frozenset[TopicPartition]] = {}
+
+    @property
+    def steps(self) -> list[DiagramStep]:
+        """The steps in their order. A request is recorded only when its response is known."""
+        return [step for _, step in sorted(self._numbered, key=lambda each: each[0])]
 
     def on_message(self, sender: str, receiver: str, message: Message) -> None:
         member = receiver if sender == COORDINATOR else sender
@@ -111,16 +119,26 @@ class DiagramRecorder(WorldObserver):
             self._add(step)
 
     def _add_periodic(self, member: str, message: Message, step: DiagramStep) -> None:
-        """Record a periodic message if it is the first one, or if its response has an error."""
+        """Record a periodic request with its response if it is the first, or if one has news."""
         if not self.is_recording:
             return
         if not is_response(message):
-            self._pending[member] = step
-            return
-        request = self._pending.pop(member, None)
-        if request is not None and (error_of(message) or not self.has_periodic):
-            self.has_periodic = self.has_periodic or not error_of(message)
-            self.steps += (request, step)
+            # A response belongs to the last request: the responses to earlier ones were lost.
+            self._recorded.discard(member)
+            self._pending.pop(member, None)
+            if has_news(message):
+                self._add(step)
+                self._recorded.add(member)
+            else:
+                self._pending[member] = self._number(step)
+        elif member in self._recorded:
+            self._recorded.remove(member)
+            self._add(step)
+        elif (request := self._pending.pop(member, None)) is not None:
+            is_news = has_news(message)
+            if is_news or not self.has_periodic:
+                self.has_periodic = self.has_periodic or not is_news
+                self._numbered += (request, self._number(step))
 
     def on_close(self, sender: str, receiver: str) -> None:
         self._add(self._step(StepKind.CLOSE, sender, receiver, "closes the connection"))
@@ -149,7 +167,11 @@ class DiagramRecorder(WorldObserver):
 
     def _add(self, step: DiagramStep) -> None:
         if self.is_recording:
-            self.steps.append(step)
+            self._numbered.append(self._number(step))
+
+    def _number(self, step: DiagramStep) -> tuple[int, DiagramStep]:
+        self._count += 1
+        return self._count, step
 
 
 def record_diagram(
@@ -189,14 +211,14 @@ def record_diagram(
     if scenario is DiagramScenario.PARTITIONS:
         world.add_partitions(_TOPIC, 2)
     _run_to_end(world, recorder, needs_periodic=scenario is DiagramScenario.FORM)
-    first_ms = recorder.steps[0].at_ms
+    steps = recorder.steps
     return MessageDiagram(
         design=made.name,
         scenario=scenario,
         seed=seed,
         lanes=("A", COORDINATOR, "B"),
         steps=tuple(
-            msgspec.structs.replace(step, at_ms=step.at_ms - first_ms) for step in recorder.steps
+            msgspec.structs.replace(step, at_ms=step.at_ms - steps[0].at_ms) for step in steps
         ),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
@@ -46,6 +46,7 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``member_id`` is empty for a new member, and ``synchronize_timeout_ms`` is 0 if the request has
     none. ``metadata`` has the metadata for each protocol, in the member's order of preference.
+    ``metadata_version`` is 0 in a design without versions.
     """
 
     group_id: str
@@ -54,6 +55,7 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     synchronize_timeout_ms: int = 0
     protocol_type: str = ""
     metadata: dict[str, bytes] = {}
+    metadata_version: int = 0
 
 
 class JoinResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,9 +112,13 @@ class KnownMember(msgspec.Struct, kw_only=True):
         join: Its last JoinGroup request.
         connection: Where that request came from while it has no response.
         session_end_ms: The end of its session, without the time in which a request is parked.
+        number: Its position among all members that have joined the coordinator's groups.
+        join_number: The position of its last JoinGroup request among all requests.
     """
 
     join: JoinRequest
+    number: int
+    join_number: int
     connection: Connection | None = None
     session_end_ms: int | None = None
 
@@ -144,12 +150,15 @@ class JoinGroupCoordinatorChecker:
     5. Offsets are stored exactly as accepted commits have them, and fetched as stored.
     6. A session ends exactly one session timeout after the last request or response.
     7. The states that the synchronizer sent reach their members. No other member assigns.
+    8. The synchronizer is the member that the coordinator's choice names.
 
     Args:
         settings: The settings of the coordinator.
         dialect: The messages of its design.
         is_synchronized: True if one member assigns for all.
         removes_late_synchronizer: True if another member is asked after a late one.
+        synchronizer_rank: Returns the rank of a member: one with the highest rank is asked to
+            assign. None if any member may be asked.
     """
 
     def __init__(
@@ -159,11 +168,14 @@ class JoinGroupCoordinatorChecker:
         *,
         is_synchronized: bool = False,
         removes_late_synchronizer: bool = False,
+        synchronizer_rank: Callable[[KnownMember], int] | None = None,
     ) -> None:
         self._settings = settings
         self._dialect = dialect
         self._is_synchronized = is_synchronized
         self._removes_late_synchronizer = removes_late_synchronizer
+        self._synchronizer_rank = synchronizer_rank
+        self._join_count = 0
         self._groups: dict[str, KnownGroup] = {}
         self._owed: dict[Connection, Message] = {}
         self._states: dict[str, bytes] = {}  # of the assignment that is being answered
@@ -248,7 +260,13 @@ class JoinGroupCoordinatorChecker:
         before = group.members.get(name)
         if before is not None and before.connection not in (None, event.connection):
             self._owed.pop(before.connection, None)  # replaced
-        group.members[name] = KnownMember(join=join, connection=event.connection)
+        self._join_count += 1
+        group.members[name] = KnownMember(
+            join=join,
+            number=self._join_count if before is None else before.number,
+            join_number=self._join_count,
+            connection=event.connection,
+        )
 
     def _join_error(self, group: KnownGroup, join: JoinRequest) -> ErrorCode:
         settings = self._settings
@@ -487,6 +505,10 @@ class JoinGroupCoordinatorChecker:
                 for name, each in list(group.members.items()):
                     if each is not member and each.connection is None:
                         del group.members[name]
+            rank = self._synchronizer_rank
+            if rank is not None:
+                highest = max(map(rank, group.members.values()))
+                assert rank(member) == highest, f"{response.member_id} is asked to assign"
             group.synchronizer = response.member_id
         if response.protocol:
             self._check_protocol(group, response.protocol)

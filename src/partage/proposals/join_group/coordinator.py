@@ -166,11 +166,11 @@ class JoinGroupCoordinator(ABC):
 
     def _handle_connection_lost(self, connection: Connection) -> None:
         """Forget a parked request. The member stays until its session or the join phase ends."""
-        group_id, member_id = self._parked.pop(connection, ("", ""))
-        group = self.groups.get(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is not None and member is not None and member.connection == connection:
-            group.unpark(member)
+        parked = self._parked.pop(connection, None)
+        if parked is not None:
+            group_id, member_id = parked
+            group = self.groups[group_id]
+            group.unpark(group.members[member_id])
 
     # Members
 
@@ -312,10 +312,16 @@ class JoinGroupCoordinator(ABC):
                 outcome.arm_timer(JoinTimer(group.id), delay_ms)
         elif group.state is not GroupState.JOINING:
             self._start_join_phase(outcome, group)
-        group.park(member, connection)
-        self._parked[connection] = (group.id, member.id)
+        self._park(group, member, connection)
         outcome.cancel_timer(SessionTimer(group.id, member.id))
         self._end_join_phase_if_complete(outcome, group)
+
+    def _park(self, group: Group, member: Member, connection: Connection) -> None:
+        """Store the connection of a request. An earlier parked one of the member is forgotten."""
+        if member.connection is not None:
+            del self._parked[member.connection]
+        group.park(member, connection)
+        self._parked[connection] = (group.id, member.id)
 
     def _count_request(self, group: Group, request: Message, by: int) -> None:  # noqa: B027
         """Count a request as one of a member (``by`` is +1) or as no longer one (-1)."""

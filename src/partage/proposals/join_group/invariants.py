@@ -2,8 +2,8 @@
 
 Coordinator:
 
-1. Exactly the members with a parked request count as parked, and the connection of the request
-   leads back to its member.
+1. Exactly the members with a parked request count as parked, and exactly the connections of these
+   requests lead back to their members.
 2. An empty group has no members, no protocol type and no synchronizer. Other groups have members.
 3. A group waits in the join phase or for its synchronizer exactly while the timer of that wait is
    armed. No phase waits for members that have all joined, except for the initial delay.
@@ -20,7 +20,8 @@ Member:
 10. A stable member has a request in flight or a heartbeat timer, and a commit timer if it reads.
 11. Exactly a request in flight has a timeout.
 12. A member without a connection waits for one or for the next try.
-13. A member that has stopped owns nothing, and has no timer.
+13. A member that has stopped owns nothing, and has no timer. A member that joins has no timer for
+    Heartbeats or commits.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def check_coordinator(coordinator: JoinGroupCoordinator, armed: Mapping[Hashable
         coordinator: The coordinator.
         armed: The deadlines of its armed timers.
     """
+    parked = sum(group.parked_count for group in coordinator.groups.values())
+    assert parked == len(coordinator._parked), f"{parked} are parked: {coordinator._parked}"
     for group in coordinator.groups.values():
         _check_parked(coordinator, group)
         _check_state(group)
@@ -122,6 +125,8 @@ def check_member(member: JoinGroupMember, armed: Mapping[Hashable, int]) -> None
     assert has_timeout == (member._in_flight is not None), f"{state}, request timer: {has_timeout}"
     if state in (MemberState.JOINING, MemberState.SYNCHRONIZING):
         assert not member.owned, f"{state} with partitions"
+        needless = {Timer.HEARTBEAT, Timer.COMMIT} & armed.keys()
+        assert not needless, f"{state}, and {needless} are armed"
     if state is MemberState.STABLE:
         assert member._in_flight is not None or Timer.HEARTBEAT in armed, "no heartbeat will follow"
         if member.is_reading:

@@ -235,6 +235,7 @@ class JoinGroupMember(ABC):
             self._schedule_timers(outcome)
             self._heartbeat(outcome)
         elif not self._has_metadata:
+            self._stop_reading(outcome)  # it may have read since its connection was lost
             self._fetch_metadata(outcome)
         elif self.owned:
             self._commit_or(outcome, MemberState.COMMITTING)
@@ -376,6 +377,10 @@ class JoinGroupMember(ABC):
             self._schedule_timers(outcome)
             self._after_request(outcome)
             return
+        self._fetch_offsets(outcome)
+
+    def _fetch_offsets(self, outcome: Outcome) -> None:
+        """Request the committed offsets of the partitions, to read from there."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in sorted(self.owned):
             by_topic.setdefault(topic, []).append(partition)
@@ -480,6 +485,8 @@ class JoinGroupMember(ABC):
             self._commit_or(outcome, MemberState.LEAVING)
         elif self._must_rejoin:
             self._rejoin(outcome)
+        elif self.state is MemberState.STABLE and self.owned and not self.is_reading:
+            self._fetch_offsets(outcome)  # the connection was lost before the first response
 
     def _lose(self, outcome: Outcome) -> None:
         """Give up all partitions without a commit: other members may own them already."""

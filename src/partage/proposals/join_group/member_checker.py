@@ -45,16 +45,24 @@ class JoinGroupMemberChecker:
     5. It sends a Heartbeat with its member id and generation, at the latest one interval after the
        last response, and at once when it connects again within its session. Each accepted Heartbeat
        or commit extends the session. Commits and tries to connect have their intervals.
-    6. When it learns of a rebalance, it fetches metadata before it joins.
+    6. When it learns of a rebalance or cannot use the response of its last join, it stops reading
+       and fetches metadata before it joins. A member that is to assign for all fetches it before.
     7. Exactly errors that another attempt does not resolve are reported by their name.
-    8. After the user has closed it, it does not join. It closes its connection at the end, or if a
+    8. It does not read after a response that says that its generation or its member id is unknown.
+    9. After the user has closed it, it does not join. It closes its connection at the end, or if a
        JoinGroup request waits on it.
+    10. After another subscription, a change of subscribed topics, or the news of a rebalance, it
+        sends no Heartbeat before it joins again.
 
     Args:
         settings: The settings of the member.
+        dialect: The messages of its design.
+        topics: The subscribed topics; None if the member subscribes by a pattern.
     """
 
-    def __init__(self, settings: MemberSettings, dialect: Dialect) -> None:
+    def __init__(
+        self, settings: MemberSettings, dialect: Dialect, topics: frozenset[str] | None = None
+    ) -> None:
         self._settings = settings
         self._dialect = dialect
         self._is_connected = False
@@ -68,6 +76,10 @@ class JoinGroupMemberChecker:
         self._is_lost = False  # the coordinator does not accept commits of the generation
         self._must_commit = False  # partitions were read and are not committed
         self._must_fetch = False  # metadata, before the next join
+        self._has_used_metadata = False  # in the last generation
+        self._must_join = False  # before the next Heartbeat
+        self._subscription = topics
+        self._topics: dict[str, int] = {}  # as the member knows them
         self._last_error = 0  # of the last response
         self._is_leaving = False
 
@@ -86,12 +98,24 @@ class JoinGroupMemberChecker:
                 self._is_connected, self._request = False, None
             case machine.TimerFired(key=Timer.STALL):
                 self._stall_checks_ms = (self._stall_checks_ms[1], event.at_ms)
+            case machine.ResponseReceived() if (
+                is_over and has_closed and not self._is_join(request)
+            ):
+                self._last_error = 0  # the session is over: the member ignores the response
             case machine.ResponseReceived(message=message):
                 self._on_response(message)
                 if self._is_join(request) or not is_over:
                     self._check_error(message, outcome, has_closed=has_closed)
-            case machine.MetadataFetched() | machine.MetadataChanged():
-                self._must_fetch = False
+            case machine.MetadataFetched(topics=topics):
+                self._must_fetch = self._has_used_metadata = False
+                self._topics = topics
+            case machine.MetadataChanged(topics=topics):
+                before, self._topics = self._topics, topics
+                self._must_fetch = self._has_used_metadata = False
+                if any(topics.get(name) != before.get(name) for name in self._subscription or ()):
+                    self._must_join = True
+            case machine.SubscriptionChanged(topics=subscribed):
+                self._subscription, self._must_join = subscribed, True
             case machine.LeaveRequested():
                 self._is_leaving = True
                 is_waiting = self._is_join(request)
@@ -102,6 +126,8 @@ class JoinGroupMemberChecker:
             assert event.at_ms < self._session_end_ms, (
                 f"the member reads, and its session ended at {self._session_end_ms}"
             )
+        if isinstance(event, machine.ResponseReceived) and self._last_error in _DISRUPTIVE:
+            assert not self._reading, f"the member reads after the error {self._last_error}"
         if self._reading and isinstance(event, machine.Connected):
             is_sent = self._has(outcome, machine.Send) or self._has(outcome, machine.FetchMetadata)
             assert is_sent, "a member that connects again says nothing"
@@ -146,7 +172,7 @@ class JoinGroupMemberChecker:
         if reasons or isinstance(message, LeaveGroupResponse):
             assert has_closed, "a member that has stopped keeps its connection"
         if isinstance(message, HeartbeatResponse) and error == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._must_fetch = True
+            self._must_fetch = self._must_join = True
 
     def _on_response(self, message: Message) -> None:
         request, self._request = self._request, None
@@ -178,9 +204,10 @@ class JoinGroupMemberChecker:
                     self._member_id = response.member_id
                     self._generation = response.generation
                     self._is_lost = False
+                    self._has_used_metadata = True
         self._last_error = error
         if error in _DISRUPTIVE:
-            self._is_lost = True
+            self._is_lost, self._has_used_metadata = True, False
         if error == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
 
@@ -188,6 +215,7 @@ class JoinGroupMemberChecker:
         match action:
             case machine.Connect() | machine.Disconnect():
                 self._is_connected, self._request = False, None
+                self._has_used_metadata = False  # it joins again to get its partitions back
                 if at_ms >= self._session_end_ms:
                     self._must_commit = False
             case machine.Send(message=message):
@@ -195,6 +223,8 @@ class JoinGroupMemberChecker:
                 assert self._request is None, f"{message} is sent while {self._request} waits"
                 self._request, self._sent_ms = message, at_ms
                 self._check_request(at_ms, message)
+            case machine.FetchMetadata():
+                assert not self._reading, "the member reads while it fetches metadata"
             case machine.StartReading(offsets=offsets):
                 assert offsets == self._offsets, f"reads from {offsets}, not {self._offsets}"
                 self._reading = set(offsets)
@@ -209,6 +239,7 @@ class JoinGroupMemberChecker:
         match message:
             case HeartbeatRequest(generation_id=generation, member_id=member_id):
                 self._check_identity(generation, member_id)
+                assert not self._must_join, "a Heartbeat is sent before the member joins again"
             case OffsetCommitRequest(generation_id_or_member_epoch=generation, member_id=member_id):
                 self._check_identity(generation, member_id)
             case OffsetFetchRequest():
@@ -221,9 +252,11 @@ class JoinGroupMemberChecker:
                 assert not self._reading, f"the member reads when it sends {message}"
                 assert not self._must_commit, f"{message} is sent before the positions"
                 assert not self._is_leaving, f"a member that leaves sends {message}"
+                is_old = self._must_fetch or self._has_used_metadata
+                assert not is_old, f"{message} is sent with old metadata"
                 read = self._dialect.request(message)
                 if isinstance(read, JoinRequest):
-                    assert not self._must_fetch, "the member joins with old metadata"
+                    self._must_join = False
                     self._stall_checks_ms = at_ms, at_ms
                     assert read.member_id == self._member_id, f"joins as {read.member_id!r}"
 

@@ -108,7 +108,7 @@ MEMBER_TRANSITIONS: Final = (
     StateTransition((_M.INITIAL,), "the user starts it", _M.CONNECTING, ("connects",)),
     StateTransition((_M.CONNECTING,), "retry timer", None, ("connects",)),
     StateTransition(
-        (_M.CONNECTING,), "connected", _M.FETCHING_METADATA, _FETCH, "it has no metadata"
+        (_M.CONNECTING,), "connected", _M.FETCHING_METADATA, (_STOP, *_FETCH), "it has no metadata"
     ),
     StateTransition((_M.CONNECTING,), "connected", _M.JOINING, ("JoinGroup",), "it has metadata"),
     StateTransition(

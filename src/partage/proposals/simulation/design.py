@@ -43,6 +43,8 @@ class Design(ABC):
     partitions_per_member_max: ClassVar[int | None] = None
     #: True if the coordinator, not the members, watches the topics.
     watches_topics: ClassVar[bool] = False
+    #: True if members commit at their commit interval.
+    commits_at_intervals: ClassVar[bool] = True
 
     @abstractmethod
     def coordinator(self) -> CoordinatorMachine:

@@ -93,6 +93,12 @@ class Readers:
         created_ms = self.partitions[partition].created_ms
         return (at_ms - created_ms) * self._records_per_s // 1000
 
+    def commit_lag_ms(self, partition: TopicPartition, at_ms: int) -> int:
+        """Return the age of the first record that is not committed; 0 or less without one."""
+        history = self.partitions[partition]
+        committed_ms = max(0, history.committed) * 1000 // self._records_per_s
+        return at_ms - history.created_ms - committed_ms
+
     def start(self, member: str, partition: TopicPartition, offset: int, at_ms: int) -> None:
         """A member starts to read a partition from a committed offset (-1: the beginning)."""
         history = self.partitions[partition]

@@ -159,8 +159,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
             return
         group = self.groups[group_id]
         outcome.cancel_timer(SynchronizeTimer(group.id))
-        group.park(group.members[request.member_id], connection)
-        self._parked[connection] = (group.id, request.member_id)
+        self._park(group, group.members[request.member_id], connection)
         if request.error_code:
             self._fail_group(outcome, group, request.error_code)
             return

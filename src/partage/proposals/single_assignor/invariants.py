@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
 
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group import invariants
@@ -16,13 +17,24 @@ from partage.proposals.join_group.checker import (
     Dialect,
     JoinRequest,
     JoinResponse,
+    KnownMember,
 )
 from partage.proposals.join_group.group import GroupState
 from partage.proposals.join_group.member import MemberState
-from partage.proposals.single_assignor.coordinator import SingleAssignorCoordinator
+from partage.proposals.single_assignor.coordinator import (
+    SingleAssignorCoordinator,
+    SynchronizerChoice,
+)
 from partage.proposals.single_assignor.member import SingleAssignorMember
 from partage.proposals.single_assignor.messages import JoinGroupRequest, JoinGroupResponse
 from partage.wire.types import Message
+
+#: The rank of a member, by the choice of the synchronizer. A random choice has none.
+SYNCHRONIZER_RANKS: Final[Mapping[SynchronizerChoice, Callable[[KnownMember], int]]] = {
+    SynchronizerChoice.LAST_TO_JOIN: lambda member: member.join_number,
+    SynchronizerChoice.NEWEST: lambda member: member.number,
+    SynchronizerChoice.HIGHEST_VERSION: lambda member: member.join.metadata_version,
+}
 
 
 def check_coordinator(
@@ -59,6 +71,7 @@ class SingleAssignorDialect(Dialect):
                 synchronize_timeout_ms=join.synchronize_timeout,
                 protocol_type=message.protocol_type,
                 metadata={"": bytes(join.member_metadata)},
+                metadata_version=join.metadata_version,
             )
         assert synchronized is not None
         return Assignments(

@@ -172,10 +172,11 @@ class MemberShell(ABC):
         self.error: str | None = None
         self.coordinator = ClientConnection(
             new_codec,
-            on_connected=lambda: self.handle(Connected(at_ms=0)),
+            on_connected=self._on_coordinator_connected,
             on_message=self.on_message,
             on_lost=self._on_coordinator_lost,
         )
+        self._is_outage_logged = False
         self._loop = asyncio.get_running_loop()
         self._timers: TimerQueue[Hashable] = TimerQueue()
         self._wake: asyncio.TimerHandle | None = None
@@ -304,8 +305,14 @@ class MemberShell(ABC):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _on_coordinator_connected(self) -> None:
+        self._is_outage_logged = False
+        self.handle(Connected(at_ms=0))
+
     def _on_coordinator_lost(self, reason: str) -> None:
-        log.info("no connection to the coordinator: %s", reason)
+        level = logging.INFO if self._is_outage_logged else logging.WARNING
+        self._is_outage_logged = True
+        log.log(level, "no connection to the coordinator: %s; trying again", reason)
         self.handle(Disconnected(at_ms=0))
 
     # Timers

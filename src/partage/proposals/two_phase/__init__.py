@@ -1,5 +1,4 @@
-"""The accepted design in the simulator of the proposals: the state machines of the product.
+"""The accepted design in the simulator of the proposals, in the adapters of `product`.
 
-`coordinator.Shard` and `member.Ownership` run unchanged. The adapters here convert their outcomes
-to those of the other designs.
+`coordinator.Shard` and `member.Ownership` run unchanged.
 """

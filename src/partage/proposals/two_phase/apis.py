@@ -14,7 +14,7 @@ from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.types import Message
 
 APIS: Final[tuple[tuple[AnyApi, int], ...]] = tuple(
-    (api, api.version_max)
+    (api, api.by_name_max)
     for api in (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, OFFSET_COMMIT, OFFSET_FETCH)
 )
 

@@ -17,7 +17,8 @@ from partage.assignors.base import Assignor
 from partage.member import events, outcome
 from partage.member.settings import MemberSettings
 from partage.proposals import machine
-from partage.proposals.two_phase.member import Outcome, TwoPhaseMember
+from partage.proposals.product.member import Outcome
+from partage.proposals.two_phase.member import TwoPhaseMember
 
 _DECODER = msgspec.msgpack.Decoder(dict[str, int])
 

@@ -22,9 +22,10 @@ from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.machine import Connection
-from partage.proposals.two_phase.coordinator import Outcome as CoordinatorOutcome
+from partage.proposals.product.coordinator import Outcome as CoordinatorOutcome
+from partage.proposals.product.member import Outcome
 from partage.proposals.two_phase.coordinator import TwoPhaseCoordinator
-from partage.proposals.two_phase.member import Outcome, TwoPhaseMember
+from partage.proposals.two_phase.member import TwoPhaseMember
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.sync_group import (
     SyncGroupAssignment,
@@ -55,7 +56,7 @@ class ResyncCoordinator(TwoPhaseCoordinator):
 
     def _store_resync(self, outcome: CoordinatorOutcome, request: SyncGroupRequest) -> None:
         """Replace the assignment of a stable group. The response follows as to any SyncGroup."""
-        group = self.shard.groups.get(request.group_id)
+        group = self.shard.classic_group(request.group_id)
         if (
             group is None
             or group.state is not GroupState.STABLE
@@ -83,9 +84,9 @@ class ResyncCoordinator(TwoPhaseCoordinator):
             case SyncGroupResponse(error_code=ErrorCode.NONE):
                 self._members_with_assignment(request).add(request.member_id)
             case HeartbeatResponse(error_code=ErrorCode.NONE):
-                group = self.shard.groups[request.group_id]
+                group = self.shard.classic_group(request.group_id)
                 is_synced = request.member_id in self._members_with_assignment(request)
-                if group.state is GroupState.STABLE and not is_synced:
+                if group is not None and group.state is GroupState.STABLE and not is_synced:
                     response.error_code = RESYNC_NEEDED
 
     def _members_with_assignment(self, request: SyncGroupRequest | HeartbeatRequest) -> set[str]:

@@ -76,6 +76,7 @@ class PushConsumerShell(MemberShell):
             if message.error_code:
                 self._log(f"the coordinator refused the registration: {_name(message.error_code)}")
             else:
+                log.info("the coordinator registered the consumer")
                 self._logged.clear()
         super().on_message(message)
 

@@ -44,7 +44,7 @@ RECORDS = (
 )
 #: Plugins of this environment that the examples do not use, and that take time.
 WITHOUT_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-_TIMEOUT_S = 150.0
+_TIMEOUT_S = 500.0
 
 
 def is_run_apart(example: Example) -> bool:
@@ -133,7 +133,7 @@ def run_until_expected(script: Path, example: Example) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", examples("python"))
 def test_python_example_prints_expected_output(example: Example, script: Path) -> None:
     assert example.output is not None, f"{example} declares no output: see page_examples.py"
@@ -148,7 +148,7 @@ def test_python_example_prints_expected_output(example: Example, script: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "arguments", sorted({each.pytest_arguments for each in EXAMPLES}), ids=" ".join
 )
@@ -168,7 +168,7 @@ def test_examples_of_tests_pass(arguments: tuple[str, ...], tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", examples("console"))
 def test_console_example_prints_expected_output(
     example: Example, broker: ThreadedBroker, tmp_path: Path

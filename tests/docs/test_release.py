@@ -65,7 +65,7 @@ def metadata(wheel: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 class TestDistributions:
     def test_sdist_has_sources_tests_and_docs(self, sdist):
         top = f"partage-{VERSION}/"

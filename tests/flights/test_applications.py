@@ -156,7 +156,8 @@ def test_unstable_group_is_reported(partage_broker, tmp_path, monkeypatch):
         Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as none,
         pytest.raises(
             ApplicationError,
-            match=r"after 0\.1 s: the applications have not become stable; the owners",
+            match=r"after 0\.1 s: the applications have not become stable; "
+            r"partitions by owner: none\nThe machine may be too busy\. See also .*\.log",
         ),
     ):
         none.wait_until_stable(within_s=0.1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from interop.peers import debs
+from polled_conditions import PATIENCE_S, eventually
 
 #: No sandbox, because root cannot use one; no background requests to its vendor.
 OPTIONS = (
@@ -34,7 +36,6 @@ os.dup2(reading, 3)
 os.dup2(writing, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-PATIENCE_S = 60.0
 
 
 class Browser:
@@ -66,9 +67,8 @@ class Browser:
         self.events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        targets = self.ask("Target.getTargets")["targetInfos"]
-        page = next(each for each in targets if each["type"] == "page")
-        attached = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        page_id = eventually(self._page_id)
+        attached = self.ask("Target.attachToTarget", targetId=page_id, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
@@ -86,8 +86,18 @@ class Browser:
         os.close(self._from)
         self._profile.cleanup()
 
+    def _page_id(self) -> str | None:
+        """Return the id of the page, which exists some time after the start."""
+        targets = self.ask("Target.getTargets")["targetInfos"]
+        return next((str(each["targetId"]) for each in targets if each["type"] == "page"), None)
+
     def ask(self, method: str, **parameters: object) -> dict[str, Any]:
         """Send a command, wait for its result and return it."""
+        answer = self._answer(method, **parameters)
+        assert "error" not in answer, answer
+        return dict(answer["result"])
+
+    def _answer(self, method: str, **parameters: object) -> dict[str, Any]:
         self._last_id += 1
         message: dict[str, Any] = {"id": self._last_id, "method": method, "params": parameters}
         if self._session is not None:
@@ -96,8 +106,7 @@ class Browser:
         while True:
             answer = self._next()
             if answer.get("id") == self._last_id:
-                assert "error" not in answer, answer
-                return dict(answer["result"])
+                return answer
             self.events.append(answer)
 
     def _next(self) -> dict[str, Any]:
@@ -116,10 +125,21 @@ class Browser:
         self.until(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def look(self, expression: str) -> Any:
-        """Evaluate a JavaScript expression in the page and return its value."""
-        found = self.ask(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+        """Evaluate a JavaScript expression in the page and return its value.
+
+        A page that loads at the same moment ends the evaluation; then the next page evaluates it.
+        """
+
+        def evaluate() -> dict[str, Any] | None:
+            answer = self._answer(
+                "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+            )
+            if "error" in answer:
+                assert re.search("context|navigated", answer["error"]["message"]), answer
+                return None
+            return dict(answer["result"])
+
+        found = eventually(evaluate)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 

@@ -17,7 +17,7 @@ PRODUCERS = KINDS[:-1]
 COOPERATIVE = ("java", "confluent", "partage")
 
 #: Kinds that report the broker's acknowledgement of a commit.
-REPORTS_COMMITS = frozenset(KINDS) - {"kcat"}
+REPORTS_COMMITS = frozenset({*KINDS, "franz-go"}) - {"kcat"}
 
 #: The producer for kinds that cannot produce.
 _OTHERWISE = "confluent"
@@ -40,6 +40,8 @@ def _program(kind: str) -> list[str]:
         class_path = jars.class_path("broker", first=paths.JAVA_PEER)
         jvm = [*tools.JVM, *jars.quick_start("peer"), tools.QUIET]
         return [paths.java(), *jvm, "-cp", class_path, "KafkaPeer"]
+    if kind == "franz-go":
+        return [str(paths.GO_PEER)]
     if kind == "kafkajs":
         return [paths.tool("node", "install Node.js"), str(_CLIENTS / "kafkajs_peer.js")]
     return [sys.executable, str(_CLIENTS / f"{kind}_peer.py")]

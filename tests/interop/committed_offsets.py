@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
-
+from group_descriptions import describe_group, fetch_committed
 from interop.checker import Partition
 
 
@@ -14,19 +12,11 @@ def committed_offsets(
     bootstrap: str, group: str, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
     """Return the committed offset of each partition that has one."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    found = answer[group].result(30).topic_partitions
     wanted = set(partitions)
-    return {
-        (each.topic, each.partition): each.offset
-        for each in found
-        if (each.topic, each.partition) in wanted and each.offset >= 0
-    }
+    found = fetch_committed(bootstrap, group)
+    return {tuple(partition): each for partition, each in found.items() if partition in wanted}
 
 
 def protocol_of(bootstrap: str, group: str) -> str:
     """Return the assignor that the group has selected."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(30)
-    return str(described.partition_assignor)
+    return describe_group(bootstrap, group).protocol or ""

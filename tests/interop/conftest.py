@@ -7,16 +7,28 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from interop.members import fresh_name
+from interop.members import SESSION_MS, fresh_name
 from interop.partage_broker import PartageBroker
 from interop.peers import install
 from interop.peers.kafka import ApacheKafka
 from interop.peers.server import BrokerProcess
+from polled_conditions import PATIENCE_S
 
 BROKERS: dict[str, Callable[..., BrokerProcess]] = {"apache": ApacheKafka, "partage": PartageBroker}
 
-#: Allows a test of the maximum group size; no other test has as many members.
-OVERRIDES = {"group.max.size": "8"}
+#: Allow tests of the maximum group size; no other test has as many members. With the consumer
+#: protocol, assignments are not delayed, and no session expires while the machine is busy, members
+#: restart or Apache Kafka is unreachable. `shorten_sessions` is for members that a test kills.
+OVERRIDES = {
+    "group.max.size": "8",
+    "group.consumer.max.size": "3",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.migration.policy": "disabled",
+}
 
 PARTITIONS = 12
 
@@ -46,7 +58,7 @@ def topic(broker: BrokerProcess) -> str:
     """Name of a new topic with 12 partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     name = fresh_name("topic")
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(PATIENCE_S)
     return name
 
 

@@ -18,6 +18,13 @@ from interop import client_kinds
 from interop.checker import Event, History, Partition
 from interop.committed_offsets import committed_offsets
 from interop.record_sets import Record, ends
+from polled_conditions import PATIENCE_S
+
+#: Sessions of members that no test kills: none expires while the machine is busy or a broker
+#: restarts. The controller of Apache Kafka fences a killed broker for 9 s.
+SESSION_MS = 60_000
+#: Sessions of members that a test kills: the minimum of both brokers.
+SHORT_SESSION_MS = 6_000
 
 _names = itertools.count()
 
@@ -79,13 +86,13 @@ class Peer:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
 
-    def wait(self, timeout_s: float = 30) -> None:
+    def wait(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait for the end of the process and of its output."""
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise PeerFailedError(f"{self} does not end:\n{self.diagnosis()}") from None
-        self._listener.join(5)
+        self._listener.join(PATIENCE_S)
 
     def check_orderly_end(self) -> None:
         """Raise `PeerFailedError` unless it ended by itself, with ``closed`` and status 0."""
@@ -106,7 +113,7 @@ class Peer:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._listener.join(5)
+        self._listener.join(PATIENCE_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._errors.close()
@@ -147,7 +154,7 @@ class Team:
             "assignor": "range",
             "commit_every": 20,
             "max": 0,
-            "session_timeout_ms": 6000,
+            "session_timeout_ms": SESSION_MS,
             "heartbeat_interval_ms": 500,
         }
         member = Peer(kind, "consume", name, **{**settings, **options})
@@ -178,7 +185,9 @@ class Team:
             for each in member.of("record")
         }
 
-    def wait_until_shared(self, partitions: Iterable[Partition], timeout_s: float = 30) -> None:
+    def wait_until_shared(
+        self, partitions: Iterable[Partition], timeout_s: float = PATIENCE_S
+    ) -> None:
         """Wait until every partition has one owner and every running member has a partition."""
         wanted = set(partitions)
 
@@ -193,11 +202,11 @@ class Team:
 
         self.wait_until(shared, "every partition has one owner", timeout_s)
 
-    def wait_until_consumed(self, records: set[Record], timeout_s: float = 30) -> None:
+    def wait_until_consumed(self, records: set[Record], timeout_s: float = PATIENCE_S) -> None:
         """Wait until all these records were printed."""
         self.wait_until(lambda: records <= self.consumed(), "every record is consumed", timeout_s)
 
-    def wait_until_committed(self, records: set[Record], timeout_s: float = 30) -> None:
+    def wait_until_committed(self, records: set[Record], timeout_s: float = PATIENCE_S) -> None:
         """Wait until the group has committed all these records, which members do in a pause.
 
         Call it before several members end. If a member ends while the group rebalances, its last

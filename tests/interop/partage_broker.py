@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from free_ports import free_ports
 from interop.peers.server import BrokerProcess, NotReadyError
+from polled_conditions import PATIENCE_S
 
 
 class PartageBroker(BrokerProcess):
@@ -25,10 +27,14 @@ class PartageBroker(BrokerProcess):
         super().__init__(directory)
         self._overrides = {"group.initial.rebalance.delay.ms": "0", **(overrides or {})}
 
-    def start(self, timeout_s: float = 30) -> Self:
-        """Start it; the first printed line has its address, which later starts reuse."""
+    def start(self, timeout_s: float = PATIENCE_S) -> Self:
+        """Start it; the first printed line has its address, which later starts reuse.
+
+        The kernel gives the port to no other process while the broker does not run.
+        """
+        self.bootstrap = self.bootstrap or f"127.0.0.1:{free_ports(1)[0]}"
         program = Path(sys.executable).with_name("partage")
-        command = [str(program), "broker", "--listen", self.bootstrap or "127.0.0.1:0"]
+        command = [str(program), "broker", "--listen", self.bootstrap]
         command += ["--data-dir", str(self.directory / "data")]
         for name, value in self._overrides.items():
             command += ["--override", f"{name}={value}"]

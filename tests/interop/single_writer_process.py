@@ -50,9 +50,9 @@ async def write(term: Term, producer: Any) -> None:
             else:
                 producer.begin_transaction()
                 producer.produce(TOPIC, record.encode(), partition=0)
-                producer.flush(30)
+                producer.flush(60)
                 pause_if_ordered()
-                producer.commit_transaction(30)
+                producer.commit_transaction(60)
                 await asyncio.sleep(0)
             print(record, flush=True)
     except BaseException as error:
@@ -61,9 +61,10 @@ async def write(term: Term, producer: Any) -> None:
 
 
 async def main() -> None:
-    timeouts = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}
+    # The other process takes over when the session of the suspended process ends.
+    timeouts = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 300}
     async with SingleWriter(
-        SERVERS, "ledger", create_producer=create_producer, write=write, **timeouts
+        SERVERS, TOPIC, create_producer=create_producer, write=write, **timeouts
     ):
         await asyncio.Event().wait()
 

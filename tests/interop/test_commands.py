@@ -26,10 +26,17 @@ OTHERS = [
 
 
 @pytest.mark.interop
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("selected", [ADMINISTRATION, OTHERS], ids=["administration", "others"])
 def test_command_tests_pass_on_apache_kafka(peers: None, selected: list[str]) -> None:
-    with ApacheKafka(overrides={"auto.create.topics.enable": "false"}) as kafka:
+    overrides = {
+        "auto.create.topics.enable": "false",
+        "group.consumer.assignment.interval.ms": "0",  # as our tests of groups expect
+        # Members of the tests send no heartbeats, also on a busy machine.
+        "group.consumer.max.session.timeout.ms": "600000",
+        "group.consumer.session.timeout.ms": "600000",
+    }
+    with ApacheKafka(overrides=overrides) as kafka:
         ran = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *selected],
             cwd=TESTS,

@@ -7,7 +7,7 @@ import pytest
 from interop.checker import Tenure, judge, repeated, tenures_of
 from interop.client_kinds import COOPERATIVE
 from interop.committed_offsets import committed_offsets, protocol_of
-from interop.members import Peer, Team, produce
+from interop.members import SHORT_SESSION_MS, Peer, Team, produce
 from interop.peers.server import BrokerProcess
 from interop.record_sets import Record, ends
 
@@ -33,12 +33,13 @@ def test_members_join_leave_and_are_killed(
             team.wait_until_shared(partitions)
             team.wait_until_consumed(produced)
 
-        def join(kind: str) -> Peer:
-            member = team.join(kind, f"m{len(team.members)}", assignor="cooperative-sticky")
+        def join(kind: str, **options: object) -> Peer:
+            how = {"assignor": "cooperative-sticky", **options}
+            member = team.join(kind, f"m{len(team.members)}", **how)
             settle()
             return member
 
-        first = join(leader)
+        first = join(leader, session_timeout_ms=SHORT_SESSION_MS)
         second, third = (join(kind) for kind in COOPERATIVE if kind != leader)
         moved = {p for p in partitions if len(tenures(team, p)) > 1}
         assert len(moved) < len(partitions), "partitions moved unnecessarily"

@@ -11,8 +11,11 @@ from interop.peers.server import BrokerProcess
 from partage.assignors import Range
 from partage.client.consumer import AssignmentFailedError
 from partage.sync import Consumer, GenerationMembers, Membership
+from polled_conditions import PATIENCE_S
 
 pytestmark = pytest.mark.interop
+
+PATIENCE_MS = int(PATIENCE_S * 1000)
 
 
 class Failing(Range):
@@ -42,22 +45,22 @@ def test_failed_assignment_is_reported_to_all_members(broker: BrokerProcess) -> 
 
     fresh = fresh_name("group")
     with joined() as leader:
-        assert leader.assignment(timeout_ms=30_000).state == 1
+        assert leader.assignment(timeout_ms=PATIENCE_MS).state == 1
         with joined() as other:
             for member in (leader, other):
                 with pytest.raises(AssignmentFailedError, match="KeyError: 'oops'"):
-                    member.assignment(after=1, timeout_ms=30_000)
+                    member.assignment(after=1, timeout_ms=PATIENCE_MS)
             is_mended.set()
             for member in (leader, other):
                 assert state_of(member, 2) == 2
 
 
 def state_of(member: Membership, wanted: object) -> object:
-    """Return the member's state when it equals ``wanted``, or after 30 s without a change."""
+    """Return the member's state when it equals ``wanted``, or after a minute without a change."""
     last = -1
     while True:
         try:
-            standing = member.assignment(after=last, timeout_ms=30_000)
+            standing = member.assignment(after=last, timeout_ms=PATIENCE_MS)
         except AssignmentFailedError:
             continue
         last = standing.generation
@@ -92,7 +95,7 @@ def test_failing_leader_ends_no_member_and_recovers(
             poll()
             return len(heard) >= 3
 
-        team.wait_until(failed, "the leader fails for the third time", 30)
+        team.wait_until(failed, "the leader fails for the third time", PATIENCE_S)
         assert set(heard) == {"KeyError: 'oops'"}
         failing.is_mended.set()
 
@@ -101,6 +104,6 @@ def test_failing_leader_ends_no_member_and_recovers(
             mine, its = leader.assignment(), other.history.owned_now()
             return mine | its == partitions and not mine & its and len(mine) == len(its)
 
-        team.wait_until(shared, "the two share the topic", 30)
+        team.wait_until(shared, "the two share the topic", PATIENCE_S)
         other.terminate()
         other.check_orderly_end()

@@ -7,7 +7,7 @@ import pytest
 from interop.checker import judge
 from interop.client_kinds import KINDS
 from interop.committed_offsets import committed_offsets
-from interop.members import Team, produce
+from interop.members import SHORT_SESSION_MS, Team, produce
 from interop.peers.server import BrokerProcess
 from interop.range_oracle import range_assignment
 from interop.record_sets import Record, ends
@@ -27,9 +27,9 @@ def test_all_kinds_share_a_topic_and_leave_in_turn(
     produced: set[Record] = set()
     with Team(broker.bootstrap, topic) as team:
 
-        def settle(timeout_s: float = 30) -> None:
+        def settle() -> None:
             """Wait until members own what range gives them and consume new records."""
-            team.wait_until_shared(partitions, timeout_s)
+            team.wait_until_shared(partitions)
             names = [member.history.name for member in team.running]
             owned = {member.history.name: member.history.owned_now() for member in team.running}
             assert owned == range_assignment(
@@ -40,7 +40,7 @@ def test_all_kinds_share_a_topic_and_leave_in_turn(
             team.wait_until_consumed(produced)
 
         kinds = [leader, *(kind for kind in KINDS if kind != leader)]
-        first = team.join(kinds[0], "m0")
+        first = team.join(kinds[0], "m0", session_timeout_ms=SHORT_SESSION_MS)
         team.wait_until_shared(partitions)
         for place, kind in enumerate(kinds[1:], start=1):
             team.join(kind, f"m{place}")

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+from polled_conditions import PATIENCE_S
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 #: What the base install contains; see `dependencies` in pyproject.toml.
@@ -101,7 +103,7 @@ def running(*command: object, cwd: Path) -> Iterator[str]:
             yield broker.stdout.readline().strip()
         finally:
             broker.terminate()
-        assert broker.wait(30) == 0
+        assert broker.wait(PATIENCE_S) == 0
 
 
 def names(programs: Path) -> set[str]:
@@ -118,7 +120,7 @@ def test_base_install_runs_broker_and_consumer(base: Path, tmp_path: Path) -> No
     with running(base / "python", "-m", "partage.broker", cwd=tmp_path) as servers:
         producer = Producer({"bootstrap.servers": servers})
         producer.produce("flights", b"hello")
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert run(base / "python", "-c", READ, servers, cwd=tmp_path) == "hello\n"
     assert (tmp_path / "partage-data" / "flights-0").is_dir()
 

@@ -18,10 +18,15 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "broker.rack": "here",
     "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "20000",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",
 }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.interop
 def test_group_tests_pass_on_apache_kafka(peers: None) -> None:
     with ApacheKafka(overrides=SETTINGS) as kafka:

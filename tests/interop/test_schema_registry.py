@@ -13,7 +13,11 @@ from partage.testing import ThreadedBroker
 #: Central has no newer one yet; it works with later versions of Spark too.
 AVRO_VERSION = "4.1.1"
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("schema-registry"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -107,21 +107,32 @@ def test_kafka_reads_our_consumer_offsets_records(broker: BrokerProcess, topic: 
         team.wait_until_consumed(produced)
         group = team.group
         team.end()
-    committed = _stored(at, "Offsets", group)
+    committed = stored_records(at, "Offsets", group)
     assert {key["topic"] for key, _ in committed} == {topic}
     latest = {key["partition"]: value["offset"] for key, value in committed}
     assert sum(latest.values()) == 24
-    generations = [value for _, value in _stored(at, "GroupMetadata", group) if value]
+    generations = [value for _, value in stored_records(at, "GroupMetadata", group) if value]
     assert {value["protocol"] for value in generations if value["members"]} == {"range"}
     assert generations[-1]["members"] == []
 
 
-def _stored(at: str, kind: str, group: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return key and value of the records of one kind, as Kafka prints them."""
+StoredRecords = list[tuple[dict[str, Any], dict[str, Any]]]
+
+
+def stored_records(at: str, kind: str, group: str) -> StoredRecords:
+    """Return key and value of a group's records of one kind, as Kafka prints them."""
+    for timeout_ms in (3_000, 15_000, 60_000):  # on a busy machine, the first record comes late
+        if found := printed_records(at, kind, group, timeout_ms):
+            return found
+    raise AssertionError(f"the tool prints no record of {group}")
+
+
+def printed_records(at: str, kind: str, group: str, timeout_ms: int) -> StoredRecords:
+    """Run the tool, which ends when no further record arrived within the timeout."""
     formatter = f"org.apache.kafka.tools.consumer.{kind}MessageFormatter"
     printed = tool(
         *("console-consumer", at, "--topic", "__consumer_offsets", "--from-beginning"),
-        *("--formatter", formatter, "--timeout-ms", "3000"),
+        *("--formatter", formatter, "--timeout-ms", str(timeout_ms)),
     ).strip()
     records, end = [], 0
     while end < len(printed):  # concatenated, without separators

@@ -47,6 +47,10 @@ from partage.wire.apis.sync_group import (
     SyncGroupResponse,
 )
 from partage.wire.consumer_protocol import Subscription, encode_subscription
+from polled_conditions import PATIENCE_S, eventually
+
+#: Sessions and rebalances that do not end during a story.
+LONG_MS = 300_000
 
 _numbers = itertools.count()
 
@@ -110,7 +114,7 @@ class Stage:
         described = self.described()
         return f"{described.group_state}/{len(described.members)}"
 
-    def wait_for_state(self, state: str, timeout_s: float = 10.0) -> None:
+    def wait_for_state(self, state: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until `state` returns this state: a request of another client may be in progress."""
         until = time.monotonic() + timeout_s
         while self.state() != state:
@@ -183,12 +187,12 @@ class Stage:
         """Wait until the coordinator answers; a new broker first creates its offsets topic."""
         request = FindCoordinatorRequest(coordinator_keys=[self.group])
         ready = {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}
-        for _ in range(300):
+
+        def is_up() -> bool:
             found = self.admin.ask(FIND_COORDINATOR, request, 4).coordinators[0]
-            if found.error_code == 0 and self.described().error_code in ready:
-                return
-            time.sleep(0.1)
-        raise AssertionError("the group's coordinator does not come up")
+            return found.error_code == 0 and self.described().error_code in ready
+
+        eventually(is_up, lambda: "the group's coordinator does not come up")
 
 
 class Actor:
@@ -205,8 +209,8 @@ class Actor:
         instance_id: str | None = None,
         protocols: Protocols | None = None,
         protocol_type: str = "consumer",
-        session_timeout_ms: int = 30_000,
-        rebalance_timeout_ms: int = 30_000,
+        session_timeout_ms: int = LONG_MS,
+        rebalance_timeout_ms: int = LONG_MS,
     ) -> None:
         self.stage = stage
         self.name = name

@@ -9,9 +9,10 @@ from typing import Generic, Self
 
 from partage.wire import frames
 from partage.wire.api import AnyApi, Api, Req, Res
+from polled_conditions import PATIENCE_S
 
 #: Timeout for responses that the broker does not delay on purpose.
-ANSWER_WITHIN_S = 20.0
+ANSWER_WITHIN_S = PATIENCE_S
 
 
 class NoResponseError(Exception):
@@ -45,7 +46,7 @@ class Connection:
 
     def begin(self, api: Api[Req, Res], request: Req, version: int | None = None) -> Pending[Res]:
         """Send a request; read its response later."""
-        version = api.version_max if version is None else version
+        version = api.by_name_max if version is None else version
         self._correlation += 1
         body = api.encode_request(version, request)
         buffers = frames.encode_request_frame(

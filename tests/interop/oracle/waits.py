@@ -1,4 +1,7 @@
-"""Stories that wait for session and rebalance timeouts."""
+"""Stories that wait for session and rebalance timeouts.
+
+All times are in proportion to the patience of the stage, which is longer on a busy machine.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,22 @@ from interop.oracle.actors import Stage
 from interop.oracle.registry import joined, story, synced, taken
 from interop.oracle.scenes import stable_alone
 
-#: Minimum session timeout that brokers accept.
-SHORT_MS = 6_000
+
+def short_ms(stage: Stage) -> int:
+    """Return the minimum session timeout that brokers accept, or more if the stage is patient."""
+    return int(6_000 * stage.patience_s)
 
 
 @story("a session ends")
 def _(stage: Stage) -> Iterator[str]:
-    actor = stage.actor("A", session_timeout_ms=SHORT_MS)
+    actor = stage.actor("A", session_timeout_ms=short_ms(stage))
     actor.join()
     actor.begin_to_sync({actor.member_id: b"a"}).result()
-    time.sleep(SHORT_MS / 1000 / 2)
+    time.sleep(short_ms(stage) / 1000 / 2)
     yield f"after half of it: {stage.state()}, heartbeat {actor.heartbeat()}"
-    time.sleep(SHORT_MS / 1000 * 0.75)
+    time.sleep(short_ms(stage) / 1000 * 0.75)
     yield f"three quarters later: {stage.state()}, commit {actor.commit()}"
-    time.sleep(SHORT_MS / 1000 * 0.75)
+    time.sleep(short_ms(stage) / 1000 * 0.75)
     yield f"three quarters later: {stage.state()}"
     stage.wait_for_state("Empty/0")
     yield f"then: {stage.state()}, heartbeat {actor.heartbeat()}"
@@ -31,9 +36,9 @@ def _(stage: Stage) -> Iterator[str]:
 @story("a session ends while its member's JoinGroup is parked")
 def _(stage: Stage) -> Iterator[str]:
     scene = stable_alone(stage)
-    actor = stage.actor("S", session_timeout_ms=SHORT_MS)
+    actor = stage.actor("S", session_timeout_ms=short_ms(stage))
     pending = actor.begin_to_join()
-    time.sleep(SHORT_MS / 1000 + 2)
+    time.sleep(short_ms(stage) / 1000 + 2 * stage.patience_s)
     yield f"A hears {scene.leader.heartbeat()}"
     yield joined(stage, actor, pending)
     yield joined(stage, scene.leader, scene.leader.ask_to_join())
@@ -42,7 +47,7 @@ def _(stage: Stage) -> Iterator[str]:
 
 @story("the leader's session ends before it syncs")
 def _(stage: Stage) -> Iterator[str]:
-    leader = stage.actor("A", session_timeout_ms=SHORT_MS)
+    leader = stage.actor("A", session_timeout_ms=short_ms(stage))
     leader.join()
     follower = stage.actor("B")
     pending = follower.begin_to_join()
@@ -59,7 +64,7 @@ def _(stage: Stage) -> Iterator[str]:
 @story("an id that is given out and not used holds a rebalance up until its session ends")
 def _(stage: Stage) -> Iterator[str]:
     scene = stable_alone(stage)
-    undecided = stage.actor("U", session_timeout_ms=SHORT_MS)
+    undecided = stage.actor("U", session_timeout_ms=short_ms(stage))
     given = undecided.ask_to_join("").result()
     yield f"{stage.state()}, A hears {scene.leader.heartbeat()}"
     again = scene.leader.ask_to_join()
@@ -72,17 +77,17 @@ def _(stage: Stage) -> Iterator[str]:
 
 @story("the rebalance timeout removes members that do not rejoin")
 def _(stage: Stage) -> Iterator[str]:
-    slow = stage.actor("A", rebalance_timeout_ms=4_000)
+    slow = stage.actor("A", rebalance_timeout_ms=int(4_000 * stage.patience_s))
     slow.join()
     slow.begin_to_sync({slow.member_id: b"a"}).result()
-    other = stage.actor("B", rebalance_timeout_ms=2_000)
+    other = stage.actor("B", rebalance_timeout_ms=int(2_000 * stage.patience_s))
     pending = other.begin_to_join()
     began = time.monotonic()
     yield joined(stage, other, pending)
     heard = slow.heartbeat()
     while stage.described().group_state == "PreparingRebalance":
         time.sleep(0.1)
-    after = time.monotonic() - began
+    after = (time.monotonic() - began) / stage.patience_s
     yield f"A heard {heard}; over after the longer one of the two timeouts: {3 < after < 8}"
     yield joined(stage, other, pending)
     yield f"A hears {slow.heartbeat()}"
@@ -90,13 +95,13 @@ def _(stage: Stage) -> Iterator[str]:
 
 @story("the rebalance timeout keeps static members")
 def _(stage: Stage) -> Iterator[str]:
-    slow = stage.actor("A", instance_id="i-a", rebalance_timeout_ms=2_000)
+    slow = stage.actor("A", instance_id="i-a", rebalance_timeout_ms=int(2_000 * stage.patience_s))
     slow.join()
     slow.begin_to_sync({slow.member_id: b"a"}).result()
-    other = stage.actor("B", rebalance_timeout_ms=2_000)
+    other = stage.actor("B", rebalance_timeout_ms=int(2_000 * stage.patience_s))
     pending = other.begin_to_join()
     yield joined(stage, other, pending)
-    time.sleep(2.5)
+    time.sleep(2.5 * stage.patience_s)
     yield joined(stage, other, pending)
     yield f"A hears {slow.heartbeat()}, then with the new generation:"
     slow.generation = other.generation
@@ -105,7 +110,9 @@ def _(stage: Stage) -> Iterator[str]:
 
 @story("a member that does not sync in time is removed")
 def _(stage: Stage) -> Iterator[str]:
-    actors = [stage.actor(name, rebalance_timeout_ms=3_000) for name in ("A", "B")]
+    actors = [
+        stage.actor(name, rebalance_timeout_ms=int(3_000 * stage.patience_s)) for name in ("A", "B")
+    ]
     leader, follower = actors
     leader.join()
     pending = follower.begin_to_join()

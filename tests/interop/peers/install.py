@@ -1,14 +1,16 @@
 """Fetch other projects' clients and brokers into ``.peers/``; run it as a script.
 
 It fetches Apache Kafka's archives with Maven, kcat and Chromium with apt, and kafkajs with npm.
-Then it compiles the Java peer. It installs nothing on the machine, and skips parts that are up to
-date. A missing prerequisite is an error with advice. It uses the standard library only.
+Then it compiles the Java peers, and the Go peer, for which Go fetches franz-go. It installs nothing
+on the machine, and skips parts that are up to date. A missing prerequisite is an error with advice.
+It uses the standard library only.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +27,8 @@ if __name__ == "__main__":
 from interop.peers import debs, jars, paths, tools
 
 JAVA_SOURCES = paths.SOURCES / "clients" / "java"
+GO_SOURCES = paths.SOURCES / "clients" / "go"
+KFAKE_SOURCES = paths.REPOSITORY / "bench" / "kfake"
 NODE_FILES = [paths.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
 
 
@@ -56,10 +60,11 @@ def fetch_node() -> None:
 
 
 def compile_java() -> None:
-    """Compile the Java peer with a compiler that needs no JDK."""
+    """Compile the Java peers with a compiler that needs no JDK."""
+    libraries = os.pathsep.join(jars.class_path(use) for use in ("broker", "streams"))
     command = [paths.java(), "-cp", jars.class_path("compiler")]
     command += ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
-    command += ["-proc:none", "-cp", jars.class_path("broker")]
+    command += ["-proc:none", "-cp", libraries]
     command += [str(path) for path in _JAVA]
     with tempfile.TemporaryDirectory(prefix="partage-java-") as classes:
         said = subprocess.run([*command, "-d", classes], capture_output=True, text=True)
@@ -69,6 +74,24 @@ def compile_java() -> None:
         with zipfile.ZipFile(paths.JAVA_PEER, "w") as archive:
             for path in sorted(Path(classes).glob("*.class")):
                 archive.write(path, path.name)
+
+
+def build_go() -> None:
+    """Build the peer with franz-go; ``go.sum`` has the digests of its modules."""
+    _build_go(GO_SOURCES, paths.GO_PEER)
+
+
+def build_kfake() -> None:
+    """Build kfake, franz-go's broker in memory, as a program."""
+    _build_go(KFAKE_SOURCES, paths.KFAKE)
+
+
+def _build_go(sources: Path, program: Path) -> None:
+    go = paths.tool("go", "install Go 1.21 or later (Debian backports: golang-go, or go.dev)")
+    command = [go, "build", "-trimpath", "-o", str(program), "."]
+    said = subprocess.run(command, cwd=sources, capture_output=True, text=True)
+    if said.returncode != 0:
+        raise paths.MissingToolError(f"{program.name} does not build:\n{said.stderr[-2000:]}")
 
 
 def archive_classes() -> None:
@@ -107,8 +130,11 @@ STEPS = [
     Step("Chromium (apt)", debs.fetch_chromium, [Path(debs.__file__)], debs.CHROMIUM.made),
     Step("kafkajs (npm)", fetch_node, NODE_FILES, paths.NODE / "node_modules"),
     Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, paths.JAVA_PEER),
+    Step("the Go peer (franz-go)", build_go, sorted(GO_SOURCES.iterdir()), paths.GO_PEER),
     Step("archives of Java classes", archive_classes, _POMS + _JAVA, paths.ARCHIVES),
 ]
+#: Needed by `bench.transactions` only, not by tests.
+KFAKE = Step("kfake", build_kfake, sorted(KFAKE_SOURCES.glob("*")), paths.KFAKE)
 #: Needed by `bench.spark` only, not by tests.
 CONNECTOR = Step("Spark's connector (Maven)", jars.fetch_connector, _POMS, paths.JARS)
 

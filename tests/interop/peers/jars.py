@@ -4,9 +4,9 @@ Maven resolves and downloads them (``java/*.pom.xml``), from the repositories in
 list has the expected files. Without Maven, MAVEN_REPOSITORY can name a repository's address; the
 list is then sufficient.
 
-The broker and the command-line tools have different releases, because the tools of the broker's
-release are not in Maven's repository. So they have separate class paths. Spark's Kafka connector is
-for benchmarks only.
+The broker has another release than the command-line tools and Kafka Streams, because these are not
+in Maven's repository in the broker's release. So they have separate class paths. Spark's Kafka
+connector is for benchmarks only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interop.peers import paths
 
 POMS = paths.SOURCES / "java"
 LIST = POMS / "jars.txt"
-USES = ("broker", "tools", "compiler")
+USES = ("broker", "tools", "streams", "compiler")
 CONNECTOR = "connector"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 

@@ -1,7 +1,10 @@
-"""Apache Kafka itself, a single node without ZooKeeper, to compare ourselves with.
+"""Apache Kafka itself, a node without ZooKeeper, to compare ourselves with.
 
 with ApacheKafka(overrides={"group.max.size": "3"}) as kafka:
     ... kafka.bootstrap ...
+
+with ApacheKafka() as first, ApacheKafka(node_id=2, controller=first) as second:
+    ... a cluster of two brokers; the first one is also the controller ...
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from free_ports import free_ports
 from interop.peers import jars, paths
-from interop.peers.server import BrokerProcess, NotReadyError, free_ports
+from interop.peers.server import BrokerProcess, NotReadyError
 
 VERSION = "4.4.0"
 
@@ -40,6 +44,8 @@ class ApacheKafka(BrokerProcess):
     addresses.
 
     ``log_levels`` sets loggers: ``{"kafka.request.logger": "debug"}`` logs every request.
+
+    A node with a ``controller``, which must be running, joins the cluster of that node.
     """
 
     def __init__(
@@ -50,8 +56,14 @@ class ApacheKafka(BrokerProcess):
         jvm: Sequence[str] = JVM_FOR_TESTS,
         log_levels: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
+        node_id: int = 1,
+        controller: ApacheKafka | None = None,
     ) -> None:
         super().__init__(directory)
+        self.node_id = node_id
+        self._controller = controller
+        self._voters = ""
+        self._cluster_id = ""
         self._listeners = dict(listeners or {})
         self._overrides = dict(overrides or {})
         self._jvm = list(jvm)
@@ -66,7 +78,7 @@ class ApacheKafka(BrokerProcess):
         """
         return self._addresses[name]
 
-    def start(self, timeout_s: float = 90) -> Self:
+    def start(self, timeout_s: float = 180) -> Self:
         """Format the directory if new, start and wait.
 
         Raises:
@@ -74,7 +86,8 @@ class ApacheKafka(BrokerProcess):
             MissingToolError: Java or an archive is missing.
         """
         for attempt in range(3):
-            if not self._config.exists():
+            is_new = not self._config.exists()
+            if is_new:
                 self._format()
             with self.log.open("ab") as log:
                 command = self._java("kafka.Kafka", str(self._config))
@@ -83,8 +96,9 @@ class ApacheKafka(BrokerProcess):
                 self.wait_until_it_answers(timeout_s)
             except NotReadyError:
                 self.kill()
-                # Another process may take the port before Kafka binds it: choose again.
-                if attempt == 2 or _PORT_TAKEN not in self.log_end(200):
+                # A process outside the tests may have taken the port: choose again. A restarted
+                # broker keeps its address.
+                if not is_new or attempt == 2 or _PORT_TAKEN not in self.log_end(200):
                     raise
                 self._config.unlink()
                 self.log.unlink()
@@ -96,7 +110,13 @@ class ApacheKafka(BrokerProcess):
         raise AssertionError("not reached")
 
     def _format(self) -> None:
-        port, controller, *more = free_ports(2 + len(self._listeners))
+        port, controller_port, *more = free_ports(2 + len(self._listeners))
+        controller_listener = f",CONTROLLER://127.0.0.1:{controller_port}"
+        self._voters = f"{self.node_id}@127.0.0.1:{controller_port}"
+        self._cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]
+        if self._controller is not None:
+            controller_listener = ""
+            self._voters, self._cluster_id = self._controller._voters, self._controller._cluster_id
         self.bootstrap = f"127.0.0.1:{port}"
         self._addresses = {
             name: f"127.0.0.1:{own}" for name, own in zip(self._listeners, more, strict=True)
@@ -105,10 +125,10 @@ class ApacheKafka(BrokerProcess):
         advertised = ",".join(f"{name}://{address}" for name, address in named.items())
         protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **self._listeners}
         settings = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller}",
+            "process.roles": "broker,controller" if self._controller is None else "broker",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": self._voters,
+            "listeners": f"{advertised}{controller_listener}",
             "advertised.listeners": advertised,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
@@ -125,10 +145,9 @@ class ApacheKafka(BrokerProcess):
             **self._overrides,
         }
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]
         tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
         said = subprocess.run(
-            self._java(*tool, "-t", cluster, "-c", str(self._config)),
+            self._java(*tool, "-t", self._cluster_id, "-c", str(self._config)),
             capture_output=True,
             text=True,
         )

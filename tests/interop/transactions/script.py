@@ -8,10 +8,12 @@ complete, unless the request has the flag ``once``.
 ==================================  ===============================================================
 ``init NAME [v=] [timeout=]``       InitProducerId of the transactional id NAME; ``recover`` sends
                                     id and epoch, ``epoch=`` another epoch
-``add NAME p ... [v=]``             AddPartitionsToTxn of these partitions; 9 does not exist
+``add NAME p ... [v=]``             AddPartitionsToTxn of these partitions; 9 does not exist;
+                                    ``internal`` adds one of ``__consumer_offsets``
 ``verify NAME p ...``               the same as a check, v5; ``join NAME p ...`` without the check
 ``offsets NAME [v=]``               AddOffsetsToTxn of a group
 ``commit | abort NAME [v=]``        EndTxn
+``raise NAME EPOCH``                InitProducerId until the client has an epoch
 ``describe NAME``                   DescribeTransactions
 ``list [v=] [states=] [pattern=]``  ListTransactions of the clients of the scenario
 ==================================  ===============================================================
@@ -22,11 +24,12 @@ epoch that is one too low, ``foreign`` another producer id, ``unknown`` another 
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from interop.oracle.connection import Connection
+from interop.repeated_request import repeat
 from partage.model.errors import ErrorCode
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.apis.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from partage.wire.apis.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
@@ -43,8 +46,7 @@ from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdR
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 
 TIMEOUT_MS = 60_000
-_RETRY_S = 0.02
-_WAIT_S = 15.0
+_PIPELINED = 256
 _RETRIED = (
     ErrorCode.CONCURRENT_TRANSACTIONS.name,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name,
@@ -74,13 +76,15 @@ class TransactionScript:
         verb, *words = line.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         names = [word for word in words if "=" not in word]
-        deadline = time.monotonic() + _WAIT_S
-        while True:
+
+        def ask() -> list[str]:
             response: list[str] = getattr(self, f"_{verb}")(names, options)
-            is_retried = any(name in response[0] for name in _RETRIED)
-            if not is_retried or "once" in names or time.monotonic() > deadline:
-                return response
-            time.sleep(_RETRY_S)  # the brokers are other processes
+            return response
+
+        return repeat(
+            ask,
+            lambda found: "once" in names or not any(name in found[0] for name in _RETRIED),
+        )
 
     def _ask(self, api: Any, request: Any, options: dict[str, str], version: int) -> Any:
         return self._connection.ask(api, request, int(options.get("v", version)))
@@ -117,9 +121,31 @@ class TransactionScript:
             f"id {self._letter(response.producer_id)} epoch {response.producer_epoch}"
         ]
 
+    def _raise(self, names: list[str], options: dict[str, str]) -> list[str]:
+        """Send many requests before reading their responses: each one waits for the disk."""
+        last = int(names[1])
+        while (begun := self._identities.get(names[0], (-1, -1))[1]) < last:
+            request = InitProducerIdRequest(
+                transactional_id=self._identity(names, options)[0],
+                transaction_timeout_ms=TIMEOUT_MS,
+            )
+            sent = [
+                self._connection.begin(INIT_PRODUCER_ID, request, 5)
+                for _ in range(min(last - begun, _PIPELINED))
+            ]
+            responses = [each.result() for each in sent]
+            response = responses[-1]
+            assert not response.error_code, ErrorCode(response.error_code).name
+            self._identities[names[0]] = (response.producer_id, response.producer_epoch)
+        producer_id, epoch = self._identities[names[0]]
+        return [f"id {self._letter(producer_id)} epoch {epoch}"]
+
     def _topics(self, names: list[str]) -> list[AddPartitionsToTxnTopic]:
         indexes = [int(word) for word in names[1:] if word.isdigit()]
-        return [AddPartitionsToTxnTopic(name=self._topic, partitions=indexes)]
+        topics = [AddPartitionsToTxnTopic(name=self._topic, partitions=indexes)]
+        if "internal" in names:
+            topics.append(AddPartitionsToTxnTopic(name=OFFSETS_TOPIC, partitions=[0]))
+        return topics
 
     def _add(self, names: list[str], options: dict[str, str]) -> list[str]:
         transactional_id, producer_id, epoch = self._identity(names, options)
@@ -184,15 +210,13 @@ class TransactionScript:
         return self._commit(names, options, is_commit=False)
 
     def _describe(self, names: list[str], options: dict[str, str]) -> list[str]:
-        deadline = time.monotonic() + _WAIT_S
-        while True:
-            request = DescribeTransactionsRequest(
-                transactional_ids=["" if "empty" in names else self._identity(names, options)[0]]
-            )
-            (one,) = self._ask(DESCRIBE_TRANSACTIONS, request, options, 0).transaction_states
-            if not one.transaction_state.startswith("Prepare") or time.monotonic() > deadline:
-                break
-            time.sleep(_RETRY_S)  # the brokers are other processes
+        request = DescribeTransactionsRequest(
+            transactional_ids=["" if "empty" in names else self._identity(names, options)[0]]
+        )
+        one = repeat(
+            lambda: self._ask(DESCRIBE_TRANSACTIONS, request, options, 0).transaction_states[0],
+            lambda found: not found.transaction_state.startswith("Prepare"),
+        )
         indexes = [i for topic in one.topics for i in sorted(topic.partitions)]
         topics = ["offsets" if topic.topic != self._topic else "topic" for topic in one.topics]
         began = "began" if one.transaction_start_time_ms > 0 else one.transaction_start_time_ms

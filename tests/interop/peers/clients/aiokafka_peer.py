@@ -14,6 +14,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
 from peer import (
+    Partition,
     Uncommitted,
     emit,
     emit_committed,
@@ -37,6 +38,9 @@ class Member(ConsumerRebalanceListener):
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.uncommitted = Uncommitted()
+        self.owned: set[Partition] = set()
+        # A revocation, which is another task, awaits the commit that is on its way.
+        self.committing = asyncio.Lock()
         self.consumer = AIOKafkaConsumer(
             bootstrap_servers=options.bootstrap,
             group_id=options.group,
@@ -50,14 +54,20 @@ class Member(ConsumerRebalanceListener):
         )
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        emit_partitions("assigned", [(p.topic, p.partition) for p in assigned])
+        self.owned = {(p.topic, p.partition) for p in assigned}
+        emit_partitions("assigned", self.owned)
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        await self.commit()
-        if revoked:
-            emit_partitions("revoked", [(p.topic, p.partition) for p in revoked])
+        """Commit, and give up all partitions: the protocol is eager."""
+        async with self.committing:
+            while self.uncommitted.count:
+                await self.commit()
+            if self.owned:
+                emit_partitions("revoked", self.owned)
+            self.owned = set()
 
     async def commit(self) -> None:
+        """Commit the printed records; the caller holds ``committing``."""
         offsets = self.uncommitted.take()
         if not offsets:
             return
@@ -89,9 +99,11 @@ class Member(ConsumerRebalanceListener):
                         key = record.key.decode() if record.key is not None else None
                         emit("record", topic=record.topic, key=key, **where)
                         self.uncommitted.note(record.topic, record.partition, record.offset)
-                await self.commit()
-            # aiokafka does not call its listener when it stops.
-            await self.on_partitions_revoked(self.consumer.assignment())
+                async with self.committing:
+                    await self.commit()
+            # aiokafka does not call its listener when it stops. If it stops in a rebalance, the
+            # listener was called before.
+            await self.on_partitions_revoked(())
         finally:
             await self.consumer.stop()
 

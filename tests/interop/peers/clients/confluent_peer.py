@@ -23,12 +23,16 @@ def consume(options: argparse.Namespace) -> None:
         "bootstrap.servers": options.bootstrap,
         "group.id": options.group,
         "client.id": options.client_id,
-        "session.timeout.ms": options.session_timeout_ms,
-        "heartbeat.interval.ms": options.heartbeat_interval_ms,
-        "partition.assignment.strategy": options.assignor,
+        "group.protocol": options.group_protocol,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
     }
+    if options.group_protocol == "consumer":  # the broker decides the rest
+        config["group.remote.assignor"] = options.assignor
+    else:
+        config["session.timeout.ms"] = options.session_timeout_ms
+        config["heartbeat.interval.ms"] = options.heartbeat_interval_ms
+        config["partition.assignment.strategy"] = options.assignor
     if options.instance_id:
         config["group.instance.id"] = options.instance_id
     consumer = Consumer(config)
@@ -42,7 +46,8 @@ def consume(options: argparse.Namespace) -> None:
         try:
             consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.REBALANCE_IN_PROGRESS:
+            retried = (KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH)
+            if error.args[0].code() in retried:
                 # offsets of partitions that we keep are committed later
                 uncommitted.put_back(offsets)
             else:
@@ -108,8 +113,8 @@ def produce(options: argparse.Namespace) -> None:
     for _, key, value in keyed(options):
         producer.produce(options.topic, value, key, on_delivery=delivered)
         producer.poll(0)
-    if producer.flush(30) > 0:
-        raise TimeoutError("not everything was acknowledged within 30 s")
+    if producer.flush(60) > 0:
+        raise TimeoutError("not everything was acknowledged within 60 s")
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def consume(options: argparse.Namespace) -> None:
             for (t, p), offset in offsets.items()
         }
         try:
-            consumer.commit(wanted, timeout_ms=10_000)
+            consumer.commit(wanted, timeout_ms=30_000)
         except KafkaError as error:
             emit("error", message=f"commit: {error}")
         else:
@@ -101,7 +101,7 @@ def produce(options: argparse.Namespace) -> None:
     )
     emit("ready", version=kafka.__version__)
     sent = [(text, producer.send(options.topic, value, key)) for text, key, value in keyed(options)]
-    producer.flush(30)
+    producer.flush(60)
     for text, future in sent:
         done = future.get(30)
         where = {"partition": done.partition, "offset": done.offset}

@@ -18,7 +18,7 @@ from peer import (
 from partage.assignors import Assignor, CooperativeSticky
 from partage.client import TopicPartition
 from partage.client.consumer import CommitFailedError, RebalanceListener
-from partage.sync import Consumer
+from partage.sync import Consumer, ConsumerConfig
 
 
 def assignor(text: str) -> str | Assignor:
@@ -34,6 +34,17 @@ def assignor(text: str) -> str | Assignor:
     return Own()
 
 
+def group_options(options: argparse.Namespace) -> ConsumerConfig:
+    """Return the options of the group protocol."""
+    if options.group_protocol == "consumer":
+        return {"group_protocol": "consumer", "group_remote_assignor": options.assignor}
+    return {
+        "session_timeout_ms": options.session_timeout_ms,
+        "heartbeat_interval_ms": options.heartbeat_interval_ms,
+        "partition_assignment_strategy": [*map(assignor, options.assignor.split(","))],
+    }
+
+
 class Member(RebalanceListener):
     """A consumer and its uncommitted offsets."""
 
@@ -45,11 +56,9 @@ class Member(RebalanceListener):
             group_id=options.group,
             client_id=options.client_id,
             group_instance_id=options.instance_id,
-            session_timeout_ms=options.session_timeout_ms,
-            heartbeat_interval_ms=options.heartbeat_interval_ms,
-            partition_assignment_strategy=[*map(assignor, options.assignor.split(","))],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            **group_options(options),
         )
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:

@@ -88,6 +88,7 @@ def parse(description: str | None) -> argparse.Namespace:
         command.add_argument("--client-id", required=True)
     consume.add_argument("--group", required=True)
     consume.add_argument("--assignor", default="range")
+    consume.add_argument("--group-protocol", default="classic", help="classic or consumer")
     consume.add_argument("--instance-id")
     consume.add_argument("--drains", type=int, default=0, help="1: ours hands over at its end")
     consume.add_argument("--commit-every", type=int, default=20, help="records")

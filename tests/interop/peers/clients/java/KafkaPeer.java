@@ -113,14 +113,20 @@ public final class KafkaPeer {
             config.put("bootstrap.servers", options.get("bootstrap"));
             config.put("group.id", options.get("group"));
             config.put("client.id", options.get("client-id"));
-            config.put("session.timeout.ms", options.get("session-timeout-ms"));
-            config.put("heartbeat.interval.ms", options.get("heartbeat-interval-ms"));
             config.put("auto.offset.reset", "earliest");
             config.put("enable.auto.commit", "false");
-            config.put("partition.assignment.strategy",
-                Arrays.stream(options.get("assignor").split(","))
-                    .map(name -> "org.apache.kafka.clients.consumer." + ASSIGNORS.get(name))
-                    .toList());
+            if ("consumer".equals(options.get("group-protocol"))) {
+                // The broker decides the rest.
+                config.put("group.protocol", "consumer");
+                config.put("group.remote.assignor", options.get("assignor"));
+            } else {
+                config.put("session.timeout.ms", options.get("session-timeout-ms"));
+                config.put("heartbeat.interval.ms", options.get("heartbeat-interval-ms"));
+                config.put("partition.assignment.strategy",
+                    Arrays.stream(options.get("assignor").split(","))
+                        .map(name -> "org.apache.kafka.clients.consumer." + ASSIGNORS.get(name))
+                        .toList());
+            }
             if (options.containsKey("instance-id")) {
                 config.put("group.instance.id", options.get("instance-id"));
             }

@@ -1,0 +1,147 @@
+"""Groups with the consumer protocol (KIP-848), with both brokers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.config_requests import GROUP, alter, config
+from broker.raw_client import RawClient
+from interop.checker import judge, repeated
+from interop.committed_offsets import committed_offsets
+from interop.consumer_groups.script import ConsumerGroupScript
+from interop.members import SESSION_MS, SHORT_SESSION_MS, Team, fresh_name
+from interop.oracle.connection import Connection
+from interop.peers.server import BrokerProcess
+from interop.peers.tools import tool
+from interop.record_sets import ends
+from interop.settling import Settling
+from partage.broker.net.inbound_request import Handler, InboundRequest
+from partage.testing import ThreadedBroker
+from partage.wire.apis.incremental_alter_configs import SET
+from polled_conditions import PATIENCE_S, eventually
+from scenario_text import replay
+
+pytestmark = pytest.mark.interop
+
+SCRIPTS = sorted((Path(__file__).parent / "consumer_groups").glob("*.txt"))
+#: Kinds of clients that have the protocol.
+KINDS = ("confluent", "java", "franz-go", "partage")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_script_gives_stored_responses(broker: BrokerProcess, path: Path) -> None:
+    """The files have Apache Kafka's responses; ours are the same."""
+    with Connection(broker.bootstrap, "script") as connection:
+        expected = path.read_text()
+        script = ConsumerGroupScript(connection, fresh_name("script") + "-")
+        actual = replay(expected, script.run)
+    assert actual == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_join_leave_and_are_killed(
+    broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], kind: str
+) -> None:
+    other = KINDS[KINDS.index(kind) - 1]
+    with Team(broker.bootstrap, topic) as team:
+        group = Settling(team, partitions)
+        first = group.join(kind)
+        second = group.join(other)
+        group.join(kind)
+        assert {len(each.history.owned_now()) for each in team.members} == {4}
+        assert repeated(team.histories) == set()
+
+        group.leave(second)
+        group.settle()
+        group.join(other)
+        assert repeated(team.histories) == set()
+
+        shorten_sessions(broker.bootstrap, team.group)
+        group.settle()  # in the meantime, all members send heartbeats
+        first.kill()
+        # If the last heartbeat was earlier than the change, the session ends after a minute.
+        group.settle(2 * PATIENCE_S)
+        team.wait_until_committed(group.produced)
+        team.end()
+        assert committed_offsets(broker.bootstrap, team.group, partitions) == ends(group.produced)
+    assert judge(team.histories, group.produced) == []
+
+
+def shorten_sessions(bootstrap: str, group: str) -> None:
+    """Let the sessions of a group's members end after `SHORT_SESSION_MS` without a heartbeat."""
+    name, value = "consumer.session.timeout.ms", str(SHORT_SESSION_MS)
+    with RawClient(bootstrap, timeout_s=PATIENCE_S) as raw:
+        assert alter(raw, (SET, name, value), name=group, kind=GROUP) == 0
+        eventually(lambda: config(raw, name, name=group, kind=GROUP).value == value)
+
+
+def test_static_member_returns_to_its_partitions(
+    broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]]
+) -> None:
+    with Team(broker.bootstrap, topic) as team:
+        group = Settling(team, partitions)
+        first = group.join("confluent", instance_id="i-0")
+        group.join("confluent", instance_id="i-1")
+        owned = first.history.owned_now()
+        group.leave(first)
+        back = group.join("confluent", instance_id="i-0")
+        assert back.history.owned_now() == owned
+        team.end()
+    assert judge(team.histories, group.produced) == []
+
+
+@pytest.mark.partage_broker(
+    {"group.initial.rebalance.delay.ms": 0, "group.consumer.session.timeout.ms": SESSION_MS}
+)
+def test_java_consumer_sends_topic_ids(peers: None, partage_broker: ThreadedBroker) -> None:
+    """It sends OffsetCommit and OffsetFetch v10, and resumes after its commits."""
+    versions: dict[str, set[int]] = {}
+
+    def record_version(handler: Handler) -> Handler:
+        def handle(inbound: InboundRequest) -> None:
+            versions.setdefault(inbound.api.name, set()).add(inbound.version)
+            handler(inbound)
+
+        return handle
+
+    partage_broker.create_topic("t", partitions=2)
+    partage_broker.broker.server.intercept(record_version)
+    partitions = {("t", 0), ("t", 1)}
+    with Team(partage_broker.bootstrap_servers, "t") as team:
+        group = Settling(team, partitions)
+        first = group.join("java")
+        team.wait_until_committed(group.produced)
+        group.leave(first)
+        group.join("java")
+        team.end()
+    assert repeated(team.histories) == set()
+    assert judge(team.histories, group.produced) == []
+    assert versions["OffsetCommit"] == {10}
+    assert 10 in versions["OffsetFetch"]
+
+
+def test_tools_describe_members_and_state(
+    broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]]
+) -> None:
+    at = broker.bootstrap
+    with Team(at, topic) as team:
+        group = Settling(team, partitions)
+        group.join("confluent")
+        group.join("confluent")
+        listed = tool("groups", at, "--list", "--group-type", "consumer")
+        assert re.search(rf"{team.group}\s+Consumer\s+consumer", listed)
+        state = tool("consumer-groups", at, "--describe", "--group", team.group, "--state")
+        assert re.search(rf"{team.group}\s.*\suniform\s+Stable\s+2\b", state)
+        members = tool(
+            *("consumer-groups", at, "--describe", "--group", team.group),
+            *("--members", "--verbose"),
+        )
+        assert sorted(re.findall(r"\s(m[01])\s+(\d+)", members)) == [("m0", "6"), ("m1", "6")]
+        refused = tool("consumer-groups", at, "--delete", "--group", team.group)
+        assert "The group is not empty" in refused
+        team.end()
+    tool("consumer-groups", at, "--delete", "--group", team.group)
+    assert team.group not in tool("consumer-groups", at, "--list").split()

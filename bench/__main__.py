@@ -18,8 +18,10 @@ from bench.page import table, update
 BENCHMARKS = (
     "heartbeats",
     "groups",
+    "consumer_groups",
     "topics",
     "commits",
+    "transactions",
     "start",
     "records",
     "consume",

@@ -1,4 +1,4 @@
-"""CPU time of a leader's assignor.
+"""CPU time of a leader's assignor, and of the broker's (KIP-848).
 
 One member of a stable cooperative group leaves, and the leader assigns its partitions to other
 members. All topics have the same number of partitions. Members subscribe to all topics, or, in ten
@@ -21,6 +21,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
     StickyAssignorUserDataV1,
@@ -31,6 +32,11 @@ from bench.figures import Figure
 from bench.java_assignors import NAME as JAVA
 from bench.java_assignors import JavaAssignors, java_assignors
 from partage.assignors import Assignment, CooperativeSticky, Member, Range, Topic
+from partage.assignors.server_side import Uniform
+from partage.bridge.target_computation import compute_target
+from partage.coordinator.consumer_group.actions import AssignableMember, ComputeTarget
+from partage.coordinator.consumer_group.events import TopicImage
+from partage.coordinator.consumer_group.partitions import PartitionSet
 
 with warnings.catch_warnings():
     # kafka-python loads its message definitions with a deprecated function.
@@ -48,6 +54,8 @@ _SIZES = (
     (5_000, 50_000, 0.4, 1.0),
     (10_000, 100_000, 0.8, 2.5),
 )
+#: Members and partitions of groups whose targets the broker computes, and target seconds.
+_SERVER_SIDE_SIZES = ((1_000, 10_000, 0.01), (10_000, 100_000, 0.1))
 #: Members, topics and partitions of the groups for peers.
 _PEER_SIZES = ((100, 10, 1_000), (1_000, 1, 1_000))
 
@@ -65,6 +73,55 @@ def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     for members, topics, partitions in _PEER_SIZES[: 1 if is_quick else None]:
         yield from _with_peers(members, topics, partitions)
     yield from _range(1_000, 10, 10_000, rounds)
+    for members, partitions, wanted in _SERVER_SIDE_SIZES[: 1 if is_quick else None]:
+        yield _server_side(members, partitions, wanted, rounds)
+
+
+def _server_side(members: int, partitions: int, wanted: float, rounds: int) -> Figure:
+    """Measure ``uniform`` with its validation: one member of a group leaves."""
+    counts = {number.to_bytes(16): partitions // _TOPICS for number in range(_TOPICS)}
+    topics = {
+        topic_id: TopicImage(topic_id=topic_id, name=f"t{topic_id[-1]}", partition_count=count)
+        for topic_id, count in counts.items()
+    }
+    group = {
+        f"m{number}": AssignableMember(
+            member_id=f"m{number}", subscribed_topic_ids=frozenset(topics)
+        )
+        for number in range(members)
+    }
+    first = _compute_target(group, topics)
+    fresh = _best({"": lambda: _compute_target(group, topics)}, rounds)[""]
+    left = {
+        name: msgspec.structs.replace(member, target=first[name])
+        for name, member in group.items()
+        if name != "m0"
+    }
+    return Figure(
+        what=f"uniform in the broker: {members:,} members × {partitions:,} partitions: one leaves",
+        unit="s CPU",
+        ours=_best({"": lambda: _compute_target(left, topics)}, rounds)[""],
+        less_is_better=True,
+        wanted=wanted,
+        note=f"first assignment of a new group: {fresh:.3f} s",
+    )
+
+
+def _compute_target(
+    group: Mapping[str, AssignableMember], topics: Mapping[bytes, TopicImage]
+) -> Mapping[str, PartitionSet]:
+    action = ComputeTarget(
+        group_id="g",
+        sequence=1,
+        group_epoch=2,
+        assignor="uniform",
+        members=group,
+        topics=topics,
+        is_homogeneous=True,
+    )
+    target, error = compute_target(action, Uniform())
+    assert target is not None, error
+    return target
 
 
 def _at_size(

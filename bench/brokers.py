@@ -1,4 +1,4 @@
-"""The brokers under test: ours, ours without a state machine, and Apache Kafka."""
+"""The brokers under test: ours, ours without a state machine, Apache Kafka, and kfake."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from partage.testing.process import BrokerProcess
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from interop.peers import install, paths
 from interop.peers.kafka import JVM_FOR_BENCHMARKS, VERSION, ApacheKafka
 
 OURS: Final = "partage"
 BARE: Final = "bare handler"
 KAFKA: Final = f"Apache Kafka {VERSION}"
+#: franz-go's broker in memory.
+KFAKE: Final = "kfake"
 
 #: For both brokers: the number of shards, no initial rebalance delay, and short sessions.
 _OVERRIDES: Final = {
@@ -159,6 +162,31 @@ def bare_handler() -> Iterator[Broker]:
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def kfake() -> Iterator[Broker]:
+    """Yield kfake, running."""
+    _build(install.KFAKE)
+    with pinned({BROKER_CORE}):
+        process = subprocess.Popen([paths.KFAKE], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield Broker.at(KFAKE, process.stdout.readline().strip(), process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def go_peer() -> str:
+    """Return the path of the program with franz-go; build it if it is out of date."""
+    _build(next(step for step in install.STEPS if step.made == paths.GO_PEER))
+    return str(paths.GO_PEER)
+
+
+def _build(step: install.Step) -> None:
+    if install.main([step]) != 0:
+        raise SystemExit(1)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ async def closed_loops(
             callers = await connect(broker.address, _CONNECTIONS)
             frames = next(iter(targets.values()))[2]  # it accepts the heartbeats of any member
         else:
-            members = await _members(broker.address, _GROUPS, _CONNECTIONS // _GROUPS)
+            members = await connect_members(broker.address, _GROUPS, _CONNECTIONS // _GROUPS)
             for member in members:
                 member.stop_heartbeats()
             callers = [member.caller for member in members]
@@ -80,7 +80,8 @@ async def closed_loops(
     return seen
 
 
-async def _members(address: Address, groups: int, size: int) -> list[Member]:
+async def connect_members(address: Address, groups: int, size: int) -> list[Member]:
+    """Form groups of this size; return the members of all groups."""
     members = []
     for number in range(groups):
         group = await connect_group(
@@ -163,7 +164,7 @@ class MemberLoad(NamedTuple):
 async def run_member_load(broker: Broker, size: int, seconds: float) -> MemberLoad:
     """Let ``size`` members send heartbeats for some seconds."""
     # The broker imports and opens modules for the first group; do not count that memory.
-    await _members(broker.address, 1, _GROUP_SIZE)
+    await connect_members(broker.address, 1, _GROUP_SIZE)
     before = broker.memory_bytes()
     members: list[Member] = []
     for number in range(size // _GROUP_SIZE):

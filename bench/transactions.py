@@ -1,0 +1,234 @@
+"""Transactions per second, commit latency, and the cost of ``read_committed``.
+
+A producer commits transactions of 100 records of 1 KB, one after the other, over 1 and over 10
+partitions. The load generator has a separate core. It is confluent-kafka, which uses the APIs from
+before KIP-890, or franz-go, which uses ``transaction.version`` 2. The latency is that of the commit
+call. kfake keeps everything in memory, so it is compared without sync only.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.brokers import KAFKA, OURS, go_peer, kfake, pinned, starts
+from bench.figures import Figure
+from bench.load import percentile
+from bench.machine import LOAD_CORE
+from bench.worker_process import WorkerProcess
+
+TITLE = "Transactions"
+
+_RECORDS = 100
+_RECORD_BYTES = 1_000
+_PARTITIONS = (1, 10)
+_TIMEOUT_S = 120.0
+
+
+class TransactionRound(NamedTuple):
+    """One round: transactions per second, and the commit latency."""
+
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Measure producers with and without sync, then readers."""
+    rounds, seconds = (1, 1.0) if is_quick else (3, 5.0)
+    for sync in ("disk", "os"):
+        yield from _compared(sync, rounds, seconds, is_quick, with_kafka)
+    yield from _read_compared(200 if is_quick else 2_000, rounds)
+
+
+def confluent_load(
+    servers: str, topic: str, partitions: int, name: str, seconds: float
+) -> TransactionRound:
+    """Commit transactions with confluent-kafka."""
+    producer = _producer(servers, name)
+    value, latencies_s, begun = b"x" * _RECORD_BYTES, [], time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        producer.begin_transaction()
+        for number in range(_RECORDS):
+            producer.produce(topic, value, partition=number % partitions)
+        assert producer.flush(_TIMEOUT_S) == 0
+        ended = time.perf_counter()
+        producer.commit_transaction(_TIMEOUT_S)
+        latencies_s.append(time.perf_counter() - ended)
+    return _round(latencies_s, time.perf_counter() - begun)
+
+
+def franz_load(
+    servers: str, topic: str, partitions: int, name: str, seconds: float
+) -> TransactionRound:
+    """Commit transactions with franz-go."""
+    command = [go_peer(), "load", "--bootstrap", servers, "--topic", topic, "--id", name]
+    command += ["--partitions", str(partitions), "--count", str(_RECORDS)]
+    command += ["--size", str(_RECORD_BYTES), "--for", f"{seconds}s"]
+    with pinned({LOAD_CORE}):
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    if said.returncode != 0:
+        raise RuntimeError(f"the load of franz-go failed: {said.stderr.strip()}")
+    report = json.loads(said.stdout)
+    return _round(report["commits_s"], report["elapsed_s"])
+
+
+_CLIENTS: dict[str, Callable[[str, str, int, str, float], TransactionRound]] = {
+    "confluent-kafka": confluent_load,
+    "franz-go": franz_load,
+}
+
+
+def _round(latencies_s: list[float], elapsed_s: float) -> TransactionRound:
+    return TransactionRound(
+        len(latencies_s) / elapsed_s,
+        percentile(latencies_s, 0.5) * 1e3,
+        percentile(latencies_s, 0.99) * 1e3,
+    )
+
+
+def _producer(servers: str, name: str) -> Producer:
+    settings = {"bootstrap.servers": servers, "transactional.id": name, "linger.ms": 0}
+    producer = Producer({**settings, "metadata.recovery.strategy": "none"})
+    producer.init_transactions(_TIMEOUT_S)
+    return producer
+
+
+def _create(servers: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_TIMEOUT_S)
+
+
+def _compared(
+    sync: str, rounds: int, seconds: float, is_quick: bool, with_kafka: bool
+) -> Iterator[Figure]:
+    warm_up_s = {KAFKA: 2.0 if is_quick else 15.0}
+    seen: dict[tuple[str, str, int], list[TransactionRound]] = {}
+    with ExitStack() as stack:
+        worker = stack.enter_context(WorkerProcess(LOAD_CORE))
+        brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
+        if sync == "os":
+            brokers.append(stack.enter_context(kfake()))
+        for turn in range(rounds):
+            for client, load in _CLIENTS.items():
+                for partitions in _PARTITIONS:
+                    for broker in brokers:
+                        topic = f"{client}-{partitions}"
+                        name = f"{topic}-{turn}"
+                        if not turn:
+                            _create(broker.bootstrap, topic, partitions)
+                            first_s = warm_up_s.get(broker.name, 0.5)
+                            arguments = (broker.bootstrap, topic, partitions, f"{name}-first")
+                            worker.submit(load, *arguments, first_s).result()
+                        arguments = (broker.bootstrap, topic, partitions, name)
+                        result = worker.submit(load, *arguments, seconds).result()
+                        seen.setdefault((client, broker.name, partitions), []).append(result)
+    peers = [broker.name for broker in brokers if broker.name != OURS]
+    for client in _CLIENTS:
+        for partitions in _PARTITIONS:
+            mine = _middle(seen[client, OURS, partitions])
+            for peer in peers or [""]:
+                its = _middle(seen[client, peer, partitions]) if peer else None
+                yield from _figures(client, partitions, sync, mine, peer, its)
+
+
+def _figures(
+    client: str,
+    partitions: int,
+    sync: str,
+    mine: TransactionRound,
+    peer: str,
+    its: TransactionRound | None,
+) -> Iterator[Figure]:
+    places = "1 partition" if partitions == 1 else f"{partitions} partitions"
+    how = "synced" if sync == "disk" else "not synced"
+    wanted = 1.0 if peer == KAFKA else None
+    yield Figure(
+        what=f"transactions, {client}, {places}, {how}",
+        unit="/s",
+        ours=mine.per_s,
+        peer_name=peer,
+        peer=its.per_s if its else None,
+        ratio_wanted=wanted,
+    )
+    yield Figure(
+        what="the same: latency of a commit, p50",
+        unit="ms",
+        ours=mine.p50_ms,
+        peer_name=peer,
+        peer=its.p50_ms if its else None,
+        less_is_better=True,
+        ratio_wanted=wanted,
+        note=f"p99 {mine.p99_ms:.1f} ms" + (f", {peer}'s {its.p99_ms:.1f} ms" if its else ""),
+    )
+
+
+def _middle(rounds: list[TransactionRound]) -> TransactionRound:
+    return TransactionRound(*(statistics.median(column) for column in zip(*rounds, strict=True)))
+
+
+# Readers.
+
+
+def fill(servers: str, topic: str, transactions: int) -> None:
+    """Write committed transactions."""
+    producer = _producer(servers, f"fill-{topic}")
+    value = b"x" * _RECORD_BYTES
+    for _ in range(transactions):
+        producer.begin_transaction()
+        for _ in range(_RECORDS):
+            producer.produce(topic, value, partition=0)
+        producer.commit_transaction(_TIMEOUT_S)
+
+
+def read_time(servers: str, topic: str, count: int, isolation: str) -> float:
+    """Return the time in which confluent-kafka reads all records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+        }
+    )
+    begun = time.perf_counter()
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    while count > 0:
+        count -= sum(each.error() is None for each in consumer.consume(10_000, 1))
+    elapsed_s = time.perf_counter() - begun
+    consumer.close()
+    return elapsed_s
+
+
+def _read_compared(transactions: int, rounds: int) -> Iterator[Figure]:
+    times_s: dict[str, list[float]] = {"read_committed": [], "read_uncommitted": []}
+    count = transactions * _RECORDS
+    with ExitStack() as stack:
+        worker = stack.enter_context(WorkerProcess(LOAD_CORE))
+        (start,) = starts(with_kafka=False)
+        broker = stack.enter_context(start(sync="os"))
+        _create(broker.bootstrap, "read", 1)
+        worker.submit(fill, broker.bootstrap, "read", transactions).result()
+        for _ in range(rounds + 1):
+            for isolation, found in times_s.items():
+                arguments = (broker.bootstrap, "read", count, isolation)
+                found.append(worker.submit(read_time, *arguments).result())
+    committed, uncommitted = (
+        count / statistics.median(found[1:]) / 1e3 for found in times_s.values()
+    )
+    yield Figure(
+        what="reading transactions of 100 records with read_committed",
+        unit="thousand records/s",
+        ours=committed,
+        peer_name="read_uncommitted",
+        peer=uncommitted,
+        ratio_wanted=0.9,
+    )

@@ -7,8 +7,12 @@ then run this example:
     partage broker --data-dir data  # in a separate terminal
     partage topics create --topic orders --partitions 4
     partage topics create --topic invoices --partitions 4
+    echo ada:coffee | partage produce --topic orders --key-separator :
     python examples/exactly_once.py 127.0.0.1:9092 orders invoices billing worker-1
-    partage consume --topic invoices --isolation-level read_committed  # in a separate terminal
+
+Read the results in a separate terminal:
+
+    partage consume --topic invoices --from-beginning --isolation-level read_committed
 
 WORKER is a name that no other running process has. It is the transactional id and the instance id.
 So a restarted process continues at once, and a process that was only suspended is rejected. Kill

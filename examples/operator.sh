@@ -8,20 +8,20 @@
 set -eu
 export PARTAGE_BOOTSTRAP_SERVER="${1:?usage: examples/operator.sh HOST:PORT}"
 
-partage topics create orders --partitions 3
-printf 'a:1\nb:2\nc:3\n' | partage produce --topic orders --key-separator :
-partage consume --topic orders --group billing --from-beginning --max-messages 3 > /dev/null
-partage groups describe billing
+partage topics create payments --partitions 3
+printf 'a:1\nb:2\nc:3\n' | partage produce --topic payments --key-separator :
+partage consume --topic payments --group audit --from-beginning --max-messages 3 > /dev/null
+partage groups describe audit
 
 echo "--- what a reset would change"
-partage groups reset-offsets billing --topic orders --to-earliest
-partage groups reset-offsets billing --topic orders --to-earliest --execute > /dev/null
-partage groups describe billing
+partage groups reset-offsets audit --topic payments --to-earliest
+partage groups reset-offsets audit --topic payments --to-earliest --execute > /dev/null
+partage groups describe audit
 
 echo "--- keep records for an hour"
-partage configs alter --topic orders --add-config retention.ms=3600000
-partage configs describe --topic orders
+partage configs alter --topic payments --add-config retention.ms=3600000
+partage configs describe --topic payments
 
 echo "--- remove the group and the topic"
-partage groups delete billing --yes
-partage topics delete orders --yes
+partage groups delete audit --yes
+partage topics delete payments --yes

@@ -1,10 +1,10 @@
-"""Read a topic in Spark, and count its records by key.
+r"""Read a topic in Spark, and count its records by key.
 
 Start a broker and produce some records, then run this example:
 
     pip install 'partage[cli,spark]'
     partage broker --ephemeral  # in a separate terminal
-    printf 'EWR:one\\nJFK:two\\nEWR:three\\n' | partage produce --topic flights --key-separator :
+    printf 'EWR:one\nJFK:two\nEWR:three\n' | partage produce --topic flights --key-separator :
     python examples/spark_batch.py 127.0.0.1:9092 flights
 
 The job reads the records that exist when it starts. No jar is needed.

@@ -185,8 +185,11 @@ class Applications:
             is_all = self._owners.keys() == self._running.keys()
             return is_all and owned == list(range(self._partitions))
 
-        self.wait(is_settled, within_s, lambda: f"become stable; the owners are {self._owners}")
+        self.wait(is_settled, within_s, self._instability)
         return self._owners
+
+    def _instability(self) -> str:
+        return f"become stable; partitions by owner: {self._owners or 'none'}"
 
     def wait(self, is_so: Callable[[], bool], within_s: float, what: Callable[[], str]) -> None:
         """Wait until a condition is true.
@@ -200,7 +203,8 @@ class Applications:
                 application.check()
             if time.monotonic() > until:
                 raise ApplicationError(
-                    f"timed out after {within_s:g} s: the applications have not {what()}"
+                    f"timed out after {within_s:g} s: the applications have not {what()}\n"
+                    f"The machine may be too busy. See also {self._directory / '*.log'}"
                 )
             time.sleep(_POLL_S)
 

@@ -8,7 +8,7 @@ RUN apt-get update \
     && apt-get install --no-install-recommends --yes gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/* \
     && python -m venv /opt/partage \
-    && /opt/partage/bin/pip install --no-cache-dir '.[cli,zookeeper]'
+    && /opt/partage/bin/pip install --no-cache-dir '.[cli,re2,zookeeper]'
 
 FROM python:3.13-slim
 COPY --from=build /opt/partage /opt/partage

@@ -16,7 +16,9 @@ help:  ## list the targets
 
 # Tests wait for about half of their time, so three processes keep two cores busy.
 WORKERS ?= 3
-PARALLEL = -n $(WORKERS) --dist loadgroup
+# pytest-xdist hangs after it has replaced a worker process that died, so it ends the run instead.
+DISTRIBUTED := --dist loadgroup --max-worker-restart 0
+PARALLEL = -n $(WORKERS) $(DISTRIBUTED)
 TEST_MARKS := not interop and not soak and not slow
 # Tests of `make unit`: folders of state machines and pure code, and the web modules without I/O.
 UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store \
@@ -40,7 +42,7 @@ demo: setup  ## run the main job, examples/flights: load flights, share them bet
 	$(BIN)/python -m examples.flights
 
 unit: setup  ## run the tests of state machines and pure code: no sockets, processes or sleeps
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak" --forbid-io $(UNIT_TESTS)
+	$(BIN)/pytest -n 2 $(DISTRIBUTED) -m "not interop and not soak" --forbid-io $(UNIT_TESTS)
 
 test: setup  ## run all tests that are quick and need no other programs; check their durations
 	$(BIN)/pytest $(PARALLEL) -m "$(TEST_MARKS)" --check-durations
@@ -49,7 +51,7 @@ durations: setup  ## run the tests of make test; write the budgets in tests/dura
 	$(BIN)/pytest $(PARALLEL) -m "$(TEST_MARKS)" --write-durations
 
 slow: setup  ## run the slow tests, such as kills of several processes
-	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not interop and not soak"
+	$(BIN)/pytest -n 2 $(DISTRIBUTED) -m "slow and not interop and not soak"
 
 again: setup  ## run the tests that failed last time, one at a time; fail if there are none
 	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
@@ -75,7 +77,7 @@ site: setup  ## build the documentation site into build/site
 
 interop: setup  ## run the tests with other clients and Apache Kafka; a script installs them
 	$(BIN)/python tests/interop/peers/install.py
-	$(BIN)/pytest -m "interop and not soak" -n 2 --dist loadgroup tests
+	$(BIN)/pytest -m "interop and not soak" -n 2 $(DISTRIBUTED) tests
 
 soak: setup  ## run many kills, stops and failovers of brokers and Spark: half an hour
 	$(BIN)/pytest -m soak tests

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
@@ -73,8 +73,7 @@ def check_liveness(world: World) -> None:
         world, "liveness", before, "although no member joined, left or failed"
     )
     _check_epochs_unchanged(world, "consumer-liveness", epochs)
-    # A coordinator that is killed forgets its requests, so this check comes before.
-    _wait_until_none(world, "liveness", _unanswered_problem, 4 * REQUEST_TIMEOUT_MS)
+    _check_responses(world)
     _check_restart(world, before)
     _check_consumer_failover(world, epochs)
     _reread_everything(world)
@@ -131,6 +130,21 @@ def _wait_until_none(
     problem = find_problem(world)
     if problem is not None:
         raise RuleViolationError(rule, f"{timeout_ms} ms after all faults were healed: {problem}")
+
+
+def _check_responses(world: World) -> None:
+    """Check that each request that is open now gets a response.
+
+    A coordinator that is killed forgets its requests, so this comes before the kills. Members send
+    requests all the time, so one or another may be open at every moment.
+    """
+    before = _open_tickets(world)
+
+    def unanswered_problem(world: World) -> str | None:
+        unanswered = before & _open_tickets(world)
+        return f"{len(unanswered)} requests have no response" if unanswered else None
+
+    _wait_until_none(world, "liveness", unanswered_problem, 4 * REQUEST_TIMEOUT_MS)
 
 
 def _check_restart(world: World, before: dict[str, int]) -> None:
@@ -252,10 +266,10 @@ def _transaction_problem(world: World) -> str | None:
     return None
 
 
-def _unanswered_problem(world: World) -> str | None:
+def _open_tickets(world: World) -> set[Any]:
+    """Return the tickets of all requests to group coordinators that have no response yet."""
     hosts = [host for broker in world.brokers for host in broker.hosts]
-    unanswered = sum(host.open_ticket_count() for host in hosts)
-    return f"{unanswered} requests have no response" if unanswered else None
+    return {ticket for host in hosts for ticket in host.open_tickets()}
 
 
 def _leftover_problem(world: World) -> str | None:
@@ -265,13 +279,12 @@ def _leftover_problem(world: World) -> str | None:
     members = [member for group in groups.values() for member in group.members]
     if members:
         return f"{members} are still members"
-    problem = _unanswered_problem(world)
-    if problem is not None:
-        return problem
+    if unanswered := _open_tickets(world):
+        return f"{len(unanswered)} requests have no response"
     hosts = [host for broker in world.brokers for host in broker.hosts]
     transaction_hosts = [host for broker in world.brokers for host in broker.transaction_hosts]
-    if unanswered := sum(host.open_ticket_count() for host in transaction_hosts):
-        return f"{unanswered} requests of transactional producers have no response"
+    if waiting := sum(len(host.open_tickets()) for host in transaction_hosts):
+        return f"{waiting} requests of transactional producers have no response"
     armed = [key for host in hosts for key in host.driver.timers.armed]
     timers = [key for key in armed if not isinstance(key, ExpiryTimer)]
     if world.live_group_members:

@@ -195,9 +195,9 @@ class SimShardHost:
         """True if all state so far is durable."""
         return self.driver.is_durable(self.driver.applied_mark)
 
-    def open_ticket_count(self) -> int:
-        """Return the number of requests without a reply."""
-        return len(cast(Any, self.driver)._open_requests)
+    def open_tickets(self) -> set[Any]:
+        """Return the tickets of the requests without a reply."""
+        return set(cast(Any, self.driver)._open_requests)
 
     # Events
 

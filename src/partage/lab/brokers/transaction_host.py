@@ -165,9 +165,9 @@ class SimTransactionHost:
         if not self.is_closed:
             self._alarm.schedule(driver.timers.wake_at_ms())
 
-    def open_ticket_count(self) -> int:
-        """Return the number of requests without a reply."""
-        return len(self.driver._open_requests)
+    def open_tickets(self) -> set[Any]:
+        """Return the tickets of the requests without a reply."""
+        return set(self.driver._open_requests)
 
     # Log
 

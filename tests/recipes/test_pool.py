@@ -284,8 +284,9 @@ def test_killed_workers_connector_tasks_move(servers, log):
             finally:
                 other.kill()
                 await other.wait()
-            await eventually_async(lambda: one.units == everything)
-            assert sorted(log.begun) == sorted([*everything, *moved])
+            begun = sorted([*everything, *moved])
+            await eventually_async(lambda: sorted(log.begun) == begun)
+            assert one.units == everything
             assert set(log.stopped) == moved
 
     run(main())

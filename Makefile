@@ -23,7 +23,7 @@ TEST_MARKS := not interop and not soak and not slow
 # Tests of `make unit`: folders of state machines and pure code, and the web modules without I/O.
 UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store \
   transactions wire) \
-  $(filter-out %/test_app.py %/test_server.py,$(wildcard tests/web/test_*.py))
+  $(filter-out %/test_app.py %/test_held_partitions.py %/test_server.py,$(wildcard tests/web/test_*.py))
 
 setup: $(STAMP)  ## install everything into .venv
 

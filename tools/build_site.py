@@ -19,13 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site-source"
 
-#: Modules in the API reference, with their headings.
+#: Modules in the API reference, with their headings: all public modules.
 API_MODULES = {
     "partage": "Consumer and membership (asyncio)",
     "partage.sync": "Consumer and membership (blocking)",
     "partage.errors": "Errors",
     "partage.assignors": "Assignors",
     "partage.recipes": "Recipes",
+    "partage.recipes.search": "Search in the indexes",
+    "partage.recipes.sync": "Recipes (blocking)",
+    "partage.spark": "Spark",
     "partage.testing": "Test fixtures",
 }
 

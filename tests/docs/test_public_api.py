@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools import build_site
 
 import partage
 from partage import errors
@@ -117,6 +118,10 @@ def test_architecture_lists_public_modules():
     text = (ROOT / "ARCHITECTURE.md").read_text()
     section = text.partition("\n## Public modules\n")[2].partition("\n## ")[0]
     assert tuple(re.findall(r"^- `([\w.]+)`:", section, re.MULTILINE)) == PUBLIC_MODULES
+
+
+def test_site_documents_public_modules():
+    assert set(build_site.API_MODULES) == set(PUBLIC_MODULES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,13 +1,20 @@
-"""Injected faults of transactions, with confluent-kafka's producer."""
+"""Injected faults of transactions, with confluent-kafka's producer and a raw client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from partage.testing import ThreadedBroker
+from broker.raw_client import RawClient
+from broker.requests import batch, produce_request, produce_result
+from partage.model.errors import ErrorCode
+from partage.testing import ThreadedBroker, UnusedFaultError
+from partage.wire.apis.end_txn import END_TXN, EndTxnRequest
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from partage.wire.apis.produce import PRODUCE
 from polled_conditions import eventually
 
 pytestmark = pytest.mark.timeout(600)
@@ -131,14 +138,131 @@ def test_fence_of_open_transaction_gives_the_id_to_another_producer(
     eventually(lambda: partage_broker.faults.transactions.states() == {"x": "Empty"})
 
 
-def test_failed_verification_requires_an_abort(
+def test_old_producer_aborts_after_failed_verification_and_commits(
     partage_broker: ThreadedBroker, producer: Producer, reader: Consumer
 ) -> None:
-    partage_broker.faults.fail("Produce", "INVALID_TXN_STATE")
+    """librdkafka sends Produce v10, which has no TRANSACTION_ABORTABLE.
+
+    After an abort for this error, librdkafka does not begin again with sequence 0. So the next
+    transaction leaves a gap in the partition, and only the second abort raises the epoch.
+    """
+    partage_broker.faults.transactions.fail_verification("t", 1)
+    errors = []
+    is_committed = False
+    while not is_committed:
+        write(producer, 0)
+        producer.produce("t", b"1", partition=1)
+        try:
+            producer.commit_transaction(30)
+            is_committed = True
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            errors.append(error.args[0].code())
+            producer.abort_transaction(30)
+    assert errors == [KafkaError.INVALID_TXN_STATE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert partage_broker.faults.pending == 0
+    assert read(reader, 2) == [b"0", b"1"]
+    found = [(each.partition, each.value) for each in partage_broker.records("t")]
+    assert found == [(0, b"0")] * 3 + [(1, b"1")]  # two transactions were aborted
+
+
+@pytest.mark.parametrize("partition", [None, 0])
+def test_new_producer_aborts_after_failed_verification_and_commits(
+    partage_broker: ThreadedBroker, servers: str, reader: Consumer, partition: int | None
+) -> None:
+    """From Produce v12 on, the leader adds the partition, and EndTxn raises the epoch."""
+    topic = None if partition is None else "t"
+    partage_broker.faults.transactions.fail_verification(topic, partition)
+    states = partage_broker.faults.transactions.states
+    with RawClient(servers) as raw:
+        raw.request(FIND_COORDINATOR, FindCoordinatorRequest(key_type=1, coordinator_keys=["y"]))
+        begun = InitProducerIdRequest(transactional_id="y", transaction_timeout_ms=60_000)
+        initialized = raw.request(INIT_PRODUCER_ID, begun)
+        assert initialized.error_code == ErrorCode.NONE
+        producer_id, epoch = initialized.producer_id, initialized.producer_epoch
+        for value, error, is_commit in (
+            (b"lost", ErrorCode.TRANSACTION_ABORTABLE, False),
+            (b"kept", ErrorCode.NONE, True),
+        ):
+            payload = batch(
+                value,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=0,
+                is_transactional=True,
+            )
+            request = produce_request("t", payload, transactional_id="y")
+            assert produce_result(raw.request(PRODUCE, request, 12)).error_code == error
+            assert states() == {"y": "Ongoing" if is_commit else "Empty"}
+            ended = raw.request(
+                END_TXN,
+                EndTxnRequest(
+                    transactional_id="y",
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    committed=is_commit,
+                ),
+                5,
+            )
+            assert (ended.error_code, ended.producer_epoch) == (ErrorCode.NONE, epoch + 1)
+            epoch = ended.producer_epoch
+    assert read(reader, 1) == [b"kept"]
+    assert [each.value for each in partage_broker.records("t")] == [b"kept"]
+
+
+def test_failed_verification_of_offsets_leaves_partitions_of_users_alone(
+    partage_broker: ThreadedBroker, producer: Producer
+) -> None:
+    faults = partage_broker.faults
+    consumer = Consumer(
+        {"bootstrap.servers": partage_broker.bootstrap_servers, "group.id": "g", **QUIET}
+    )
+    faults.transactions.fail_verification("__consumer_offsets")
+    faults.transactions.fail_verification("other", required=False)
+    write(producer, 0)
+    offsets = [TopicPartition("t", 0, 1)]
+    with pytest.raises(KafkaException) as raised:
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
+    assert raised.value.args[0].code() == KafkaError.INVALID_TXN_STATE
+    consumer.close()
+    assert partage_broker.committed("g") == {}
+    assert faults.pending == 1
+    faults.clear()
+    assert faults.pending == 0
+
+
+def test_default_verification_fault_spares_offsets(
+    partage_broker: ThreadedBroker, producer: Producer
+) -> None:
+    faults = partage_broker.faults
+    consumer = Consumer(
+        {"bootstrap.servers": partage_broker.bootstrap_servers, "group.id": "g", **QUIET}
+    )
+    faults.transactions.fail_verification(times=2)
     producer.begin_transaction()
-    producer.produce("t", b"0", partition=0)
-    with pytest.raises(KafkaException):
-        producer.commit_transaction(30)
+    producer.send_offsets_to_transaction(
+        [TopicPartition("t", 0, 1)], consumer.consumer_group_metadata(), 30
+    )
+    consumer.close()
+    assert faults.pending == 2
+    with pytest.raises(
+        UnusedFaultError, match=r"fail_verification\(\) has met 0 of 2 verifications"
+    ):
+        faults.check_used()
+    faults.waive()
+    faults.check_used()
+    producer.commit_transaction(30)
+
+
+def test_wrong_arguments_of_failed_verification_are_refused(
+    partage_broker: ThreadedBroker,
+) -> None:
+    faults = partage_broker.faults.transactions
+    with pytest.raises(ValueError, match="partition=1 without a topic"):
+        faults.fail_verification(partition=1)
+    with pytest.raises(ValueError, match="times=0: at least one verification must fail"):
+        faults.fail_verification(times=0)
 
 
 def test_coordinator_killed_between_decision_and_markers_completes_the_commit(

@@ -47,7 +47,7 @@ class Faults:
     APIs and error codes have Kafka's names (``"JoinGroup"``, ``"REBALANCE_IN_PROGRESS"``).
     ``client_id`` restricts a fault to clients with this ``client.id``.
 
-    A test fails if a fault of `fail` or `hold` is required and did not happen.
+    A test fails if a fault is required and did not happen.
     """
 
     def __init__(self, broker: Broker, loop: BrokerLoop) -> None:
@@ -196,14 +196,24 @@ class Faults:
 
     @property
     def pending(self) -> int:
-        """Number of requests that are still to be held or to fail."""
-        return self._loop.call(lambda: sum(each.remaining or 0 for each in self._interceptor.rules))
+        """Number of requests and verifications that are still to be held or to fail."""
+        return self._loop.call(
+            lambda: (
+                sum(each.remaining or 0 for each in self._interceptor.rules)
+                + self.transactions.pending
+            )
+        )
 
     def clear(self) -> None:
         """Remove all faults that have not happened yet, required ones too; a killed coordinator
         stays killed.
         """
-        self._loop.call(lambda: self._interceptor.forget(self._coordinator_rules))
+
+        def clearing() -> None:
+            self._interceptor.forget(self._coordinator_rules)
+            self.transactions.clear()
+
+        self._loop.call(clearing)
 
     def reset(self) -> None:
         """Remove all faults: send the held responses, and revive a killed coordinator."""
@@ -221,6 +231,7 @@ class Faults:
         The pytest plugin calls this after a test that has not passed.
         """
         self._interceptor.waive()
+        self.transactions.waive()
 
     def check_used(self) -> None:
         """Raise if a required fault has not happened.
@@ -231,9 +242,9 @@ class Faults:
             UnusedFaultError: too few requests arrived; the message lists the faults.
         """
         unused = (
-            self._interceptor.unused()
+            self._unused()
             if self._loop.is_closed  # the test has stopped the broker
-            else self._loop.call(self._interceptor.unused)
+            else self._loop.call(self._unused)
         )
         if unused:
             listed = "".join(f"\n  {each}" for each in unused)
@@ -241,6 +252,9 @@ class Faults:
                 f"the test injected faults that did not happen:{listed}\n"
                 "Pass required=False if a fault need not happen, or call faults.clear()."
             )
+
+    def _unused(self) -> list[str]:
+        return self._interceptor.unused() + self.transactions.unused()
 
     def disconnect(self, *, client_id: str | None = None) -> int:
         """Close connections abruptly; return how many there were."""

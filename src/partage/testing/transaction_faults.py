@@ -6,16 +6,48 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Final
+
+import msgspec
 
 from partage.broker.broker import Broker
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.testing.broker_loop import BrokerLoop
 from partage.transactions.records import TransactionRecord
 from partage.transactions.replies import ProducerReply
 
-_POLL_S = 0.002
+_POLL_S: Final = 0.002
+
+
+class VerificationFault(msgspec.Struct, eq=False):
+    """Verifications that fail, of one partition, one topic or all topics of users.
+
+    Attributes:
+        remaining: number of verifications that are still to fail.
+        times: ``remaining`` at the start, for messages.
+        is_required: True if it is an error that too few verifications happen.
+    """
+
+    topic: str | None
+    partition: int | None
+    remaining: int
+    times: int
+    is_required: bool
+
+    def matches(self, where: TopicPartition) -> bool:
+        """True if the fault applies to a partition."""
+        if self.topic is None:
+            return where.topic != OFFSETS_TOPIC
+        return where.topic == self.topic and self.partition in (None, where.partition)
+
+    def __str__(self) -> str:
+        selection = ", ".join(repr(e) for e in (self.topic, self.partition) if e is not None)
+        met = self.times - self.remaining
+        call = f"faults.transactions.fail_verification({selection})"
+        return f"{call} has met {met} of {self.times} verifications"
 
 
 class TransactionFaults:
@@ -25,6 +57,8 @@ class TransactionFaults:
         self._broker = broker
         self._loop = loop
         self._holds: list[Callable[[TopicPartition], bool]] = []
+        self._verification_faults: list[VerificationFault] = []
+        broker.transactions.fail_verification_if(self._fails_verification)
 
     def states(self) -> dict[str, str]:
         """Return the states of all transactional ids, such as ``Ongoing``, as Kafka names them."""
@@ -75,6 +109,69 @@ class TransactionFaults:
             self._holds.remove(is_held)
             if not self._loop.is_closed:
                 self._loop.call(lambda: self._coordinator().markers.release(is_held))
+
+    def fail_verification(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        times: int = 1,
+        required: bool = True,
+    ) -> None:
+        """Fail the verification of a partition with the transaction coordinator (KIP-890).
+
+        The leader of a partition verifies the first batch of each transaction. When this fails, it
+        writes nothing, and the producer must abort. The error is INVALID_TXN_STATE for Produce up
+        to v10, and TRANSACTION_ABORTABLE for later versions.
+
+        Args:
+            topic: the topic; by default the first topic that a producer writes to. With
+                ``__consumer_offsets``, the next commit of offsets in a transaction fails.
+            partition: the partition of the topic; by default the first that a producer writes to.
+            times: the number of verifications.
+            required: True if the test must fail when fewer than ``times`` verifications happen.
+
+        Raises:
+            ValueError: ``times`` is less than one, or ``partition`` is given without ``topic``.
+        """
+        if topic is None and partition is not None:
+            raise ValueError(
+                f"partition={partition} without a topic: fail_verification(topic, partition)"
+            )
+        if times < 1:
+            raise ValueError(f"times={times}: at least one verification must fail")
+        fault = VerificationFault(topic, partition, times, times, required)
+        self._loop.call(lambda: self._verification_faults.append(fault))
+
+    def _fails_verification(self, where: TopicPartition) -> bool:
+        """Apply the oldest fault for a partition; return False if there is none."""
+        for fault in self._verification_faults:
+            if fault.matches(where):
+                fault.remaining -= 1
+                if not fault.remaining:
+                    self._verification_faults.remove(fault)
+                return True
+        return False
+
+    # The following methods are those of `Faults`, for the faults of `fail_verification`.
+
+    @property
+    def pending(self) -> int:
+        """Number of verifications that are still to fail; read it on the broker's loop."""
+        return sum(each.remaining for each in self._verification_faults)
+
+    def unused(self) -> list[str]:
+        """Describe the required faults that have not happened."""
+        return [str(each) for each in self._verification_faults if each.is_required]
+
+    def clear(self) -> None:
+        """Remove the faults that have not happened; call it on the broker's loop."""
+        self._verification_faults.clear()
+
+    def waive(self) -> None:
+        """Let the faults be unused. Any thread may call this."""
+        for fault in list(self._verification_faults):
+            fault.is_required = False
 
     def reset(self) -> None:
         """Release all held markers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -63,6 +63,7 @@ class TransactionCoordinator(ABC):
         self._clock = clock
         self._producer_ids = producer_ids
         self._markers = markers
+        self._fails_verification: Callable[[TopicPartition], bool] | None = None
 
     @abstractmethod
     async def create_topic(self) -> bool:
@@ -85,6 +86,10 @@ class TransactionCoordinator(ABC):
     def markers(self) -> MarkerWriter:
         """The writer of markers, for tests that inject faults."""
         return self._markers
+
+    def fail_verification_if(self, fails: Callable[[TopicPartition], bool]) -> None:
+        """Admit no partition for which ``fails`` returns True; for tests that inject faults."""
+        self._fails_verification = fails
 
     def host_of(self, transactional_id: str) -> TransactionShardHost:
         """Return the host of the shard of a transactional id; the topic must exist."""
@@ -190,6 +195,14 @@ class TransactionCoordinator(ABC):
         done: PartitionsDone,
     ) -> None:
         """Check that partitions belong to the open transaction, or add them to it."""
+        if self._fails_verification is not None:
+            failed = {each for each in partitions if self._fails_verification(each)}
+            if failed:
+                done = _merge_failed(failed, done)
+                partitions = [each for each in partitions if each not in failed]
+                if not partitions:
+                    done({})
+                    return
         if adds:
             self.add_partitions(
                 transactional_id, producer_id, producer_epoch, partitions, VERSION_2, done
@@ -302,6 +315,12 @@ def _partitions_ticket(partitions: Sequence[TopicPartition], done: PartitionsDon
         done(dict(zip(partitions, reply.errors, strict=True)))
 
     return ReplyTicket(on_reply)
+
+
+def _merge_failed(failed: Collection[TopicPartition], done: PartitionsDone) -> PartitionsDone:
+    """Return ``done`` for the other partitions of a request whose verification failed in part."""
+    errors = dict.fromkeys(failed, ErrorCode.TRANSACTION_ABORTABLE)
+    return lambda others: done({**others, **errors})
 
 
 def _unknown_id(request: TransactionRequest) -> TransactionReply:

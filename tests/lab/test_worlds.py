@@ -23,7 +23,7 @@ BLOCKS = [
     pytest.param(
         range(first, first + 15),
         id=f"{first}-{first + 14}",
-        marks=[pytest.mark.slow] * (first > 45),
+        marks=[pytest.mark.slow] * (first >= 45),
     )
     for first in range(0, 120, 15)
 ]

@@ -1,8 +1,8 @@
-"""Check the English of docstrings, comments, messages and documents.
+"""Check the English of docstrings, comments, messages and documents, and the links of CVEs.
 
     python tools/check_english.py [PATH ...]
 
-Without paths it checks every file that git tracks. It prints one line for each finding and
+Each CVE in a document or in the package has a link to its entry in the NVD. Without paths it checks every file that git tracks. It prints one line for each finding and
 exits with 1 if there is any. `ALLOWED` lists quotations that must stay unchanged.
 """
 
@@ -66,6 +66,11 @@ SKIPPED = (
     "tests/lab/cluster_mutants.py",
     "tests/proposals/mutants.py",
 )
+
+#: Address of a CVE's entry, before its number.
+NVD = "https://nvd.nist.gov/vuln/detail/"
+#: A CVE that is neither in its address nor the text of a link to it.
+UNLINKED_CVE = re.compile(rf"(?<!{re.escape(NVD)})\b(CVE-\d+-\d+)\b(?!\]\({re.escape(NVD)}\1\))")
 
 #: (path, words): quotations that must stay.
 ALLOWED: frozenset[tuple[str, str]] = frozenset()
@@ -137,11 +142,21 @@ def document_texts(source: str) -> Iterator[tuple[int, str, bool]]:
         paragraph.append(re.sub(r"`[^`]*`", "`", line.strip()))
 
 
+def unlinked_cves(source: str) -> Iterator[str]:
+    """Yield line and advice for each CVE without a link."""
+    for number, line in enumerate(source.splitlines(), 1):
+        for found in UNLINKED_CVE.finditer(line):
+            cve = found[1]
+            yield f"{number}: {cve} has no link: write [{cve}]({NVD}{cve}), or the address in code"
+
+
 def findings(path: Path) -> Iterator[str]:
     """Yield a line for each finding in a file."""
     name = path.relative_to(ROOT).as_posix()
     if name.startswith(SKIPPED):
         return
+    if path.suffix == ".md" or (path.suffix == ".py" and name.startswith("src/")):
+        yield from (f"{name}:{line}" for line in unlinked_cves(path.read_text()))
     if path.suffix == ".py":
         texts = python_texts(path.read_text())
     elif path.suffix in TEXT_SUFFIXES:

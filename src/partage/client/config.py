@@ -241,7 +241,7 @@ class ClientConfig(SecurityConfig, total=False):
         int,
         Option(
             "Largest response that the client accepts. Without a limit, a broker could exhaust the "
-            "memory (CVE-2026-10142)",
+            "memory ([CVE-2026-10142](https://nvd.nist.gov/vuln/detail/CVE-2026-10142))",
             unit="bytes",
         ),
     ]

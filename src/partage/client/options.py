@@ -25,8 +25,9 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of all connections of a client.
 
     ``response_bytes_max`` is the size of the largest response that is accepted; without a limit a
-    broker could exhaust the memory (CVE-2026-10142). With ``may_retry_initial_connect`` the client
-    also retries before any broker has answered. Otherwise it reports wrong addresses at once.
+    broker could exhaust the memory (https://nvd.nist.gov/vuln/detail/CVE-2026-10142). With
+    ``may_retry_initial_connect`` the client also retries before any broker has answered. Otherwise
+    it reports wrong addresses at once.
     """
 
     client_id: str = "partage"

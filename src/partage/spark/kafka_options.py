@@ -181,7 +181,8 @@ def parse_kafka_options(given: Mapping[str, str], *, ignores_unknown: bool = Fal
             client,
             retries=retries,
             security=security.parse_security(given),
-            # A response is a little larger than its records (see CVE-2026-10142).
+            # A response is a little larger than its records. For the reason of the limit, see
+            # https://nvd.nist.gov/vuln/detail/CVE-2026-10142.
             response_bytes_max=max(client.response_bytes_max, 2 * fetch.partition_bytes_max),
         ),
         fetch,

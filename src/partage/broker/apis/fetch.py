@@ -113,8 +113,8 @@ class FetchHandler:
     def _session_error(self) -> ErrorCode:
         request = self._request
         if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
-            # Only followers fetch beyond the high watermark (CVE-2018-1288), and there are no
-            # followers.
+            # Only followers fetch beyond the high watermark, and there are no followers:
+            # https://nvd.nist.gov/vuln/detail/CVE-2018-1288
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         begins_one = request.session_id == _NO_SESSION and request.session_epoch == _INITIAL_EPOCH
         if request.session_epoch != _FINAL_EPOCH and not begins_one:

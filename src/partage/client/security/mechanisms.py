@@ -28,7 +28,8 @@ from partage.client.security.tokens import Token, TokenSource, token_expiry_s
 #: Fewer iterations let an eavesdropper guess the password cheaply (RFC 7677 §4; also Kafka's
 #: minimum).
 ITERATIONS_MIN: Final = 4_096
-#: More iterations would waste CPU time; no real configuration needs them (CVE-2026-10143).
+#: More iterations would waste CPU time; no real configuration needs them
+#: (https://nvd.nist.gov/vuln/detail/CVE-2026-10143).
 ITERATIONS_MAX: Final = 1_000_000
 
 _SAID_MAX: Final = 300
@@ -73,7 +74,8 @@ class Mechanism(ABC):
 class Plain(Mechanism):
     """PLAIN (RFC 4616): sends the password in cleartext.
 
-    The authorization identity is always empty, so a broker uses the user name (CVE-2017-12610).
+    The authorization identity is always empty, so a broker uses the user name
+    (https://nvd.nist.gov/vuln/detail/CVE-2017-12610).
     """
 
     def __init__(self, address: Address, username: str, password: str) -> None:

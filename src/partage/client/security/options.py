@@ -244,7 +244,10 @@ def _check_oauth(options: SecurityOptions) -> None:
 
 
 def _check_endpoint(options: SecurityOptions) -> None:
-    """Check that the endpoint is allowed, and uses TLS unless it is listed (CVE-2025-27817)."""
+    """Check that the endpoint is allowed, and uses TLS unless it is listed.
+
+    A free choice was a vulnerability: https://nvd.nist.gov/vuln/detail/CVE-2025-27817.
+    """
     url = options.sasl_oauthbearer_token_endpoint_url or ""
     allowed = options.sasl_oauthbearer_allowed_urls
     if allowed and url not in allowed:

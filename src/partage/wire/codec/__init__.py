@@ -11,8 +11,10 @@ Limits of what a peer may declare; each violation raises `MalformedError`:
 - An array's count must fit the bytes left.
 - All arrays of a message together may hold as many elements as its `Allowance` permits.
 - A string may have ``TEXT_MAX`` bytes.
-- A structure may have ``TAGS_MAX`` tagged fields. Unknown ones are skipped and never stored
-  (CVE-2026-111108, CVE-2026-111115).
+- A structure may have ``TAGS_MAX`` tagged fields. Unknown ones are skipped and never stored.
+
+These limits prevent https://nvd.nist.gov/vuln/detail/CVE-2026-111108 and
+https://nvd.nist.gov/vuln/detail/CVE-2026-111115.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Helpers that read the state of a group and its topics with another Kafka client."""
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from group_descriptions import fetch_committed, owned_partitions
@@ -27,7 +27,7 @@ def committed(kafka, group, topic, partitions):
     return [found.get((topic, number)) for number in range(partitions)]
 
 
-def ends(kafka, topic):
+def ends(kafka, topic, isolation_level=IsolationLevel.READ_UNCOMMITTED):
     """Return the end offset of each partition; an empty list if the topic does not exist."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
     # request all topics, because a request for a missing topic can create it
@@ -35,7 +35,7 @@ def ends(kafka, topic):
     if topic not in found:
         return []
     wanted = {TopicPartition(topic, n): OffsetSpec.latest() for n in found[topic].partitions}
-    asked = admin.list_offsets(wanted)
+    asked = admin.list_offsets(wanted, isolation_level=isolation_level)
     return [
         asked[at].result(PATIENCE_S).offset
         for at in sorted(asked, key=lambda place: place.partition)

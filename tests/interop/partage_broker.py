@@ -27,6 +27,10 @@ class PartageBroker(BrokerProcess):
         super().__init__(directory)
         self._overrides = {"group.initial.rebalance.delay.ms": "0", **(overrides or {})}
 
+    def override(self, name: str, value: str) -> None:
+        """Change a setting; it takes effect with the next start."""
+        self._overrides[name] = value
+
     def start(self, timeout_s: float = PATIENCE_S) -> Self:
         """Start it; the first printed line has its address, which later starts reuse.
 

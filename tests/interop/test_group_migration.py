@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -47,5 +48,30 @@ def test_migration_script_gives_stored_responses(
 @pytest.mark.parametrize("policy", ["upgrade", "downgrade"])
 @pytest.mark.parametrize("kind", BROKERS)
 def test_policy_script_gives_stored_responses(peers: None, kind: str, policy: str) -> None:
-    with BROKERS[kind](overrides={**OVERRIDES, POLICY: policy}) as broker:
+    # A consumer group may have three members, a classic group one.
+    with BROKERS[kind](overrides={**OVERRIDES, POLICY: policy, "group.max.size": "1"}) as broker:
         check_script(broker, policy)
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+def test_mixed_group_keeps_its_members_when_migration_is_disabled(peers: None, kind: str) -> None:
+    """The line ``restart`` restarts the broker with the policy ``disabled``."""
+    expected = (SCRIPTS / "disabled.txt").read_text()
+    overrides = {**OVERRIDES, POLICY: "bidirectional"}
+    with BROKERS[kind](overrides=overrides) as broker, ExitStack() as connections:
+
+        def connect() -> Connection:
+            return connections.enter_context(Connection(broker.bootstrap, "script"))
+
+        script = ConsumerGroupScript(connect(), fresh_name("script") + "-")
+
+        def run(line: str) -> list[str]:
+            if line != "restart":
+                return script.run(line)
+            broker.stop()
+            broker.override(POLICY, "disabled")
+            broker.start()
+            script.reconnect(connect())
+            return []
+
+        assert replay(expected, run) == expected

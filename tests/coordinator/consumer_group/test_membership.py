@@ -206,6 +206,21 @@ def test_groups_without_the_group_return_kafkas_messages() -> None:
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid."),
         ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST, "InstanceId can't be null."),
         (
+            {"member_epoch": -2, "member_id": " ", "instance_id": "i"},
+            ErrorCode.INVALID_REQUEST,
+            "MemberId can't be empty.",
+        ),
+        (
+            {"member_epoch": -3, "member_id": "", "instance_id": "", "group_id": ""},
+            ErrorCode.INVALID_REQUEST,
+            "MemberId can't be empty.",
+        ),
+        (
+            {"member_epoch": -1, "member_id": "", "may_generate_id": True},
+            ErrorCode.INVALID_REQUEST,
+            "MemberId can't be empty.",
+        ),
+        (
             {"rebalance_timeout_ms": -1},
             ErrorCode.INVALID_REQUEST,
             "RebalanceTimeoutMs must be provided in first request.",
@@ -267,6 +282,18 @@ def test_first_version_gets_a_generated_member_id() -> None:
     harness = ConsumerHarness()
     reply = harness.join("", "t", may_generate_id=True)
     assert (reply.error, reply.member_id) == (ErrorCode.NONE, "generated")
+
+
+def test_first_version_names_no_member_to_leave_for_a_while() -> None:
+    harness = ConsumerHarness()
+    fields = {"instance_id": "i", "may_generate_id": True}
+    assert harness.ask("", -2, **fields).error is ErrorCode.GROUP_ID_NOT_FOUND
+    harness.join("A", "t", instance_id="i")
+    reply = harness.ask("", -2, **fields)
+    assert (reply.error, reply.error_message) == (
+        ErrorCode.FENCED_INSTANCE_ID,
+        "Static member  with instance id i was fenced by member A.",
+    )
 
 
 def test_heartbeat_before_the_topics_are_known_is_refused() -> None:

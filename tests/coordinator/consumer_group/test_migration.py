@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from partage.coordinator.consumer_group.group import ConsumerGroup
@@ -20,6 +21,7 @@ from partage.coordinator.events import (
     Ticket,
 )
 from partage.coordinator.group import Group
+from partage.coordinator.member import record_size
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 from partage.model.settings import ConsumerGroupSettings, MigrationPolicy
@@ -52,7 +54,7 @@ def request(
     return harness.replies.get(ticket)
 
 
-def join(harness: ConsumerHarness, member_id: str, **fields: Any) -> Any:
+def join(harness: ConsumerHarness, member_id: str, /, **fields: Any) -> Any:
     """Send the JoinGroup of a member, whose id the broker knows or generates."""
     group = harness.shard.groups.get("g")
     is_known = group is not None and member_id in group.members_by_id
@@ -118,6 +120,12 @@ def upgraded(policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL) -> Consume
     harness.beat("A", owned={})
     assert harness.epochs == ("Stable", 2, 2)
     return harness
+
+
+def restart_with(harness: ConsumerHarness, **fields: Any) -> None:
+    """Restart the shard with other settings."""
+    harness.settings = msgspec.structs.replace(harness.settings, **fields)
+    harness.restart()
 
 
 # Upgrade.
@@ -300,7 +308,66 @@ def test_full_classic_group_is_not_upgraded() -> None:
     assert beat(harness, "P", 1) is ErrorCode.NONE
 
 
+def test_classic_group_above_the_maximum_is_not_upgraded() -> None:
+    harness = migrating(members_max=1)
+    start_classic(harness)
+    parked = harness.ticket()
+    join(harness, "Q", ticket=parked)
+    reply = harness.join("A", "t")
+    assert (reply.error, reply.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Cannot upgrade classic group g to consumer group because the group size exceeds the "
+        "consumer group maximum size.",
+    )
+    assert harness.join("P", "t").error is ErrorCode.GROUP_ID_NOT_FOUND  # with a member's id, too
+    assert classic_group(harness).state is GroupState.PREPARING_REBALANCE
+    assert parked not in harness.replies
+
+
 # Members with the classic protocol.
+
+
+def test_new_classic_member_must_send_join_group_again_with_its_id() -> None:
+    harness = migrating()
+    harness.join("A", "t")
+    refused = join(harness, "P", must_rejoin_with_id=True)
+    assert (refused.error, refused.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "P")
+    assert harness.group.members.keys() == {"A"}
+    assert harness.epochs == ("Stable", 2, 2)
+    accepted = join(harness, "?", member_id="P", must_rejoin_with_id=True)
+    assert (accepted.error, accepted.member_id) == (ErrorCode.NONE, "P")
+    static = join(harness, "Q", must_rejoin_with_id=True, instance_id="i")
+    assert (static.error, static.member_id) == (ErrorCode.NONE, "Q")
+
+
+def test_group_that_is_refused_a_member_gives_out_no_id() -> None:
+    harness = migrating(members_max=1)
+    harness.join("A", "t")
+    reply = join(harness, "P", must_rejoin_with_id=True)
+    assert (reply.error, reply.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+
+
+def test_mixed_group_keeps_its_members_when_migration_is_disabled() -> None:
+    harness = upgraded()
+    disabled = ConsumerGroupSettings(
+        assignment_interval_ms=0, migration_policy=MigrationPolicy.DISABLED
+    )
+    restart_with(harness, consumer=disabled)
+    assert harness.epochs == ("Stable", 2, 2)
+    assert beat(harness, "P", 2) is ErrorCode.NONE
+    assert synced(harness, "P", 2) == {3, 4, 5}
+    assert harness.beat("A").error is ErrorCode.NONE
+    for member_id in ("P", "Q"):
+        assert join(harness, member_id).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert beat(harness, "P", 2) is ErrorCode.NONE
+    harness.leave("A")
+    assert harness.group.members.keys() == {"P"}  # no downgrade
+    assert harness.join("B", "t").error is ErrorCode.NONE
+    assert beat(harness, "P", 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    for member_id in ("P", "B"):
+        request(harness, Leave, members=(LeavingMember(member_id=member_id),))
+    join(harness, "Q")  # it starts a new group
+    assert list(classic_group(harness).members) == ["Q"]
 
 
 def test_classic_member_joins_a_consumer_group_unless_migration_is_disabled() -> None:
@@ -459,6 +526,28 @@ def test_policy_without_downgrades_keeps_the_consumer_group(policy: MigrationPol
     assert synced(harness, "P", generation) == set(range(6))
     request(harness, Leave, members=(LeavingMember(member_id="P"),))
     assert harness.group.is_empty
+
+
+#: The size of one member in the record of a classic group.
+MEMBER_BYTES = record_size("P", None, "P", (Protocol("range", subscription("t")),))
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("members_max", 1), ("group_bytes_max", 2 * MEMBER_BYTES - 1)]
+)
+def test_members_too_many_for_a_classic_group_stay_in_the_consumer_group(
+    name: str, limit: int
+) -> None:
+    harness = upgraded()
+    join(harness, "Q")
+    restart_with(harness, **{name: limit})
+    harness.leave("A")
+    assert harness.group.members.keys() == {"P", "Q"}
+    assert beat(harness, "P", 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    held = {each: synced(harness, each, join(harness, each).generation) for each in "PQ"}
+    assert held["P"] | held["Q"] == set(range(6))
+    request(harness, Leave, members=(LeavingMember(member_id="Q"),))
+    assert list(classic_group(harness).members) == ["P"]  # one member is not too many
 
 
 def test_coordinator_that_takes_over_after_a_downgrade_has_the_whole_group() -> None:

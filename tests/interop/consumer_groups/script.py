@@ -15,13 +15,16 @@ letter, which is also its member id. It remembers its epoch, and sends what the 
 ``fetch-all NAME``                     OffsetFetch of all topics
 ``classic-join NAME``                  JoinGroup, SyncGroup, Heartbeat and LeaveGroup with an
 ``classic-sync | -beat | -leave NAME`` id given by the broker; ``classic-commit`` as ``commit``
+``classic-response NAME``              the response to a JoinGroup with ``parked=yes``
 =====================================  ============================================================
 
 Options: ``epoch=``, ``owned=TOPIC:0,1`` (``owned=none`` for an empty list), ``regex=``,
 ``instance=``, ``rack=``, ``assignor=``, ``rebalance=``, ``id=`` the member id, ``v=`` the version,
 ``plus=`` a number to add to the epoch. ``until=`` repeats a heartbeat until its response has an
 assignment. For classic members: ``protocol=A,B``, ``give=TOPIC:0,1`` is the leader's assignment to
-itself, ``data=`` its user data, ``malformed=yes``.
+itself, ``data=`` its user data, ``malformed=yes``. ``once=yes`` shows the response to the first
+JoinGroup, MEMBER_ID_REQUIRED, which is otherwise repeated with the id. ``parked=yes`` waits until
+the broker has received JoinGroup, but not for its response.
 From ``v=10`` on OffsetCommit and OffsetFetch have topic ids. ``was-TOPIC`` is the id of the topic
 before it was deleted and created again; an unknown topic has an unknown id, ``zero`` the zero id.
 The value ``empty`` stands for an empty text, ``null`` for none.
@@ -35,7 +38,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from interop.oracle.actors import error_name
-from interop.oracle.connection import Connection
+from interop.oracle.connection import Connection, Pending
 from interop.repeated_request import repeat
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import shard_of
@@ -59,7 +62,12 @@ from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, 
 from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
-from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
+from partage.wire.apis.join_group import (
+    JOIN_GROUP,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
 from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
 from partage.wire.apis.offset_commit import (
@@ -99,6 +107,7 @@ _RETRIED = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
 _UNKNOWN_TOPIC = bytes(15) + b"u"
+_JOIN_GROUP_VERSION = 9
 
 
 class ConsumerGroupScript:
@@ -118,6 +127,7 @@ class ConsumerGroupScript:
         self._epochs: dict[str, int] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._classic: dict[str, tuple[str, int]] = {}
+        self._parked: dict[str, tuple[Connection, Pending[JoinGroupResponse]]] = {}
         self._find_coordinator()
 
     def _find_coordinator(self) -> None:
@@ -131,6 +141,11 @@ class ConsumerGroupScript:
             return int(found)
 
         repeat(ask, lambda error: not error)
+
+    def reconnect(self, connection: Connection) -> None:
+        """Use another connection, after a restart of the coordinator."""
+        self._connection = connection
+        self._find_coordinator()
 
     def run(self, line: str) -> list[str]:
         """Send the request of a line, and return its response."""
@@ -409,7 +424,46 @@ class ConsumerGroupScript:
 
     def _classic_join(self, names: list[str], options: dict[str, str]) -> list[str]:
         name, *topics = names
-        member_id, _ = self._classic.get(name, ("", 0))
+        member_id, generation = self._classic.get(name, ("", 0))
+        request = self._join_group(topics, _text(options.get("id", member_id)) or "", options)
+        if "parked" in options and (request.member_id or request.group_instance_id):
+            return self._park(name, request)
+        response = self._ask(JOIN_GROUP, request, options, _JOIN_GROUP_VERSION)
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            if "once" not in options:
+                return self._classic_join(names, {**options, "id": response.member_id})
+            self._classic[name] = (response.member_id, generation)
+        return self._joined(name, response)
+
+    def _park(self, name: str, request: JoinGroupRequest) -> list[str]:
+        """Send JoinGroup on another connection, and wait until the broker has received it."""
+        connection = Connection(self._connection.bootstrap, "parked")
+        pending = connection.begin(JOIN_GROUP, request, _JOIN_GROUP_VERSION)
+        self._parked[name] = connection, pending
+        if request.member_id:
+            self._classic[name] = (request.member_id, self._classic.get(name, ("", 0))[1])
+        describe = DescribeGroupsRequest(groups=[self._group])
+        group = repeat(
+            lambda: self._connection.ask(DESCRIBE_GROUPS, describe, 6).groups[0],
+            lambda group: (
+                group.group_state == "PreparingRebalance"
+                and any(
+                    request.member_id == member.member_id
+                    or request.group_instance_id == member.group_instance_id is not None
+                    for member in group.members
+                )
+            ),
+        )
+        return [f"parked, {group.group_state}, {len(group.members)} members"]
+
+    def _classic_response(self, names: list[str], options: dict[str, str]) -> list[str]:
+        connection, pending = self._parked.pop(names[0])
+        with connection:
+            return self._joined(names[0], pending.result())
+
+    def _join_group(
+        self, topics: list[str], member_id: str, options: dict[str, str]
+    ) -> JoinGroupRequest:
         metadata = encode_subscription(
             Subscription(
                 topics=[self._prefix + topic for topic in topics],
@@ -419,23 +473,20 @@ class ConsumerGroupScript:
         )
         if "malformed" in options:
             metadata = b"\0"
-        for _ in range(2):
-            request = JoinGroupRequest(
-                group_id=self._group,
-                session_timeout_ms=30_000,
-                rebalance_timeout_ms=30_000,
-                member_id=_text(options.get("id", member_id)) or "",
-                group_instance_id=_text(options.get("instance")),
-                protocol_type=options.get("type", "consumer"),
-                protocols=[
-                    JoinGroupProtocol(name=protocol, metadata=metadata)
-                    for protocol in options.get("protocol", "range").split(",")
-                ],
-            )
-            response = self._ask(JOIN_GROUP, request, options, 9)
-            if response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-                break
-            member_id = response.member_id
+        return JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=member_id,
+            group_instance_id=_text(options.get("instance")),
+            protocol_type=options.get("type", "consumer"),
+            protocols=[
+                JoinGroupProtocol(name=protocol, metadata=metadata)
+                for protocol in options.get("protocol", "range").split(",")
+            ],
+        )
+
+    def _joined(self, name: str, response: JoinGroupResponse) -> list[str]:
         if not response.error_code:
             self._classic[name] = (response.member_id, response.generation_id)
         leader = f" leader {response.leader}" if response.leader else ""

@@ -27,6 +27,7 @@ class Connection:
     """One connection. A started request must finish before the next one."""
 
     def __init__(self, bootstrap: str, client_id: str) -> None:
+        self.bootstrap = bootstrap
         host, _, port = bootstrap.rpartition(":")
         self._client_id = client_id
         self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S)

@@ -109,6 +109,13 @@ class ApacheKafka(BrokerProcess):
                 return self
         raise AssertionError("not reached")
 
+    def override(self, name: str, value: str) -> None:
+        """Change a setting; the last line of the configuration file decides."""
+        self._overrides[name] = value
+        if self._config.exists():
+            with self._config.open("a") as config:
+                config.write(f"{name}={value}\n")
+
     def _format(self) -> None:
         port, controller_port, *more = free_ports(2 + len(self._listeners))
         controller_listener = f",CONTROLLER://127.0.0.1:{controller_port}"

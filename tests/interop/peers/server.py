@@ -43,6 +43,10 @@ class BrokerProcess(ABC):
     def start(self) -> Self:
         """Start it and wait until it answers; raise `NotReadyError` if it does not."""
 
+    @abstractmethod
+    def override(self, name: str, value: str) -> None:
+        """Change a setting; it takes effect with the next start."""
+
     def stop(self, timeout_s: float = PATIENCE_S) -> None:
         """Send SIGTERM and wait for an orderly end; send SIGKILL after the timeout."""
         if self.process is None:

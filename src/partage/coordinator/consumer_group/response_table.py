@@ -85,8 +85,8 @@ CONSUMER_RESPONSES: dict[str, tuple[str, str, str]] = {
 
 #: The checks of a ConsumerGroupHeartbeat, in order.
 CONSUMER_VALIDATIONS: tuple[str, ...] = (
-    "blank group id, instance id or rack id, or no member id (except for the first heartbeat in "
-    "v0): INVALID_REQUEST",
+    "blank member id (except in v0 at epoch 0, -2 and below), group id, instance id or rack id: "
+    "INVALID_REQUEST",
     "epoch 0 without rebalance timeout or subscription, or with partitions; epoch -2 without "
     "instance id; any epoch below: INVALID_REQUEST",
     "unknown assignor: UNSUPPORTED_ASSIGNOR",
@@ -200,7 +200,7 @@ MIGRATIONS: tuple[tuple[str, str, str], ...] = (
     (
         "the last member with the consumer protocol leaves, expires or is fenced",
         "policy `downgrade` or `bidirectional`; members with the classic protocol remain, at most "
-        "`group.max.size`",
+        "`group.max.size`, whose metadata fits into one record",
         "downgrade: the epoch becomes the generation, and a rebalance starts",
     ),
     (

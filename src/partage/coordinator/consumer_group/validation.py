@@ -33,15 +33,15 @@ def invalid_heartbeat(
 
 def _invalid_request(event: ConsumerGroupHeartbeat) -> str | None:
     epoch = event.member_epoch
+    needs_member_id = not event.may_generate_id or epoch > 0 or epoch == LEAVE_EPOCH
+    if needs_member_id and not event.member_id.strip(_JAVA_SPACES):
+        return "MemberId can't be empty."
     if not event.group_id.strip(_JAVA_SPACES):
         return "GroupId can't be empty."
     if event.instance_id is not None and not event.instance_id.strip(_JAVA_SPACES):
         return "InstanceId can't be empty."
     if event.rack_id is not None and not event.rack_id.strip(_JAVA_SPACES):
         return "RackId can't be empty."
-    may_be_new = epoch == 0 and event.may_generate_id
-    if epoch >= STATIC_LEAVE_EPOCH and not may_be_new and not event.member_id.strip(_JAVA_SPACES):
-        return "MemberId can't be empty."
     if epoch > 0 or epoch == LEAVE_EPOCH:
         return None
     if epoch == 0:

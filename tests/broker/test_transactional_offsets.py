@@ -181,6 +181,22 @@ def test_second_commit_of_a_transaction_is_admitted() -> None:
     run(story)
 
 
+def test_each_commit_of_a_transaction_asks_the_coordinator() -> None:
+    """Otherwise an offset could join a transaction whose end is decided, as in Kafka."""
+
+    async def story(group: Group) -> None:
+        sent = group.commit(5, version=5)
+        group.answer()
+        assert await sent.error() is NONE
+        late = group.commit(6, version=5)
+        group.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        assert await late.error() is ErrorCode.CONCURRENT_TRANSACTIONS
+        await group.complete()
+        assert group.committed == 5
+
+    run(story)
+
+
 def test_topic_deleted_during_the_admission_gets_no_offset() -> None:
     """A topic created again under its name would start at the offset of the deleted one."""
 

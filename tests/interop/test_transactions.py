@@ -20,11 +20,17 @@ from interop.oracle.connection import Connection
 from interop.peers import paths
 from interop.peers.server import BrokerProcess
 from interop.peers.tools import tool
-from interop.transactions.script import TransactionScript
+from interop.transactions.data_script import DataScript
 from partage.wire.apis.find_coordinator import (
     FIND_COORDINATOR,
     TRANSACTION,
     FindCoordinatorRequest,
+)
+from partage.wire.apis.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
 )
 from polled_conditions import PATIENCE_S, eventually
 from scenario_text import replay
@@ -99,13 +105,23 @@ def test_script_gives_stored_responses(broker: BrokerProcess, topic: str, path: 
     """The files have Apache Kafka's responses; ours are the same."""
     prefix = fresh_name("script") + "-"
     with Connection(broker.bootstrap, "script") as connection:
+        eventually(lambda: has_leaders(connection, topic))
         request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[prefix])
         eventually(
             lambda: not connection.ask(FIND_COORDINATOR, request, 4).coordinators[0].error_code
         )
         expected = path.read_text()
-        actual = replay(expected, TransactionScript(connection, topic, prefix).run)
+        with DataScript(broker.bootstrap, connection, topic, prefix) as script:
+            actual = replay(expected, script.run)
     assert actual == expected
+
+
+def has_leaders(connection: Connection, topic: str) -> bool:
+    """True if the broker leads all partitions: Apache Kafka begins after it has created them."""
+    partitions = [ListOffsetsPartition(partition_index=at, timestamp_ms=-1) for at in range(3)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=partitions)])
+    (found,) = connection.ask(LIST_OFFSETS, request, 7).topics
+    return not any(partition.error_code for partition in found.partitions)
 
 
 # Clients. Each commits a transaction, aborts one, and is fenced by its successor.

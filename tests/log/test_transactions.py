@@ -57,6 +57,18 @@ def test_batch_must_not_overtake_one_that_waited_for_verification() -> None:
     assert host.append(transactional(4)).base_offset == 1
 
 
+def test_verification_of_a_later_epoch_stops_no_open_transaction() -> None:
+    """In Kafka, a request with a wrong epoch makes the producer's next batches out of order."""
+    host = Host()
+    send(host)
+    assert verified(host, epoch=7) is not None
+    assert host.append(transactional(1)).base_offset == 1
+    host = Host()
+    host.append(plain(0))
+    assert verified(host, epoch=7) is not None
+    assert host.append(plain(1)).base_offset == 1
+
+
 def test_first_sequence_without_state_must_be_zero_in_version_2() -> None:
     host = Host()
     guard = verified(host, sequence=7, raises_epochs=True)

@@ -52,6 +52,8 @@ _RETRIED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name,
     ErrorCode.NOT_COORDINATOR.name,
     ErrorCode.COORDINATOR_NOT_AVAILABLE.name,
+    ErrorCode.NOT_ENOUGH_REPLICAS.name,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT.name,
 )
 
 
@@ -98,6 +100,9 @@ class TransactionScript:
             producer_id += 100_000
         transactional_id = self._prefix + ("unknown" if "unknown" in names else name)
         return transactional_id, producer_id, int(options.get("epoch", epoch))
+
+    def _group_id(self, options: dict[str, str]) -> str:
+        return options.get("group", f"{self._prefix}group")
 
     def _letter(self, producer_id: int) -> str:
         if producer_id < 0:
@@ -183,7 +188,7 @@ class TransactionScript:
             transactional_id=transactional_id,
             producer_id=producer_id,
             producer_epoch=epoch,
-            group_id=options.get("group", f"{self._prefix}group"),
+            group_id=self._group_id(options),
         )
         response = self._ask(ADD_OFFSETS_TO_TXN, request, options, 4)
         return [ErrorCode(response.error_code).name]

@@ -2,8 +2,9 @@
 
     python tools/check_english.py [PATH ...]
 
-Each CVE in a document or in the package has a link to its entry in the NVD. Without paths it checks every file that git tracks. It prints one line for each finding and
-exits with 1 if there is any. `ALLOWED` lists quotations that must stay unchanged.
+Each CVE in a document or in the package has a link to its entry in the NVD. Without paths, the
+check includes every file that git tracks. It prints one line for each finding and exits with 1 if
+there is any. `ALLOWED` lists quotations that must stay unchanged.
 """
 
 from __future__ import annotations

@@ -25,9 +25,14 @@ SHORT_SESSION_MS = "6000"
 
 
 @pytest.fixture(scope="module")
-def kafka():
+def broker():
     with ThreadedBroker({"group.consumer.session.timeout.ms": LONG_SESSION_MS}) as broker:
-        yield Kafka(broker.bootstrap_servers)
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def kafka(broker):
+    return Kafka(broker.bootstrap_servers)
 
 
 def shorten_sessions(kafka, group):
@@ -142,6 +147,15 @@ class TestConsumerProtocol(ConsumerProtocolQueries):
         wait_until(lambda: not listener._commits_in_flight)
         listener._loop.call(close_connections(listener))
         listener._loop.stop()
+
+
+def test_refused_query_falls_back_to_classic(query, kafka, broker):
+    topic, truth = filled_topic(kafka, 2, 4)
+    broker.faults.fail("ConsumerGroupHeartbeat", "UNSUPPORTED_VERSION")
+    one = query(**group_query_options(topic, kafka__group__protocol="auto"))
+    assert one.batch() == truth
+    assert describe_group(kafka.servers, topic).type == "Classic"
+    wait_until(lambda: (one.plan(), committed(kafka, topic, topic, 2))[1] == [2, 2])
 
 
 @pytest.mark.slow

@@ -41,6 +41,10 @@ class CoordinatorLink:
         self._serial += 1
         return self._serial
 
+    def continue_serials(self, former: CoordinatorLink) -> None:
+        """Continue after the serials of a member that this one replaces."""
+        self._serial = former._serial
+
     # Lookup
 
     def start_lookup(self, context: HandlerContext) -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import msgspec
 
+from partage.member.coordinator_link import CoordinatorLink
 from partage.member.events import (
     AssignmentApplied,
     AssignmentDecoded,
@@ -148,6 +149,11 @@ class Ownership:
     def session_deadline_ms(self) -> int | None:
         """The time at which the session may end; None while it is not timed."""
         return self.membership.link.session_deadline_ms
+
+    @property
+    def link(self) -> CoordinatorLink:
+        """The link between the member and its coordinator."""
+        return self.membership.link
 
     @property
     def is_in_group(self) -> bool:

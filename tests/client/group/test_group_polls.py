@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from partage.client.consumer.group_assignment import ownership_changes
-from partage.client.consumer.group_polls import GroupPolls
+from partage.client.consumer.group_polls import GroupPolls, ownership_changes
 from partage.client.group.errors import MaxPollExceededError, SubscriptionRefusedError
 from partage.member.outcome import Problem
 from partage.member.settings import MemberSettings

@@ -2,7 +2,8 @@
 
 The settings decide the protocol: `ConsumerMemberSettings` make a member with the consumer group
 protocol (KIP-848), other settings a member with the classic one. With both, the first subscription
-asks the cluster.
+asks the cluster. If the coordinator refuses the protocol all the same, a member with the classic
+protocol replaces the refused one.
 
 The member's state machine runs on the client's event loop (`Driver`); the user's code runs in
 another thread. After every event, the deliverable partitions and the due listener callback are
@@ -12,10 +13,8 @@ published to `GroupPolls`, the half of the user's thread.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import re
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -24,9 +23,14 @@ import msgspec
 
 from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.client.cluster import Cluster
+from partage.client.consumer.arguments import TopicSelection
 from partage.client.consumer.assignment_source import AssignmentSource, AssignmentTarget
-from partage.client.consumer.group_polls import DeliverySnapshot, GroupPolls
-from partage.client.consumer.group_protocol import has_consumer_protocol
+from partage.client.consumer.group_polls import DeliverySnapshot, GroupPolls, ownership_changes
+from partage.client.consumer.group_protocol import (
+    ask_for_consumer_protocol,
+    new_member_id,
+    server_pattern_error,
+)
 from partage.client.consumer.metadata_watcher import MetadataWatcher
 from partage.client.consumer.protocol_handler import ConsumerProtocolHandler, ProtocolAction
 from partage.client.errors import ClientError
@@ -48,6 +52,7 @@ from partage.member.consumer_group.events import TopicIdsResolved
 from partage.member.consumer_group.outcome import ResolveTopicIds
 from partage.member.consumer_group.settings import ConsumerMemberSettings
 from partage.member.consumer_group.state_machine import ConsumerGroupMember
+from partage.member.consumer_group.states import ConsumerMemberState
 from partage.member.events import (
     CallbackCompleted,
     CommitRejected,
@@ -74,7 +79,6 @@ from partage.member.outcome import (
 )
 from partage.member.ownership import Ownership
 from partage.member.settings import MemberSettings
-from partage.model.arguments import InvalidArgumentError
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 
@@ -93,32 +97,6 @@ _PROBLEM_ERRORS: Final[Mapping[Problem, type[GroupError]]] = {
 }
 
 
-def new_member_id() -> str:
-    """Return a random member id, in the form of Kafka's ids (KIP-1082)."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-
-
-def server_pattern_error(regex: str) -> InvalidArgumentError:
-    """Return the error for a `SubscriptionPattern` with the classic protocol."""
-    return InvalidArgumentError(
-        "a SubscriptionPattern needs group_protocol='consumer': with the classic protocol, "
-        f"subscribe to re.compile({regex!r})"
-    )
-
-
-def ownership_changes(
-    before: Mapping[TopicPartition, bytes | None], after: Mapping[TopicPartition, bytes | None]
-) -> tuple[list[TopicPartition], list[TopicPartition]]:
-    """Return the removed and the added partitions; each has its topic id.
-
-    A partition of a topic that was created again is removed and added: its position and its
-    records are those of the deleted topic.
-    """
-    removed = [each for each in before if each not in after or before[each] != after[each]]
-    added = [each for each in after if each not in before or before[each] != after[each]]
-    return sorted(removed), sorted(added)
-
-
 class GroupAssignment(AssignmentSource):
     """The assignment of one group member.
 
@@ -129,8 +107,8 @@ class GroupAssignment(AssignmentSource):
         target: Gets the partitions.
         settings: The settings of the member; their class decides the protocol.
         embedding: The assignors of a member with the classic protocol.
-        preferred: Settings to use instead if the cluster supports the consumer protocol; None if
-            ``settings`` decides. Both have the same timeouts.
+        preferred: Settings to use instead if the cluster supports the consumer protocol and does
+            not refuse the member; None if ``settings`` decides. Both have the same timeouts.
         make_member_id: Returns a new unique member id.
     """
 
@@ -148,21 +126,13 @@ class GroupAssignment(AssignmentSource):
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
         self._make_member_id = make_member_id
-        self._member: Ownership | ConsumerGroupMember
-        if isinstance(settings, ConsumerMemberSettings):
-            self._member = ConsumerGroupMember(settings, make_member_id)
-        else:
-            self._member = Ownership(settings, embedding.rebalance_protocol)
+        self._rebalance_protocol = embedding.rebalance_protocol
+        self._selection = TopicSelection()
         self._preferred = preferred  # None once the protocol is chosen
+        # For a refused member with the preferred protocol; None unless that was chosen
+        self._fallback: MemberSettings | None = None
+        self._is_refused = False  # The member failed, and `_fallback` is to replace it.
         self._choice: asyncio.Task[None] | None = None
-        self._driver = Driver(
-            self._member,
-            settings,
-            CoordinatorClient(cluster, settings.group_id),
-            self._perform,
-            self._on_event_handled,
-            self._on_lookup_error,
-        )
         #: For offset requests, on a separate connection: requests behind a parked JoinGroup wait.
         self._coordinator = CoordinatorClient(cluster, settings.group_id)
         retries = cluster.options.retries
@@ -183,7 +153,35 @@ class GroupAssignment(AssignmentSource):
             embedding, cluster, self._coordinator, settings.group_id, self._watcher
         )
         self._next_due: CallListener | None = None
+        self._member: Ownership | ConsumerGroupMember
+        self._driver: Driver
+        self._start_member(settings)
+
+    def _start_member(self, settings: MemberSettings) -> None:
+        """Make the member that the settings are for, and its driver."""
+        self.settings = settings
+        if isinstance(settings, ConsumerMemberSettings):
+            self._member = ConsumerGroupMember(settings, self._make_member_id)
+        else:
+            self._member = Ownership(settings, self._rebalance_protocol)
+        self._driver = Driver(
+            self._member,
+            settings,
+            CoordinatorClient(self._cluster, settings.group_id),
+            self._perform,
+            self._on_event_handled,
+            self._on_lookup_error,
+        )
         self._driver.start_task(self._refresh_snapshot())
+
+    def _replace_member(self, settings: MemberSettings) -> None:
+        """Replace a member that owns nothing and has no open callback."""
+        former = self._member
+        self._driver.close()  # The former member gets no more events.
+        self._start_member(settings)
+        self._member.link.continue_serials(former.link)  # `GroupPolls` compares serials
+        # The former member got the poll in progress.
+        self._handle(Polled(at_ms=now_ms(), is_in_poll=self._polls.is_polling))
 
     # User requests.
 
@@ -207,56 +205,35 @@ class GroupAssignment(AssignmentSource):
         self._polls.is_draining = False
         self._left.clear()
         self._cancel_choice()
+        self._selection = TopicSelection(topics, pattern, regex)
         if self._preferred is None:
-            self._start_subscription(topics, pattern, regex)
+            self._start_subscription()
             return
         self._is_subscribing = True
-        self._choice = self._driver.start_task(
-            self._choose_protocol(self._preferred, topics, pattern, regex)
-        )
+        self._choice = self._driver.start_task(self._choose_protocol(self._preferred))
 
-    async def _choose_protocol(
-        self,
-        preferred: ConsumerMemberSettings,
-        topics: frozenset[str],
-        pattern: re.Pattern[str] | None,
-        regex: str | None,
-    ) -> None:
+    async def _choose_protocol(self, preferred: ConsumerMemberSettings) -> None:
         """Choose the protocol by the first broker that answers, then subscribe."""
-        is_supported = await self._ask_until_answered()
-        if is_supported:
-            self.settings = preferred
-            self._member = ConsumerGroupMember(preferred, self._make_member_id)
-            self._driver.replace_core(self._member, preferred)
+        pause_s = self.settings.retry_backoff_max_ms / 1000
+        if await ask_for_consumer_protocol(self._cluster, self._on_lookup_error, pause_s):
+            self._fallback = self.settings
+            self._replace_member(preferred)
         self._preferred = None  # After the member: the user's thread reads both.
-        if is_supported:
-            # The former member got the poll in progress.
-            self._handle(Polled(at_ms=now_ms(), is_in_poll=self._polls.is_polling))
-        elif regex is not None:
+        regex = self._selection.regex
+        if regex is not None and self._fallback is None:
             self._is_subscribing = False
             self._polls.failure = server_pattern_error(regex)
             self.target.wake()
             return
-        self._start_subscription(topics, pattern, regex)
-
-    async def _ask_until_answered(self) -> bool:
-        while True:
-            try:
-                return await has_consumer_protocol(self._cluster)
-            except ClientError as error:
-                log.info("group protocol is not known yet: error=%s", error)
-                if not error.is_retriable:
-                    self._on_lookup_error(error)
-                await asyncio.sleep(self.settings.retry_backoff_max_ms / 1000)
+        self._start_subscription()
 
     def _cancel_choice(self) -> None:
         if self._choice is not None:
             self._choice.cancel()
             self._choice = None
 
-    def _start_subscription(
-        self, topics: frozenset[str], pattern: re.Pattern[str] | None, regex: str | None
-    ) -> None:
+    def _start_subscription(self) -> None:
+        topics, pattern, regex = self._selection
         self._watcher.subscribe(topics, pattern)
         self._is_subscribing = pattern is not None
         if pattern is None:
@@ -486,10 +463,33 @@ class GroupAssignment(AssignmentSource):
                 self._polls.errors[problem] = _PROBLEM_ERRORS[problem](reason)
                 self.target.wake()
             case ReportFatalError(error=error, reason=reason):
-                self._polls.failure = MemberFailedError(self.settings.group_id, error, reason)
-                self.target.wake()
+                self._on_fatal_error(error, reason)
             case LeftGroup():
                 self._on_left()
+
+    def _on_fatal_error(self, error: ErrorCode, reason: str) -> None:
+        """Let polls raise the error, or fall back if the coordinator refuses the protocol."""
+        regex = self._selection.regex
+        if self._fallback is None or error is not ErrorCode.UNSUPPORTED_VERSION:
+            self._polls.failure = MemberFailedError(self.settings.group_id, error, reason)
+        elif regex is not None:
+            self._polls.failure = server_pattern_error(regex)
+        else:
+            self._is_refused = True
+        self.target.wake()
+
+    def _fall_back_if_refused(self) -> None:
+        """Replace a refused member, after the listener has been told of its lost partitions."""
+        member, fallback = self._member, self._fallback
+        if not self._is_refused or fallback is None or isinstance(member, Ownership):
+            return
+        if member.state is not ConsumerMemberState.FATAL:
+            self._is_refused = False  # The user has subscribed again, or leaves.
+        elif not member.owned and member.open_callback is None:
+            log.info("coordinator refused the consumer protocol: group=%s", fallback.group_id)
+            self._is_refused, self._fallback = False, None
+            self._replace_member(fallback)
+            self._start_subscription()
 
     def _on_left(self) -> None:
         """Finish a leave, unless the user has subscribed again."""
@@ -552,6 +552,7 @@ class GroupAssignment(AssignmentSource):
         self._publish_owned()
         self._publish_due()
         self.target.wake()
+        self._fall_back_if_refused()
 
     def _publish_problems(self) -> None:
         member = self._member

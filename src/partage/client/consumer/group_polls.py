@@ -7,7 +7,7 @@ published field is replaced as a whole, so the user's thread reads it without a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +31,19 @@ class DeliverySnapshot(msgspec.Struct, frozen=True):
     deliverable: frozenset[tuple[str, int]]
     taken_ms: int
     session_ends_ms: int | None
+
+
+def ownership_changes(
+    before: Mapping[TopicPartition, bytes | None], after: Mapping[TopicPartition, bytes | None]
+) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """Return the removed and the added partitions; each has its topic id.
+
+    A partition of a topic that was created again is removed and added: its position and its
+    records are those of the deleted topic.
+    """
+    removed = [each for each in before if each not in after or before[each] != after[each]]
+    added = [each for each in after if each not in before or before[each] != after[each]]
+    return sorted(removed), sorted(added)
 
 
 class GroupPolls:

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import logging
+import uuid
+from collections.abc import Callable
 from contextlib import suppress
 
 from partage.client.cluster import Cluster
 from partage.client.consumer.config import GroupProtocol
-from partage.client.errors import UnsupportedApiError
+from partage.client.errors import ClientError, UnsupportedApiError
 from partage.member.consumer_group.settings import ConsumerMemberSettings
 from partage.member.settings import MemberSettings
+from partage.model.arguments import InvalidArgumentError
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+
+log = logging.getLogger(__name__)
+
+
+def new_member_id() -> str:
+    """Return a random member id, in the form of Kafka's ids (KIP-1082)."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def server_pattern_error(regex: str) -> InvalidArgumentError:
+    """Return the error for a `SubscriptionPattern` with the classic protocol."""
+    return InvalidArgumentError(
+        "a SubscriptionPattern needs group_protocol='consumer': with the classic protocol, "
+        f"subscribe to re.compile({regex!r})"
+    )
 
 
 def settings_of_protocol(
@@ -33,6 +54,20 @@ def settings_of_protocol(
         classic, rack_id=rack_id, server_assignor=server_assignor
     )
     return (consumer, None) if protocol == "consumer" else (classic, consumer)
+
+
+async def ask_for_consumer_protocol(
+    cluster: Cluster, on_permanent_error: Callable[[ClientError], None], pause_s: float
+) -> bool:
+    """Return the answer of `has_consumer_protocol`; ask again until a broker answers."""
+    while True:
+        try:
+            return await has_consumer_protocol(cluster)
+        except ClientError as error:
+            log.info("group protocol is not known yet: error=%s", error)
+            if not error.is_retriable:
+                on_permanent_error(error)
+            await asyncio.sleep(pause_s)
 
 
 async def has_consumer_protocol(cluster: Cluster) -> bool:

@@ -25,8 +25,8 @@ from partage.client.consumer.arguments import (
 from partage.client.consumer.deadline import Deadline
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.errors import AlreadyAssignedError, AlreadySubscribedError
-from partage.client.consumer.group_assignment import GroupAssignment, server_pattern_error
-from partage.client.consumer.group_protocol import settings_of_protocol
+from partage.client.consumer.group_assignment import GroupAssignment
+from partage.client.consumer.group_protocol import server_pattern_error, settings_of_protocol
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.group.errors import NotSubscribedError
 from partage.client.group.offsets import OffsetAndMetadata, Offsets

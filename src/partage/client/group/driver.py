@@ -99,10 +99,6 @@ class Driver:
         self._link: int | None = None  # serial of the lookup that found the current coordinator
         self._is_closed = False
 
-    def replace_core(self, core: MemberCore, settings: MemberSettings) -> None:
-        """Replace a core that has not started: it has no request, timer or membership."""
-        self._core, self._settings = core, settings
-
     def handle(self, event: Event) -> None:
         """Pass an event to the core and perform its outcome."""
         if self._is_closed:
@@ -115,7 +111,10 @@ class Driver:
         self._on_event_handled()
 
     def close(self) -> None:
-        """Stop: ignore further events and close the connection."""
+        """Stop: ignore further events and close the connection.
+
+        ``on_event_handled`` may call it, too.
+        """
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()

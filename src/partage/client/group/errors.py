@@ -93,7 +93,7 @@ _ADVICE: dict[int, str] = {
     "RE2, which has no back references and no look-arounds.",
     ErrorCode.UNSUPPORTED_VERSION: "The broker does not support the consumer group protocol, its "
     "group.version is 0, or its group.coordinator.rebalance.protocols excludes it: use "
-    "group_protocol='classic'.",
+    "group_protocol='classic' or 'auto'.",
     ErrorCode.GROUP_ID_NOT_FOUND: "The group has members with the classic protocol, or another "
     "type, and the broker does not convert it: use group_protocol='classic', or another group_id.",
 }

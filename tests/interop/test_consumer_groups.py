@@ -6,13 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from broker.config_requests import GROUP, alter, config
 from broker.raw_client import RawClient
 from interop.checker import judge, repeated
 from interop.committed_offsets import committed_offsets
+from interop.conftest import PARTITIONS
 from interop.consumer_groups.script import ConsumerGroupScript
-from interop.members import SESSION_MS, SHORT_SESSION_MS, Team, fresh_name
+from interop.members import SESSION_MS, SHORT_SESSION_MS, Team, fresh_name, produce
 from interop.oracle.connection import Connection
 from interop.peers.server import BrokerProcess
 from interop.peers.tools import tool
@@ -145,3 +147,55 @@ def test_tools_describe_members_and_state(
         team.end()
     tool("consumer-groups", at, "--delete", "--group", team.group)
     assert team.group not in tool("consumer-groups", at, "--list").split()
+
+
+def test_tool_describes_lag_and_epochs(broker: BrokerProcess, topic: str) -> None:
+    at, group = broker.bootstrap, fresh_name("lag")
+    found = ends(produce("confluent", at, topic, 60))
+    end_offsets = {number: found.get((topic, number), 0) for number in range(PARTITIONS)}
+    committed = {number: min(number, end_offsets[number]) for number in range(PARTITIONS - 1)}
+    last = PARTITIONS - 1  # without a commit
+
+    def describe(*options: str) -> list[list[str]]:
+        described = tool("consumer-groups", at, "--describe", "--group", group, *options)
+        return [line.split() for line in described.splitlines() if line.startswith(group)]
+
+    def commits(*member: str) -> list[list[str]]:
+        """Return the row of each partition with a commit."""
+        return [
+            [group, topic, *map(str, (number, offset, end, end - offset)), *member]
+            for number, offset in committed.items()
+            for end in [end_offsets[number]]
+        ]
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": at,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "client.id": "m0",
+            "enable.auto.commit": False,
+        }
+    )
+
+    def has_assignment() -> bool:
+        consumer.poll(0.1)
+        return len(consumer.assignment()) == PARTITIONS
+
+    try:
+        consumer.subscribe([topic])
+        eventually(has_assignment)
+        offsets = [TopicPartition(topic, *commit) for commit in committed.items()]
+        consumer.commit(offsets=offsets, asynchronous=False)
+        member = [consumer.memberid(), "/127.0.0.1", "m0"]
+        rest = [group, topic, str(last), "-", str(end_offsets[last]), "-", *member]
+        assert describe() == [*commits(*member), rest]
+        ((*_, strategy, state, epoch, target_epoch, count),) = describe("--state", "--verbose")
+        assert (strategy, state, epoch, target_epoch, count) == ("uniform", "Stable", "2", "2", "1")
+        every = f"{topic}:{','.join(map(str, range(PARTITIONS)))}"
+        assert describe("--members", "--verbose") == [
+            [group, *member, str(PARTITIONS), "2", every, "2", every]
+        ]
+    finally:
+        consumer.close()
+    assert describe() == commits("-", "-", "-")

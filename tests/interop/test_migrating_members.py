@@ -26,6 +26,7 @@ PAIRS = (
     ("kafkajs", "partage"),
     ("franz-go", "java"),
     ("partage", "confluent"),
+    ("kcat", "partage"),
 )
 
 #: Assignor, three classic members, the members that replace them, and those of the rollback.

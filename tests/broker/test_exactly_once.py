@@ -1,6 +1,6 @@
 """A consume-transform-produce loop through kills of broker and worker: each result exactly once.
 
-The worker is the example of the documentation. A seed decides when who is killed.
+The workers are the examples of the documentation. A seed decides when who is killed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,29 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from client.confluent_admin import create_topic
-from partage.testing import BrokerProcess
+from partage.testing import BrokerProcess, ThreadedBroker
 from polled_conditions import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
-EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTITIONS = 4
+CONFLUENT = "exactly_once.py"
+AIOKAFKA = "exactly_once_aiokafka.py"
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
 
 
 class Worker:
-    """The example as a process; ``log`` is its output."""
+    """An example as a process; ``log`` is its output."""
 
-    def __init__(self, servers: str, log: Path, name: str = "worker-1") -> None:
-        self._command = [sys.executable, str(EXAMPLE), servers, "source", "target", "group", name]
+    def __init__(
+        self, servers: str, log: Path, name: str = "worker-1", example: str = CONFLUENT
+    ) -> None:
+        # aiokafka's worker is assigned all partitions instead of a name in the group.
+        last = [name] if example == CONFLUENT else [str(each) for each in range(PARTITIONS)]
+        script = str(EXAMPLES / example)
+        self._command = [sys.executable, script, servers, "source", "target", "group", *last]
         self._log = log
         self.start()
 
@@ -88,15 +95,21 @@ def fill(servers: str, count: int) -> set[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("seed", "kills"),
+    ("example", "seed", "kills", "count"),
     [
-        pytest.param(848, 20, id="20 kills"),
-        pytest.param(28909, 150, id="150 kills", marks=SOAK),
+        pytest.param(CONFLUENT, 848, 20, 100_000, id="20 kills"),
+        pytest.param(CONFLUENT, 28909, 150, 750_000, id="150 kills", marks=SOAK),
+        pytest.param(AIOKAFKA, 181, 6, 12_000, id="aiokafka, 6 kills"),
+        pytest.param(AIOKAFKA, 28911, 100, 300_000, id="aiokafka, 100 kills", marks=SOAK),
     ],
 )
-def test_each_result_is_written_once_through_kills(tmp_path: Path, seed: int, kills: int) -> None:
-    """5,000 records for each kill of broker or worker, with a group of one static member."""
-    count = 5_000 * kills
+def test_each_result_is_written_once_through_kills(
+    tmp_path: Path, example: str, seed: int, kills: int, count: int
+) -> None:
+    """One worker, and kills of the broker or of the worker.
+
+    The worker of confluent-kafka is the only static member of its group.
+    """
     rng = random.Random(seed)
     broker = BrokerProcess(tmp_path / "data", overrides={"group.min.session.timeout.ms": "100"})
     with broker:
@@ -105,10 +118,10 @@ def test_each_result_is_written_once_through_kills(tmp_path: Path, seed: int, ki
             create_topic(servers, topic, PARTITIONS)
         expected = fill(servers, count)
         reader = TargetReader(servers)
-        worker = Worker(servers, tmp_path / "worker.log")
+        worker = Worker(servers, tmp_path / "worker.log", example=example)
         try:
             for number in range(1, kills + 1):
-                wanted = number * count // (kills + 1) - rng.randrange(2_000)
+                wanted = number * count // (kills + 1) - rng.randrange(count // kills * 2 // 5)
                 eventually(partial(reader.has, wanted), partial(worker_log, tmp_path))
                 assert worker.process.poll() is None, worker_log(tmp_path)
                 if rng.random() < 0.5:
@@ -172,6 +185,54 @@ def test_two_workers_write_each_result_once_through_kills(
         repeated = [value for value, times in reader.counts.items() if times > 1]
         assert not repeated, f"seed {seed}: {len(repeated)} results twice, first {repeated[:3]}"
         assert set(reader.counts) == expected
+
+
+@pytest.fixture
+def aiokafka_broker(partage_broker: ThreadedBroker) -> ThreadedBroker:
+    for topic in ("source", "target"):
+        partage_broker.create_topic(topic, PARTITIONS)
+    return partage_broker
+
+
+def test_aiokafka_worker_continues_after_rejected_record(
+    tmp_path: Path, aiokafka_broker: ThreadedBroker
+) -> None:
+    """aiokafka would commit the position without the result."""
+    aiokafka_broker.faults.transactions.fail_verification("target")
+    servers = aiokafka_broker.bootstrap_servers
+    expected = fill(servers, 2 * PARTITIONS)
+    reader = TargetReader(servers)
+    worker = Worker(servers, tmp_path / "worker.log", example=AIOKAFKA)
+    try:
+        eventually(partial(reader.has, len(expected)), partial(worker_log, tmp_path))
+    finally:
+        worker.kill()
+        reader.close()
+    assert reader.counts == Counter(expected)
+    assert worker_log(tmp_path).count("InvalidTxnState()") == 1
+
+
+def test_second_aiokafka_worker_of_a_partition_fences_the_first(
+    tmp_path: Path, aiokafka_broker: ThreadedBroker
+) -> None:
+    servers = aiokafka_broker.bootstrap_servers
+    reader = TargetReader(servers)
+    first = Worker(servers, tmp_path / "worker.log", example=AIOKAFKA)
+    workers = [first]
+    try:
+        expected = fill(servers, PARTITIONS)
+        eventually(partial(reader.has, PARTITIONS), partial(worker_log, tmp_path))
+        workers.append(Worker(servers, tmp_path / "second.log", example=AIOKAFKA))
+        while first.process.poll() is None:
+            reader.counts.clear()
+            assert fill(servers, PARTITIONS) == expected
+            eventually(partial(reader.has, PARTITIONS), partial(worker_log, tmp_path))
+            assert reader.counts == Counter(expected)
+    finally:
+        for each in workers:
+            each.kill()
+        reader.close()
+    assert "ProducerFenced" in worker_log(tmp_path)
 
 
 def worker_log(directory: Path) -> str:

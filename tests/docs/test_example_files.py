@@ -64,6 +64,7 @@ def running(name: str, *arguments: str) -> Iterator[Example]:
         ("own_assignor.py", "SERVERS TOPIC GROUP [PARTITION...]"),
         ("leader_election.py", "SERVERS GROUP NAME"),
         ("exactly_once.py", "SERVERS SOURCE TARGET GROUP WORKER"),
+        ("exactly_once_aiokafka.py", "SERVERS SOURCE TARGET GROUP PARTITION..."),
         ("spark_batch.py", "SERVERS TOPIC"),
     ],
 )
@@ -180,7 +181,7 @@ def test_each_example_is_run() -> None:
     named = Path(__file__).read_text()
     files = [path.name for path in EXAMPLES.glob("*.py") if path.name != "__init__.py"]
     assert [name for name in files if f'"{name}"' not in named] == []
-    assert len(files) == 7  # tests/broker/test_exactly_once.py runs exactly_once.py
+    assert len(files) == 8  # tests/broker/test_exactly_once.py runs exactly_once*.py
 
 
 def test_operator_sees_lag_resets_offsets_and_cleans_up() -> None:

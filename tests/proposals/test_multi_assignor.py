@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from partage.assignors import RoundRobin
+from partage.assignors import ConsistentHashing, Member, RoundRobin
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
+from partage.proposals.assignment import assign_partitions
 from partage.proposals.join_group.group import (
     ExpirationTimer,
     GroupState,
@@ -297,16 +298,16 @@ class TestCoordinator:
 OWNED = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
 
 
-def member_with(**options: Any) -> MultiAssignorMember:
+def member_with(*, partitions: int = 2, **options: Any) -> MultiAssignorMember:
     """Return a member that has sent its first JoinGroup request."""
     member = MultiAssignorMember(
         MemberSettings(group_id="g"),
         frozenset({"t"}),
-        MultiAssignorOptions(assignors=(RoundRobin(),), **options),
+        MultiAssignorOptions(**{"assignors": (RoundRobin(),), **options}),
     )
     member.handle(machine.Started(at_ms=0))
     member.handle(machine.Connected(at_ms=0))
-    member.handle(machine.MetadataFetched(at_ms=0, topics={"t": 2, "u": 5}))
+    member.handle(machine.MetadataFetched(at_ms=0, topics={"t": partitions, "u": 5}))
     assert member.state is MemberState.JOINING
     return member
 
@@ -489,6 +490,49 @@ def hashed(*topics: str) -> bytes:
             metadata_hash=hash_topics({"t": 2, "u": 5}, topics),
         )
     )
+
+
+class TestConsistentHashingWithoutBound:
+    """``ConsistentHashing(headroom=None)``, which needs no agreement about topics."""
+
+    def test_owners_stay_when_partitions_are_added(self) -> None:
+        before, after = owners(20, headroom=None), owners(40, headroom=None)
+        assert set(before.values()) == set("abc")
+        assert before.items() <= after.items()
+        # More partitions raise a bound, so some partitions return from the next member on the ring.
+        assert not owners(20, headroom=0).items() <= owners(40, headroom=0).items()
+
+    def test_members_with_other_counts_agree_on_common_partitions(self) -> None:
+        counts = {"a": 20, "b": 40, "c": 23}
+        joined = response_with(*[subscription(t=count) for count in counts.values()])
+        joined.protocol_name = "consistent-hashing"
+        expected = owners(40, headroom=None)
+        owned: list[TopicPartition] = []
+        for name, count in counts.items():
+            member = member_with(
+                partitions=count,
+                assignors=(ConsistentHashing(headroom=None),),
+                checks_metadata=False,
+            )
+            joined.member_id = name
+            (fetch, *_) = receive(member, joined)
+            assert isinstance(fetch, machine.Send)  # of positions: the member starts to read
+            assert member.disagreements == 0
+            assert member.owned == {
+                TopicPartition("t", each)
+                for each, owner in expected.items()
+                if owner == name and each < count
+            }
+            owned += member.owned
+        assert len(owned) == len(set(owned))
+        assert {TopicPartition("t", each) for each in range(20)} <= set(owned)
+
+
+def owners(count: int, *, headroom: float | None) -> dict[int, str]:
+    """Return the owner of each partition of topic "t" among members "a", "b" and "c"."""
+    members = tuple(Member(member_id=each, topics=("t",)) for each in "abc")
+    shares = assign_partitions(ConsistentHashing(headroom=headroom), members, {"t": count})
+    return {each.partition: name for name, share in shares.items() for each in share}
 
 
 class TestSubscriptionHashes:

@@ -24,6 +24,10 @@ class ConsistentHashing(Assignor):
     the average; further partitions go to the next member (Mirrokni, Thorup, Zadimoghaddam:
     Consistent hashing with bounded loads, 2016). Less even than the sticky assignors, but needs no
     state.
+
+    With ``headroom=None`` there is no bound. The owner of a partition then depends on the members
+    alone: it stays when partitions are added, and members that know different partition counts
+    compute the same owners. The loads are less even.
     """
 
     name: ClassVar[str] = "consistent-hashing"

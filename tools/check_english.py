@@ -1,4 +1,4 @@
-"""Check the English of docstrings, comments, messages and documents, and the links of CVEs.
+"""Check the English of docstrings, comments, messages, documents and names, and links of CVEs.
 
     python tools/check_english.py [PATH ...]
 
@@ -51,17 +51,32 @@ PHRASES = [
         (r"\bhas (it|them) that\b", "says that"),
         (r"\bis told of\b|\bare told of\b", "is notified of"),
         (r"\b(goes|go|went|gone) on with\b", "continues"),
-        (r"\bstand(s)? (still|there|in the place|beside|by itself)\b", "is, stops"),
+        (
+            r"\b(stand(s|ing)?|stood) (?!for\b|by\b)[a-z]+|\b(stands?|stood) by itself\b",
+            "is, stops",
+        ),
+        (
+            r"\b(have|has|had|having) (it|them|(a|an|the|its|their|every|each|all) [a-z']+) "
+            r"([a-z]+ed|done|made|sent|written|read)"
+            r"(?=[.,;:)]|$| (by|again|before|when|while|and|in|on|at|to|with|from|for|until|if)\b)",
+            "schedule, name the actor",
+        ),
     )
 ]
 
+#: Words that hide the actor in a name.
+NAMELESS = re.compile(r"\bwho\b")
+#: Longest name of a test. `docs/contributing.md` asks for about 60 characters.
+TEST_NAME_MAX = 75
+
 TEXT_SUFFIXES = {".md", ".html", ".js", ".css", ".toml", ".pyx", ".pxi", ".h", ".sh", ".txt"}
 
-#: Files that quote other people's text or code, by path.
+#: Files that quote other people's text or code, or forbidden words, by path.
 SKIPPED = (
     "LICENSE",
     "requirements/",
     "tools/check_english.py",
+    "tests/docs/test_english.py",
     "tests/lab/mutants.py",
     "tests/lab/storage_mutants.py",
     "tests/lab/cluster_mutants.py",
@@ -143,6 +158,26 @@ def document_texts(source: str) -> Iterator[tuple[int, str, bool]]:
         paragraph.append(re.sub(r"`[^`]*`", "`", line.strip()))
 
 
+def name_findings(path: str, source: str) -> Iterator[str]:
+    """Yield line and advice for each bad name of a file, function or class.
+
+    Args:
+        path: The path in the repository.
+        source: The text of a Python file, else empty.
+    """
+    names = [(1, part) for part in path.split("/")]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append((node.lineno, node.name))
+            if node.name.startswith("test_") and len(node.name) > TEST_NAME_MAX:
+                yield f"{node.lineno}: {node.name}: longer than {TEST_NAME_MAX} characters"
+    for line, name in names:
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z]+", " ", name).lower()
+        for pattern, advice in [*PHRASES, (NAMELESS, "name the actor")]:
+            for found in pattern.finditer(words):
+                yield f"{line}: {found[0]!r} in the name {name}: write {advice!r}"
+
+
 def unlinked_cves(source: str) -> Iterator[str]:
     """Yield line and advice for each CVE without a link."""
     for number, line in enumerate(source.splitlines(), 1):
@@ -156,10 +191,12 @@ def findings(path: Path) -> Iterator[str]:
     name = path.relative_to(ROOT).as_posix()
     if name.startswith(SKIPPED):
         return
+    source = path.read_text() if path.suffix == ".py" else ""
+    yield from (f"{name}:{line}" for line in name_findings(name, source))
     if path.suffix == ".md" or (path.suffix == ".py" and name.startswith("src/")):
         yield from (f"{name}:{line}" for line in unlinked_cves(path.read_text()))
     if path.suffix == ".py":
-        texts = python_texts(path.read_text())
+        texts = python_texts(source)
     elif path.suffix in TEXT_SUFFIXES:
         texts = document_texts(path.read_text())
     else:

@@ -45,14 +45,14 @@ def test_crash_keeps_whole_conversions() -> None:
     asyncio.run(story())
 
 
-def nobody(error: BaseException) -> None:
+def raise_failure(error: BaseException) -> None:
     raise error
 
 
 async def opened(disk: MemoryDisk) -> LocalStore:
     """Return the store of an empty shard."""
     writer = LogWriter(disk, sync=False, inline=True)
-    hosted = LogManager(disk, writer, Clock(), BrokerSettings(offsets_partitions=1), nobody)
+    hosted = LogManager(disk, writer, Clock(), BrokerSettings(offsets_partitions=1), raise_failure)
     await hosted.open()
     return LocalStore(hosted, disk, 0)
 

@@ -157,12 +157,12 @@ def test_delete_during_compaction_spares_recreated_topic(tmp_path: Path) -> None
         await run.produce(b"old 0", b"old 1", b"old 2")
         begun = await run.paused_round(disk)
 
-        async def made_anew() -> None:
+        async def recreate() -> None:
             await run.hosted.delete("t")
             await run.create(**COMPACTED)
             await run.produce(b"new")
 
-        await while_paused(disk, made_anew())
+        await while_paused(disk, recreate())
         await asyncio.wait_for(begun, 20)
         assert run.values() == [b"new"]
         await stopped(disk, run)

@@ -43,12 +43,12 @@ def member(servers, metadata, group_id="crew", protocol_type="crew", **options):
     return Membership(servers, group_id, protocol_type, metadata, **{**QUICK, **options})
 
 
-async def standing_of(a_member, fits):
+async def first_assignment(a_member, fits):
     """Return the first assignment whose state satisfies ``fits``."""
     async for assignment in a_member.assignments():
         if fits(assignment.state):
             return assignment
-    raise AssertionError("standings go on for ever")
+    raise AssertionError("the assignments ended")
 
 
 def has(count):
@@ -75,14 +75,14 @@ class Told(MembershipListener):
 def test_every_member_gets_all_metadata_by_default(servers):
     async def main():
         async with member(servers, {"url": "a"}) as one, member(servers, {"url": "b"}) as two:
-            first = await standing_of(one, has(2))
-            second = await standing_of(two, has(2))
+            first = await first_assignment(one, has(2))
+            second = await first_assignment(two, has(2))
             assert first.generation == second.generation
             assert first.state == second.state
             assert first.state == {one.member_id: {"url": "a"}, two.member_id: {"url": "b"}}
             assert {first.is_leader, second.is_leader} == {True, False}
             await two.close()
-            assert (await standing_of(one, has(1))).state == {one.member_id: {"url": "a"}}
+            assert (await first_assignment(one, has(1))).state == {one.member_id: {"url": "a"}}
 
     run(main())
 
@@ -97,8 +97,8 @@ def test_leader_assigns_bytes_to_each_member(servers):
             member(servers, b"\xff", assign=assign) as one,
             member(servers, b"\xfe", assign=assign) as two,
         ):
-            await standing_of(one, lambda state: state == b"\xff/2")
-            await standing_of(two, lambda state: state == b"\xfe/2")
+            await first_assignment(one, lambda state: state == b"\xff/2")
+            await first_assignment(two, lambda state: state == b"\xfe/2")
 
     run(main())
 
@@ -114,9 +114,9 @@ def test_member_without_assignment_has_empty_state(servers):
 def test_updated_metadata_reaches_all_members(servers):
     async def main():
         async with member(servers, 1) as one, member(servers, 2) as two:
-            await standing_of(one, has(2))
+            await first_assignment(one, has(2))
             two.update(3)
-            told = await standing_of(one, lambda state: sorted(state.values()) == [1, 3])
+            told = await first_assignment(one, lambda state: sorted(state.values()) == [1, 3])
             assert told.state[two.member_id] == 3
 
     run(main())
@@ -264,7 +264,7 @@ def test_undecodable_metadata_names_the_member(servers):
                 with pytest.raises(
                     AssignmentFailedError, match=r"the metadata of .* is not valid JSON"
                 ):
-                    await standing_of(one, has(2))
+                    await first_assignment(one, has(2))
                 with pytest.raises(AssignmentFailedError, match=other.member_id):
                     await other.assignment()
 

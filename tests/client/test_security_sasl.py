@@ -207,7 +207,7 @@ class TestTheBrokersProof:
         refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, "did not prove")
 
 
-class TestWhoAsks:
+class TestSupportByTheBroker:
     def test_unsupported_mechanism_raises(self):
         sasl = SaslScript("PLAIN", "SCRAM-SHA-512")
         why = "not support SASL mechanism SCRAM-SHA-256, only PLAIN or SCRAM-SHA-512; change sasl"

@@ -86,7 +86,7 @@ class CaseResult:
         assert stage.written() == []
         assert dict(stage.harness.driver.timers.armed) == stage.armed
 
-    def assert_session_began_anew(self) -> None:
+    def assert_session_restarted(self) -> None:
         key = SessionTimer("g", self.stage.id_of(self.stage.b))
         deadline_ms = self.stage.harness.driver.timers.armed[key]
         assert deadline_ms == self.stage.harness.now_ms + SESSION_MS
@@ -116,12 +116,12 @@ def expect_refused_commit(seen: CaseResult) -> None:
 
 def expect_alive(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.NONE}
-    seen.assert_session_began_anew()
+    seen.assert_session_restarted()
 
 
 def expect_alive_rebalancing(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.REBALANCE_IN_PROGRESS}
-    seen.assert_session_began_anew()
+    seen.assert_session_restarted()
 
 
 def expect_id_required(row: RequestCase, column: GroupState | None) -> None:
@@ -245,7 +245,7 @@ def expect_commit(seen: CaseResult) -> None:
 
 def expect_commit_alive(seen: CaseResult) -> None:
     expect_commit(seen)
-    seen.assert_session_began_anew()
+    seen.assert_session_restarted()
 
 
 def expect_pending(seen: CaseResult) -> None:

@@ -78,7 +78,7 @@ class TestRegistration:
             ({"consumer_id": "ü" * 513}, PushError.INVALID_REGISTRATION),
         ],
     )
-    def test_refused_registration_gets_an_error_and_disturbs_nobody(
+    def test_refused_registration_disturbs_no_other_consumer(
         self, changes: dict[str, Any], error: PushError
     ) -> None:
         harness = settled(1)

@@ -21,7 +21,7 @@ class FakeShell:
         self.rests: list[int] = []
         self._calls: list[tuple[int, Callable[[], None]]] = []
 
-    def stand_still(self, until_ms: int) -> None:
+    def stall(self, until_ms: int) -> None:
         """Advance the time, and run the callbacks that fall due."""
         self.time_ms = until_ms
         while due := [each for each in self._calls if each[0] <= self.time_ms]:
@@ -31,7 +31,7 @@ class FakeShell:
 
     def run(self, until_ms: int) -> None:
         for at_ms in range(self.time_ms, until_ms + 1, 10):
-            self.stand_still(at_ms)
+            self.stall(at_ms)
 
     # The interface of the scheduler.
 
@@ -82,7 +82,7 @@ def test_cancelled_deadline_does_not_fire(shell: FakeShell) -> None:
 
 def test_stall_delays_timers(shell: FakeShell) -> None:
     shell.alarm.schedule(1_000)
-    shell.stand_still(3_000)
+    shell.stall(3_000)
     assert (shell.fired, shell.rests) == ([], [2_000])
     shell.run(5_000)
     assert shell.fired == [(5_000, 5_000)]

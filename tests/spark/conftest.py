@@ -66,14 +66,14 @@ class Kafka:
         return describe_group(self.servers, group).protocol or ""
 
     @contextmanager
-    def standing_still(self, loop: LoopThread) -> Iterator[None]:
+    def blocked_loop(self, loop: LoopThread) -> Iterator[None]:
         """Block a client's event loop, as if its process were stopped."""
         goes_on = threading.Event()
 
-        async def stand_still() -> None:
+        async def block() -> None:
             goes_on.wait()
 
-        future = loop.submit(stand_still())
+        future = loop.submit(block())
         try:
             yield
         finally:

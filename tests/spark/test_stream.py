@@ -228,16 +228,16 @@ def test_repeated_source_kills_lose_no_records(stream, kafka, spark):
         produce(kafka, topic, 4, 5)
         count += 5
         wait_until(lambda query=query: query.query.exception() is not None)
-        again_as_it_was(table, query.by_number)
+        check_repeats(table, query.by_number)
     last = stream(**options)
     last.query.processAllAvailable()
-    again_as_it_was(table, last.by_number)
+    check_repeats(table, last.by_number)
     rows = sorted(row for batch in table.values() for row in batch)
     assert rows == [(p, o) for p in range(4) for o in range(count)]
     wait_until(lambda: committed(kafka, topic, topic, 4) == [count] * 4)
 
 
-def again_as_it_was(table, batches):
+def check_repeats(table, batches):
     """Add a query's batches to the table, and check that repeated batches are equal."""
     assert all(table.get(number, rows) == rows for number, rows in batches.items())
     table |= batches

@@ -33,9 +33,9 @@ class Query:
     def __init__(self):
         self.kept = encode_offset(INITIAL_OFFSET)  # end of the last written batch
         self.logged = None  # end of the batch in progress
-        self.start_anew()
+        self.restart()
 
-    def start_anew(self):
+    def restart(self):
         self.planner = Planner()
         self.owned = {}  # ownership id by partition
         self.to_give_up = set()
@@ -187,7 +187,7 @@ class Suffering(Sharing):
     def a_query_is_killed_and_comes_back(self, which):
         query = self.queries[which]
         owned = list(query.owned)
-        query.start_anew()
+        query.restart()
         for partition in owned:
             self.give(partition, which)
 
@@ -196,7 +196,7 @@ class Suffering(Sharing):
         """The checkpoint stays; a batch in progress is repeated after the restart."""
         query = self.queries[which]
         owned = list(query.owned)
-        query.start_anew()
+        query.restart()
         for partition in owned:
             self.give(partition, to)
 

@@ -189,7 +189,7 @@ class TestGroups:
         hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
         one = query(**group_query_options(topic, **hasty))
         assert one.batch() == truth
-        with kafka.standing_still(one.reader._runtime.loop):
+        with kafka.blocked_loop(one.reader._runtime.loop):
             two = query(**group_query_options(topic))
             rows = []
             wait_until(lambda: rows.extend(two.batch()) or len(rows) >= 10)

@@ -326,14 +326,14 @@ def test_shard_of_broker_registered_during_refresh_is_kept(count: int) -> None:
         await three.acquire(3)
         left = count
 
-        async def somebody_comes(what: Sequence[Operation] | str) -> None:
+        async def register_two(what: Sequence[Operation] | str) -> None:
             nonlocal left
             left -= 1
             if left < 0 and not two.roster.brokers:
                 await two.register()
                 assert [t.shard for t in await two.roster.acquire([0])] == [0]
 
-        nobody, one.session.after = one.session.after, somebody_comes
+        nobody, one.session.after = one.session.after, register_two
         await one.refresh()
         one.session.after = nobody
         assert two.roster.shards[0].broker == 2, "it came"

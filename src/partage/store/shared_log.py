@@ -281,10 +281,10 @@ class SharedLog:
         for begin in range(0, len(removals), _REMOVALS_PER_TRANSACTION):
             some = removals[begin : begin + _REMOVALS_PER_TRANSACTION]
 
-            async def are_gone(first: str = some[0].path) -> bool:
+            async def are_removed(first: str = some[0].path) -> bool:
                 return await self._session.read(first) is None
 
-            await transact_once(self._session, [self.fence, *some], are_gone)
+            await transact_once(self._session, [self.fence, *some], are_removed)
 
     async def remove_orphans(self) -> None:
         """Remove data that former owners left: chunks without a reference, and merged entries."""

@@ -25,7 +25,7 @@ def test_topic_created_after_join_is_assigned_soon(topics, topic, servers, membe
 
 
 @pytest.mark.parametrize("topics", [["t", "bad name!"], ["bad name!"]])
-def test_invalid_topic_is_reported_and_others_are_assigned(topics, topic, servers):
+def test_invalid_topic_is_reported_and_valid_topics_are_assigned(topics, topic, servers):
     """With the consumer protocol; with the classic one, the leader reports it."""
     errors, wanted = [], {("t", n) for n in range(PARTITIONS)} if "t" in topics else set()
     with Consumer(servers, group_id="g", group_protocol="consumer") as member:

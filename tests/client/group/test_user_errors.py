@@ -14,27 +14,29 @@ from .test_group_members import shared, until
 
 
 @pytest.fixture
-def nobody():
-    """A closed port."""
+def closed_port():
+    """Address of a closed port."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
-def test_closed_port_raises_each_poll(nobody):
+def test_closed_port_raises_each_poll(closed_port):
     from partage.sync import Consumer
 
-    with Consumer(nobody, group_id="g", retry_backoff_ms=5) as one:
+    with Consumer(closed_port, group_id="g", retry_backoff_ms=5) as one:
         one.subscribe(["t"])
         for _ in range(2):  # it is retried and raised again
-            with pytest.raises(BrokersUnreachableError, match=f"{nobody}.*Is one running there"):
+            with pytest.raises(
+                BrokersUnreachableError, match=f"{closed_port}.*Is one running there"
+            ):
                 until(lambda: False, one)
 
 
-def test_membership_closed_port_raises(nobody):
+def test_membership_closed_port_raises(closed_port):
     with (
-        Membership(nobody, "g", "crew", {}, retry_backoff_ms=5) as member,
-        pytest.raises(BrokersUnreachableError, match=nobody),
+        Membership(closed_port, "g", "crew", {}, retry_backoff_ms=5) as member,
+        pytest.raises(BrokersUnreachableError, match=closed_port),
     ):
         member.assignment(timeout_ms=30_000)
 

@@ -131,7 +131,7 @@ def restart_with(harness: ConsumerHarness, **fields: Any) -> None:
 # Upgrade.
 
 
-def test_consumer_that_joins_a_classic_group_upgrades_it_without_a_second_reader() -> None:
+def test_consumer_that_joins_a_classic_group_upgrades_it_with_one_reader() -> None:
     harness = migrating()
     start_classic(harness)
     assert harness.join("A", "t").assignment == {}
@@ -195,7 +195,7 @@ def cooperative(
     return (Protocol("cooperative", subscription("t", owned=owned, generation=generation)),)
 
 
-def test_upgrade_after_an_interrupted_assignment_keeps_the_partitions_that_members_own() -> None:
+def test_upgrade_after_an_interrupted_assignment_keeps_owned_partitions() -> None:
     harness = migrating()
     start_classic(harness, protocols=cooperative())
     join(harness, "Q", protocols=cooperative())
@@ -240,7 +240,7 @@ def test_upgrade_leaves_partitions_to_a_member_until_it_gave_them_up() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_upgrade_after_a_downgrade_leaves_partitions_to_a_member_until_it_gave_them_up(
+def test_upgrade_after_a_downgrade_waits_until_members_gave_up_partitions(
     restarts: bool,
 ) -> None:
     harness = migrating()

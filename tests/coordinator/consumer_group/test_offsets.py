@@ -285,7 +285,7 @@ def test_classic_requests_to_a_consumer_group_are_refused() -> None:
         )
 
 
-def test_empty_consumer_group_is_replaced_by_a_classic_one_and_keeps_its_offsets() -> None:
+def test_classic_group_replaces_empty_consumer_group_and_keeps_offsets() -> None:
     harness = ConsumerHarness()
     harness.join("A", "t")
     commit(harness, "A", 2, 0)

@@ -81,7 +81,7 @@ def test_absent_static_member_expires() -> None:
     assert harness.epochs == ("Empty", 3, 3)
 
 
-def test_static_member_that_leaves_while_it_must_give_up_partitions_is_not_removed() -> None:
+def test_static_member_that_leaves_during_a_revocation_is_not_removed() -> None:
     harness = ConsumerHarness()
     harness.join("A", "t", instance_id="i")
     harness.join("B", "t")

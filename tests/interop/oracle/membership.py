@@ -122,13 +122,13 @@ def syncing(scene: Scene, actor: Actor, *args: Any, **settings: Any) -> str:
     return outcome(scene, actor.begin_to_sync(*args, **settings), response_text.sync)
 
 
-def everybody(scene: Scene) -> dict[str, bytes]:
+def assignments_of_all(scene: Scene) -> dict[str, bytes]:
     return {scene.leader.member_id: b"new A", scene.follower.member_id: b"new B"}
 
 
 @row("SyncGroup, leader with assignments")
 def _(scene: Scene) -> str:
-    return syncing(scene, scene.leader, everybody(scene))
+    return syncing(scene, scene.leader, assignments_of_all(scene))
 
 
 @row("SyncGroup, leader without assignments")
@@ -155,7 +155,7 @@ def _(scene: Scene) -> str:
 
 @row("SyncGroup, follower with assignments")
 def _(scene: Scene) -> str:
-    return syncing(scene, scene.follower, everybody(scene))
+    return syncing(scene, scene.follower, assignments_of_all(scene))
 
 
 @row("SyncGroup, id never given out")

@@ -113,7 +113,7 @@ def test_partition_that_begins_at_the_largest_offset_has_a_position(run: Run) ->
     run(play, "largest")
 
 
-def test_records_of_a_partition_that_is_stopped_before_delivery_are_not_delivered(
+def test_records_of_a_partition_stopped_before_delivery_are_dropped(
     run: Run,
 ) -> None:
     async def play(stage: Stage) -> None:

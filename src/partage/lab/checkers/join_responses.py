@@ -42,9 +42,9 @@ class JoinResponsesChecker:
     def _write(self, entry: RecordsAppended) -> None:
         for record in entry.records:
             if isinstance(record, GroupRecord):
-                self._judge_who(record, entry.at_ms)
+                self._check_members(record, entry.at_ms)
 
-    def _judge_who(self, record: GroupRecord, at_ms: int) -> None:
+    def _check_members(self, record: GroupRecord, at_ms: int) -> None:
         """Check that all old dynamic members of a new generation joined again."""
         before = self._members.get(record.group_id, set())
         self._members[record.group_id] = {m.member_id for m in record.members}

@@ -14,7 +14,7 @@ _ARROW_LENGTH: Final = 8
 def draw_text(diagram: MessageDiagram) -> str:
     """Return a diagram as lines of text: one lane for each process, one line for each step.
 
-    A solid arrow is a request, a dotted one a response. A note stands right of its process.
+    A solid arrow is a request, a dotted one a response. A note is to the right of its process.
     """
     width = _lane_width(diagram)
     positions = {name: index * width for index, name in enumerate(diagram.lanes)}

@@ -56,12 +56,13 @@ slow: setup  ## run the slow tests, such as kills of several processes
 again: setup  ## run the tests that failed last time, one at a time; fail if there are none
 	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
 
-check: setup  ## check style, English, names, import cycles, types and layers; collect all tests
+check: setup  ## check style, English, names, docstrings, import cycles, types and layers; collect all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/check_names.py
 	$(BIN)/python tools/check_cycles.py
 	$(BIN)/python tools/check_english.py
+	$(BIN)/python tools/check_docstrings.py
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/python tools/generate_pages.py --check
 	$(BIN)/mypy

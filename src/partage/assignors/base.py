@@ -107,7 +107,12 @@ class Assignor(ABC):
         return None
 
     def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:  # noqa: B027
-        """Receive this member's assignment in a generation, before the listener is called."""
+        """Receive this member's assignment in a generation, before the listener is called.
+
+        Args:
+            assignment: The partitions of this member, by topic.
+            generation: The generation of the group.
+        """
 
     def with_user_data(self, members: Sequence[Member]) -> Sequence[Member]:
         """Return the members with ``owned`` and ``generation`` as their user data states them.
@@ -117,11 +122,22 @@ class Assignor(ABC):
         return members
 
     def rack_of_broker(self, host: str, rack: str | None) -> str | None:
-        """Return the rack of a broker, for `Topic.racks`; by default that of the metadata."""
+        """Return the rack of a broker, for `Topic.racks`; by default that of the metadata.
+
+        Args:
+            host: The host name or address of the broker.
+            rack: The rack in the metadata (``broker.rack``), None if the broker has none.
+        """
         return rack
 
     def explain(
         self, members: Sequence[Member], topics: Mapping[str, Topic], assignment: Assignment
     ) -> list[PartitionReason]:
-        """Return the reason for the placement of each partition, by default from what changed."""
+        """Return the reason for the placement of each partition, by default from what changed.
+
+        Args:
+            members: All members of the group, with the partitions that they owned.
+            topics: The subscribed topics, by name.
+            assignment: The assignment to explain.
+        """
         return explain_assignment(self.with_user_data(members), topics, assignment)

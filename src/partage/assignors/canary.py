@@ -34,6 +34,13 @@ class Canary(Assignor):
     least one partition in total. The other members divide the rest. Old members need not know the
     new version. If no member states a share, or every member does, all members divide all
     partitions.
+
+    Args:
+        running: The application version of this member.
+        share: The share of its version, from 0 to 1; 0 if the member is no canary.
+
+    Raises:
+        InvalidArgumentError: An argument is invalid.
     """
 
     name: ClassVar[str] = "canary"

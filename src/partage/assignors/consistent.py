@@ -28,6 +28,13 @@ class ConsistentHashing(Assignor):
     With ``headroom=None`` there is no bound. The owner of a partition then depends on the members
     alone: it stays when partitions are added, and members that know different partition counts
     compute the same owners. The loads are less even.
+
+    Args:
+        points: The positions of each member on the ring, at least 1.
+        headroom: The part by which a load may exceed the average; None for no bound.
+
+    Raises:
+        InvalidArgumentError: An argument is invalid.
     """
 
     name: ClassVar[str] = "consistent-hashing"

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 
 def hold_back(members: Sequence[Member], assignment: Assignment) -> dict[str, dict[str, list[int]]]:
-    """Remove from an assignment the partitions that another member still owns."""
+    """Remove from an assignment the partitions that another member still owns.
+
+    Args:
+        members: All members of the group, with the partitions that they own.
+        assignment: The partitions by member id and topic.
+
+    Returns:
+        The rest of the assignment, with every member.
+    """
     return hold_back_owned(members, assignment, resolve_owners(members))
 
 

@@ -26,7 +26,13 @@ class PartitionReason(msgspec.Struct, frozen=True, kw_only=True):
 def explain_assignment(
     members: Sequence[Member], topics: Mapping[str, Topic], assignment: Assignment
 ) -> list[PartitionReason]:
-    """Return one reason for each partition, in the order of topics and partitions."""
+    """Return one reason for each partition, in the order of topics and partitions.
+
+    Args:
+        members: All members of the group, with the partitions that they owned.
+        topics: The subscribed topics, by name.
+        assignment: The assignment to explain: partitions by member id and topic.
+    """
     before = _by_partition((member.member_id, member.owned) for member in members)
     after = _by_partition((m.member_id, assignment.get(m.member_id, {})) for m in members)
     wanting = {member.member_id: frozenset(member.topics) for member in members}

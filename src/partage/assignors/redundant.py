@@ -21,10 +21,17 @@ _CANDIDATES_MAX = 16
 class Redundant(Assignor):
     """Assigns each partition to ``replicas`` members, or to all subscribers if there are fewer.
 
-    No partition is held back: a new replica may start while an old one still reads. ``copies``
-    returns the partitions that this member has copies of, by topic, whether it owns them or not.
-    After a restart, or after some were moved away, the member gets those first, in the given order.
-    The function is called in the client's thread, each time the member joins.
+    No partition is held back: a new replica may start while an old one still reads.
+
+    Args:
+        replicas: The number of members for each partition, at least 1.
+        copies: A function that returns the partitions that this member has copies of, by topic,
+            whether it owns them or not. After a restart, or after some were moved away, the member
+            gets those first, in the given order. The function is called in the client's thread,
+            each time the member joins.
+
+    Raises:
+        InvalidArgumentError: An argument is invalid.
     """
 
     name: ClassVar[str] = "redundant"

@@ -30,6 +30,13 @@ def check_assignment(
     if there are fewer. A ``cooperative`` assignment may leave out partitions that a member still
     owns. It must not assign them to another member.
 
+    Args:
+        members: All members of the group.
+        topics: The subscribed topics, by name.
+        assignment: The assignment to check: partitions by member id and topic.
+        replicas: The number of members for each partition.
+        cooperative: True to apply the rules of a cooperative rebalance.
+
     Raises:
         InvalidAssignmentError: The message is meant for the author of the assignor.
     """

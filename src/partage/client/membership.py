@@ -265,7 +265,16 @@ class Membership:
     # Requests
 
     def update(self, metadata: Any, *, rejoins: bool = True) -> None:
-        """Replace the metadata of this member; sent now (``rejoins``) or at the next join."""
+        """Replace the metadata of this member.
+
+        Args:
+            metadata: The new data for the leader: any JSON value, or bytes.
+            rejoins: True to send it now, with a rebalance; False to send it at the next join.
+
+        Raises:
+            InvalidArgumentError: The metadata has the wrong type.
+            NotAMemberError: The membership is closed, and ``rejoins`` is True.
+        """
         self._protocol.set_metadata(metadata)
         if rejoins:
             self.rejoin("the member's metadata has changed")

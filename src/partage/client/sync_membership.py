@@ -82,6 +82,10 @@ class Membership:
     def assignment(self, after: int = -1, timeout_ms: int | None = None) -> MemberAssignment:
         """Wait for an assignment in a generation later than ``after``.
 
+        Args:
+            after: A generation; -1 for any assignment.
+            timeout_ms: Longest time to wait; None for no limit.
+
         Raises:
             TimeoutError: None arrived within ``timeout_ms``.
             ClientError: Like `partage.Membership.assignment`.

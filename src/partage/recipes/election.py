@@ -97,6 +97,8 @@ class LeaderElection:
     Without ``work``, wait for `wait_until_elected` and check `Term.is_active` before each step.
 
     Args:
+        bootstrap_servers: HOST:PORT, several as a list or separated by commas.
+        group_id: The group of all candidates.
         identity: Data about this process that other members see if it is active; any JSON value.
         work: A coroutine function that takes the `Term`.
         stands: True if this process is a candidate from the start.

@@ -75,6 +75,7 @@ def search(
     """Search the indexes of one member's directory, or of several in it.
 
     Args:
+        directory: The directory of one member's indexes, or one with such directories.
         query: Words that must all occur. Words in double quotes must follow each other; a word that
             ends with ``*`` is a prefix.
         limit: Maximum number of results, at most `LIMIT_MAX`.
@@ -113,7 +114,15 @@ def _rank(hit: Hit) -> tuple[float, str, int, int]:
 def searchable_partitions(
     directory: Path | str, topics: Collection[str] | None = None
 ) -> list[SearchablePartition]:
-    """Return the indexes that `search` would use, by partition; raise as `search`."""
+    """Return the indexes that `search` would use, by partition.
+
+    Args:
+        directory: The directory of one member's indexes, or one with such directories.
+        topics: The topics; all if None.
+
+    Raises:
+        NoSearchIndexError, FullTextSearchUnavailableError, IndexFileError
+    """
     return [_held(partition, path) for partition, path in _chosen(_to_path(directory), topics)]
 
 

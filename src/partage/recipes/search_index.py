@@ -76,6 +76,10 @@ class SearchIndex(ABC):
     def add(self, documents: Sequence[Document], position: int) -> None:
         """Add documents and set the position, in one transaction: a crash keeps both or neither.
 
+        Args:
+            documents: The documents, in the order of their offsets.
+            position: The offset of the next record to index.
+
         Raises:
             SearchIndexError: Nothing was changed.
         """
@@ -95,7 +99,14 @@ class IndexStore(ABC):
         """Return the existing index of a partition, or a new one.
 
         If the existing index belongs to an earlier topic with the same name, it is replaced by a
-        new one. ``topic_id`` is empty if the cluster has no topic ids.
+        new one.
+
+        Args:
+            partition: The partition.
+            topic_id: The id of its topic; empty if the cluster has no topic ids.
+
+        Raises:
+            SearchIndexError: The index cannot be opened.
         """
 
     @abstractmethod

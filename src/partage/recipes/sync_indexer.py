@@ -178,8 +178,11 @@ class RedundantIndexer:
     ) -> None:
         """Index until `stop`.
 
-        With ``to_end`` only up to the current end offsets of the partitions that are assigned. A
-        run after an interrupted or failed one continues at the positions of the indexes.
+        A run after an interrupted or failed one continues at the positions of the indexes.
+
+        Args:
+            to_end: True to stop at the current end offsets of the partitions that are assigned.
+            on_progress: A function that gets the progress after each poll.
 
         Raises:
             SearchIndexError: An index could not be opened or written.

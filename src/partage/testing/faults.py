@@ -71,13 +71,16 @@ class Faults:
         client_id: str | None = None,
         within_s: float = 10.0,
     ) -> str:
-        """Expire a member's session, as if it had sent no heartbeat in time; return its member id.
+        """Expire a member's session, as if it had sent no heartbeat in time.
 
         Args:
             group_id: the group.
             member_id: the member, if it is known.
             client_id: its ``client.id``, if the group has one such member.
             within_s: how long to wait until the member has joined.
+
+        Returns:
+            The member id.
 
         Raises:
             LookupError: no member or several members match.
@@ -97,7 +100,7 @@ class Faults:
         client_id: str | None = None,
         within_s: float = 10.0,
     ) -> str:
-        """Do the same as `expire`, without blocking the event loop.
+        """Expire a member's session without blocking the event loop; see `expire`.
 
         Raises:
             LookupError: no member or several members match.
@@ -146,6 +149,9 @@ class Faults:
             api: the API, such as ``"JoinGroup"``.
             client_id: the client; by default the first that sends such a request.
             required: True if the test must fail when no request arrives before the release.
+
+        Returns:
+            The held response, also a context manager that releases it.
         """
         held = HeldResponse(self._loop, lambda: self._interceptor.withdraw(rule))
         call = f"hold({_arguments(api, client_id=client_id)})"

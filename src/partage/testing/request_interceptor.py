@@ -173,7 +173,12 @@ class HeldResponse:
             self._send_response = None
 
     def intercept(self, inbound: InboundRequest, handler: Handler) -> None:
-        """Serve a request and hold its response."""
+        """Serve a request and hold its response.
+
+        Args:
+            inbound: The request.
+            handler: The handler of its API.
+        """
 
         def answered(served: InboundRequest) -> None:
             self._send_response = lambda: _send_captured(served, inbound)

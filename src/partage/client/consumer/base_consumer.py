@@ -162,7 +162,16 @@ class BaseConsumer:
     # Positions.
 
     def seek(self, partition: PartitionLike, offset: int) -> None:
-        """Continue at this offset; records fetched before are dropped."""
+        """Continue at this offset; records fetched before are dropped.
+
+        Args:
+            partition: An assigned partition.
+            offset: The offset of the next record, 0 or more.
+
+        Raises:
+            InvalidArgumentError: An argument is invalid.
+            NotAssignedError: The partition is not assigned to this consumer.
+        """
         wanted = to_topic_partition(partition)
         if to_offset("offset", offset, least=-(2**63)) < 0:
             raise invalid_argument(

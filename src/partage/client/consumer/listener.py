@@ -54,7 +54,15 @@ class RebalanceListener:
     def call(
         self, which: ListenerCallback, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """Call the method for one kind of callback."""
+        """Call the method for one kind of callback.
+
+        Args:
+            which: The kind of callback.
+            partitions: The partitions that were revoked, assigned or lost.
+
+        Returns:
+            The awaitable of an asynchronous method, or None if the method has finished.
+        """
         match which:
             case ListenerCallback.REVOKED:
                 return self.on_partitions_revoked(partitions)

@@ -268,7 +268,12 @@ class Records:
         return sorted({batch.topic_partition for batch in self.batches})
 
     def of(self, topic: str, partition: int) -> list[Record]:
-        """Return the records of one partition."""
+        """Return the records of one partition.
+
+        Args:
+            topic: The name of the topic.
+            partition: The number of the partition.
+        """
         wanted = (check_text("topic", topic), check_int("partition", partition))
         return [r for batch in self.batches if batch.topic_partition == wanted for r in batch]
 

@@ -130,6 +130,9 @@ class Consumer(SyncConsumerBase):
             columns: The names of the columns to return.
             timeout_ms: Longest time for the whole read; None for no limit.
 
+        Returns:
+            A table with the wanted columns and a row for each record.
+
         Raises:
             InvalidArgumentError: A column does not exist, or ``timeout_ms`` is not an integer.
             ModuleNotFoundError: PyArrow is not installed (``pip install 'partage[arrow]'``).

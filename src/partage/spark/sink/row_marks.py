@@ -90,6 +90,9 @@ def drop_duplicates(frame: DataFrame, *, within: str | None = None) -> DataFrame
             offset and headers.
         within: for a stream, the maximum time between duplicates by record timestamp, such as
             ``"1 hour"``. Spark then drops older state. None keeps the state of all rows forever.
+
+    Returns:
+        The frame with one row for each mark, and with the same columns.
     """
     from pyspark.sql import functions as f
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from interop.conftest import BROKERS, OVERRIDES
+from interop.consumer_groups.script import ConsumerGroupScript
 from interop.members import Team, fresh_name, produce
+from interop.oracle.connection import Connection
 from interop.peers.server import BrokerProcess
-from interop.peers.tools import ToolFailedError, tool
+from interop.peers.tools import ToolFailedError, offline_tool, tool
+from partage.store.record_formats import decode_record, encode_record
+from partage.store.shard_log import shard_of
+from polled_conditions import PATIENCE_S
+from scenario_text import replay
 
 pytestmark = pytest.mark.interop
 
@@ -143,3 +152,108 @@ def printed_records(at: str, kind: str, group: str, timeout_ms: int) -> StoredRe
         for record in records
         if record["key"]["data"]["group"] == group
     ]
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+def test_dump_log_reads_records_of_consumer_groups(peers: None, kind: str) -> None:
+    """The line ``records`` shows the last record of each key in the segments of the broker.
+
+    The file has the records of Apache Kafka; those of our broker have the same fields.
+    """
+    expected = STORED_RECORDS.read_text()
+    overrides = {**OVERRIDES, "group.consumer.migration.policy": "bidirectional"}
+    with (
+        BROKERS[kind](overrides=overrides) as broker,
+        Connection(broker.bootstrap, "script") as connection,
+    ):
+        script = ConsumerGroupScript(connection, fresh_name("script") + "-")
+
+        def run(line: str) -> list[str]:
+            if line != "records":
+                return script.run(line)
+            return [script.clean(text) for text in dumped_records(broker.directory, script.group)]
+
+        assert replay(expected, run) == expected
+
+
+STORED_RECORDS = Path(__file__).parent / "consumer_groups" / "migration" / "records.txt"
+#: Fields that depend on the run, and the hash, which is another one than Kafka's.
+VARIABLE = re.compile(
+    r'"(metadataHash|assignmentTimestamp|timestamp|version)":-?\d+|"(metadata)":"[^"]*"'
+)
+#: Apache Kafka before 4.1 stored the partitions of topics; newer ones only remove them.
+PARTITION_METADATA = 4
+
+
+def dumped_records(directory: Path, group: str) -> list[str]:
+    """Return the last record of each key of a consumer group, sorted by type and key."""
+    segments = [
+        str(path)
+        for path in directory.glob("*/__consumer_offsets-*/*.log")
+        if path.stat().st_size > 0
+    ]
+    dumped = offline_tool("dump-log", "--offsets-decoder", "--files", ",".join(segments))
+    last: dict[tuple[int, str], str] = {}
+    for key_text, value in re.findall(r"^\| offset: .* key: (.*) payload: (.*)$", dumped, re.M):
+        key = json.loads(key_text)
+        held = key["data"]
+        number = int(key["type"])
+        if held.pop("groupId", None) == group and number != PARTITION_METADATA:
+            last[number, " ".join(held.values())] = VARIABLE.sub(r'"\1\2":*', value)
+    return [
+        f"{number}{f' {name}' if name else ''}: {value}"
+        for (number, name), value in sorted(last.items())
+    ]
+
+
+def test_records_of_consumer_groups_have_kafkas_bytes(broker: BrokerProcess) -> None:
+    """Our reader understands the records of both brokers, and our writer writes the same bytes."""
+    with Connection(broker.bootstrap, "script") as connection:
+        script = ConsumerGroupScript(connection, fresh_name("script") + "-")
+        for line in RECORDING:
+            script.run(line)
+    read = stored_bytes(broker.bootstrap, script.group)
+    assert {int.from_bytes(key[:2], "big") for key, _ in read} >= {3, 5, 6, 7, 8, 16}
+    for key, value in read:
+        record = decode_record(key, value)
+        assert record is not None
+        assert encode_record(record) == (key, value)
+
+
+OFFSETS = "__consumer_offsets"
+RECORDING = (
+    "create t 4",
+    "join A t rack=r instance=i assignor=range",
+    "beat A owned=t:0,1,2,3 instance=i",
+    "join B none regex=t.*",
+    "wait Assigning",
+    "beat A instance=i",
+    "beat B",
+    "beat A owned=t:0,1 instance=i",
+    "beat B",
+)
+
+
+def stored_bytes(bootstrap: str, group: str) -> list[tuple[bytes, bytes]]:
+    """Return key and value of the records of a consumer group, without those that remove."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": fresh_name("reader"),
+            "enable.partition.eof": True,
+        }
+    )
+    found = []
+    try:
+        count = len(reader.list_topics(OFFSETS, PATIENCE_S).topics[OFFSETS].partitions)
+        reader.assign([TopicPartition(OFFSETS, shard_of(group, count), 0)])
+        while (message := reader.poll(PATIENCE_S)) is not None:
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                return found
+            key, value = message.key(), message.value()
+            if value is not None and key[4:].startswith(group.encode()):  # after type and length
+                found.append((key, value))
+    finally:
+        reader.close()
+    raise AssertionError("the partition has no end")

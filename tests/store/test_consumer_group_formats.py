@@ -72,7 +72,7 @@ CURRENT = MemberAssignmentRecord(
         (
             MEMBER,
             "0005 000167 00016d",
-            "0000 0269 00 0263 032f68 03 0274 0275 00 00000005 0672616e6765 00",
+            "0000 0269 00 0263 032f68 03 0274 0275 01 00000005 0672616e6765 01 00 01 00",
         ),
         (
             CLASSIC,
@@ -120,6 +120,13 @@ def test_record_has_kafkas_bytes(record: ConsumerGroupRecords, key: str, value: 
         None if value is None else value.replace(" ", "")
     )
     assert decode_record(encoded_key, encoded_value) == record
+
+
+def test_member_without_the_field_of_classic_members_is_no_classic_member() -> None:
+    """Earlier versions left the field out. To Kafka this is a classic member without protocols."""
+    key, _ = encode_record(MEMBER)
+    value = "0000 0269 00 0263 032f68 03 0274 0275 00 00000005 0672616e6765 00"
+    assert decode_record(key, bytes.fromhex(value)) == MEMBER
 
 
 def test_assignment_without_epochs_gets_that_of_the_member() -> None:

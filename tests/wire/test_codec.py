@@ -42,6 +42,10 @@ class Outer(Message):
     many: Annotated[Array[Inner], Tagged(200, since=1)] = []
 
 
+class Tail(Message):
+    inner: Annotated[Inner | None, Tagged(0, since=0)] = field(default_factory=Inner)
+
+
 class Lacking(Message):
     added: Annotated[Int32, Since(1)]
 
@@ -87,6 +91,17 @@ def test_nested_tagged_fields() -> None:
     frame = b"\x00\xff\x00" + b"\x02" + b"\x00\x09" + x + b"\xc8\x01\x0f\x03" + y
     assert encoded(message, 1, flexible=True) == frame
     assert decoded(Outer, 1, frame, flexible=True) == message
+
+
+@pytest.mark.parametrize(
+    ("inner", "body"),
+    [(None, "01 00 01 00"), (Inner(), "00"), (Inner(number=7), "01 00 06 01 00000007 00")],
+)
+def test_null_of_a_tagged_structure_is_one_zero_byte(inner: Inner | None, body: str) -> None:
+    """A structure that is not tagged begins with the byte -1 if it is null."""
+    frame = encoded(Tail(inner=inner), 1, flexible=True)
+    assert frame == bytes.fromhex(body)
+    assert decoded(Tail, 1, frame, flexible=True) == Tail(inner=inner)
 
 
 def test_messages_do_not_share_mutable_defaults() -> None:

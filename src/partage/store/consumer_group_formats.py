@@ -10,6 +10,8 @@ import struct
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
+from msgspec import field
+
 from partage.coordinator.consumer_group.partitions import EpochedPartitions, PartitionSet
 from partage.coordinator.consumer_group.records import (
     ClassicMemberRecord,
@@ -107,7 +109,14 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: NullableString
     rebalance_timeout_ms: Int32 = -1
     server_assignor: NullableString
-    classic_member_metadata: Annotated[ClassicMemberMetadataValue | None, Tagged(0, since=0)] = None
+    #: Kafka's default is an empty structure, so null must be written.
+    classic_member_metadata: Annotated[ClassicMemberMetadataValue | None, Tagged(0, since=0)] = (
+        field(
+            default_factory=lambda: ClassicMemberMetadataValue(
+                session_timeout_ms=0, supported_protocols=[]
+            )
+        )
+    )
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
@@ -266,7 +275,7 @@ def _member_value(record: ConsumerMemberRecord) -> ConsumerGroupMemberMetadataVa
         client_id=record.client_id,
         client_host=record.client_host,
         subscribed_topic_names=list(record.subscribed_topics),
-        subscribed_topic_regex=record.subscribed_regex,
+        subscribed_topic_regex=record.subscribed_regex or "",
         rebalance_timeout_ms=record.rebalance_timeout_ms,
         server_assignor=record.server_assignor,
         classic_member_metadata=classic,
@@ -335,6 +344,8 @@ def _read_group(at: Any, value: bytes) -> ConsumerGroupRecord:
 def _read_member(at: Any, value: bytes) -> ConsumerMemberRecord:
     held = _decoded(ConsumerGroupMemberMetadataValue, value)
     classic = held.classic_member_metadata
+    if classic is not None and not classic.supported_protocols:
+        classic = None  # earlier versions did not write null
     return ConsumerMemberRecord(
         group_id=at.group_id,
         member_id=at.member_id,

@@ -142,6 +142,11 @@ class ConsumerGroupScript:
 
         repeat(ask, lambda error: not error)
 
+    @property
+    def group(self) -> str:
+        """The full name of the selected group."""
+        return self._group
+
     def reconnect(self, connection: Connection) -> None:
         """Use another connection, after a restart of the coordinator."""
         self._connection = connection
@@ -153,9 +158,10 @@ class ConsumerGroupScript:
         options = dict(word.split("=", 1) for word in words if "=" in word)
         names = [word for word in words if "=" not in word]
         response: list[str] = getattr(self, f"_{verb.replace('-', '_')}")(names, options)
-        return [self._clean(text) for text in response]
+        return [self.clean(text) for text in response]
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
+        """Replace ids and prefixes, which each run has its own, by names."""
         for name, topic_id in self._topic_ids.items():
             text = text.replace(_base64(topic_id), f"ID-OF-{name}")
         for name, (member_id, _) in self._classic.items():
@@ -300,7 +306,7 @@ class ConsumerGroupScript:
             f"{group.group_state} epoch {group.group_epoch} assignment {group.assignment_epoch}"
             f" assignor {group.assignor_name}"
         ]
-        for member in sorted(group.members, key=lambda each: self._clean(each.member_id)):
+        for member in sorted(group.members, key=lambda each: self.clean(each.member_id)):
             fields = [
                 f"{member.member_id} epoch {member.member_epoch} type {member.member_type}",
                 f"topics {','.join(sorted(member.subscribed_topic_names))}",

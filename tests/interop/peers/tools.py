@@ -1,8 +1,12 @@
-"""Apache Kafka's command-line tools: ``tool("topics", bootstrap, "--list")``."""
+"""Apache Kafka's command-line tools: ``tool("topics", bootstrap, "--list")``.
+
+``offline_tool`` runs those that read files instead of asking a broker.
+"""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 
 from interop.peers import jars, paths
 
@@ -26,6 +30,7 @@ TOOLS = {
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
+    "dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "acls": "org.apache.kafka.tools.AclCommand",
     "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "transactional-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
@@ -44,22 +49,30 @@ class ToolFailedError(Exception):
 
 def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
     """Return the command line of a tool."""
-    java = [paths.java(), *JVM, *jars.quick_start("tools"), QUIET]
-    java += ["-cp", jars.class_path("tools"), TOOLS[name]]
-    return [*java, _BOOTSTRAP_OPTIONS.get(name, "--bootstrap-server"), bootstrap, *arguments]
+    return _java(name, _BOOTSTRAP_OPTIONS.get(name, "--bootstrap-server"), bootstrap, *arguments)
 
 
 def tool(
     name: str, bootstrap: str, *arguments: str, feed: str | None = None, timeout_s: float = 240
 ) -> str:
     """Run a tool and return its standard output; raise `ToolFailedError` if it fails."""
-    said = subprocess.run(
-        command(name, bootstrap, *arguments),
-        input=feed,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-    )
+    return _run(name, command(name, bootstrap, *arguments), arguments, feed, timeout_s)
+
+
+def offline_tool(name: str, *arguments: str, timeout_s: float = 240) -> str:
+    """Run a tool that needs no broker; otherwise as `tool`."""
+    return _run(name, _java(name, *arguments), arguments, None, timeout_s)
+
+
+def _java(name: str, *arguments: str) -> list[str]:
+    java = [paths.java(), *JVM, *jars.quick_start("tools"), QUIET]
+    return [*java, "-cp", jars.class_path("tools"), TOOLS[name], *arguments]
+
+
+def _run(
+    name: str, line: list[str], arguments: Sequence[str], feed: str | None, timeout_s: float
+) -> str:
+    said = subprocess.run(line, input=feed, capture_output=True, text=True, timeout=timeout_s)
     if said.returncode != 0:
         raise ToolFailedError(f"kafka-{name} {' '.join(arguments)}:\n{said.stdout}{said.stderr}")
     return said.stdout

@@ -214,7 +214,8 @@ class DecoderGenerator:
         mark = self.src.unique_name("n")
         unpack = self.src.bind("unpack", _unpacker(">b"))
         self.src.add(f"{mark}, = {unpack}(buf, pos); pos += 1")
-        self.src.add(f"if {mark} < 0: {name} = None")
+        # A tagged field begins with an unsigned number instead of a signed byte.
+        self.src.add(f"if {mark} {'<' if field.tag is None else '<='} 0: {name} = None")
         self.src.add("else:")
         self.src.depth += 1
         self.src.add(f"{name} = {self.structure(field.struct)}")

@@ -143,7 +143,9 @@ class EncoderGenerator:
         if not field.nullable:
             self.structure(field.struct, held)
             return
-        self.src.add(f"if {held} is None: w(b'\\xff')")
+        # A tagged field begins with an unsigned number instead of a signed byte.
+        null = b"\xff" if field.tag is None else b"\x00"
+        self.src.add(f"if {held} is None: w({null!r})")
         self.src.add("else:")
         self.src.depth += 1
         self.src.add("w(b'\\x01')")

@@ -160,6 +160,24 @@ def test_marker_during_the_admission_rejects_the_commit(epoch: int, error: Error
     run(story)
 
 
+def test_marker_of_previous_transaction_rejects_no_commit() -> None:
+    """A client with transaction version 2 may commit before the marker is written."""
+
+    async def story(group: Group) -> None:
+        first = group.commit(5, version=5)
+        group.answer()
+        assert await first.error() is NONE
+        sent = group.commit(6, version=5, epoch=4)
+        await group.complete(epoch=4)
+        assert group.committed == 5
+        group.answer()
+        assert await sent.error() is NONE
+        await group.complete(epoch=5)
+        assert group.committed == 6
+
+    run(story)
+
+
 def test_commit_of_fenced_producer_is_rejected_at_once() -> None:
     async def story(group: Group) -> None:
         await group.complete(epoch=4, is_commit=False)

@@ -105,6 +105,21 @@ def test_marker_during_an_admission_refuses_the_batch() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("has_records", [True, False])
+def test_marker_of_previous_transaction_refuses_no_batch(has_records: bool) -> None:
+    """A client with transaction version 2 may send the batch before the marker is written."""
+
+    async def story(world: World) -> None:
+        if has_records:
+            await world.write(batch())
+        sent = world.send(batch(producer=(1, 1)))
+        world.log.append_marker(1, 1, 0, is_commit=True, transaction_version=2, at_ms=NOW_MS)
+        world.coordinator.asked[0].answer(NONE)
+        assert await outcome(sent) == [(NONE, 1 + has_records)]
+
+    run(story)
+
+
 def test_partition_deleted_during_an_admission_refuses_the_batch() -> None:
     async def story(world: World) -> None:
         sent = world.send(batch())

@@ -311,9 +311,8 @@ _LOG_MUTANTS = (
     _mutant(
         "a verification survives a marker",
         f"{_L}.producer_state",
-        "        self._verifications.pop(producer_id, None)\n        producer.use_epoch(epoch)\n"
-        "        producer.coordinator_epoch",
-        "        producer.use_epoch(epoch)\n        producer.coordinator_epoch",
+        "        if not (is_of_next and epoch > known_epoch):\n",
+        "        if False:\n",
     ),
     _mutant(
         "a transaction opens without a verification",

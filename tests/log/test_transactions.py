@@ -48,6 +48,23 @@ def test_marker_invalidates_a_pending_verification() -> None:
     assert append_code(host, transactional(0), guard) is ErrorCode.INVALID_TXN_STATE
 
 
+def test_marker_keeps_the_verification_of_the_next_transaction() -> None:
+    """With transaction version 2, the epoch of a marker is that of the next transaction."""
+    host = Host()
+    send(host)
+    guard = verified(host, epoch=1, raises_epochs=True)
+    mark(host, epoch=1, version=TRANSACTION_VERSION)
+    assert host.append(transactional(0, epoch=1), guard=guard).base_offset == 2
+
+
+def test_marker_of_the_same_epoch_invalidates_a_verification() -> None:
+    host = Host()
+    mark(host, epoch=1, version=TRANSACTION_VERSION)
+    guard = verified(host, epoch=1, raises_epochs=True)
+    mark(host, epoch=1)
+    assert append_code(host, transactional(0, epoch=1), guard) is ErrorCode.INVALID_TXN_STATE
+
+
 def test_batch_must_not_overtake_one_that_waited_for_verification() -> None:
     host = Host()
     guard = verified(host, sequence=3)

@@ -207,8 +207,8 @@ class ProducerStateManager:
     ) -> VerificationGuard | Refusal | None:
         """Begin to verify that the partition is part of a producer's transaction.
 
-        Ask the coordinator next, and pass the guard with the batch. A marker makes it invalid: a
-        batch after the marker would open a transaction that nothing ends.
+        Ask the coordinator next, and pass the guard with the batch. The marker of the transaction
+        makes it invalid: a batch after the marker would open a transaction that nothing ends.
 
         Args:
             producer_id: The producer.
@@ -282,9 +282,10 @@ class ProducerStateManager:
     ) -> CompletedTransaction | None:
         """Record an appended marker; return the transaction that it ends, if one is open."""
         producer = self._producers.get(producer_id)
+        # The first marker of a producer with transaction version 2 has at least the epoch 1.
+        self._end_verification(producer_id, epoch, 0 if producer is None else producer.epoch)
         if producer is None:
             producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
-        self._verifications.pop(producer_id, None)
         producer.use_epoch(epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.seen_ms = seen_ms
@@ -300,6 +301,19 @@ class ProducerStateManager:
             not marker.is_commit,
             next(iter(self._ongoing), offset + 1),
         )
+
+    def _end_verification(self, producer_id: int, epoch: int, known_epoch: int) -> None:
+        """Invalidate the verification of the transaction that a marker ends.
+
+        With transaction version 2, a marker raises the epoch to that of the next transaction, whose
+        first batch may have arrived before the marker.
+        """
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            return
+        is_of_next = verification.raises_epochs and verification.epoch == epoch
+        if not (is_of_next and epoch > known_epoch):
+            del self._verifications[producer_id]
 
     # Batches
 

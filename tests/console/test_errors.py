@@ -106,6 +106,8 @@ def test_unknown_host_gives_error() -> None:
             "did you mean describe or delete-offsets or delete? See",
         ),
         (["nope"], "No such command 'nope'; see partage --help"),
+        (["grops"], "No such command 'grops'; did you mean groups? See partage --help"),
+        (["wbe"], "No such command 'wbe'; did you mean web? See partage --help"),
         (
             ["produce", "-t", "t", "--format", "xml"],
             "Invalid value for '--format': 'xml' is not one",

@@ -48,7 +48,8 @@ def offsets(partage: PartageCli, group: str) -> dict[int, int | None]:
 def test_delete_offsets_deletes_only_named_partitions(partage: PartageCli, committed: str) -> None:
     before = offsets(partage, committed)
     named = ["groups", "delete-offsets", committed, "--topic", f"{committed}:0"]
-    dry = partage(*named, "--dry-run")
+    positional = ["groups", "delete-offsets", committed, f"{committed}:0"]
+    dry = partage(*positional, "--dry-run")
     assert [row.split() for row in dry.lines[1:]] == [[committed, "0", "2"]]
     assert dry.err == "dry run: would delete 1 offset\n"
     assert offsets(partage, committed) == before
@@ -85,9 +86,11 @@ def test_delete_offsets_mistakes_are_named(partage: PartageCli, committed: str) 
     assert partage.fails(*command, "none", "--all-topics") == "no such group: none"
     without = partage.fails(*command, committed, "--topic", "other")
     assert without == f"group {committed} has no committed offsets of these partitions"
-    for wrong in ([], ["--topic", committed, "--all-topics"]):
+    for wrong in ([], ["--topic", committed, "--all-topics"], [committed, "--all-topics"]):
         says = partage.fails(*command, committed, *wrong, code=2)
-        assert says == "delete-offsets requires either --topic or --all-topics"
+        assert says == "delete-offsets requires either topics or --all-topics"
+    named = partage.fails(*command, "--group", committed, "other", "elsewhere")
+    assert named == f"group {committed} has no committed offsets of these partitions"
 
 
 def test_remove_member_by_id_frees_its_partitions(partage: PartageCli, topic: str) -> None:

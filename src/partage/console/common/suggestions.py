@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 _SUGGESTIONS_MAX: Final = 3
+#: Number of names whose distance is computed, which takes longer than the first comparison.
+_CANDIDATES_MAX: Final = 10
 
 
 def did_you_mean(given: str | Iterable[str], known: Iterable[str]) -> str:
@@ -34,6 +36,31 @@ def missing_names(what: str, missing: Collection[str], existing: Iterable[str]) 
 
 
 def _similar(word: str, known: list[str]) -> list[str]:
-    """Return the known words that begin with a word, or else those that resemble it."""
+    """Return the known words that begin with a word, or else those that differ by a few letters."""
     extended = [each for each in known if word and each.startswith(word)]
-    return extended or difflib.get_close_matches(word, known, _SUGGESTIONS_MAX)
+    if extended:
+        return extended
+    # Common letters are not enough: for difflib, "proposal" resembles "grops".
+    candidates = difflib.get_close_matches(word, known, _CANDIDATES_MAX)
+    distances = {each: _distance(word, each) for each in candidates}
+    least = min(distances.values(), default=0)
+    return [
+        each
+        for each, distance in distances.items()
+        if distance <= min(least + 1, max(1, max(len(word), len(each)) // 3))
+    ]
+
+
+def _distance(one: str, other: str) -> int:
+    """Return the number of inserted, deleted, replaced and swapped letters between two words."""
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for i, letter in enumerate(one):
+        row = [i + 1]
+        for j, its in enumerate(other):
+            least = min(last[j] + (letter != its), last[j + 1] + 1, row[j] + 1)
+            if i and j and letter == other[j - 1] and one[i - 1] == its:
+                least = min(least, before[j - 1] + 1)
+            row.append(least)
+        before, last = last, row
+    return last[-1]

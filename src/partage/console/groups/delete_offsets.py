@@ -62,6 +62,15 @@ class OffsetDeletionReport(msgspec.Struct, frozen=True):
 def delete_offsets(
     cluster: ClusterClient,
     name: GroupArgument = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC[:0,1]",
+            help="Topics, or some of their partitions. With --group, all arguments are topics.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
+    ] = None,
     group: GroupOption = None,
     topic: Annotated[
         list[str] | None,
@@ -69,7 +78,7 @@ def delete_offsets(
             "--topic",
             "-t",
             metavar="TOPIC[:0,1]",
-            help="Topic, or some of its partitions; repeatable.",
+            help="Same as the argument; repeatable.",
             autocompletion=complete_topics,
         ),
     ] = None,
@@ -87,13 +96,17 @@ def delete_offsets(
 
     \b
     Examples:
-      partage groups delete-offsets readers --topic flights:0,1 --dry-run
-      partage groups delete-offsets readers --topic flights --yes
+      partage groups delete-offsets readers flights:0,1 --dry-run
+      partage groups delete-offsets readers flights --yes
     """
+    named = [*(topics or []), *(topic or [])]
+    if name is not None and group is not None:
+        named.insert(0, name)
+        name = None
     wanted = required_name(name, group, "group")
-    if all_topics == bool(topic):
-        raise usage_error("delete-offsets requires either --topic or --all-topics")
-    partitions = parse_topics(topic or [])
+    if all_topics == bool(named):
+        raise usage_error("delete-offsets requires either topics or --all-topics")
+    partitions = parse_topics(named)
     if fetch_group_state(cluster, wanted) is None:
         raise missing_groups_error(cluster, [wanted])
     committed = {

@@ -184,7 +184,8 @@ class TestReport:
         assert world is not None
         found = FindingWorld(design="two-phase-resync", finding=finding, world=world)
         report = format_report(Comparison(findings=[found]))
-        assert "### two-phase-resync, rules one reader, commits, after a new partition" in report
+        rules = "one reader, commits, lost commits, duplicates"
+        assert f"### two-phase-resync, rules {rules}, after a new partition" in report
         assert "Seed 28 breaks the rule “one reader” with these steps" in report
         assert f"```sh\n{world.command}\n```" in report
         assert all(f"- {step}" in report for step in world.steps)

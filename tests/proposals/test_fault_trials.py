@@ -44,6 +44,8 @@ def test_same_seed_gives_the_same_history(name: str) -> None:
         ("two-phase-resync", 28, "commits", "new partition"),
         ("two-phase-resync", 1220, "one reader", "new partition"),  # without another fault
         ("two-phase-largest-count", 43, "one reader", "pause"),
+        ("two-phase-cooperative", 2362, "lost commits", "cut"),
+        ("consumer-protocol", 206, "lost commits", "cut"),
     ],
 )
 def test_listed_finding_occurs(name: str, seed: int, rule: str, fault: str) -> None:
@@ -63,6 +65,50 @@ def test_smallest_world_of_a_variant_has_two_readers(
     verdict = run_world(name, seed, kept, reports_findings=True)
     assert verdict.rule == "one reader", verdict
     assert "new partition" not in {step.kind for step in verdict.steps}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_lost"),
+    [
+        ("broker-side", False),
+        ("multi-assignor", False),
+        ("single-assignor", False),
+        ("two-phase-eager", True),
+        ("two-phase-cooperative", True),
+        ("consumer-protocol", True),
+    ],
+)
+def test_commit_on_an_abandoned_connection_arrives_late(name: str, is_lost: bool) -> None:
+    """The cut ends at the pause for new messages only, so the member commits meanwhile."""
+    steps = [
+        TrialStep(at_ms=0, kind="join", member="m1", topics=("t",)),
+        TrialStep(at_ms=9_500, kind="cut", member="m1", for_ms=100_000),
+        TrialStep(at_ms=35_000, kind="pause", member="m1", for_ms=1_000),
+    ]
+    trial = new_trial(name, 1, steps)
+    assert trial.run().rule is None  # the design lists the finding
+    broken = {each.rule for each in trial.world.broken_rules}
+    assert broken == ({"lost commits"} if is_lost else set())
+
+
+def test_commit_with_an_older_epoch_is_accepted_by_the_consumer_protocol_only() -> None:
+    """The epoch or generation changes between the late commit and the one that it follows."""
+    verdicts = {
+        name: run_world(name, 206, (2, 7, 9), reports_findings=True)
+        for name in ("consumer-protocol", "two-phase-eager")
+    }
+    assert verdicts["consumer-protocol"].rule == "lost commits"
+    assert verdicts["two-phase-eager"].rule is None
+
+
+def test_resync_reads_records_twice_without_another_fault() -> None:
+    steps = [
+        TrialStep(at_ms=at_ms, kind="join", member=member, topics=("t", "u"))
+        for member, at_ms in (("m3", 100), ("m1", 1_700), ("m4", 1_800), ("m2", 3_400))
+    ]
+    steps.append(TrialStep(at_ms=43_400, kind="new partition", topics=("t",)))
+    assert new_trial("two-phase-resync", 585, steps, reports_findings=True).run().rule is not None
+    assert new_trial("two-phase-resync", 585, steps).run().rule is None
 
 
 @pytest.mark.parametrize("name", ["multi-assignor", "single-assignor"])

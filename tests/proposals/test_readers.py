@@ -103,3 +103,19 @@ def test_read_below_committed_offset_breaks_rule() -> None:
     assert readers.broken == []
     readers.start("a", KEPT, 49, 1_000)
     assert [each.rule for each in readers.broken] == ["commits"]
+
+
+def test_commit_below_an_earlier_one_breaks_rule() -> None:
+    readers = readers_of_two()
+    readers.delete([DELETED], 5_000)
+    for partition in (KEPT, DELETED):
+        readers.commit(partition, 50)
+        readers.commit(partition, 50)
+    assert readers.broken == []
+    readers.commit(DELETED, 49)  # no rule applies to it
+    readers.commit(KEPT, 49)
+    (broken,) = readers.broken
+    assert (broken.rule, broken.description) == (
+        "lost commits",
+        "t-0 was committed at 50, and then at 49",
+    )

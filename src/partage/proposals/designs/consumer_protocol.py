@@ -12,7 +12,7 @@ from partage.proposals.consumer_protocol.apis import APIS
 from partage.proposals.consumer_protocol.coordinator import ConsumerProtocolCoordinator
 from partage.proposals.consumer_protocol.member import ConsumerProtocolMember
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
-from partage.proposals.simulation.design import Design, MemberTemplate
+from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.proposals.simulation.message_sizes import MessageSizes
 from partage.wire.types import Message
 
@@ -26,6 +26,18 @@ class ConsumerProtocol848(Design):
     """
 
     name: ClassVar[str] = "consumer-protocol"
+    findings: ClassVar[tuple[Finding, ...]] = (
+        Finding(
+            rules=("lost commits",),
+            faults=("cut",),
+            reason=(
+                "A commit on an abandoned connection may arrive after later commits on the next "
+                "one. The coordinator accepts it also after a change of the member's epoch, if "
+                "the member has had the partition since the older epoch (KIP-1251): users may "
+                "commit lower offsets, so it cannot tell."
+            ),
+        ),
+    )
     watches_topics: ClassVar[bool] = True
 
     def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:

@@ -17,7 +17,11 @@ from partage.proposals.simulation.design import Finding
 from partage.proposals.simulation.trial import FaultVerdict, shrink_steps
 
 #: The worlds that are searched. The first and last ones showed a finding of some design before.
-SEEDS: Final = (10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498, *range(150), 5698, 6714)
+SEEDS: Final = (
+    *(206, 2362, 10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498),
+    *range(150),
+    *(5698, 6714),
+)
 
 
 class FindingWorld(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +76,7 @@ def find_world(name: str, number: int, seeds: Iterable[int] | None = None) -> De
     """Return the smallest world for a finding of a design.
 
     A world shows a finding if it breaks one of its rules under its faults, and under no fault that
-    only another finding has.
+    only another finding with the same rule has.
 
     Args:
         name: The design or variant.
@@ -84,7 +88,8 @@ def find_world(name: str, number: int, seeds: Iterable[int] | None = None) -> De
     """
     findings = findings_of(name)
     finding = findings[number]
-    others = {fault for each in findings for fault in each.faults} - set(finding.faults)
+    alike = [each for each in findings if not set(each.rules).isdisjoint(finding.rules)]
+    others = {fault for each in alike for fault in each.faults} - set(finding.faults)
 
     def shows(verdict: FaultVerdict) -> bool:
         has_fault = not finding.faults or not set(finding.faults).isdisjoint(verdict.faults)

@@ -32,11 +32,21 @@ _LATE_SYNC_RESPONSE: Final = Finding(
     ),
 )
 
+_LATE_COMMIT: Final = Finding(
+    rules=("lost commits",),
+    faults=("cut",),
+    reason=(
+        "A commit on an abandoned connection may arrive after later commits on the next one. In "
+        "the same generation the coordinator accepts it: users may commit lower offsets, so it "
+        "cannot tell."
+    ),
+)
+
 
 class _TwoPhase(Design):
     """JoinGroup and SyncGroup, as Kafka built them."""
 
-    findings: ClassVar[tuple[Finding, ...]] = (_LATE_SYNC_RESPONSE,)
+    findings: ClassVar[tuple[Finding, ...]] = (_LATE_SYNC_RESPONSE, _LATE_COMMIT)
     coordinator_class: ClassVar[type[TwoPhaseCoordinator]] = TwoPhaseCoordinator
     member_class: ClassVar[type[TwoPhaseMember]] = TwoPhaseMember
 
@@ -105,15 +115,17 @@ class TwoPhaseResync(TwoPhaseEager):
     name: ClassVar[str] = "two-phase-resync"
     findings: ClassVar[tuple[Finding, ...]] = (
         Finding(
-            rules=("one reader", "commits"),
+            rules=("one reader", "commits", "lost commits", "duplicates"),
             faults=("new partition",),
             reason=(
                 "A resync has no join phase in which all members stop. A partition that moves is "
                 "read by two members until the earlier one sends its next heartbeat. The "
-                "generation stays the same, so the coordinator accepts commits of both."
+                "generation stays the same, so the coordinator accepts commits of both, and the "
+                "later one may be lower."
             ),
         ),
         _LATE_SYNC_RESPONSE,
+        _LATE_COMMIT,
     )
     coordinator_class: ClassVar[type[TwoPhaseCoordinator]] = ResyncCoordinator
     member_class: ClassVar[type[TwoPhaseMember]] = ResyncMember
@@ -144,6 +156,7 @@ class TwoPhaseCooperative(_TwoPhase):
             ),
         ),
         _LATE_SYNC_RESPONSE,
+        _LATE_COMMIT,
     )
 
     def _assignor(self, metadata: bytes) -> Assignor:

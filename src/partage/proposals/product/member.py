@@ -178,7 +178,10 @@ class ProductMember(ABC):
             case outcome.ListenerCallback.REVOKED:
                 self._callback = action
                 self._starting -= frozenset(action.partitions)
-                result.act(machine.CommitDue(partitions=frozenset(action.partitions)))
+                # Not those that it owns but has not started to read: their last position is from
+                # an earlier assignment.
+                read = self._known & frozenset(action.partitions)
+                result.act(machine.CommitDue(partitions=read))
                 return
             case outcome.ListenerCallback.LOST:
                 self._starting = frozenset()

@@ -48,6 +48,12 @@ class ReadingStats(msgspec.Struct, kw_only=True):
 class Readers:
     """The readers of all partitions.
 
+    The rules are:
+
+    - "one reader": no partition has two readers.
+    - "commits": no member starts below the committed offset.
+    - "lost commits": no commit is lower than an earlier one. Members here never go back.
+
     Args:
         records_per_s: Records that arrive in each partition each second. Members keep up.
     """
@@ -156,7 +162,15 @@ class Readers:
 
     def commit(self, partition: TopicPartition, offset: int) -> None:
         """The coordinator acknowledged a commit."""
-        self.partitions[partition].committed = offset
+        history = self.partitions[partition]
+        if offset < history.committed and partition not in self.deleted:
+            self.broken.append(
+                RuleBroken(
+                    "lost commits",
+                    f"{partition} was committed at {history.committed}, and then at {offset}",
+                )
+            )
+        history.committed = offset
 
     @property
     def unread(self) -> list[TopicPartition]:

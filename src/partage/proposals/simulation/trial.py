@@ -24,7 +24,15 @@ _SHUTDOWN_MS: Final = 120_000
 _COMMIT_LAG_MAX_MS: Final = 15_000
 
 #: The rules of `Readers` and of `FaultTrial`.
-RULES: Final = ("one reader", "commits", "convergence", "duplicates", "shutdown", "invariant")
+RULES: Final = (
+    "one reader",
+    "commits",
+    "lost commits",
+    "convergence",
+    "duplicates",
+    "shutdown",
+    "invariant",
+)
 
 #: The faults of a world, by name.
 FAULTS: Final = (
@@ -87,7 +95,7 @@ class FaultVerdict(msgspec.Struct, frozen=True, kw_only=True):
 class FaultTrial:
     """A world under faults that are drawn from a seed.
 
-    The rules are "one reader" and "commits" of `Readers`, and these:
+    The rules are those of `Readers`, and these:
 
     - "convergence": after all faults, the group becomes stable and stays so, and its members commit
       at intervals.

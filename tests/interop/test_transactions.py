@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError as AioKafkaError
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from interop import client_kinds
+from interop.committed_offsets import committed_offsets
 from interop.members import fresh_name
 from interop.oracle.connection import Connection
 from interop.peers import paths
@@ -38,8 +40,9 @@ from scenario_text import replay
 with warnings.catch_warnings():
     # kafka-python reads its definitions through a deprecated function.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError as KafkaPythonError
+    from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata
+    from kafka import TopicPartition as KafkaPythonPartition
+    from kafka.errors import CommitFailedError, ProducerFencedError
 
 pytestmark = pytest.mark.interop
 
@@ -150,7 +153,8 @@ def run_confluent(bootstrap: str, topic: str, name: str) -> None:
     second.commit_transaction(PATIENCE_S)
     with pytest.raises(KafkaException) as caught:
         first.commit_transaction(PATIENCE_S)
-    assert caught.value.args[0].fatal()
+    error = caught.value.args[0]
+    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
 
 
 def run_kafka_python(bootstrap: str, topic: str, name: str) -> None:
@@ -178,7 +182,7 @@ def run_kafka_python(bootstrap: str, topic: str, name: str) -> None:
     second = producer()
     send(second, "successor")
     second.commit_transaction()
-    with pytest.raises(KafkaPythonError):
+    with pytest.raises(ProducerFencedError):
         first.commit_transaction()
     first.close(timeout=0)
     second.close()
@@ -202,7 +206,7 @@ def run_aiokafka(bootstrap: str, topic: str, name: str) -> None:
         await second.start()
         await send(second, "successor")
         await second.commit_transaction()
-        with pytest.raises(AioKafkaError):
+        with pytest.raises(ProducerFenced):
             await first.commit_transaction()
         await second.stop()
         await first.stop()
@@ -212,12 +216,21 @@ def run_aiokafka(bootstrap: str, topic: str, name: str) -> None:
 
 def run_franz_go(bootstrap: str, topic: str, name: str) -> None:
     said = go_peer("transact", bootstrap, "--topic", topic, "--id", name)
-    assert said.strip() in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+    assert said.strip() == "PRODUCER_FENCED"
+
+
+def run_java(bootstrap: str, topic: str, name: str) -> None:
+    options = ["--bootstrap", bootstrap, "--topic", topic, "--id", name]
+    said = run_peer(client_kinds.command("java", "transact", options))
+    assert said.strip() == "ProducerFencedException"
 
 
 def go_peer(verb: str, bootstrap: str, *options: str) -> str:
     """Run the peer in Go, and return its output."""
-    command = [str(paths.GO_PEER), verb, "--bootstrap", bootstrap, *options]
+    return run_peer([str(paths.GO_PEER), verb, "--bootstrap", bootstrap, *options])
+
+
+def run_peer(command: list[str]) -> str:
     said = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert said.returncode == 0, said.stderr
     return said.stdout
@@ -228,6 +241,7 @@ CLIENTS: dict[str, Callable[[str, str, str], None]] = {
     "kafka-python": run_kafka_python,
     "aiokafka": run_aiokafka,
     "franz-go": run_franz_go,
+    "java": run_java,
 }
 
 
@@ -242,45 +256,185 @@ def test_client_commits_aborts_and_is_fenced(
     assert read(broker, topic, "read_uncommitted") == sorted(kept + dropped)
 
 
+# Copies. Each copier writes records and their offsets in transactions, and aborts some of them.
+
+COPIED = [f"{number:03}" for number in range(100)]
+
+
+@pytest.fixture
+def source(broker: BrokerProcess, topic: str) -> str:
+    """Name of a topic with the records to copy in its 3 partitions."""
+    fill(broker, topic, range(3))
+    return topic
+
+
+def fill(broker: BrokerProcess, topic: str, partitions: Sequence[int]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for at, value in enumerate(COPIED):
+        producer.produce(topic, value, partition=partitions[at % len(partitions)])
+    producer.flush(PATIENCE_S)
+
+
+def assert_copied_through_aborts(broker: BrokerProcess, topic: str) -> None:
+    assert read(broker, topic) == COPIED
+    uncommitted = read(broker, topic, "read_uncommitted")
+    assert len(uncommitted) > len(COPIED), "no transaction was aborted"
+
+
+def copy_with_kafka_python(bootstrap: str, source: str, target: str, name: str) -> None:
+    consumer = KafkaConsumer(
+        source,
+        bootstrap_servers=bootstrap,
+        group_id=name,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        max_poll_records=10,
+    )
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+    producer.init_transactions()
+    count = transactions = 0
+    while count < len(COPIED):
+        found = consumer.poll(timeout_ms=100)
+        if not found:
+            continue
+        producer.begin_transaction()
+        for records in found.values():
+            for record in records:
+                producer.send(target, record.value, partition=record.partition)
+        producer.flush(PATIENCE_S)
+        ends = {
+            at: OffsetAndMetadata(records[-1].offset + 1, "", -1) for at, records in found.items()
+        }
+        producer.send_offsets_to_transaction(ends, consumer.group_metadata())
+        transactions += 1
+        if transactions % 3:
+            producer.commit_transaction()
+            count += sum(map(len, found.values()))
+        else:
+            producer.abort_transaction()
+            for at in found:
+                consumer.seek(at, consumer.committed(at) or 0)
+    producer.close()
+    consumer.close()
+
+
+def copy_with_aiokafka(bootstrap: str, source: str, target: str, name: str) -> None:
+    async def copy() -> None:
+        consumer = AIOKafkaConsumer(
+            source,
+            bootstrap_servers=bootstrap,
+            group_id=name,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+        async with consumer, producer:
+            count = transactions = 0
+            while count < len(COPIED):
+                found = await consumer.getmany(timeout_ms=100, max_records=10)
+                if not found:
+                    continue
+                await producer.begin_transaction()
+                for records in found.values():
+                    for record in records:
+                        await producer.send(target, record.value, partition=record.partition)
+                await producer.flush()
+                ends = {at: records[-1].offset + 1 for at, records in found.items()}
+                await producer.send_offsets_to_transaction(ends, name)
+                transactions += 1
+                if transactions % 3:
+                    await producer.commit_transaction()
+                    count += sum(map(len, found.values()))
+                else:
+                    await producer.abort_transaction()
+                    for at in found:
+                        consumer.seek(at, await consumer.committed(at) or 0)
+
+    asyncio.run(copy())
+
+
+COPIERS = {"kafka-python": copy_with_kafka_python, "aiokafka": copy_with_aiokafka}
+
+
+@pytest.mark.parametrize("client", COPIERS)
+def test_python_client_copies_exactly_once(broker: BrokerProcess, source: str, client: str) -> None:
+    """The offsets of an aborted transaction are not committed: the copier reads there again."""
+    copied, group = create(broker, fresh_name("copied")), fresh_name("copier")
+    COPIERS[client](broker.bootstrap, source, copied, group)
+    assert_copied_through_aborts(broker, copied)
+    ends = {(source, partition): len(COPIED[partition::3]) for partition in range(3)}
+    eventually(lambda: committed_offsets(broker.bootstrap, group, ends) == ends)
+
+
+def test_confluent_offsets_of_former_member_are_refused(broker: BrokerProcess, source: str) -> None:
+    group = fresh_name("left")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    consumer.subscribe([source])
+    eventually(lambda: consumer.poll(0.1) or consumer.assignment())
+    metadata = consumer.consumer_group_metadata()
+    consumer.close()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": group})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    with pytest.raises(KafkaException) as caught:
+        producer.send_offsets_to_transaction([TopicPartition(source, 0, 1)], metadata, PATIENCE_S)
+    error = caught.value.args[0]
+    assert (error.code(), error.txn_requires_abort()) == (KafkaError.UNKNOWN_MEMBER_ID, True)
+    producer.abort_transaction(PATIENCE_S)
+    assert committed_offsets(broker.bootstrap, group, [(source, 0)]) == {}
+
+
+def test_kafka_python_offsets_of_former_member_are_refused(
+    broker: BrokerProcess, source: str
+) -> None:
+    group = fresh_name("left")
+    consumer = KafkaConsumer(
+        source, bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False
+    )
+    eventually(lambda: consumer.poll(timeout_ms=100) or consumer.assignment())
+    metadata = consumer.group_metadata()
+    consumer.close()
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=group)
+    producer.init_transactions()
+    producer.begin_transaction()
+    ends = {KafkaPythonPartition(source, 0): OffsetAndMetadata(1, "", -1)}
+    with pytest.raises(CommitFailedError, match="UnknownMemberIdError"):
+        producer.send_offsets_to_transaction(ends, metadata)
+    producer.abort_transaction()
+    producer.close()
+    assert committed_offsets(broker.bootstrap, group, [(source, 0)]) == {}
+
+
 def test_java_copies_exactly_once(broker: BrokerProcess, topic: str) -> None:
     """Kafka's own test program: it reads, writes, commits offsets in transactions, and aborts some.
 
-    Its client uses transaction version 2.
+    Its client uses transaction version 2. It aborts each transaction with a probability of 1/3.
     """
     copied = create(broker, fresh_name("copied"))
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    values = [f"{number:03}" for number in range(100)]
-    for value in values:
-        producer.produce(topic, value, partition=0)
-    producer.flush(PATIENCE_S)
+    fill(broker, topic, [0])
     tool(
         *("transactional-copier", broker.bootstrap, "--input-topic", topic),
         *("--input-partition", "0", "--output-topic", copied, "--max-messages", "100"),
-        *("--transaction-size", "7", "--consumer-group", fresh_name("copier")),
+        *("--transaction-size", "2", "--consumer-group", fresh_name("copier")),
         *("--transactional-id", fresh_name("copier"), "--enable-random-aborts"),
     )
-    assert read(broker, copied) == values
+    assert_copied_through_aborts(broker, copied)
 
 
-def test_franz_go_copies_exactly_once(broker: BrokerProcess, topic: str) -> None:
+def test_franz_go_copies_exactly_once(broker: BrokerProcess, source: str) -> None:
     """Its session reads, writes and commits offsets in transactions, and aborts every third one.
 
     Its transactional consumer reads the copies.
     """
     copied = create(broker, fresh_name("copied"))
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    values = [f"{number:03}" for number in range(100)]
-    for at, value in enumerate(values):
-        producer.produce(topic, value, partition=at % 3)
-    producer.flush(PATIENCE_S)
     name = fresh_name("copier")
-    options = ["--input", topic, "--topic", copied, "--group", name, "--id", name]
+    options = ["--input", source, "--topic", copied, "--group", name, "--id", name]
     go_peer("copy", broker.bootstrap, *options, "--count", "100")
-    assert read(broker, copied) == values
+    assert_copied_through_aborts(broker, copied)
     seen = go_peer("read", broker.bootstrap, "--topic", copied, "--count", "100")
-    assert sorted(seen.split()) == values
-    uncommitted = read(broker, copied, "read_uncommitted")
-    assert len(uncommitted) > len(values), "no transaction was aborted"
+    assert sorted(seen.split()) == COPIED
 
 
 def test_tool_lists_and_describes_transactions(broker: BrokerProcess, topic: str) -> None:

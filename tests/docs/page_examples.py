@@ -1,9 +1,10 @@
 """The examples of the documentation, and the output that each page declares for them.
 
-A block of Python or of commands is an example. Its output is declared in one of these ways:
+A block of Python or of commands is an example. A ``console`` block has commands after ``$`` and
+their output, and an ``sh`` block has only commands. The output is declared in one of these ways:
 
 - A ``text`` block right after a Python example shows the output.
-- In a block of commands, the lines after a command show its output.
+- In a ``console`` block, the lines after a command show its output.
 - A comment right before the block has the output if the page does not show it:
   ``<!-- output: LINES -->``, or ``<!-- output: none -->``.
 - A Python example that does not print needs no declaration.
@@ -13,8 +14,13 @@ A block of Python or of commands is an example. Its output is declared in one of
 A comment ``<!-- example: OPTION, OPTION -->`` before the block has options:
 
 - ``any order``: the lines may be printed in any order.
+- ``fails``: the last command ends with another exit code than 0.
 - ``interrupted``: the example runs until Ctrl-C, which follows when all lines have been printed.
 - ``pytest ARGUMENTS``: arguments of pytest.
+
+``<!-- example: not run: REASON -->`` declares an ``sh`` block that no test runs, and
+``<!-- examples: not run: REASON -->`` declares those up to the next comment of this form, or up to
+a comment that begins with ``end of``.
 """
 
 from __future__ import annotations
@@ -29,14 +35,17 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 BLOCK = re.compile(
     r"(?P<comments>(?:^<!--(?:(?!-->).)*-->\n)*)"
-    r"^```(?P<language>python|console)\n(?P<code>.*?)^```\n"
+    r"^```(?P<language>python|console|sh)\n(?P<code>.*?)^```\n"
     r"(?:\n```text\n(?P<shown>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 COMMENT = re.compile(r"^<!-- (example|output):(.*?)-->$", re.MULTILINE | re.DOTALL)
+SCOPE = re.compile(r"^<!-- (?:end of|examples:(?P<value>.*?)-->$)", re.MULTILINE | re.DOTALL)
+REASON = re.compile(r"\s*not run:\s+(?P<reason>\S.*?)\s*", re.DOTALL)
+HIDDEN = re.compile(r"^```text\n\$ ", re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*?)(?:\s+#.*)?$")
 TEST = re.compile(r"^ *(?:async )?def test_", re.MULTILINE)
-OPTION = re.compile(r"any order|interrupted|pytest( \S+)+")
+OPTION = re.compile(r"any order|fails|interrupted|pytest( \S+)+")
 WILDCARD = "..."
 
 
@@ -56,6 +65,7 @@ class Example(NamedTuple):
     code: str
     output: list[str] | None  # expected lines; None if the page declares none
     options: list[str]
+    reason: str = ""  # why no test runs the example
 
     def __str__(self) -> str:
         return f"{self.page}-{self.number}"
@@ -71,6 +81,11 @@ class Example(NamedTuple):
         return "interrupted" in self.options
 
     @property
+    def is_failing(self) -> bool:
+        """True if the last command ends with an error."""
+        return "fails" in self.options
+
+    @property
     def is_any_order(self) -> bool:
         """True if lines may be printed in any order."""
         return "any order" in self.options
@@ -82,10 +97,14 @@ class Example(NamedTuple):
         return tuple(found[0].split()[1:]) if found else ()
 
     def commands(self) -> list[Command]:
-        """Return the commands of a console block, each with the output shown after it.
+        """Return the commands of a block, in a console block each with the output shown after it.
 
-        If the block shows any output, then a command without output must print nothing.
+        If a console block shows any output, then a command without output must print nothing.
         """
+        if self.language == "sh":
+            joined = self.code.replace("\\\n", " ").splitlines()
+            stripped = [re.sub(r"(^|\s+)#.*", "", line) for line in joined]
+            return [Command(line, None) for line in stripped if line]
         if self.language != "console":
             return []
         texts: list[str] = []
@@ -105,6 +124,8 @@ class Example(NamedTuple):
     @property
     def has_output(self) -> bool:
         """True if the page declares what the example prints."""
+        if self.language == "sh":
+            return self.output is not None or bool(self.reason)
         if self.language == "console" and self.output is None:
             return all(each.output is not None for each in self.commands())
         return self.output is not None or self.test_count > 0
@@ -114,20 +135,27 @@ def examples_of(text: str, page: str) -> Iterator[Example]:
     """Yield the examples of a page.
 
     Raises:
-        ValueError: a comment for an example is malformed, or does not precede one.
+        ValueError: a comment for an example is malformed, or does not precede one; or a block of
+            text has commands.
     """
+    if HIDDEN.search(text):
+        raise ValueError(f"{page}: a text block has a command: use console or sh")
     attached = 0
     for number, block in enumerate(BLOCK.finditer(text), start=1):
         comments = COMMENT.findall(block["comments"])
         attached += len(comments)
         outputs = [value for kind, value in comments if kind == "output"]
-        options = [
-            option.strip()
-            for kind, value in comments
-            if kind == "example"
-            for option in value.split(",")
-        ]
+        reason, options = "", []
+        for kind, value in comments:
+            if kind == "example" and (found := REASON.fullmatch(value)):
+                reason = found["reason"]
+            elif kind == "example":
+                options += [option.strip() for option in value.split(",")]
+        if block["language"] == "sh" and not outputs:
+            reason = reason or _reason_of_scope(text[: block.start()], page)
         wrong = [option for option in options if not OPTION.fullmatch(option)]
+        if reason and (block["language"] != "sh" or outputs):
+            wrong.append("only an sh block without output may be not run")
         if wrong or len(outputs) + (block["shown"] is not None) > 1:
             raise ValueError(f"{page}, example {number}: {wrong or 'two declared outputs'}")
         output = None
@@ -138,9 +166,21 @@ def examples_of(text: str, page: str) -> Iterator[Example]:
             output = [] if lines == "none" else lines.splitlines()
         elif block["language"] == "python" and "print(" not in block["code"]:
             output = []
-        yield Example(page, number, block["language"], block["code"], output, options)
+        yield Example(page, number, block["language"], block["code"], output, options, reason)
     if attached != len(COMMENT.findall(text)):
         raise ValueError(f"{page}: a comment is not right before an example")
+
+
+def _reason_of_scope(before: str, page: str) -> str:
+    """Return the reason that the last comment about several examples has, or an empty text."""
+    scopes = list(SCOPE.finditer(before))
+    value = scopes[-1]["value"] if scopes else None
+    if value is None:
+        return ""
+    found = REASON.fullmatch(value)
+    if found is None:
+        raise ValueError(f"{page}: 'examples:{value}' is not 'not run: REASON'")
+    return found["reason"]
 
 
 def all_examples() -> list[Example]:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+import typer
 from confluent_kafka import Producer
 from page_examples import Example, all_examples, examples_of, is_expected
 
+from partage.console.app import app
+from partage.console.common.dispatch import LazyCommands
 from partage.testing import ThreadedBroker
 
+ROOT = Path(__file__).parents[2]
 #: The address that the examples use; each run puts the address of its broker there.
 ADDRESS = "127.0.0.1:9092"
 #: Commands that other tests run: installation in interop, the main job in CI, the
@@ -48,6 +54,8 @@ _TIMEOUT_S = 500.0
 
 
 def is_run_apart(example: Example) -> bool:
+    if example.language == "sh":
+        return False
     is_python = example.language == "python"
     return bool(RUN_APART.search(example.code)) or (is_python and example.page in PAGES_RUN_APART)
 
@@ -56,12 +64,19 @@ def is_run_apart(example: Example) -> bool:
 EXAMPLES = [example for example in all_examples() if not is_run_apart(example)]
 
 
-def examples(language: str) -> list[pytest.param]:
+def examples(*languages: str) -> list[pytest.param]:
     return [
         pytest.param(example, id=str(example))
         for example in EXAMPLES
-        if example.language == language and not example.test_count
+        if example.language in languages
+        and not (example.test_count or example.reason)
+        and not (example.language == "sh" and is_run_elsewhere(example))
     ]
+
+
+def is_run_elsewhere(example: Example) -> bool:
+    commands = example.commands()
+    return bool(commands) and all(ELSEWHERE.match(each.text) for each in commands)
 
 
 @pytest.fixture
@@ -169,12 +184,14 @@ def test_examples_of_tests_pass(arguments: tuple[str, ...], tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("example", examples("console"))
+@pytest.mark.parametrize("example", examples("console", "sh"))
 def test_console_example_prints_expected_output(
     example: Example, broker: ThreadedBroker, tmp_path: Path
 ) -> None:
     lines: list[str] = []
-    for text, expected in example.commands():
+    (tmp_path / "tests").symlink_to(ROOT / "tests")  # for commands in the clone
+    commands = example.commands()
+    for number, (text, expected) in enumerate(commands, 1):
         if ELSEWHERE.match(text):
             continue
         done = run(
@@ -183,7 +200,8 @@ def test_console_example_prints_expected_output(
             f"set -o pipefail; {command_for(text, broker.bootstrap_servers)}",
             cwd=tmp_path,
         )
-        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+        is_failing = example.is_failing and number == len(commands)
+        assert (done.returncode != 0) == is_failing, f"{text}\n{done.stdout}{done.stderr}"
         shown = done.stdout.splitlines()
         if expected is not None:
             assert is_expected(shown, expected), f"{text}\n{done.stdout}"
@@ -193,14 +211,10 @@ def test_console_example_prints_expected_output(
 
 
 def command_for(text: str, address: str) -> str:
-    """Return a command of a page that reaches the broker of the test."""
-    reaching = r"\bpartage (?!search\b|lab (?:run|trace)\b)(\w+)( \w[\w-]*)?"
+    """Return a command of a page that uses the broker and the Python of the test."""
+    text = text.replace("../.venv/bin/python", sys.executable)
+    reaching = r"\bpartage (?!search\b|lab (?:run|trace|designs)\b)(\w+)( \w[\w-]*)?"
     return re.sub(reaching, rf"\g<0> -b {address}", text)
-
-
-def is_run_elsewhere(example: Example) -> bool:
-    commands = example.commands()
-    return bool(commands) and all(ELSEWHERE.match(each.text) for each in commands)
 
 
 def test_each_example_declares_its_output() -> None:
@@ -210,6 +224,44 @@ def test_each_example_declares_its_output() -> None:
         if not example.has_output and not is_run_elsewhere(example)
     ]
     assert silent == []
+
+
+def commands_of(text: str) -> Iterator[list[str]]:
+    """Yield the arguments of each command ``partage`` in a line of shell."""
+    words = shlex.split(text.replace(";", " ; "), comments=True)
+    for is_separator, group in groupby(words, {"|", "||", "&&", ";", "&", ">"}.__contains__):
+        command = list(group)
+        if not is_separator and command[0] == "partage":
+            yield command[1:]
+
+
+def parse(arguments: list[str]) -> None:
+    """Parse the arguments of ``partage`` without running the command."""
+    context, command = None, typer.main.get_command(app)
+    while isinstance(command, LazyCommands):
+        name, command, arguments = command.resolve_command(context, arguments)
+        assert command is not None
+    command.make_context(name, arguments, context)
+
+
+@pytest.mark.slow
+def test_shell_commands_have_valid_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also those that no test runs; only the values that a command itself checks may be wrong."""
+    monkeypatch.chdir(tmp_path)
+    wrong, count = {}, 0
+    for example in all_examples():
+        if example.language == "sh":
+            for text, _ in example.commands():
+                for arguments in commands_of(text):
+                    count += 1
+                    try:
+                        parse(arguments)
+                    except (typer.exceptions.TyperException, ValueError) as error:
+                        wrong[example, text] = str(error)
+    assert wrong == {}
+    assert count > 150
+    with pytest.raises(typer.exceptions.TyperException, match="nope"):
+        parse(["topics", "list", "--nope"])
 
 
 PAGE = """
@@ -238,6 +290,32 @@ $ one
 $ two   # a comment
 ```
 
+<!-- output: none -->
+```sh
+one \\
+  two   # a comment
+# three
+three
+```
+
+<!-- example: not run: it is slow,
+and it asks -->
+```sh
+one
+```
+
+<!-- examples: not run: generated -->
+
+```sh
+two
+```
+
+<!-- end of commands -->
+
+```sh
+three
+```
+
 <!-- example: pytest -n 2 -->
 ```python
 def test_one(): ...
@@ -247,7 +325,7 @@ def test_one(): ...
 
 
 def test_page_is_parsed() -> None:
-    first, second, console, tests = examples_of(PAGE, "page.md")
+    first, second, console, *shell, tests = examples_of(PAGE, "page.md")
     assert (first.output, first.is_any_order, first.is_interrupted) == (["one", "..."], True, True)
     assert (second.output, second.options, second.number) == (["shown ... here"], [], 2)
     assert console.commands() == [("one", ["1"]), ("two", [])]
@@ -255,6 +333,9 @@ def test_page_is_parsed() -> None:
     assert all(each.has_output for each in (first, second, console, tests))
     (undeclared,) = examples_of("```console\n$ one\n```\n", "page.md")
     assert not undeclared.has_output
+    assert [each.text for each in shell[0].commands()] == ["one    two", "three"]
+    assert [each.has_output for each in shell] == [True, True, True, False]
+    assert [each.reason for each in shell] == ["", "it is slow,\nand it asks", "generated", ""]
 
 
 @pytest.mark.parametrize(
@@ -263,6 +344,11 @@ def test_page_is_parsed() -> None:
         "<!-- output: none -->\n\n```python\n```\n",
         "<!-- example: unordered -->\n```python\n```\n",
         "<!-- output: none -->\n```python\n```\n\n```text\n1\n```\n",
+        "<!-- example: not run: -->\n```sh\none\n```\n",
+        "<!-- example: not run: slow -->\n```console\n$ one\n```\n",
+        "<!-- example: not run: slow -->\n<!-- output: none -->\n```sh\none\n```\n",
+        "<!-- examples: not run -->\n\n```sh\none\n```\n",
+        "```text\n$ partage topics list\n```\n",
     ],
 )
 def test_wrong_comments_are_detected(page: str) -> None:

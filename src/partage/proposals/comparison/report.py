@@ -52,6 +52,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys(names))
 
 
+#: Declaration for the tests of the documentation, see tests/docs/page_examples.py.
+NOT_RUN: Final = (
+    "<!-- examples: not run: they take minutes; "
+    "tests/console/test_lab_compare.py runs small cells -->"
+)
+
+
 def format_report(comparison: Comparison, plots: Sequence[Plot] = ()) -> str:
     """Return the report.
 
@@ -63,6 +70,7 @@ def format_report(comparison: Comparison, plots: Sequence[Plot] = ()) -> str:
         "# Comparison of the designs",
         "One workload ran through each design in the simulator. CPU times depend on the machine; "
         "all other figures of the simulator depend on the seed only.",
+        NOT_RUN,
         f"{ABOUT_CPU} ({comparison.machine})." if comparison.machine else "",
         section(
             "Phases and columns",

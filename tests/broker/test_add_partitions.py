@@ -152,6 +152,37 @@ def test_many_transactions_leave_turns_to_other_requests() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("version", [3, 5])
+def test_many_partitions_leave_turns_to_other_requests(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are checked in several turns, and so is their response built."""
+    monkeypatch.setattr("partage.broker.apis.producers._PARTITIONS_PER_TURN", 1)
+
+    async def scenario(its: Fixture) -> None:
+        turns = 0
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(count)
+
+        count()
+        inbound = await its.add(its.transaction({"t": list(range(30))}), version=version)
+        if version == 3:
+            topics = inbound.response.results_by_topic_v3_and_below
+        else:
+            topics = inbound.response.results_by_transaction[0].topic_results
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert errors_of(topics) == {
+            ("t", index): unknown if index > 1 else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for index in range(30)
+        }
+        assert turns > 60
+
+    run(scenario)
+
+
 def test_producers_of_failed_partition_are_not_described() -> None:
     async def scenario(its: Fixture) -> None:
         partition = its.broker.log_manager.partition("t", 0)

@@ -204,3 +204,24 @@ def test_many_markers_leave_turns_to_other_requests() -> None:
         assert turns > 8
 
     run(story)
+
+
+def test_response_for_many_markers_leaves_turns_to_other_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("partage.broker.apis.write_txn_markers._RESULTS_PER_TURN", 1)
+
+    async def story(world: World) -> None:
+        turns = 0
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(count)
+
+        count()
+        found = await written(world, marker(1, *range(10, 40)))
+        assert [index for _, _, index, _ in found] == list(range(10, 40))
+        assert turns > 30
+
+    run(story)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from partage.broker.apis.loop_turns import run_in_turns
 from partage.broker.net.inbound_request import Handler, InboundRequest
 from partage.broker.topics.log_manager import LogManager
 from partage.broker.topics.producer_ids import ProducerIdManager
@@ -28,7 +28,6 @@ from partage.wire.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
@@ -128,7 +127,6 @@ class _AddPartitions:
         self._coordinator = coordinator
         self._log_manager = log_manager
         self._group_shard_count = group_shard_count
-        self._loop = asyncio.get_running_loop()
         self._transactions = _transactions_of(inbound)
         self._errors: list[PartitionErrors | None] = [None] * len(self._transactions)
         self._missing_count = len(self._transactions)
@@ -136,46 +134,45 @@ class _AddPartitions:
     def run(self) -> None:
         """Hand each transaction to the coordinator."""
         if self._transactions:
-            self._add_some(0)
+            run_in_turns(self._add_all(), _PARTITIONS_PER_TURN)
         else:
             self._respond()
 
-    def _add_some(self, begin: int) -> None:
-        """Hand as many transactions to the coordinator as fit into one turn of the loop."""
-        end, partition_count = begin, 0
-        while end < len(self._transactions) and partition_count < _PARTITIONS_PER_TURN:
-            transaction = self._transactions[end]
-            partition_count += 1 + sum(len(topic.partitions) for topic in transaction.topics)
-            end += 1
-        if end < len(self._transactions):
-            self._loop.call_soon(self._add_some, end)
-        for position, transaction in enumerate(self._transactions[begin:end], begin):
-            self._add(transaction, partial(self._on_result, position))
+    def _add_all(self) -> Iterator[None]:
+        for position, transaction in enumerate(self._transactions):
+            yield from self._add(transaction, partial(self._on_result, position))
 
     def _add(
         self, transaction: AddPartitionsToTxnTransaction, done: Callable[[PartitionErrors], None]
-    ) -> None:
-        partitions = _partitions_of(transaction.topics)
-        if not transaction.transactional_id:
-            done(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
-            return
-        failed = {each: error for each in partitions if (error := self._refusal(each))}
-        if failed:
-            done(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | failed)
-            return
+    ) -> Iterator[None]:
+        """Hand a transaction to the coordinator; yield after each of its partitions."""
+        partitions = dict[TopicPartition, None]()  # without repetitions
+        failed = dict[TopicPartition, ErrorCode]()
+        for topic in transaction.topics:
+            for index in topic.partitions:
+                where = TopicPartition(topic.name, index)
+                partitions[where] = None
+                if error := self._refusal(where):
+                    failed[where] = error
+                yield
         identity = (
             transaction.transactional_id,
             transaction.producer_id,
             transaction.producer_epoch,
         )
-        if transaction.verify_only:
-            self._coordinator.verify_partitions(*identity, partitions, done)
+        if not transaction.transactional_id:
+            done(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
+        elif failed:
+            done(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | failed)
+        elif transaction.verify_only:
+            self._coordinator.verify_partitions(*identity, list(partitions), done)
         else:
             is_newer = self._inbound.version >= _SEVERAL_VERSION
             version = VERSION_2 if is_newer else VERSION_0
             self._coordinator.add_partitions(
-                *identity, partitions, version, done, may_wait=not is_newer
+                *identity, list(partitions), version, done, may_wait=not is_newer
             )
+        yield
 
     def _refusal(self, where: TopicPartition) -> ErrorCode:
         """Return the error of a partition that cannot be added, otherwise NONE.
@@ -198,41 +195,41 @@ class _AddPartitions:
             self._respond()
 
     def _respond(self) -> None:
-        results = [
-            self._topic_results(transaction.topics, errors or {})
-            for transaction, errors in zip(self._transactions, self._errors, strict=True)
-        ]
-        if self._inbound.version < _SEVERAL_VERSION:
-            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0])
-        else:
-            response = AddPartitionsToTxnResponse(
-                results_by_transaction=[
-                    AddPartitionsToTxnResult(
-                        transactional_id=transaction.transactional_id, topic_results=result
-                    )
-                    for transaction, result in zip(self._transactions, results, strict=True)
-                ]
+        run_in_turns(self._build_response(), _PARTITIONS_PER_TURN)
+
+    def _build_response(self) -> Iterator[None]:
+        """Respond; yield after each topic and each partition."""
+        results = list[AddPartitionsToTxnResult]()
+        for transaction, errors in zip(self._transactions, self._errors, strict=True):
+            topics = list[AddPartitionsToTxnTopicResult]()
+            for topic in transaction.topics:
+                partitions = list[AddPartitionsToTxnPartitionResult]()
+                for index in topic.partitions:
+                    partitions.append(self._result(topic.name, index, errors or {}))
+                    yield
+                topics.append(
+                    AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions)
+                )
+                yield
+            results.append(
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id, topic_results=topics
+                )
             )
+        if self._inbound.version < _SEVERAL_VERSION:
+            first = results[0].topic_results
+            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=first)
+        else:
+            response = AddPartitionsToTxnResponse(results_by_transaction=results)
         self._inbound.respond(response)
 
-    def _topic_results(
-        self, topics: Sequence[AddPartitionsToTxnTopic], errors: PartitionErrors
-    ) -> list[AddPartitionsToTxnTopicResult]:
-        return [
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=index,
-                        partition_error_code=_shown_error(
-                            errors[TopicPartition(topic.name, index)], self._inbound
-                        ),
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for topic in topics
-        ]
+    def _result(
+        self, topic: str, index: int, errors: PartitionErrors
+    ) -> AddPartitionsToTxnPartitionResult:
+        error = errors[TopicPartition(topic, index)]
+        return AddPartitionsToTxnPartitionResult(
+            partition_index=index, partition_error_code=_shown_error(error, self._inbound)
+        )
 
 
 def _transactions_of(inbound: InboundRequest) -> list[AddPartitionsToTxnTransaction]:
@@ -247,14 +244,6 @@ def _transactions_of(inbound: InboundRequest) -> list[AddPartitionsToTxnTransact
             topics=request.v3_and_below_topics,
         )
     ]
-
-
-def _partitions_of(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    """Return the partitions without repetitions."""
-    partitions = (
-        TopicPartition(topic.name, index) for topic in topics for index in topic.partitions
-    )
-    return list(dict.fromkeys(partitions))
 
 
 def _add_offsets(

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from partage.broker.apis.loop_turns import run_in_turns
 from partage.broker.net.inbound_request import InboundRequest
 from partage.broker.transactions.local_markers import MarkerSink, PartitionMarker
 from partage.model.errors import ErrorCode
@@ -24,6 +25,7 @@ from partage.wire.apis.write_txn_markers import (
 log = logging.getLogger(__name__)
 
 _MARKERS_PER_TURN: Final = 128
+_RESULTS_PER_TURN: Final = 256
 
 _Results = dict[int, dict[str, dict[int, ErrorCode]]]  # by producer, topic and partition
 
@@ -102,24 +104,21 @@ class _WriteTxnMarkersHandler:
     def _respond_if_complete(self) -> None:
         if self._pending or not self._is_all_appended:
             return
-        self._inbound.respond(
-            WriteTxnMarkersResponse(
-                markers=[
-                    WritableTxnMarkerResult(
-                        producer_id=producer_id,
-                        topics=[_topic_result(name, errors) for name, errors in topics.items()],
+        run_in_turns(self._build_response(), _RESULTS_PER_TURN)
+
+    def _build_response(self) -> Iterator[None]:
+        """Respond; yield after each topic and each partition."""
+        results = list[WritableTxnMarkerResult]()
+        for producer_id, errors_of_topics in self._results.items():
+            topics = list[WritableTxnMarkerTopicResult]()
+            for name, errors in errors_of_topics.items():
+                partitions = list[WritableTxnMarkerPartitionResult]()
+                for index, error in errors.items():
+                    partitions.append(
+                        WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
                     )
-                    for producer_id, topics in self._results.items()
-                ]
-            )
-        )
-
-
-def _topic_result(name: str, errors: dict[int, ErrorCode]) -> WritableTxnMarkerTopicResult:
-    return WritableTxnMarkerTopicResult(
-        name=name,
-        partitions=[
-            WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
-            for index, error in errors.items()
-        ],
-    )
+                    yield
+                topics.append(WritableTxnMarkerTopicResult(name=name, partitions=partitions))
+                yield
+            results.append(WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
+        self._inbound.respond(WriteTxnMarkersResponse(markers=results))

@@ -11,6 +11,7 @@ from partage.lab.environment.clock import START_MS
 from partage.proposals import machine
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.machine import Connection
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.processes import Process
 from partage.proposals.simulation.world import World, WorldOptions
@@ -44,11 +45,29 @@ class RecordingProcess(Process):
         self.heard.append((what, self.world.clock.now_ms - START_MS))
 
 
+class NumberingMachine:
+    """A coordinator that stores a number for each event."""
+
+    def __init__(self) -> None:
+        self.events = 0
+
+    def handle(self, event: machine.Event) -> machine.CoordinatorOutcome[Any, int]:
+        outcome = machine.CoordinatorOutcome[Any, int](event.at_ms)
+        outcome.records.append(self.events)
+        self.events += 1
+        return outcome
+
+
+def new_world(seed: int = 1, disk_delay_ms: int = 2) -> World:
+    design = find_design("two-phase-eager")(CoordinatorSettings(), MemberSettings(group_id="g"))
+    options = WorldOptions(topics={"t": 1}, disk_delay_ms=disk_delay_ms)
+    return World(design, options, seed)
+
+
 @pytest.fixture
 def world() -> World:
     """A world of the accepted design with one topic."""
-    design = find_design("two-phase-eager")(CoordinatorSettings(), MemberSettings(group_id="g"))
-    return World(design, WorldOptions(topics={"t": 1}), seed=1)
+    return new_world()
 
 
 def test_timer_that_is_cancelled_at_its_deadline_does_not_fire(world: World) -> None:
@@ -90,3 +109,19 @@ def test_crashed_coordinator_handles_no_event(world: World) -> None:
     assert world.run_until_settled(180_000)
     assert events == []
     assert world.coordinator not in (None, crashed)
+
+
+def test_crash_loses_the_last_of_the_records_that_are_not_durable() -> None:
+    found = set()
+    for seed in range(20):
+        world = new_world(seed, disk_delay_ms=10)
+        coordinator: Any = world.coordinator
+        coordinator.machine = NumberingMachine()
+        for _ in range(4):
+            coordinator._handle(machine.ConnectionLost(at_ms=0, connection=Connection(1)))
+            world.run(6)
+        world.crash_coordinator()  # 24 ms after the first record
+        found.add(tuple(world._records))
+        world.run(100)
+        assert tuple(world._records) in found  # a dead process writes nothing
+    assert found == {(0, 1, 2), (0, 1, 2, 3)}

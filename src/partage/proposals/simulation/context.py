@@ -56,5 +56,5 @@ class WorldContext(ABC):
         """Count a message of the coordinator."""
 
     @abstractmethod
-    def on_records(self, records: Sequence[Any]) -> None:
-        """Note the offsets among records that the coordinator stores."""
+    def on_durable(self, records: Sequence[Any]) -> None:
+        """Note the offsets among records that are durable."""

@@ -95,7 +95,7 @@ class CoordinatorProcess(Process, Coordinator):
 
     Args:
         world: The world.
-        records: The records of earlier coordinators, to which this one adds.
+        records: The durable records of earlier coordinators, to which this one adds.
         number: Distinguishes the random draws of this coordinator from those of earlier ones.
     """
 
@@ -103,8 +103,11 @@ class CoordinatorProcess(Process, Coordinator):
         super().__init__(world)
         self._links: dict[Connection, Link] = {}
         self._durable_ms = 0  # when all records so far are durable
+        # The outcomes whose records were not stored and whose messages were not sent, each with
+        # the time when its records are durable.
         self._unsent: deque[tuple[int, Any]] = deque()
         self._records = records
+        self._number = number
         self._rng = world.new_rng(f"coordinator {number}")
         self.machine = world.design.coordinator()
         for record in records:
@@ -157,8 +160,7 @@ class CoordinatorProcess(Process, Coordinator):
         world.traffic.cpu_ns += world.cpu_clock_ns() - begin_ns
         self._set_timers(outcome.timers)
         if outcome.records:
-            self._records.extend(outcome.records)
-            world.on_records(outcome.records)
+            world.observer.on_records(outcome.records)
             self._durable_ms = max(self._durable_ms, world.clock.now_ms + world.disk_delay_ms)
         # Replies wait for all earlier records, and keep their order.
         self._unsent.append((self._durable_ms, outcome))
@@ -168,10 +170,17 @@ class CoordinatorProcess(Process, Coordinator):
         """Send what is durable, and come back for the rest."""
         clock = self.world.clock
         while self._unsent and self._unsent[0][0] <= clock.now_ms:
-            self._send(self._unsent.popleft()[1])
+            outcome = self._unsent.popleft()[1]
+            self._store(outcome.records)
+            self._send(outcome)
         if self._unsent:
             delay_ms = self._unsent[0][0] - clock.now_ms
             clock.call_later(delay_ms, lambda: self.when_awake(self._send_durable))
+
+    def _store(self, records: list[Any]) -> None:
+        if records:
+            self._records.extend(records)
+            self.world.on_durable(records)
 
     def _send(self, outcome: Any) -> None:
         for connection, message in outcome.sends:
@@ -186,9 +195,23 @@ class CoordinatorProcess(Process, Coordinator):
                 self.world.observer.on_close(COORDINATOR, link.member)
                 link.send_down(None)
 
-    def crash(self) -> None:
-        """Kill the process. Its members see their connections closed."""
+    def crash(self, *, loses_writes: bool) -> None:
+        """Kill the process. Its members see their connections closed.
+
+        Args:
+            loses_writes: True if only the first of the records that are not durable yet may be
+                written: a random number of them. The disk writes in order, all records of an event
+                or none.
+        """
         self.is_alive = False
+        now_ms = self.world.clock.now_ms
+        writes = [(at_ms, outcome.records) for at_ms, outcome in self._unsent if outcome.records]
+        written = len(writes)
+        durable = sum(at_ms <= now_ms for at_ms, _ in writes)
+        if loses_writes and durable < written:
+            written = self.world.new_rng(f"crash {self._number}").randint(durable, written)
+        for _, records in writes[:written]:
+            self._store(records)
         for link in self._links.values():
             link.send_down(None)
 

@@ -161,7 +161,7 @@ class Readers:
             self.misread.add(partition)
 
     def commit(self, partition: TopicPartition, offset: int) -> None:
-        """The coordinator acknowledged a commit."""
+        """A commit is durable, so the coordinator may acknowledge it."""
         history = self.partitions[partition]
         if offset < history.committed and partition not in self.deleted:
             self.broken.append(

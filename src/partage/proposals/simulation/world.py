@@ -175,10 +175,14 @@ class World(WorldContext):
         """Close a member; its process ends when it has left."""
         process.handle(machine.LeaveRequested(at_ms=0))
 
-    def crash_coordinator(self) -> None:
-        """Kill the coordinator. Another one loads its records after the failover time."""
+    def crash_coordinator(self, *, loses_writes: bool = True) -> None:
+        """Kill the coordinator. Another one loads its records after the failover time.
+
+        Args:
+            loses_writes: True if records that are not durable yet may be lost.
+        """
         if self.coordinator is not None:
-            self.coordinator.crash()
+            self.coordinator.crash(loses_writes=loses_writes)
             self.coordinator = None
             self.clock.call_later(self.options.failover_ms, self._start_coordinator)
 
@@ -242,9 +246,8 @@ class World(WorldContext):
         """Count a message of the coordinator."""
         self.traffic.count(type(message).__name__, self.design.message_size(message))
 
-    def on_records(self, records: Sequence[Any]) -> None:
-        """Note the offsets among records that the coordinator stores."""
-        self.observer.on_records(records)
+    def on_durable(self, records: Sequence[Any]) -> None:
+        """Note the offsets among records that are durable."""
         for record in records:
             offset = getattr(record, "offset", None)
             if offset is not None:

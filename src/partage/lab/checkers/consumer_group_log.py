@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 _GROUP, _MEMBER, _TARGET, _MEMBER_TARGET, _ASSIGNMENT, _REGEX = 3, 5, 6, 7, 8, 16
-#: The field of a member's record that only members with the classic protocol have.
-_CLASSIC_MEMBER_TAG: Final = 0
+#: The field of a member with the classic protocol is null; Kafka's default is no null.
+_NO_CLASSIC_MEMBER: Final = (0, b"\0")
 _TYPES: Final = frozenset({_GROUP, _MEMBER, _TARGET, _MEMBER_TARGET, _ASSIGNMENT, _REGEX})
 
 #: A partition: the id of its topic, and its number.
@@ -103,9 +103,9 @@ def apply_record(group: LoggedGroup, key: LogChangeKey, value: bytes | None) -> 
             reader.optional_text()  # rack
             reader.text(), reader.text()  # client id and host
             topics = tuple(reader.array(reader.text))
-            regex, timeout_ms = reader.optional_text(), reader.int32()
+            regex, timeout_ms = reader.optional_text() or None, reader.int32()
             reader.optional_text()  # assignor
-            is_classic = any(tag == _CLASSIC_MEMBER_TAG for tag, _ in reader.tags())
+            is_classic = _NO_CLASSIC_MEMBER not in reader.tags()
             member = member._replace(
                 is_stored=True,
                 instance_id=instance_id,

@@ -111,6 +111,35 @@ class ScriptedPort:
             writer.close()
 
 
+class Relay(ScriptedPort):
+    """A fixed address in front of the current broker, as a load balancer or a name is."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(self._relay)
+        self.target = target
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = self.target.split(":")
+        from_broker, to_broker = await asyncio.open_connection(host, int(port))
+        pumps = [
+            asyncio.ensure_future(_pump(reader, to_broker)),
+            asyncio.ensure_future(_pump(from_broker, writer)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in pumps:
+                each.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            to_broker.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+
+
 class ScriptedBroker(ScriptedPort):
     """A broker on a free port. Requests go to ``script``, then to the default responses."""
 

@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.peers.kafka import ApacheKafka
+from interop.peers.paths import KAFKA_PLUGINS
+from partage import RebalanceListener
 from partage.client import TopicPartition
 from partage.spark.offset_resolver import OffsetRange
 from partage.spark.options import parse_options
@@ -21,7 +23,12 @@ from .confluent_admin import produce
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("apache-kafka-racks")]
 
 RACKS = {1: "a", 2: "b", 3: "c"}
-SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+SETTINGS = {
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "group.consumer.assignors": "RackAssignor,uniform",
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+}
 COUNT = 2000
 #: A Fetch request of a client in a request log, with the size of the records in the response.
 FETCH = r'"clientId":"%s","requestApiKeyName":"FETCH".*"recordsSizeInBytes":(\d+)'
@@ -36,8 +43,9 @@ def brokers():
             broker = ApacheKafka(
                 node_id=node_id,
                 controller=started.get(1),
-                overrides={"broker.rack": rack, "replica.selector.class": SELECTOR},
+                overrides={"broker.rack": rack, **SETTINGS},
                 log_levels={"kafka.request.logger": "debug"},
+                plugins=KAFKA_PLUGINS,
             )
             started[node_id] = stack.enter_context(broker)
         admin = AdminClient({"bootstrap.servers": started[1].bootstrap})
@@ -52,27 +60,33 @@ def topic(brokers):
     A follower learns the high watermark some time after the leader. Until then it returns no
     records, and clients read from the leader.
     """
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
-    made = admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2, 3]])])
-    made[name].result(PATIENCE_S)
+    name = create(brokers, [[1, 2, 3]])
     fill(brokers, name, 0, COUNT)
     eventually(lambda: all(is_served_by_follower(brokers, name, rack) for rack in ("b", "c")))
     return name
 
 
-def is_served_by_follower(brokers, topic, rack):
+def create(brokers, replicas):
+    """Create a topic with these replicas for each partition; return its name."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
+    made = admin.create_topics([NewTopic(name, len(replicas), replica_assignment=replicas)])
+    made[name].result(PATIENCE_S)
+    return name
+
+
+def is_served_by_follower(brokers, topic, rack, partition=0):
     """Return True if a consumer reads all records without the leader."""
     client_id = f"probe-{uuid.uuid4().hex[:8]}"
     with consumer_in(brokers, rack, client_id) as consumer:
-        consumer.assign([(topic, 0)])
-        consumer.seek((topic, 0), 0)
+        consumer.assign([(topic, partition)])
+        consumer.seek((topic, partition), 0)
         polled(consumer, COUNT)
     return not record_bytes(brokers[1], client_id)
 
 
-def fill(brokers, topic, first, count, acks="all"):
-    records = [{"value": b"%d" % n} for n in range(first, first + count)]
+def fill(brokers, topic, first, count, acks="all", partition=0):
+    records = [{"value": b"%d" % n, "partition": partition} for n in range(first, first + count)]
     batches = {"batch.num.messages": 100}
     produce(brokers[1].bootstrap, topic, records, acks=acks, **batches)
 
@@ -87,13 +101,13 @@ def fetch_count(broker, client_id):
     return len(re.findall(FETCH % client_id, broker.log.read_text(errors="replace")))
 
 
-def consumer_in(brokers, rack, client_id):
+def consumer_in(brokers, rack, client_id, **options):
     return Consumer(
         brokers[1].bootstrap,
         client_id=client_id,
         client_rack=rack,
-        auto_offset_reset="none",
         max_partition_fetch_bytes=4096,
+        **{"auto_offset_reset": "none", **options},
     )
 
 
@@ -127,6 +141,66 @@ def test_consumer_in_other_rack_reads_from_leader(brokers, topic, rack):
     eventually(lambda: len(record_bytes(brokers[1], client_id)) > 1)
     assert record_bytes(brokers[2], client_id) == []
     assert record_bytes(brokers[3], client_id) == []
+
+
+def test_rack_aware_group_reads_only_from_followers(brokers):
+    """The broker assigns to each member the partitions with a follower in its rack (KIP-848)."""
+    topic = create(brokers, [[1, 2], [1, 3], [1, 3], [1, 2]])
+    partitions = {"b": {0, 3}, "c": {1, 2}}
+    for rack, near in partitions.items():
+        for number in near:
+            fill(brokers, topic, 0, COUNT, partition=number)
+            eventually(
+                lambda rack=rack, number=number: is_served_by_follower(brokers, topic, rack, number)
+            )
+    group = {
+        "group_id": topic,
+        "group_protocol": "consumer",
+        "group_remote_assignor": "rack",
+        "auto_offset_reset": "earliest",
+    }
+    with (
+        consumer_in(brokers, "b", "member-b", **group) as b,
+        consumer_in(brokers, "c", "member-c", **group) as c,
+    ):
+        members = {"b": b, "c": c}
+        found = {rack: [] for rack in members}
+
+        def poll_until(is_done):
+            def poll():
+                for rack, member in members.items():
+                    found[rack] += [(each.partition, each.offset) for each in member.poll(20)]
+                return is_done()
+
+            eventually(poll)
+
+        # The first member may get all partitions before the second one joins: they read nothing.
+        for member in members.values():
+            member.subscribe([topic], PauseAll(member))
+        poll_until(lambda: {rack: paused(member) for rack, member in members.items()} == partitions)
+        for member in members.values():
+            member.resume(*member.assignment())
+        poll_until(lambda: sum(map(len, found.values())) == 4 * COUNT)
+    for rack, near in partitions.items():
+        assert sorted(found[rack]) == [(p, n) for p in sorted(near) for n in range(COUNT)]
+    eventually(lambda: len(record_bytes(brokers[2], "member-b")) > 1)
+    eventually(lambda: len(record_bytes(brokers[3], "member-c")) > 1)
+    assert record_bytes(brokers[1], "member-b") == record_bytes(brokers[1], "member-c") == []
+
+
+class PauseAll(RebalanceListener):
+    """A listener that pauses each partition when it is assigned."""
+
+    def __init__(self, consumer):
+        self._consumer = consumer
+
+    def on_partitions_assigned(self, partitions):
+        self._consumer.pause(*partitions)
+
+
+def paused(consumer):
+    """Return the numbers of the partitions that the listener has paused."""
+    return {each.partition for each in consumer.paused()}
 
 
 def test_executor_reads_from_follower_in_its_rack(brokers, topic):

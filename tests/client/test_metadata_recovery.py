@@ -18,7 +18,7 @@ from partage.testing import BrokerProcess
 from partage.wire.apis.metadata import MetadataResponse
 
 from .confluent_admin import produce
-from .scripted_broker import SILENCE, ScriptedBroker, ScriptedPort
+from .scripted_broker import SILENCE, Relay, ScriptedBroker
 
 QUICK = RetryPolicy(attempts_max=3, backoff_ms=1, backoff_max_ms=1)
 TRIGGER_MS = 1000
@@ -225,35 +225,6 @@ def test_cancelled_request_causes_no_rebootstrap():
         loop.run_until_complete(main())
     finally:
         loop.close()
-
-
-class Relay(ScriptedPort):
-    """A fixed address in front of the current broker, as a load balancer or a name is."""
-
-    def __init__(self, target):
-        super().__init__(self._relay)
-        self.target = target
-
-    async def _relay(self, reader, writer):
-        host, port = self.target.split(":")
-        from_broker, to_broker = await asyncio.open_connection(host, int(port))
-        pumps = [
-            asyncio.ensure_future(pump(reader, to_broker)),
-            asyncio.ensure_future(pump(from_broker, writer)),
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in pumps:
-                each.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            to_broker.close()
-
-
-async def pump(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
 
 
 @pytest.mark.slow

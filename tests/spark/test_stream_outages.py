@@ -5,9 +5,12 @@ import random
 import signal
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
+from client.scripted_broker import Relay
+from partage.client import LoopThread
 from partage.client.errors import BrokersUnreachableError
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
@@ -208,6 +211,35 @@ class TestOutages:
         wait_until(lambda: inside.has(12) and outside.has(12))
         assert sorted(inside.rows) == sorted(outside.rows) == sorted([*truth, (0, 5), (1, 5)])
         wait_until(lambda: committed(there, topic, topic, PARTITIONS) == [6, 6])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_query_follows_broker_to_another_port(tmp_path, monkeypatch, protocol):
+    """The bootstrap address is the same; the address that the broker advertises changes."""
+    monkeypatch.setattr("partage.spark.stream.reader._on_sigterm", lambda stop: None)
+    old, new = (BrokerProcess(tmp_path / "data", overrides=SETTINGS) for _ in range(2))
+    loop = LoopThread("relay")
+    with ExitStack() as stack:
+        stack.callback(loop.stop)
+        stack.callback(new.remove)
+        stack.callback(old.remove)
+        old.start()
+        topic, truth = filled_topic(Kafka(old.bootstrap_servers), PARTITIONS, 10)
+        relay = loop.call(Relay(old.bootstrap_servers).__aenter__())
+        stack.callback(lambda: loop.call(relay.__aexit__()))
+        options = group_query_options(topic, kafka__group__protocol=protocol)
+        query = ReaderDriver(str(relay.address), **options)
+        stack.callback(query.stop)
+        assert query.batch() == truth
+        old.kill()
+        new.start()
+        relay.target = new.bootstrap_servers
+        there, rows = Kafka(new.bootstrap_servers), []
+        produce(there, topic, PARTITIONS)
+        wait_until(lambda: len(rows.extend(query.batch()) or rows) >= PARTITIONS)
+        assert sorted(rows) == [(0, 5), (1, 5)]
+        wait_until(lambda: (query.plan(), committed(there, topic, topic, PARTITIONS))[1] == [6, 6])
 
 
 def without_topics(inbound, response):

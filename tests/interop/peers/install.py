@@ -1,9 +1,9 @@
 """Fetch other projects' clients and brokers into ``.peers/``; run it as a script.
 
 It fetches Apache Kafka's archives with Maven, kcat and Chromium with apt, and kafkajs with npm.
-Then it compiles the Java peers, and the Go peer, for which Go fetches franz-go. It installs nothing
-on the machine, and skips parts that are up to date. A missing prerequisite is an error with advice.
-It uses the standard library only.
+Then it compiles the Java peers, Kafka's plugins, and the Go peer, for which Go fetches franz-go. It
+installs nothing on the machine, and skips parts that are up to date. A missing prerequisite is an
+error with advice. It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if __name__ == "__main__":
 from interop.peers import debs, jars, paths, tools
 
 JAVA_SOURCES = paths.SOURCES / "clients" / "java"
+PLUGIN_SOURCES = paths.SOURCES / "plugins"
 GO_SOURCES = paths.SOURCES / "clients" / "go"
 KFAKE_SOURCES = paths.REPOSITORY / "bench" / "kfake"
 NODE_FILES = [paths.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
@@ -60,20 +61,33 @@ def fetch_node() -> None:
 
 
 def compile_java() -> None:
-    """Compile the Java peers with a compiler that needs no JDK."""
+    """Compile the Java peers."""
+    _compile(_JAVA, paths.JAVA_PEER)
+
+
+def compile_plugins() -> None:
+    """Compile the classes that Apache Kafka loads."""
+    _compile(_PLUGINS, paths.KAFKA_PLUGINS)
+
+
+def _compile(sources: Sequence[Path], made: Path) -> None:
+    """Make a jar, with a compiler that needs no JDK."""
     libraries = os.pathsep.join(jars.class_path(use) for use in ("broker", "streams"))
     command = [paths.java(), "-cp", jars.class_path("compiler")]
     command += ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
     command += ["-proc:none", "-cp", libraries]
-    command += [str(path) for path in _JAVA]
+    command += [str(path) for path in sources]
     with tempfile.TemporaryDirectory(prefix="partage-java-") as classes:
         said = subprocess.run([*command, "-d", classes], capture_output=True, text=True)
         if said.returncode != 0:
-            raise paths.MissingToolError(f"the Java peer does not compile:\n{said.stderr[-2000:]}")
-        # A jar, because class data archives do not support directories.
-        with zipfile.ZipFile(paths.JAVA_PEER, "w") as archive:
+            raise paths.MissingToolError(f"{made.name} does not compile:\n{said.stderr[-2000:]}")
+        # A jar, because class data archives do not support directories. It replaces the former one
+        # at once, because running programs load classes from that.
+        new = made.with_suffix(".new")
+        with zipfile.ZipFile(new, "w") as archive:
             for path in sorted(Path(classes).glob("*.class")):
                 archive.write(path, path.name)
+        new.replace(made)
 
 
 def build_go() -> None:
@@ -124,12 +138,14 @@ class Step(NamedTuple):
 
 _POMS = sorted(jars.POMS.iterdir())
 _JAVA = sorted(JAVA_SOURCES.glob("*.java"))
+_PLUGINS = sorted(PLUGIN_SOURCES.glob("*.java"))
 STEPS = [
     Step("Apache Kafka's archives (Maven)", jars.fetch, _POMS, paths.JARS),
     Step("kcat (apt)", debs.fetch, [Path(debs.__file__)], debs.KCAT.made),
     Step("Chromium (apt)", debs.fetch_chromium, [Path(debs.__file__)], debs.CHROMIUM.made),
     Step("kafkajs (npm)", fetch_node, NODE_FILES, paths.NODE / "node_modules"),
     Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, paths.JAVA_PEER),
+    Step("Kafka's plugins (compiled)", compile_plugins, _POMS + _PLUGINS, paths.KAFKA_PLUGINS),
     Step("the Go peer (franz-go)", build_go, sorted(GO_SOURCES.iterdir()), paths.GO_PEER),
     Step("archives of Java classes", archive_classes, _POMS + _JAVA, paths.ARCHIVES),
 ]

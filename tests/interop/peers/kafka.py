@@ -46,6 +46,8 @@ class ApacheKafka(BrokerProcess):
     ``log_levels`` sets loggers: ``{"kafka.request.logger": "debug"}`` logs every request.
 
     A node with a ``controller``, which must be running, joins the cluster of that node.
+
+    ``plugins`` is a jar with further classes, such as assignors.
     """
 
     def __init__(
@@ -58,10 +60,12 @@ class ApacheKafka(BrokerProcess):
         listeners: Mapping[str, str] | None = None,
         node_id: int = 1,
         controller: ApacheKafka | None = None,
+        plugins: Path | None = None,
     ) -> None:
         super().__init__(directory)
         self.node_id = node_id
         self._controller = controller
+        self._plugins = plugins
         self._voters = ""
         self._cluster_id = ""
         self._listeners = dict(listeners or {})
@@ -163,5 +167,5 @@ class ApacheKafka(BrokerProcess):
 
     def _java(self, *arguments: str) -> list[str]:
         levels = [f"-Dorg.slf4j.simpleLogger.{key}={value}" for key, value in self._levels.items()]
-        class_path = jars.class_path("broker")
+        class_path = jars.class_path("broker", first=self._plugins)
         return [paths.java(), *self._jvm, *levels, "-cp", class_path, *arguments]

@@ -14,6 +14,7 @@ REPOSITORY = SOURCES.parents[2]
 PEERS = REPOSITORY / ".peers"
 JARS = PEERS / "jars"
 JAVA_PEER = PEERS / "peer.jar"
+KAFKA_PLUGINS = PEERS / "plugins.jar"
 GO_PEER = PEERS / "franz-go"
 KFAKE = PEERS / "kfake"
 KCAT = PEERS / "kcat"

@@ -47,7 +47,7 @@ _ASSIGNORS = {"roundrobin": RoundRobin(), "range": Range()}
 _RETRY_MS = 1_000
 
 
-class _Member:
+class ScenarioMember:
     """A member, its connection, and the events that wait while its process is stopped."""
 
     def __init__(self, name: str, checked: CheckedMember) -> None:
@@ -66,12 +66,12 @@ class MemberScenarioRunner:
     def __init__(self) -> None:
         self.now_ms = 0
         self.lines: list[str] = []
-        self.members: dict[str, _Member] = {}
+        self.members: dict[str, ScenarioMember] = {}
         self.topics: dict[str, dict[str, int]] = {}
         self.coordinator_topics: dict[str, int] = {}
         self.records: list[Any] = []
         self.is_reachable = True
-        self._events: deque[tuple[_Member | None, machine.Event]] = deque()
+        self._events: deque[tuple[ScenarioMember | None, machine.Event]] = deque()
         self._connections = 0
         self._draws = 0
 
@@ -153,7 +153,7 @@ class MemberScenarioRunner:
                 settings, topics, SingleAssignorOptions(assignor=RoundRobin(), pattern=pattern)
             )
         )
-        member = self.members[name] = _Member(name, CheckedMember(created))
+        member = self.members[name] = ScenarioMember(name, CheckedMember(created))
         self._events.append((member, machine.Started(at_ms=0)))
 
     def do_refresh(self, words: list[str]) -> None:
@@ -227,9 +227,9 @@ class MemberScenarioRunner:
         self.now_ms = until_ms
 
     @property
-    def _running(self) -> list[tuple[_Member | None, CheckedCoordinator | CheckedMember]]:
+    def _running(self) -> list[tuple[ScenarioMember | None, CheckedCoordinator | CheckedMember]]:
         """The machines whose timers fire; the coordinator has no member."""
-        found: list[tuple[_Member | None, CheckedCoordinator | CheckedMember]] = []
+        found: list[tuple[ScenarioMember | None, CheckedCoordinator | CheckedMember]] = []
         if self.is_reachable:
             found.append((None, self.checked))
         found += [(m, m.checked) for m in self.members.values() if not m.is_stopped]
@@ -257,7 +257,7 @@ class MemberScenarioRunner:
                     received = machine.ResponseReceived(at_ms=0, message=message)
                     self._events.append((member, received))
 
-    def _handle_at_member(self, member: _Member, event: machine.Event) -> None:
+    def _handle_at_member(self, member: ScenarioMember, event: machine.Event) -> None:
         outcome = member.checked.handle(_at(event, self.now_ms))
         for action in outcome.actions:
             text = self._perform(member, action)
@@ -266,7 +266,7 @@ class MemberScenarioRunner:
 
     # Actions
 
-    def _perform(self, member: _Member, action: machine.Action) -> str:
+    def _perform(self, member: ScenarioMember, action: machine.Action) -> str:
         match action:
             case machine.Connect():
                 self._close(member)
@@ -304,9 +304,11 @@ class MemberScenarioRunner:
                 return ""
             case machine.StartReading(offsets=offsets):
                 shown = " ".join(f"{t}-{p}={at}" for (t, p), at in sorted(offsets.items()))
-                return f"reads {shown} in generation {member.checked.generation}"
+                return f"reads {shown} in generation {self._generation(member)}"
             case machine.StopReading():
                 return "stops reading"
+            case machine.ResumeReading(partitions=partitions):
+                return f"resumes {' '.join(map(str, sorted(partitions)))}"
             case machine.ReportError(reason=reason):
                 return f"fails: {reason}"
             case ComputeShares():
@@ -314,7 +316,11 @@ class MemberScenarioRunner:
                 return "runs the assignor"
         raise AssertionError(f"unexpected action {action}")
 
-    def _close(self, member: _Member) -> None:
+    def _generation(self, member: ScenarioMember) -> int:
+        generation: int = member.checked.generation
+        return generation
+
+    def _close(self, member: ScenarioMember) -> None:
         if member.connection is not None and self.is_reachable:
             lost = machine.ConnectionLost(at_ms=0, connection=member.connection)
             self._events.append((None, lost))

@@ -61,7 +61,10 @@ _PROPERTIES: dict[str, tuple[str, ...]] = {
     "single_assignor": _SINGLE,
     "consumer_protocol": (),
     "product": (),
-    "two_phase": (),
+    "two_phase": (
+        "two_phase_properties.ResyncMachine",
+        "two_phase_properties.LargestCountMachine",
+    ),
 }
 #: The seed of the random bugs.
 _RANDOM_SEED = 5

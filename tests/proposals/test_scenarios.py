@@ -10,10 +10,12 @@ from scenario_text import replay
 
 from .member_scenario_runner import MemberScenarioRunner
 from .scenario_runner import ConsumerRunner, JoinGroupRunner, PushRunner, ScenarioRunner
+from .two_phase_scenario_runner import TwoPhaseScenarioRunner
 
 RUNNERS: dict[str, type[ScenarioRunner | MemberScenarioRunner]] = {
     "join_group": JoinGroupRunner,
     "members": MemberScenarioRunner,
+    "two_phase": TwoPhaseScenarioRunner,
     "broker_side": PushRunner,
     "consumer": ConsumerRunner,
 }

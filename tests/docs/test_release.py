@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
 import threading
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 from page_examples import all_examples
 
-from partage.testing import ThreadedBroker
+from polled_conditions import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -36,6 +40,45 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 def program(name: str) -> Path:
     return Path(sys.executable).parent / name
+
+
+def find_python(version: str) -> str | None:
+    """Return the interpreter of a version on PATH that can create environments, or None."""
+    # The variable makes pyenv's commands run this version; others ignore it.
+    environment = {**os.environ, "PYENV_VERSION": version}
+    code = "import ensurepip, sys, venv; print(sys.executable)"
+    if shutil.which(f"python{version}") is None:
+        return None
+    found = subprocess.run(
+        [f"python{version}", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+def find_pythons() -> dict[str, str]:
+    """Return the running interpreter, and one of each other supported version, by version.
+
+    If there is no other one, the key says so.
+    """
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    supported = re.findall(r":: Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    found = {version: find_python(version) for version in supported if version != running}
+    others = {version: python for version, python in found.items() if python is not None}
+    return {running if others else f"only-{running}": sys.executable, **others}
+
+
+#: Interpreters by the ids of their tests.
+PYTHONS = find_pythons()
+
+
+def test_without_other_interpreters_only_the_running_one_is_tested(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert find_pythons() == {f"only-{running}": sys.executable}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +108,8 @@ def metadata(wheel: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("release")
 class TestDistributions:
     def test_sdist_has_sources_tests_and_docs(self, sdist):
         top = f"partage-{VERSION}/"
@@ -101,24 +145,43 @@ class TestDistributions:
             if link.startswith(REPOSITORY):
                 assert (ROOT / link.removeprefix(base).partition("#")[0]).exists(), link
 
-    def test_installed_wheel_runs_quick_start(self, wheel, tmp_path):
-        """README's consumer, in a fresh environment with the base install only."""
+    @pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS)
+    def test_installed_wheel_runs_quick_start(self, python, sdist, wheel, tmp_path):
+        """README's consumer and a broker, in a fresh environment with the base install only.
+
+        The release has a wheel for this version of Python. Others build theirs from the sdist.
+        """
         environment = tmp_path / "venv"
-        run(sys.executable, "-m", "venv", environment)
-        python = environment / "bin" / "python"
-        run(python, "-m", "pip", "install", "--quiet", wheel)
-        assert "the wheel is complete" in run(python, ROOT / "tools" / "check_wheel.py")
+        run(python, "-m", "venv", environment)
+        installed = environment / "bin" / "python"
+        if python != sys.executable:
+            run(installed, "-m", "pip", "wheel", "--quiet", "--no-deps", sdist, cwd=tmp_path)
+            (wheel,) = tmp_path.glob("*.whl")
+        run(installed, "-m", "pip", "install", "--quiet", wheel)
+        assert "the wheel is complete" in run(installed, ROOT / "tools" / "check_wheel.py")
         code = next(
             example.code
             for example in all_examples()
             if example.page == "README.md" and "partage.sync" in example.code
         )
-        with ThreadedBroker() as broker:
-            broker.create_topic("flights", 2)
-            produce(broker.bootstrap_servers)
+        with running_broker(installed, tmp_path) as servers:
+            produce(servers)
             script = tmp_path / "quick_start.py"
-            script.write_text(code.replace("127.0.0.1:9092", broker.bootstrap_servers))
-            assert first_line(python, script) == "b'EWR' b'hello'\n"
+            script.write_text(code.replace("127.0.0.1:9092", servers))
+            assert first_line(installed, script) == "b'EWR' b'hello'\n"
+
+
+@contextmanager
+def running_broker(python: Path, directory: Path) -> Iterator[str]:
+    """Run the broker of an environment; yield its address. It must end cleanly."""
+    command = [python, "-m", "partage.broker", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=directory) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+        assert process.wait(PATIENCE_S) == 0
 
 
 def first_line(python: Path, script: Path) -> str:

@@ -67,14 +67,20 @@ _FENCE_MUTANTS: Final = (
     _mutant(
         "a consumer group may exceed its size by one",
         f"{_C}.heartbeat",
-        "if len(group.members) >= settings.members_max and member_id",
-        "if len(group.members) > settings.members_max and member_id",
+        "len(group.members) < settings.members_max\n",
+        "len(group.members) <= settings.members_max\n",
     ),
     _mutant(
         "a member of a full group cannot join again",
         f"{_C}.heartbeat",
-        "settings.members_max and member_id not in group.members:",
-        "settings.members_max and event.member_epoch == 0:",
+        "        or member_id in group.members\n",
+        "",
+    ),
+    _mutant(
+        "a static member cannot return to a full group",
+        f"{_C}.heartbeat",
+        "        or instance_id in group.static_members\n",
+        "",
     ),
 )
 

@@ -308,6 +308,22 @@ def test_full_classic_group_is_not_upgraded() -> None:
     assert beat(harness, "P", 1) is ErrorCode.NONE
 
 
+def test_static_member_upgrades_a_full_classic_group() -> None:
+    harness = migrating(members_max=1)
+    start_classic(harness, instance_id="i")
+    assert harness.join("A", "t", instance_id="j").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert harness.join("A", "t", instance_id="i").assignment == parts(t=range(6))
+    assert harness.group.members.keys() == {"A"}
+
+
+def test_full_classic_group_that_cannot_be_upgraded_gets_the_reason() -> None:
+    harness = migrating(MigrationPolicy.DOWNGRADE, members_max=1)
+    start_classic(harness)
+    reply = harness.join("A", "t")
+    assert reply.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (reply.error_message or "").endswith("because online upgrade is disabled.")
+
+
 def test_classic_group_above_the_maximum_is_not_upgraded() -> None:
     harness = migrating(members_max=1)
     start_classic(harness)
@@ -338,6 +354,17 @@ def test_new_classic_member_must_send_join_group_again_with_its_id() -> None:
     assert (accepted.error, accepted.member_id) == (ErrorCode.NONE, "P")
     static = join(harness, "Q", must_rejoin_with_id=True, instance_id="i")
     assert (static.error, static.member_id) == (ErrorCode.NONE, "Q")
+
+
+def test_static_classic_member_returns_to_a_full_group() -> None:
+    harness = migrating(members_max=2)
+    harness.join("A", "t")
+    join(harness, "P", instance_id="i")
+    assert join(harness, "Q").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    fenced = join(harness, "?", member_id="Q", instance_id="i")
+    assert fenced.error is ErrorCode.FENCED_INSTANCE_ID
+    assert join(harness, "Q", instance_id="i").error is ErrorCode.NONE
+    assert harness.group.members.keys() == {"A", "Q"}
 
 
 def test_group_that_is_refused_a_member_gives_out_no_id() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partage.model.errors import ErrorCode
+from partage.model.settings import ConsumerGroupSettings
 
 from .harness import ConsumerHarness, parts, topic
 
@@ -90,3 +91,17 @@ def test_static_member_that_leaves_during_a_revocation_is_not_removed() -> None:
     reply = harness.join("C", "t", instance_id="i")
     assert reply.assignment == parts(t=(0, 1, 2))
     assert harness.beat("B").assignment == parts(t=(3, 4, 5))
+
+
+def test_static_member_returns_to_a_full_group() -> None:
+    settings = ConsumerGroupSettings(assignment_interval_ms=0, members_max=2)
+    harness = ConsumerHarness(settings=settings)
+    harness.join("A", "t")
+    harness.join("B", "t", instance_id="i")
+    assert harness.join("C", "t").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert harness.join("C", "t", instance_id="j").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert harness.join("C", "t", instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert harness.ask("C", 3, instance_id="i").error is ErrorCode.FENCED_INSTANCE_ID
+    harness.ask("B", -2, instance_id="i")
+    assert harness.join("C", "t", instance_id="i").error is ErrorCode.NONE
+    assert harness.group.members.keys() == {"A", "C"}

@@ -18,6 +18,7 @@ from partage.coordinator.consumer_group.group import ConsumerGroup, ParkedHeartb
 from partage.coordinator.consumer_group.heartbeat import (
     await_request,
     compute_if_due,
+    has_room,
     reconcile_or_park,
     replace_static,
     session_timeout_ms,
@@ -94,7 +95,7 @@ def _validate(
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
     if catalogue.topics is None:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None
-    if event.member_id not in group.members and len(group.members) >= settings.members_max:
+    if not has_room(group, settings, event.member_id, event.instance_id):
         return ErrorCode.GROUP_MAX_SIZE_REACHED, None
     if event.protocol_type != CONSUMER_PROTOCOL_TYPE or not _is_common(group, event):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None

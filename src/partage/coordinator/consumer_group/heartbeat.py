@@ -52,6 +52,7 @@ from partage.coordinator.consumer_group.replies import ConsumerGroupHeartbeatRep
 from partage.coordinator.consumer_group.target import store_target
 from partage.coordinator.consumer_group.validation import heartbeat_error
 from partage.coordinator.event_context import EventContext
+from partage.coordinator.group import Group
 from partage.coordinator.outcome import GroupEventType
 from partage.coordinator.replies import JoinReply
 from partage.model.errors import ErrorCode
@@ -68,7 +69,7 @@ def heartbeat(
     settings = context.settings.consumer
     member_id = event.member_id or event.generated_member_id
     is_new_group = not group.is_stored
-    if len(group.members) >= settings.members_max and member_id not in group.members:
+    if not has_room(group, settings, member_id, event.instance_id):
         context.reply(event.reply_to, group_is_full(settings))
         return
     refused = _invalid_member(group, member_id, event)
@@ -93,6 +94,23 @@ def heartbeat(
         assignment=member.assignment,
     )
     reconcile_or_park(context, group, catalogue, parked)
+
+
+def has_room(
+    group: ConsumerGroup | Group,
+    settings: ConsumerGroupSettings,
+    member_id: str,
+    instance_id: str | None,
+) -> bool:
+    """True if the group has room for the member, or knows one of its ids.
+
+    A static member that returns replaces the member with its instance id.
+    """
+    return (
+        len(group.members) < settings.members_max
+        or member_id in group.members
+        or instance_id in group.static_members
+    )
 
 
 def group_is_full(settings: ConsumerGroupSettings) -> ConsumerGroupHeartbeatReply:

@@ -11,7 +11,6 @@ from partage.coordinator.consumer_group.events import (
 )
 from partage.coordinator.consumer_group.group import ConsumerGroup
 from partage.coordinator.consumer_group.heartbeat import (
-    group_is_full,
     heartbeat,
     leave,
     session_timeout_ms,
@@ -73,21 +72,17 @@ def _upgrade_and_join(
     context: EventContext, group: Group, catalogue: Catalogue, event: ConsumerGroupHeartbeat
 ) -> None:
     """Let a member join a classic group that is not Empty, which becomes a consumer group."""
-    member_id = event.member_id or event.generated_member_id
-    settings = context.settings.consumer
-    is_full = len(group.members) == settings.members_max and member_id not in group.members
-    upgraded: ConsumerGroup | str = "" if is_full else upgrade(context, group, catalogue)
-    if is_full:
-        context.reply(event.reply_to, group_is_full(settings))
-    elif isinstance(upgraded, ConsumerGroup):
-        epoch = upgraded.epoch
-        heartbeat(context, upgraded, catalogue, event)
-        if group.state is not GroupState.STABLE and upgraded.epoch == epoch:
-            # partitions of an assignment that no member has received belong to no member
-            because = EpochCause(RebalanceCause.UPGRADED, member_id)
-            bump_epoch(context, upgraded, catalogue, because)
-    else:
-        context.reply(event.reply_to, heartbeat_error(ErrorCode.GROUP_ID_NOT_FOUND, upgraded))
+    upgraded = upgrade(context, group, catalogue, event)
+    if not isinstance(upgraded, ConsumerGroup):
+        context.reply(event.reply_to, upgraded)
+        return
+    epoch = upgraded.epoch
+    heartbeat(context, upgraded, catalogue, event)
+    if group.state is not GroupState.STABLE and upgraded.epoch == epoch:
+        # partitions of an assignment that no member has received belong to no member
+        member_id = event.member_id or event.generated_member_id
+        because = EpochCause(RebalanceCause.UPGRADED, member_id)
+        bump_epoch(context, upgraded, catalogue, because)
 
 
 def _no_group(

@@ -94,7 +94,7 @@ CONSUMER_VALIDATIONS: tuple[str, ...] = (
     "topics not loaded yet: COORDINATOR_LOAD_IN_PROGRESS",
     "epoch other than 0 and a classic group, or a classic group that cannot be upgraded: "
     "GROUP_ID_NOT_FOUND. An empty classic group is replaced, and keeps its offsets",
-    "new member, and the group is full: GROUP_MAX_SIZE_REACHED",
+    "member id and instance id are new, and the group is full: GROUP_MAX_SIZE_REACHED",
     "instance id of a member that did not leave: UNRELEASED_INSTANCE_ID at epoch 0, otherwise "
     "FENCED_INSTANCE_ID; unknown instance id or member id: UNKNOWN_MEMBER_ID",
     "greater epoch; or smaller one, except for the previous epoch with no partition that is not "

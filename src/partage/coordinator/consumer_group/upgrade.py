@@ -17,7 +17,9 @@ from partage.coordinator.consumer_group.embedded_protocol import (
     EmbeddedProtocol,
     TopicPartitions,
 )
+from partage.coordinator.consumer_group.events import ConsumerGroupHeartbeat
 from partage.coordinator.consumer_group.group import FIRST_EPOCH, ConsumerGroup
+from partage.coordinator.consumer_group.heartbeat import group_is_full, has_room
 from partage.coordinator.consumer_group.partitions import EpochedPartitions, PartitionSet
 from partage.coordinator.consumer_group.progress import snapshot_event
 from partage.coordinator.consumer_group.reconciliation import to_partition_set
@@ -31,6 +33,8 @@ from partage.coordinator.consumer_group.records import (
     ReconciliationState,
     TargetAssignmentRecord,
 )
+from partage.coordinator.consumer_group.replies import ConsumerGroupHeartbeatReply
+from partage.coordinator.consumer_group.validation import heartbeat_error
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
@@ -51,8 +55,10 @@ _Subscriptions = Mapping[str, ClassicSubscription]
 _Held = Mapping[str, TopicPartitions]
 
 
-def upgrade(context: EventContext, group: Group, catalogue: Catalogue) -> ConsumerGroup | str:
-    """Replace a classic group by a consumer group of the same members.
+def upgrade(
+    context: EventContext, group: Group, catalogue: Catalogue, event: ConsumerGroupHeartbeat
+) -> ConsumerGroup | ConsumerGroupHeartbeatReply:
+    """Replace a classic group by a consumer group of the same members, for a member that joins.
 
     Requests that wait get REBALANCE_IN_PROGRESS, so that their members join again. A member that
     awaits its assignment is in the group with the partitions that it reported to own. Other
@@ -62,10 +68,13 @@ def upgrade(context: EventContext, group: Group, catalogue: Catalogue) -> Consum
         context: Context of the current event.
         group: A classic group that is not Empty.
         catalogue: The values of the shard.
+        event: The first heartbeat of the member.
 
     Returns:
-        The consumer group, or the reason why the group stays a classic group.
+        The consumer group, or the reply if the group stays a classic group.
     """
+    settings = context.settings.consumer
+    member_id = event.member_id or event.generated_member_id
     refused = _refusal(context, group)
     if refused is None:
         protocol = _common_protocol(group)
@@ -75,9 +84,12 @@ def upgrade(context: EventContext, group: Group, catalogue: Catalogue) -> Consum
             refused = _MALFORMED
         elif isinstance(held, str):
             refused = held
-        else:
+        elif has_room(group, settings, member_id, event.instance_id):
             return _convert(context, group, catalogue, subscriptions, held)
-    return f"Cannot upgrade classic group {group.id} to consumer group because {refused}"
+        else:
+            return group_is_full(settings)
+    message = f"Cannot upgrade classic group {group.id} to consumer group because {refused}"
+    return heartbeat_error(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
 def _refusal(context: EventContext, group: Group) -> str | None:

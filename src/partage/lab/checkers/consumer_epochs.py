@@ -120,7 +120,8 @@ class ConsumerEpochsChecker:
         members = group.stored_members()
         if group.epoch is None and self._states.has_classic_members:
             return True
-        return len(members) >= self._members_max and request.member_id not in members
+        is_known = request.member_id in members or _has_instance(group, request)
+        return len(members) >= self._members_max and not is_known
 
     def _expect(
         self,
@@ -153,11 +154,7 @@ class ConsumerEpochsChecker:
                 _break("consumer-epochs", f"{name} moves back from {self._shown[name]} to {epoch}")
         else:
             self._expect(groups, request, lambda group: not _is_instance_taken(group, request))
-            self._expect(
-                groups,
-                request,
-                lambda group: not self._is_full(group, request) or _has_instance(group, request),
-            )
+            self._expect(groups, request, lambda group: not self._is_full(group, request))
         if len(groups[-1].stored_members()) > self._members_max:
             _break("consumer-fence", f"the group has {len(groups[-1].members)} members")
         self._shown[name] = epoch

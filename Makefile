@@ -24,6 +24,8 @@ TEST_MARKS := not interop and not soak and not slow
 UNIT_TESTS := $(addprefix tests/,assignors bridge coordinator log member runtime statemachine store \
   transactions wire) \
   $(filter-out %/test_app.py %/test_held_partitions.py %/test_server.py,$(wildcard tests/web/test_*.py))
+TEST = $(PARALLEL) -m "$(TEST_MARKS)" --durations-run test
+UNIT := -n 2 $(DISTRIBUTED) -m "not interop and not soak" --forbid-io --durations-run unit
 
 setup: $(STAMP)  ## install everything into .venv
 
@@ -42,13 +44,14 @@ demo: setup  ## run the main job, examples/flights: load flights, share them bet
 	$(BIN)/python -m examples.flights
 
 unit: setup  ## run the tests of state machines and pure code: no sockets, processes or sleeps
-	$(BIN)/pytest -n 2 $(DISTRIBUTED) -m "not interop and not soak" --forbid-io $(UNIT_TESTS)
+	$(BIN)/pytest $(UNIT) --check-durations $(UNIT_TESTS)
 
 test: setup  ## run all tests that are quick and need no other programs; check their durations
-	$(BIN)/pytest $(PARALLEL) -m "$(TEST_MARKS)" --check-durations
+	$(BIN)/pytest $(TEST) --check-durations
 
-durations: setup  ## run the tests of make test; write the budgets in tests/durations.toml
-	$(BIN)/pytest $(PARALLEL) -m "$(TEST_MARKS)" --write-durations
+durations: setup  ## run the tests of make test and make unit; write tests/durations.toml
+	$(BIN)/pytest $(TEST) --write-durations
+	$(BIN)/pytest $(UNIT) --write-durations $(UNIT_TESTS)
 
 slow: setup  ## run the slow tests, such as kills of several processes
 	$(BIN)/pytest -n 2 $(DISTRIBUTED) -m "slow and not interop and not soak"

@@ -57,6 +57,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the budgets in tests/durations.toml from this run",
     )
+    parser.addoption(
+        "--durations-run",
+        metavar="NAME",
+        help="also check or write the wall time of the run; tests/durations.toml has its limit",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

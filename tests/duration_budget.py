@@ -1,8 +1,9 @@
-"""The options ``--check-durations`` and ``--write-durations``: a budget of seconds per test folder.
+"""The options ``--check-durations`` and ``--write-durations``: budgets of seconds.
 
-The duration of a folder is the sum over its tests: setup, call and teardown. ``durations.toml``
-has the budgets for a machine with two idle cores. On a slower or busy machine each budget grows
-in proportion to the time of a reference loop.
+The duration of a folder is the sum over its tests: setup, call and teardown. With
+``--durations-run NAME``, the wall time of the whole run has a limit, too; ``unit`` has only this
+limit. ``durations.toml`` has the budgets and limits for a machine with two idle cores. On a slower
+or busy machine they grow in proportion to the time of a reference loop.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import pytest
 
 TESTS = Path(__file__).parent
 BUDGETS = TESTS / "durations.toml"
-#: A folder fails the session above its budget times this.
+#: The run whose tests the budgets of the folders are for; see the Makefile.
+FOLDER_RUN = "test"
+#: A folder fails the session above its budget times this, and a run above its limit times this.
 TOLERANCE = 1.5
 #: A budget that ``--write-durations`` writes is the measured time times this, and one more second.
 _MARGIN = 1.2
@@ -26,8 +29,9 @@ _REFERENCE_ROUNDS = 2_000_000
 
 _HEADER = """\
 # Seconds of tests per folder, in three processes on two idle cores: the sum of setup, call and
-# teardown of the tests of `make test`. A session fails if a folder needs half as much again. Write
-# this file with `make durations`.
+# teardown of the tests of `make test`. `runs` has the limits of the wall time of `make test` and
+# `make unit`, and the times of the last `make durations`, which writes this file. A session fails
+# if a folder or the run needs half as much again as its budget or limit.
 
 """
 
@@ -65,10 +69,27 @@ def excess_folders(
     }
 
 
-def format_budgets(folders: Mapping[str, float], reference_s: float) -> str:
+def is_run_too_slow(seconds: float, limit_s: float, scale: float) -> bool:
+    """True if the wall time of a run exceeds its limit by half.
+
+    Args:
+        seconds: The measured seconds.
+        limit_s: The limit of the run, on the reference machine.
+        scale: The slowness of this machine, relative to the reference machine.
+    """
+    return seconds > limit_s * max(scale, 1.0) * TOLERANCE
+
+
+def format_budgets(
+    folders: Mapping[str, float], reference_s: float, runs: Mapping[str, Mapping[str, float]]
+) -> str:
     """Return the contents of the budget file."""
-    lines = [f"{_toml_key(name)} = {folders[name]:g}" for name in sorted(folders)]
-    return f"{_HEADER}reference_s = {reference_s:.3f}\n\n[folders]\n" + "\n".join(lines) + "\n"
+    lines = [f"{_HEADER}reference_s = {reference_s:.3f}", ""]
+    for run in sorted(runs):
+        values = [f"{key} = {value:g}" for key, value in sorted(runs[run].items())]
+        lines += [f"[runs.{_toml_key(run)}]", *values, ""]
+    lines += ["[folders]", *(f"{_toml_key(name)} = {folders[name]:g}" for name in sorted(folders))]
+    return "\n".join(lines) + "\n"
 
 
 def _toml_key(name: str) -> str:
@@ -81,6 +102,8 @@ class DurationBudget:
     def __init__(self, config: pytest.Config) -> None:
         self._is_check = config.getoption("check_durations")
         self._is_write = config.getoption("write_durations")
+        self._run: str | None = config.getoption("durations_run")
+        self._start_s = time.monotonic()
         self._seconds: dict[str, float] = {}
         self._tests: Counter[str] = Counter()
         self._reference_s = 0.0
@@ -97,28 +120,54 @@ class DurationBudget:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        wall_s = time.monotonic() - self._start_s
         end_s = time_reference()
         if self._is_write:
-            self._write_budgets(min(self._reference_s, end_s))
+            self._write_budgets(min(self._reference_s, end_s), wall_s)
         stored = tomllib.loads(BUDGETS.read_text())
-        budgets = stored["folders"]
         scale = max(1.0, max(self._reference_s, end_s) / stored["reference_s"])
-        excess = excess_folders(self._seconds, budgets, scale)
-        self._lines = self._table(budgets, scale, excess)
-        if self._is_check and excess and session.exitstatus == pytest.ExitCode.OK:
+        is_too_slow = False
+        if self._has_folders:
+            budgets = stored["folders"]
+            excess = excess_folders(self._seconds, budgets, scale)
+            is_too_slow = bool(excess)
+            self._lines = self._table(budgets, scale, excess)
+        if self._run is not None:
+            limit_s = stored["runs"][self._run]["limit_s"]
+            is_run_slow = is_run_too_slow(wall_s, limit_s, scale)
+            is_too_slow = is_too_slow or is_run_slow
+            self._lines.append(
+                f"The run {self._run} took {wall_s:.0f} s. Its limit is {limit_s * scale:.0f} s."
+                + ("  EXCEEDED by half" if is_run_slow else "")
+            )
+        if self._is_check and is_too_slow and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section("duration of test folders")
+        terminalreporter.section("durations of test folders and of the run")
         for line in self._lines:
             terminalreporter.line(line)
 
-    def _write_budgets(self, reference_s: float) -> None:
-        """Write budgets for the folders that ran. Keep those of other folders that still exist."""
-        old = tomllib.loads(BUDGETS.read_text())["folders"] if BUDGETS.exists() else {}
-        kept = {name: budget for name, budget in old.items() if (TESTS / name).is_dir()}
-        new = {name: math.ceil(s * _MARGIN) + 1 for name, s in self._seconds.items()}
-        BUDGETS.write_text(format_budgets(kept | new, reference_s))
+    @property
+    def _has_folders(self) -> bool:
+        return self._run in (None, FOLDER_RUN)
+
+    def _write_budgets(self, reference_s: float, wall_s: float) -> None:
+        """Write what the run measured. Keep budgets of other folders that exist, and other runs."""
+        old = tomllib.loads(BUDGETS.read_text()) if BUDGETS.exists() else {}
+        folders = {
+            name: budget
+            for name, budget in old.get("folders", {}).items()
+            if (TESTS / name).is_dir()
+        }
+        runs = old.get("runs", {})
+        if self._has_folders:
+            folders |= {name: math.ceil(s * _MARGIN) + 1 for name, s in self._seconds.items()}
+        else:
+            reference_s = old["reference_s"]
+        if self._run is not None:
+            runs[self._run]["recorded_s"] = round(wall_s)
+        BUDGETS.write_text(format_budgets(folders, reference_s, runs))
 
     def _table(
         self, budgets: dict[str, float], scale: float, excess: dict[str, float]

@@ -89,6 +89,36 @@ def test_check_durations_fails_slow_folders(suite: Path) -> None:
     assert tomllib.loads(budgets.read_text())["folders"] == {"quick": 2, "slow": 2}
 
 
+def test_check_durations_fails_slow_run(suite: Path) -> None:
+    """The limit of the run is checked without the budgets of folders, and the time is recorded."""
+    (suite / "tests" / "unit").mkdir()
+    (suite / "tests" / "unit" / "test_it.py").write_text("def test_it():\n    pass\n")
+    budgets = suite / "tests" / "durations.toml"
+    options = ("--durations-run", "unit", "--check-durations")
+    start = "reference_s = 1000\n[folders]\nother = 1\n[runs.test]\nlimit_s = 9\n[runs.unit]\n"
+
+    budgets.write_text(f"{start}limit_s = 0\n")
+    result = run(suite, *options)
+    assert (result.returncode, "EXCEEDED by half" in result.stdout) == (1, True), result.stdout
+
+    budgets.write_text(f"{start}limit_s = 60\n")
+    (suite / "tests" / "other").mkdir()
+    written = run(suite, *options, "--write-durations")
+    assert written.returncode == 0, written.stdout
+    stored = tomllib.loads(budgets.read_text())
+    assert stored["folders"] == {"other": 1}
+    assert stored["reference_s"] == 1000
+    assert stored["runs"]["test"] == {"limit_s": 9}
+    assert stored["runs"]["unit"].keys() == {"limit_s", "recorded_s"}
+    assert run(suite, *options).returncode == 0
+
+
+def test_slow_machine_gets_longer_runs() -> None:
+    assert not duration_budget.is_run_too_slow(134.0, 90.0, 1.0)
+    assert duration_budget.is_run_too_slow(136.0, 90.0, 0.5)
+    assert not duration_budget.is_run_too_slow(136.0, 90.0, 2.0)
+
+
 def test_slow_machine_gets_larger_budgets() -> None:
     assert duration_budget.excess_folders({"a": 14.0}, {"a": 10.0}, 1.0) == {}
     assert duration_budget.excess_folders({"a": 16.0}, {"a": 10.0}, 1.0) == {"a": 16.0}

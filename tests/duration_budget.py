@@ -3,12 +3,14 @@
 The duration of a folder is the sum over its tests: setup, call and teardown. With
 ``--durations-run NAME``, the wall time of the whole run has a limit, too; ``unit`` has only this
 limit. ``durations.toml`` has the budgets and limits for a machine with two idle cores. On a slower
-or busy machine they grow in proportion to the time of a reference loop.
+or busy machine they grow in proportion to the time of a reference loop, and the limits of runs also
+with the load of the machine: a loop of a moment misses other programs that run for minutes.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 import tomllib
 from collections import Counter
@@ -80,6 +82,17 @@ def is_run_too_slow(seconds: float, limit_s: float, scale: float) -> bool:
     return seconds > limit_s * max(scale, 1.0) * TOLERANCE
 
 
+def load_scale(load: float, processes: int, cores: int) -> float:
+    """Return how many times longer a run takes because other programs use the cores.
+
+    Args:
+        load: The load average: the number of processes that ran or waited for a core.
+        processes: The number of processes of the run.
+        cores: The number of cores.
+    """
+    return max(1.0, load / max(processes, cores))
+
+
 def format_budgets(
     folders: Mapping[str, float], reference_s: float, runs: Mapping[str, Mapping[str, float]]
 ) -> str:
@@ -134,10 +147,14 @@ class DurationBudget:
             self._lines = self._table(budgets, scale, excess)
         if self._run is not None:
             limit_s = stored["runs"][self._run]["limit_s"]
-            is_run_slow = is_run_too_slow(wall_s, limit_s, scale)
+            processes = 1 + (session.config.getoption("numprocesses", None) or 0)
+            load = max(os.getloadavg()[:2])
+            run_scale = max(scale, load_scale(load, processes, os.cpu_count() or 1))
+            is_run_slow = is_run_too_slow(wall_s, limit_s, run_scale)
             is_too_slow = is_too_slow or is_run_slow
+            scaled_s = limit_s * run_scale
             self._lines.append(
-                f"The run {self._run} took {wall_s:.0f} s. Its limit is {limit_s * scale:.0f} s."
+                f"The run {self._run} took {wall_s:.0f} s. Its limit is {scaled_s:.0f} s."
                 + ("  EXCEEDED by half" if is_run_slow else "")
             )
         if self._is_check and is_too_slow and session.exitstatus == pytest.ExitCode.OK:

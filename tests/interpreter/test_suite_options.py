@@ -117,6 +117,9 @@ def test_slow_machine_gets_longer_runs() -> None:
     assert not duration_budget.is_run_too_slow(134.0, 90.0, 1.0)
     assert duration_budget.is_run_too_slow(136.0, 90.0, 0.5)
     assert not duration_budget.is_run_too_slow(136.0, 90.0, 2.0)
+    assert duration_budget.load_scale(3.5, processes=3, cores=4) == 1.0
+    assert duration_budget.load_scale(3.0, processes=3, cores=2) == 1.0
+    assert duration_budget.load_scale(7.5, processes=3, cores=2) == 2.5
 
 
 def test_slow_machine_gets_larger_budgets() -> None:

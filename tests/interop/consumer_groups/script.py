@@ -4,7 +4,8 @@ Each line of a scenario is a request; the lines below it are the response. A mem
 letter, which is also its member id. It remembers its epoch, and sends what the line says.
 
 =====================================  ============================================================
-``create TOPIC COUNT``                 create a topic; ``grow TOPIC COUNT``, ``delete TOPIC``
+``create TOPIC COUNT``                 create a topic; ``grow TOPIC COUNT``, ``delete TOPIC``;
+                                       ``known=yes`` waits until the group's shard knows the growth
 ``select NAME``                        select the group of the following lines
 ``join NAME [TOPIC ...]``              ConsumerGroupHeartbeat, epoch 0, with all fields
 ``beat NAME [TOPIC ...]``              ConsumerGroupHeartbeat, its epoch; only the fields given
@@ -22,9 +23,10 @@ Options: ``epoch=``, ``owned=TOPIC:0,1`` (``owned=none`` for an empty list), ``r
 ``instance=``, ``rack=``, ``assignor=``, ``rebalance=``, ``id=`` the member id, ``v=`` the version,
 ``plus=`` a number to add to the epoch. ``until=`` repeats a heartbeat until its response has an
 assignment. For classic members: ``protocol=A,B``, ``give=TOPIC:0,1`` is the leader's assignment to
-itself, ``data=`` its user data, ``malformed=yes``. ``once=yes`` shows the response to the first
-JoinGroup, MEMBER_ID_REQUIRED, which is otherwise repeated with the id. ``parked=yes`` waits until
-the broker has received JoinGroup, but not for its response.
+itself, ``give-NAME=`` that to another member, ``data=`` their user data, ``malformed=yes``.
+``once=yes`` shows the response to the first JoinGroup, MEMBER_ID_REQUIRED, which is otherwise
+repeated with the id. ``parked=yes`` waits until the broker has received JoinGroup, but not for its
+response.
 From ``v=10`` on OffsetCommit and OffsetFetch have topic ids. ``was-TOPIC`` is the id of the topic
 before it was deleted and created again; an unknown topic has an unknown id, ``zero`` the zero id.
 The value ``empty`` stands for an empty text, ``null`` for none.
@@ -38,7 +40,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from interop.oracle.actors import error_name
-from interop.oracle.connection import Connection, Pending
+from interop.oracle.connection import Connection, NoResponseError, Pending
 from interop.repeated_request import repeat
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import shard_of
@@ -59,7 +61,11 @@ from partage.wire.apis.create_partitions import (
 from partage.wire.apis.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsTopic
-from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from partage.wire.apis.describe_groups import (
+    DESCRIBE_GROUPS,
+    DescribedGroup,
+    DescribeGroupsRequest,
+)
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
 from partage.wire.apis.join_group import (
@@ -207,7 +213,10 @@ class ConsumerGroupScript:
     def _grow(self, names: list[str], options: dict[str, str]) -> list[str]:
         topic = CreatePartitionsTopic(name=self._prefix + names[0], count=int(names[1]))
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000)
-        return [error_name(self._ask(CREATE_PARTITIONS, request, options, 3).results[0].error_code)]
+        result = self._ask(CREATE_PARTITIONS, request, options, 3).results[0]
+        if "known" in options:
+            self._wait_for_topic(names[0], int(names[1]))
+        return [error_name(result.error_code)]
 
     def _delete(self, names: list[str], options: dict[str, str]) -> list[str]:
         topic = DeleteTopicsTopic(name=self._prefix + names[0])
@@ -451,18 +460,22 @@ class ConsumerGroupScript:
         describe = DescribeGroupsRequest(groups=[self._group])
         group = repeat(
             lambda: self._connection.ask(DESCRIBE_GROUPS, describe, 6).groups[0],
-            lambda group: (
-                group.group_state == "PreparingRebalance"
-                and any(
-                    request.member_id == member.member_id
-                    or request.group_instance_id == member.group_instance_id is not None
-                    for member in group.members
-                )
-            ),
+            lambda group: self._is_answered(name) or _has_parked(group, request),
         )
+        if self._is_answered(name):
+            return [f"answered, {self._classic_response([name], {})[0]}"]
         return [f"parked, {group.group_state}, {len(group.members)} members"]
 
+    def _is_answered(self, name: str) -> bool:
+        try:
+            self._parked[name][1].peek(0)
+        except NoResponseError:
+            return False
+        return True
+
     def _classic_response(self, names: list[str], options: dict[str, str]) -> list[str]:
+        if names[0] not in self._parked:
+            return ["answered before"]
         connection, pending = self._parked.pop(names[0])
         with connection:
             return self._joined(names[0], pending.result())
@@ -503,13 +516,17 @@ class ConsumerGroupScript:
 
     def _classic_sync(self, names: list[str], options: dict[str, str]) -> list[str]:
         member_id, generation = self._classic.get(names[0], (names[0], 1))
-        assignment = b"malformed" if "malformed" in options else b""
-        if "give" in options:
-            given = Assignment(
-                assigned_partitions=self._by_name(options["give"]),
-                user_data=options["data"].encode() if "data" in options else None,
-            )
-            assignment = encode_assignment(given, 1)
+        given = {member_id: b"malformed"} if "malformed" in options else {member_id: b""}
+        for option, partitions in options.items():
+            if option.startswith("give"):
+                _, _, other = option.partition("-")
+                given[self._classic[other][0] if other else member_id] = encode_assignment(
+                    Assignment(
+                        assigned_partitions=self._by_name(partitions),
+                        user_data=options["data"].encode() if "data" in options else None,
+                    ),
+                    1,
+                )
         request = SyncGroupRequest(
             group_id=self._group,
             generation_id=int(options.get("epoch", generation)),
@@ -517,7 +534,10 @@ class ConsumerGroupScript:
             group_instance_id=_text(options.get("instance")),
             protocol_type="consumer",
             protocol_name=options.get("protocol", "range"),
-            assignments=[SyncGroupAssignment(member_id=member_id, assignment=assignment)],
+            assignments=[
+                SyncGroupAssignment(member_id=each, assignment=assignment)
+                for each, assignment in given.items()
+            ],
         )
         response = self._ask(SYNC_GROUP, request, options, 5)
         shown = f"{len(response.assignment)} bytes"
@@ -585,6 +605,16 @@ class ConsumerGroupScript:
             lambda: self._describe([], {}),
             lambda found: found[0].startswith(" ".join(names)),
         )
+
+
+def _has_parked(group: DescribedGroup, request: JoinGroupRequest) -> bool:
+    """True if the group is joining, and has the member of the request."""
+    instance_id = request.group_instance_id
+    return group.group_state == "PreparingRebalance" and any(
+        request.member_id == member.member_id
+        or (instance_id is not None and instance_id == member.group_instance_id)
+        for member in group.members
+    )
 
 
 def _text(value: str | None) -> str | None:

@@ -27,6 +27,12 @@ partitions that are not in its target. A partition is free when no member has it
 still give it up.
 """
 
+_DIFFERENCES = """\
+`make interop` sends the same requests to Apache Kafka 4.4 and to our broker, and checks both
+responses of each row. It leaves out three rows: slow and failing assignors, and the hash, which no
+response has.
+"""
+
 _STORED = """\
 Everything is stored before the response is sent: group epoch, members, target assignment,
 assignments of the members, and resolved regular expressions. So a coordinator that takes over
@@ -71,7 +77,10 @@ def consumer_groups_section() -> str:
         _subsection("Stored records of consumer groups", _STORED),
         _subsection(
             "Differences of consumer groups",
-            table(("Partage", "reason, or Kafka's behaviour"), CONSUMER_DIFFERENCES),
+            join_blocks(
+                _DIFFERENCES,
+                table(("Partage", "reason, or Kafka's behaviour"), CONSUMER_DIFFERENCES),
+            ),
         ),
     )
 

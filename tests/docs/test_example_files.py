@@ -152,8 +152,11 @@ def test_other_process_leads_after_leader_ends(partage_broker: ThreadedBroker) -
             ben.interrupt()
 
 
-def test_pytest_example_passes(tmp_path: Path) -> None:
-    shutil.copy(EXAMPLES / "test_with_broker.py", tmp_path)
+@pytest.mark.parametrize(
+    ("file", "passed"), [("test_with_broker.py", 3), ("test_simulated_world.py", 1)]
+)
+def test_pytest_example_passes(file: str, passed: int, tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / file, tmp_path)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
         cwd=tmp_path,
@@ -162,7 +165,7 @@ def test_pytest_example_passes(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout
-    assert "3 passed" in ran.stdout
+    assert f"{passed} passed" in ran.stdout
 
 
 @pytest.mark.slow
@@ -181,7 +184,7 @@ def test_each_example_is_run() -> None:
     named = Path(__file__).read_text()
     files = [path.name for path in EXAMPLES.glob("*.py") if path.name != "__init__.py"]
     assert [name for name in files if f'"{name}"' not in named] == []
-    assert len(files) == 8  # tests/broker/test_exactly_once.py runs exactly_once*.py
+    assert len(files) == 9  # tests/broker/test_exactly_once.py runs exactly_once*.py
 
 
 def test_operator_sees_lag_resets_offsets_and_cleans_up() -> None:

@@ -43,6 +43,7 @@ NEEDS = {
     "partage.proposals.sockets.broker_side.foreground": "zookeeper",
     "partage.proposals.sockets.broker_side.push_broker": "zookeeper",
     "partage.spark.": "spark",
+    "partage.testing.world.": "world",
     "partage.web.app": "web",
     "partage.web.server": "web",
 }

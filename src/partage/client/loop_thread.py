@@ -38,6 +38,22 @@ class CalledFromLoopError(RuntimeError):
         )
 
 
+def start_loop(
+    name: str = "partage-client",
+    cleanup: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> LoopThread:
+    """Return a new loop thread; in a simulated world, its counterpart without a thread.
+
+    See `LoopThread` for the arguments.
+    """
+    try:
+        running: Any = asyncio.get_running_loop()
+    except RuntimeError:
+        return LoopThread(name, cleanup)
+    create = getattr(running, "create_client_loop", None)
+    return LoopThread(name, cleanup) if create is None else create(name, cleanup)
+
+
 class LoopThread:
     """A daemon thread that runs an event loop from its creation until `stop`.
 

@@ -1,4 +1,4 @@
-"""Brokers for tests, in the process or as a child process, and the pytest plugin.
+"""Brokers for tests, simulated worlds, and the pytest plugin.
 
 Everything here is imported on first use: pytest imports this package in every test run.
 """
@@ -13,13 +13,22 @@ if TYPE_CHECKING:
     from partage.testing.faults import Faults
     from partage.testing.process import BrokerProcess
     from partage.testing.request_interceptor import HeldResponse, UnusedFaultError
+    from partage.testing.world.world import PartageWorld
 
-__all__ = ["BrokerProcess", "Faults", "HeldResponse", "ThreadedBroker", "UnusedFaultError"]
+__all__ = [
+    "BrokerProcess",
+    "Faults",
+    "HeldResponse",
+    "PartageWorld",
+    "ThreadedBroker",
+    "UnusedFaultError",
+]
 
 _LAZY_EXPORTS = {
     "BrokerProcess": "partage.testing.process",
     "Faults": "partage.testing.faults",
     "HeldResponse": "partage.testing.request_interceptor",
+    "PartageWorld": "partage.testing.world.world",
     "ThreadedBroker": "partage.testing.broker",
     "UnusedFaultError": "partage.testing.request_interceptor",
 }

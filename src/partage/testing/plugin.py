@@ -13,24 +13,79 @@ Broker settings for one test, by Kafka's names::
 ``partage_broker_process`` is a broker in a child process with a real disk, which can be killed and
 restarted. The marker applies to it too.
 
+``partage_world`` is a simulated world: it runs a coroutine test in virtual time, with a broker and
+faults from one seed; see `partage.testing.PartageWorld`. ``--worlds N`` runs it with N seeds.
+
 Test runs without these fixtures must not pay for them: this module imports the broker on first use.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from partage.testing.broker import ThreadedBroker
     from partage.testing.process import BrokerProcess
+    from partage.testing.world.world import PartageWorld
 
 _MARKER = "partage_broker"
 _MARKER_USAGE = f'@pytest.mark.{_MARKER}({{"auto.create.topics.enable": False}})'
 _BROKER = pytest.StashKey["ThreadedBroker"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of simulated worlds."""
+    group = parser.getgroup("partage", "simulated worlds (fixture partage_world)")
+    group.addoption(
+        "--worlds", type=_positive, default=1, metavar="N", help="run each world test with N seeds"
+    )
+    group.addoption(
+        "--world-seed", type=int, default=1, metavar="SEED", help="the first seed (default: 1)"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"must be an integer of at least 1, not {text!r}")
+    return int(text)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of a world once for each seed."""
+    if "partage_world_seed" in metafunc.fixturenames:
+        first: int = metafunc.config.getoption("world_seed")
+        count: int = metafunc.config.getoption("worlds")
+        seeds = range(first, first + count)
+        metafunc.parametrize(
+            "partage_world_seed", seeds, ids=[f"world-{seed}" for seed in seeds], indirect=True
+        )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine test with the fixture ``partage_world`` in its world."""
+    if "partage_world" not in pyfuncitem.fixturenames:
+        return None
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        raise _failure(
+            "a test with partage_world must be a coroutine function, and no other plugin may run "
+            "it: write `async def`, and disable the auto mode of pytest-asyncio for this test"
+        )
+    from partage.testing.world.test_runner import run_world_test
+
+    names = pyfuncitem._fixtureinfo.argnames
+    run_world_test(
+        pyfuncitem.nodeid, pyfuncitem.obj, {name: pyfuncitem.funcargs[name] for name in names}
+    )
+    return True
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,6 +148,29 @@ def partage_broker_process(request: pytest.FixtureRequest) -> Iterator[BrokerPro
 
     with BrokerProcess(overrides={**TEST_OVERRIDES, **_marked_settings(request)}) as broker:
         yield broker
+
+
+@pytest.fixture
+def partage_world_seed(request: pytest.FixtureRequest) -> int:
+    """Return the seed of the world; see ``--worlds`` and ``--world-seed``."""
+    seed: int = request.param
+    return seed
+
+
+@pytest.fixture
+def partage_world(
+    request: pytest.FixtureRequest, tmp_path: Path, partage_world_seed: int
+) -> Iterator[PartageWorld]:
+    """Yield a simulated world for a coroutine test; see `partage.testing.PartageWorld`."""
+    try:
+        from partage.testing.world.world import PartageWorld
+    except ModuleNotFoundError as error:
+        if error.name != "greenlet":
+            raise
+        raise _failure("partage_world needs greenlet; run pip install 'partage[world]'") from None
+    world = PartageWorld(partage_world_seed, tmp_path, _marked_settings(request))
+    yield world
+    world.close()
 
 
 def _marked_settings(request: pytest.FixtureRequest) -> dict[str, Any]:

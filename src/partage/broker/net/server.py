@@ -87,6 +87,8 @@ class Server:
         except OSError as error:
             raise ListenError(error) from None
         for listening in self._listener.sockets:
+            if listening.fileno() < 0:
+                continue  # a listener of a simulated world
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(_BACKLOG)
         self._idle_closer = loop.create_task(self._close_idle())

@@ -26,7 +26,7 @@ from partage.client.consumer.fetch_state_machine import FetchStateMachine, Recor
 from partage.client.consumer.fetcher import Fetcher
 from partage.client.consumer.options import ConsumerOptions
 from partage.client.consumer.partition_state import ResetTarget
-from partage.client.loop_thread import LoopThread
+from partage.client.loop_thread import start_loop
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import ClientOptions
 from partage.model.topic_partition import TopicPartition
@@ -77,7 +77,7 @@ class Engine(AssignmentTarget):
         self._is_closed = False
         self.is_close_called = False
         self._is_wake_scheduled = False
-        self._thread = LoopThread("partage-consumer", cleanup=self._clean_up)
+        self._thread = start_loop("partage-consumer", cleanup=self._clean_up)
         self._loop = self._thread.call(_running_loop())
         self._thread.call(self._fetcher.start())
 

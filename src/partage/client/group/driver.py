@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Protocol
 
 from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
@@ -52,19 +51,14 @@ class MemberCore(Protocol):
         ...
 
 
+#: The clock that includes suspends; None on Windows, which only has Python's monotonic one.
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
+
 def now_ms() -> int:
     """Return the time for member cores in ms. It is monotonic and includes suspends (on Linux)."""
-    return _now_ns() // 1_000_000
-
-
-def _clock() -> Callable[[], int]:
-    """Return the best clock of the platform; Windows has only Python's monotonic one."""
-    if not hasattr(time, "clock_gettime_ns"):
-        return time.monotonic_ns
-    return partial(time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-_now_ns: Final = _clock()
+    now_ns = time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)
+    return now_ns // 1_000_000
 
 
 class Driver:

@@ -1,0 +1,143 @@
+"""What code in a simulated world sees instead of the machine: time, randomness, and refusals.
+
+The functions of `time`, `random`, `os.urandom` and `uuid` are replaced while a world runs, also in
+modules that imported them by name. Code that would leave the world gets a `NotSimulatedError`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from random import Random
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from partage.testing.world.errors import NotSimulatedError
+
+if TYPE_CHECKING:
+    from partage.testing.world.event_loop import WorldLoop
+
+#: The wall clock at the start of every world, in seconds: 2026-01-01T00:00:00Z.
+START_WALL_S: Final = 1_767_225_600
+
+#: Packages whose modules keep the machine's time: they measure the test run itself.
+_UNPATCHED: Final = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis")
+
+
+@contextmanager
+def simulated_environment(loop: WorldLoop, rng: Random) -> Iterator[None]:
+    """Replace the machine's time and randomness, and refuse sockets and threads."""
+    replacements = _replacements(loop, rng)
+    originals_of = {replacement: value for value, replacement in replacements.items()}
+    refused: list[tuple[Any, str, Callable[..., Any]]] = [
+        (
+            threading.Thread,
+            "start",
+            _refusal(
+                "a thread", "use asyncio.to_thread(), or partage.Consumer instead of partage.sync"
+            ),
+        ),
+        (
+            threading.Condition,
+            "wait",
+            _refusal(
+                "waiting for another thread",
+                "await something instead, for example partage.Consumer",
+            ),
+        ),
+        (socket.socket, "connect", _refusal("a real connection", "connect to a host of the world")),
+        (socket.socket, "bind", _refusal("a real listener", "use asyncio.start_server()")),
+    ]
+    refused += _compiled_clocks()
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in refused]
+    state = random.getstate()
+    random.seed(rng.getrandbits(64))
+    _replace(replacements)
+    for owner, name, refusal in refused:
+        setattr(owner, name, refusal)
+    try:
+        yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+        _replace(originals_of)  # also in modules that were imported in the world
+        random.setstate(state)
+
+
+def _compiled_clocks() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """Return replacements for compiled code that reads the machine's clock: aiokafka's batches."""
+    if find_spec("aiokafka") is None:
+        return []
+    accumulator = import_module("aiokafka.producer.message_accumulator")
+    append = accumulator.BatchBuilder.append
+
+    def append_at_world_time(builder: Any, *, timestamp: int | None, **fields: Any) -> Any:
+        at_ms = int(time.time() * 1000) if timestamp is None else timestamp
+        return append(builder, timestamp=at_ms, **fields)
+
+    return [(accumulator.BatchBuilder, "append", append_at_world_time)]
+
+
+def _replace(replacements: dict[Any, Callable[..., Any]]) -> None:
+    """Replace functions in all modules that have them as attributes."""
+    for module in _modules():
+        for name, value in list(vars(module).items()):
+            if _is_patchable(value) and value in replacements:
+                setattr(module, name, replacements[value])
+
+
+def _modules() -> list[Any]:
+    return [module for name, module in list(sys.modules.items()) if not name.startswith(_UNPATCHED)]
+
+
+def _is_patchable(value: object) -> bool:
+    return type(value) in (BuiltinFunctionType, FunctionType, MethodType)
+
+
+def _replacements(loop: WorldLoop, rng: Random) -> dict[Any, Callable[..., Any]]:
+    def monotonic() -> float:
+        return loop.time()
+
+    def monotonic_ns() -> int:
+        return round(loop.time() * 1e9)
+
+    def wall() -> float:
+        return START_WALL_S + loop.elapsed_s
+
+    def wall_ns() -> int:
+        return START_WALL_S * 1_000_000_000 + round(loop.elapsed_s * 1e9)
+
+    def clock_s(clock: int) -> float:
+        return wall() if clock == time.CLOCK_REALTIME else loop.time()
+
+    def clock_ns(clock: int) -> int:
+        return wall_ns() if clock == time.CLOCK_REALTIME else monotonic_ns()
+
+    replacements: dict[Any, Callable[..., Any]] = {
+        time.monotonic: monotonic,
+        time.monotonic_ns: monotonic_ns,
+        time.perf_counter: monotonic,
+        time.perf_counter_ns: monotonic_ns,
+        time.time: wall,
+        time.time_ns: wall_ns,
+        time.sleep: _refusal("time.sleep()", "it would stop the whole world: use asyncio.sleep()"),
+        os.urandom: rng.randbytes,
+    }
+    if hasattr(time, "clock_gettime"):  # not on Windows
+        replacements |= {time.clock_gettime: clock_s, time.clock_gettime_ns: clock_ns}
+    return replacements
+
+
+def _refusal(what: str, advice: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise NotSimulatedError(what, advice)
+
+    return refuse

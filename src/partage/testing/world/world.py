@@ -1,0 +1,487 @@
+"""A simulated world for a user's asyncio code: brokers, processes, faults and invariants."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from partage.broker.broker import Broker
+from partage.broker.overrides import apply_overrides
+from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Refusal
+from partage.model.settings import BrokerSettings
+from partage.model.topic_partition import TopicPartition
+from partage.testing.broker_state import read_committed, read_records
+from partage.testing.settings import Settings, to_texts
+from partage.testing.world.errors import InvariantError, WaitTimeoutError
+from partage.testing.world.event_loop import WorldLoop
+from partage.testing.world.network import WorldNetwork
+from partage.testing.world.patches import simulated_environment
+from partage.testing.world.process import Main, WorldProcess
+from partage.testing.world.story import Story
+
+if TYPE_CHECKING:
+    from partage.client.consumer.records import Record
+
+F = TypeVar("F", bound=Callable[[], object])
+
+#: Lag reports and group events would only lengthen the story.
+_OVERRIDES: Final = {"partage.group.events.enable": "false", "offsets.topic.num.partitions": "4"}
+_BROKER_PORT: Final = 9092
+_CHECK_INTERVAL_S: Final = 0.05
+_EVENTUALLY_S: Final = 300.0
+_CLEANUP_S: Final = 3_600.0
+_KINDS: Final = ("kill", "pause", "cut", "slow")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A drawn fault: ``kind`` strikes ``target`` at a time, for a duration in virtual seconds."""
+
+    at_s: float
+    kind: str
+    target: str
+    other: str
+    for_s: float
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "cut":
+                return (
+                    f"at {self.at_s:.1f} s: cut {self.target} from {self.other}, {self.for_s:.1f} s"
+                )
+            case "slow":
+                return f"at {self.at_s:.1f} s: slow network, {self.for_s:.1f} s"
+        return f"at {self.at_s:.1f} s: {self.kind} {self.target}, {self.for_s:.1f} s"
+
+
+class PartageWorld:
+    """A broker and the processes of a user's program, in virtual time, from one seed.
+
+    Args:
+        seed: determines everything that is random.
+        directory: the directories of the processes are created below it.
+        settings: broker settings by Kafka's names.
+
+    Attributes:
+        seed: the seed.
+        directory: the directory of the world.
+        rng: a generator for the test's own decisions.
+        plan: the faults that `draw_faults` has drawn.
+    """
+
+    def __init__(self, seed: int, directory: Path, settings: Settings | None = None) -> None:
+        self.seed = seed
+        self.directory = directory
+        self._given_settings = settings
+        self.plan: list[Fault] = []
+        #: Faults of the plan that do not happen, by index; for the search of the smallest plan.
+        self.omitted: frozenset[int] = frozenset()
+        seeds = Random(seed)
+        self.rng = Random(seeds.getrandbits(64))
+        self._fault_rng = Random(seeds.getrandbits(64))
+        self._machine_rng = Random(seeds.getrandbits(64))
+        self._loop = WorldLoop(Random(seeds.getrandbits(64)))
+        self._story = Story(self._loop)
+        self._network = WorldNetwork(self._loop, Random(seeds.getrandbits(64)), self._story.note)
+        self._loop.network = self._network
+        self._loop.set_exception_handler(
+            lambda _, event: self._story.note_current(describe_loop_error(event))
+        )
+        self._settings = apply_overrides(
+            BrokerSettings(), {**_OVERRIDES, **to_texts(settings or {})}
+        )
+        self._starts: dict[str, Callable[[], WorldProcess]] = {}
+        self._processes: dict[str, WorldProcess] = {}
+        self._ended: list[WorldProcess] = []
+        self._disk = MemoryDisk()
+        self._broker: Broker | None = None
+        self._always: list[Callable[[], object]] = []
+        self._eventually: list[Callable[[], object]] = []
+        self._failure: BaseException | None = None
+        self._test_task: asyncio.Task[Any] | None = None
+
+    def fresh(self, omitted: frozenset[int], subdirectory: str) -> PartageWorld:
+        """Return a new world of the same seed in which some faults of the plan do not happen."""
+        world = PartageWorld(self.seed, self.directory / subdirectory, self._given_settings)
+        world.omitted = omitted
+        return world
+
+    # Running
+
+    def run(self, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a test coroutine in this world, then check the invariants and end all processes.
+
+        Raises:
+            InvariantError: an invariant does not hold.
+            Exception: whatever the test raises, or a process that failed.
+        """
+        with (
+            warnings.catch_warnings(),
+            self._story.collecting_logs(),
+            simulated_environment(self._loop, self._machine_rng),
+        ):
+            # Processes that were killed or failed leave connections and clients open.
+            warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                self._loop.run_until_complete(self._run(test))
+            finally:
+                self._loop.run_until_complete(self._end())
+                self.close()
+                self._release_objects()
+
+    def close(self) -> None:
+        """Close the event loop; `run` does it too."""
+        self._loop.close()
+
+    async def _run(self, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._start_broker()
+        await self.until(lambda: self._broker is not None, timeout_s=60)
+        self._test_task = asyncio.ensure_future(test())
+        try:
+            await self._test_task
+        except asyncio.CancelledError:
+            if self._failure is None:
+                raise
+        if self._failure is not None:
+            raise self._failure
+        self.heal()
+        for invariant in self._eventually:
+            await self._wait_for_invariant(invariant)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _wait_for_invariant(self, invariant: Callable[[], object]) -> None:
+        try:
+            await self.until(invariant, timeout_s=_EVENTUALLY_S)
+        except WaitTimeoutError:
+            name = getattr(invariant, "__name__", "invariant")
+            raise InvariantError(
+                f"{name} did not hold within {_EVENTUALLY_S:g} s after all faults were healed"
+            ) from None
+
+    async def _end(self) -> None:
+        """Cancel all tasks; those of killed processes too, so that none is left pending."""
+        for process in [*self._processes.values(), *self._ended]:
+            process.is_killed = process.is_paused = False
+            process.has_ended = True
+        self._always.clear()
+        limit_s = self._loop.time() + _CLEANUP_S
+        while self._loop.time() < limit_s:
+            tasks = [t for t in asyncio.all_tasks(self._loop) if t is not asyncio.current_task()]
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=10)
+        await self._loop.shutdown_asyncgens()
+        self._network.close()
+
+    def _release_objects(self) -> None:
+        """Collect what killed and failed processes left open, before warnings are on again."""
+        processes = [*self._processes.values(), *self._ended]
+        if any(process.was_killed or process.has_failed for process in processes):
+            for process in processes:
+                process.task = None
+            self._ended.clear()
+            gc.collect()
+
+    # Broker
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address of the broker, for clients of this world."""
+        return f"broker-1:{_BROKER_PORT}"
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker, for `kill`, `pause`, `cut` and `restart`."""
+        return "broker-1"
+
+    def _start_broker(self) -> None:
+        async def serve() -> None:
+            self._broker = None
+            broker = await Broker.start(
+                self._disk, self._settings, host=self.broker, port=_BROKER_PORT
+            )
+            self._broker = broker
+            await asyncio.Event().wait()
+
+        self.process(serve, name=self.broker)
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, *, configs: Settings | None = None
+    ) -> None:
+        """Create a topic.
+
+        Raises:
+            ValueError: the broker refused it; the message says why.
+        """
+        broker = self._live_broker()
+        created = await broker.log_manager.create(name, partitions, to_texts(configs or {}))
+        if isinstance(created, Refusal):
+            raise ValueError(f"topic {name!r} was not created: {created.message}")
+
+    def records(self, topic: str) -> list[Record]:
+        """Return all records of a topic, by partition and offset."""
+        return read_records(self._live_broker(), self._disk, topic)
+
+    def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group."""
+        return read_committed(self._live_broker(), group_id)
+
+    def _live_broker(self) -> Broker:
+        if self._broker is None or not self._processes[self.broker].is_running:
+            raise RuntimeError("the broker is not running; use world.restart(world.broker)")
+        return self._broker
+
+    # Processes
+
+    def process(
+        self, main: Main, *, name: str, restart_after_s: float | None = None
+    ) -> WorldProcess:
+        """Start a process that runs a coroutine function.
+
+        Args:
+            main: the coroutine function. `restart` calls it again.
+            name: its name, which is also its host name.
+            restart_after_s: if the process fails with an exception, it starts again after this
+                time, as a supervisor does. By default an exception fails the test.
+
+        Raises:
+            ValueError: a process of this name is running.
+        """
+        running = self._processes.get(name)
+        if running is not None and running.is_running:
+            raise ValueError(f"a process named {name!r} is already running")
+        directory = self.directory / name
+        directory.mkdir(parents=True, exist_ok=True)
+        process = WorldProcess(self._loop, name, directory)
+        if running is not None:
+            self._ended.append(running)
+        self._starts[name] = partial(self.process, main, name=name, restart_after_s=restart_after_s)
+        self._processes[name] = process
+        self._story.note(name, "started")
+        process.start(main)
+        assert process.task is not None
+        process.task.add_done_callback(lambda task: self._on_ended(process, task, restart_after_s))
+        return process
+
+    def _on_ended(
+        self, process: WorldProcess, task: asyncio.Task[Any], restart_after_s: float | None
+    ) -> None:
+        if process.is_killed or process.has_ended or task.cancelled():
+            return
+        self._network.reset_connections_of(process)
+        error = task.exception()
+        if error is None:
+            self._story.note(process.name, "ended")
+            return
+        process.has_failed = True
+        self._story.note(process.name, f"failed: {type(error).__name__}: {error}")
+        if restart_after_s is None:
+            self._fail(error)
+        else:
+            self._loop.call_later(restart_after_s, self._restart_if_down, process.name)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            if self._test_task is not None:
+                self._test_task.cancel()
+
+    def is_running(self, name: str) -> bool:
+        """Return True if a process is running, paused or not."""
+        return name in self._processes and self._processes[name].is_running
+
+    # Faults
+
+    def kill(self, name: str) -> None:
+        """Kill a process, as SIGKILL does. Its directory, or the broker's disk, stays."""
+        process = self._known(name)
+        if process.is_running:
+            self._story.note(name, "killed")
+            process.kill()
+            self._network.reset_connections_of(process)
+
+    def restart(self, name: str) -> None:
+        """Start a process again that was killed or has ended."""
+        self._known(name)
+        if name == self.broker:
+            if not self.is_running(name):
+                self._start_broker()
+        else:
+            self._starts[name]()
+
+    def pause(self, name: str, for_s: float) -> None:
+        """Stop a process for a time, as SIGSTOP and SIGCONT do."""
+        process = self._known(name)
+        if process.is_running and not process.is_paused:
+            self._story.note(name, f"paused for {for_s:.1f} s")
+            process.pause()
+
+            def resume() -> None:
+                if not process.is_killed:
+                    self._story.note(name, "continued")
+                process.resume()
+
+            self._loop.call_later(for_s, resume)
+
+    def cut(self, one: str, other: str, for_s: float | None = None) -> None:
+        """Hold all bytes between two processes, for a time or until `heal`."""
+        self._known(one), self._known(other)
+        self._story.note("world", f"cut {one} from {other}")
+        self._network.cut(one, other)
+        if for_s is not None:
+            self._loop.call_later(for_s, lambda: self.heal(one, other))
+
+    def heal(self, one: str | None = None, other: str | None = None) -> None:
+        """End a cut, or all cuts and slow networks; paused processes continue, and a killed
+        broker restarts.
+        """
+        self._network.heal(one, other)
+        if one is None:
+            self._network.slow_down(None)
+            for process in self._processes.values():
+                process.resume()
+            if not self.is_running(self.broker):
+                self._start_broker()
+            self._story.note("world", "all faults are healed")
+
+    def draw_faults(self, count: int, *, within_s: float, targets: list[str] | None = None) -> None:
+        """Draw faults from the seed, and let them happen in the next ``within_s``.
+
+        Killed processes are restarted after the drawn duration.
+
+        Args:
+            count: the number of faults.
+            within_s: the time in which they begin, in virtual seconds.
+            targets: the processes; by default all that run now, and the broker.
+        """
+        names = sorted(targets or self._processes)
+        rng = self._fault_rng
+        for _ in range(count):
+            target = rng.choice(names)
+            other = self.broker if target != self.broker else rng.choice(names)
+            fault = Fault(
+                at_s=self._loop.elapsed_s + rng.uniform(0, within_s),
+                kind=rng.choice(_KINDS),
+                target=target,
+                other=other,
+                for_s=rng.choice((0.1, 1, 5, 20, 60)) * rng.uniform(0.5, 1.5),
+            )
+            self.plan.append(fault)
+            if len(self.plan) - 1 not in self.omitted:
+                delay_s = fault.at_s - self._loop.elapsed_s
+                self._loop.call_later(delay_s, self._strike, fault)
+
+    def _strike(self, fault: Fault) -> None:
+        name = fault.target
+        match fault.kind:
+            case "kill":
+                if self.is_running(name):
+                    self.kill(name)
+                    self._loop.call_later(fault.for_s, lambda: self._restart_if_down(name))
+            case "pause":
+                self.pause(name, fault.for_s)
+            case "cut":
+                if name != fault.other:
+                    self.cut(name, fault.other, fault.for_s)
+            case "slow":
+                self._story.note("world", f"slow network for {fault.for_s:.1f} s")
+                self._network.slow_down(0.5)
+                self._loop.call_later(fault.for_s, lambda: self._network.slow_down(None))
+
+    def _restart_if_down(self, name: str) -> None:
+        if not self.is_running(name):
+            self.restart(name)
+
+    def _known(self, name: str) -> WorldProcess:
+        if name not in self._processes:
+            known = ", ".join(sorted(self._processes))
+            raise ValueError(f"there is no process {name!r}; the processes are {known}")
+        return self._processes[name]
+
+    # Conditions and invariants
+
+    @property
+    def elapsed_s(self) -> float:
+        """The virtual time since the start of the world, in seconds."""
+        return self._loop.elapsed_s
+
+    @property
+    def story(self) -> list[str]:
+        """The lines of what happened so far: time, process, event."""
+        return self._story.lines
+
+    def note(self, text: str) -> None:
+        """Add a line to the story, for the process that calls it."""
+        self._story.note_current(text)
+
+    async def until(
+        self, condition: Callable[[], object | Awaitable[object]], *, timeout_s: float = 60.0
+    ) -> None:
+        """Wait until a condition is true; it is evaluated every 50 ms of virtual time.
+
+        Raises:
+            WaitTimeoutError: it was not true in time.
+        """
+        limit_s = self._loop.time() + timeout_s
+        while True:
+            result = condition()
+            if inspect.isawaitable(result):
+                result = await result
+            if result:
+                return
+            if self._loop.time() >= limit_s:
+                name = getattr(condition, "__name__", "the condition")
+                raise WaitTimeoutError(f"{name} was not true within {timeout_s:g} virtual seconds")
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+
+    def always(self, invariant: F) -> F:
+        """Check an invariant every 50 ms of virtual time: a function that returns False or raises
+        `AssertionError` fails the test. Use it as a decorator.
+        """
+        if not self._always:
+            self._loop.call_later(_CHECK_INTERVAL_S, self._check_always)
+        self._always.append(invariant)
+        return invariant
+
+    def _check_always(self) -> None:
+        for invariant in self._always:
+            name = getattr(invariant, "__name__", "invariant")
+            try:
+                holds = invariant()
+            except AssertionError as error:
+                self._story.note("world", f"{name} failed: {error}")
+                self._fail(error)
+                return
+            if holds is False:
+                self._story.note("world", f"{name} does not hold")
+                self._fail(InvariantError(f"{name} does not hold at {self.elapsed_s:.3f} s"))
+                return
+        if self._always:
+            self._loop.call_later(_CHECK_INTERVAL_S, self._check_always)
+
+    def eventually(self, invariant: F) -> F:
+        """Check that an invariant becomes true at the end, after all faults are healed.
+
+        Use it as a decorator.
+        """
+        self._eventually.append(invariant)
+        return invariant
+
+
+def describe_loop_error(event: dict[str, Any]) -> str:
+    """Return a line about an error that no task has handled."""
+    error = event.get("exception")
+    text = str(event.get("message", "error in a callback"))
+    return text if error is None else f"{text}: {type(error).__name__}: {error}"

@@ -1,0 +1,263 @@
+"""The event loop of simulated worlds: time, executors, refusals and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+import uuid
+
+import pytest
+
+from partage.sync import Consumer
+from partage.testing import PartageWorld
+from partage.testing.world.errors import (
+    InvariantError,
+    NotSimulatedError,
+    StalledWorldError,
+    WaitTimeoutError,
+)
+
+
+@pytest.fixture
+def world(tmp_path) -> PartageWorld:
+    return PartageWorld(1, tmp_path)
+
+
+def run(world: PartageWorld, work):
+    """Run a coroutine function in a world and return its result."""
+    results = []
+
+    async def test():
+        results.append(await work())
+
+    world.run(test)
+    return results[0]
+
+
+def poll_blocking():
+    consumer = Consumer("broker-1:9092", group_id="g")
+    consumer.subscribe(["t"])
+    consumer.poll(1000)
+
+
+async def echo_once(reader, writer):
+    writer.write(await reader.read(1000))
+    await writer.drain()
+    writer.close()
+
+
+def test_sleep_advances_all_clocks_at_once(world):
+    async def work():
+        clocks = (time.time, time.monotonic, time.perf_counter, asyncio.get_running_loop().time)
+        before = [clock() for clock in clocks]
+        await asyncio.sleep(3600)
+        return [clock() - start for clock, start in zip(clocks, before, strict=True)]
+
+    began = time.monotonic()
+    assert run(world, work) == [pytest.approx(3600, abs=0.01)] * 4
+    assert time.monotonic() - began < 60
+
+
+def test_same_seed_gives_same_randomness(tmp_path):
+    async def work():
+        return random.random(), uuid.uuid4(), os.urandom(4), await asyncio.to_thread(time.time)
+
+    first, second, other = (run(PartageWorld(seed, tmp_path), work) for seed in (7, 7, 8))
+    assert first == second
+    assert all(one != two for one, two in zip(first[:3], other[:3], strict=True))
+
+
+def test_machine_is_restored_after_a_world(world):
+    before = (time.time, time.sleep, os.urandom, threading.Thread.start, random.getstate())
+
+    async def work():
+        return random.random()
+
+    run(world, work)
+    assert (time.time, time.sleep, os.urandom, threading.Thread.start, random.getstate()) == before
+
+
+@pytest.mark.parametrize(
+    ("use", "advice"),
+    [
+        (lambda: time.sleep(1), "use asyncio.sleep"),
+        (lambda: threading.Thread(target=print).start(), "use asyncio.to_thread"),
+        (poll_blocking, "await something instead"),
+    ],
+)
+def test_blocking_use_is_refused_with_advice(world, use, advice):
+    async def work():
+        use()
+
+    with pytest.raises(NotSimulatedError, match=advice):
+        run(world, work)
+
+
+def test_busy_task_stalls_the_world(world):
+    async def work():
+        while True:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    with pytest.raises(StalledWorldError, match=r"add an asyncio\.sleep"):
+        run(world, work)
+
+
+def test_condition_that_never_holds_times_out(world):
+    with pytest.raises(WaitTimeoutError, match="within 5 virtual seconds"):
+        run(world, lambda: world.until(lambda: False, timeout_s=5))
+
+
+def test_broken_invariant_fails_the_test(world):
+    async def work():
+        began = world.elapsed_s
+
+        @world.always
+        def it_is_early():
+            return world.elapsed_s < began + 10
+
+        await asyncio.sleep(100)
+
+    with pytest.raises(InvariantError, match="it_is_early does not hold at 10"):
+        run(world, work)
+
+
+def test_failed_process_fails_the_test(world):
+    async def fail():
+        raise KeyError("boom")
+
+    async def work():
+        world.process(fail, name="p")
+        await asyncio.sleep(100)
+
+    with pytest.raises(KeyError, match="boom"):
+        run(world, work)
+    assert any("failed: KeyError" in line for line in world.story)
+
+
+def test_process_is_restarted_after_a_failure(world):
+    starts = []
+
+    async def fail_twice():
+        starts.append(world.elapsed_s)
+        if len(starts) < 3:
+            raise KeyError
+
+    async def work():
+        world.process(fail_twice, name="p", restart_after_s=5)
+        await asyncio.sleep(100)
+
+    run(world, work)
+    assert [round(at - starts[0]) for at in starts] == [0, 5, 10]
+
+
+def test_streams_carry_bytes_between_processes(world):
+    async def serve():
+        async with await asyncio.start_server(echo_once, port=80) as server:
+            await server.serve_forever()
+
+    async def work():
+        world.process(serve, name="server")
+        await asyncio.sleep(1)
+        reader, writer = await asyncio.open_connection("server", 80)
+        writer.write(b"hello")
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    assert run(world, work) == b"hello"
+
+
+def test_killed_process_resets_its_connections_and_runs_no_code(world):
+    ended = []
+
+    async def serve():
+        try:
+            async with await asyncio.start_server(lambda reader, writer: None, port=80) as server:
+                await server.serve_forever()
+        finally:
+            ended.append(world.elapsed_s)
+
+    async def work():
+        world.process(serve, name="server")
+        await asyncio.sleep(1)
+        reader, _ = await asyncio.open_connection("server", 80)
+        world.kill("server")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("server", 80)
+        assert not world.is_running("server")
+        return list(ended)
+
+    assert run(world, work) == []
+
+
+def test_cut_holds_bytes_until_it_is_healed(world):
+    received = []
+
+    async def serve():
+        async def receive(reader, writer):
+            received.append((await reader.read(100), world.elapsed_s))
+
+        async with await asyncio.start_server(receive, port=80) as server:
+            await server.serve_forever()
+
+    async def send():
+        _, writer = await asyncio.open_connection("server", 80)
+        writer.write(b"a")
+        await asyncio.sleep(1000)
+
+    async def work():
+        world.process(serve, name="server")
+        await asyncio.sleep(1)
+        world.process(send, name="client")
+        world.cut("client", "server", 30)
+        await asyncio.sleep(60)
+
+    run(world, work)
+    assert received[0][0] == b"a"
+    assert 31 < received[0][1] < 32
+
+
+def test_paused_process_continues_where_it_was(world):
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(round(world.elapsed_s - ticks[0]) if ticks else world.elapsed_s)
+            await asyncio.sleep(1)
+
+    async def work():
+        world.process(tick, name="p")
+        await asyncio.sleep(2.5)
+        world.pause("p", 9.7)
+        await asyncio.sleep(12)
+
+    run(world, work)
+    assert ticks[1:] == [1, 2, 12, 13, 14]
+
+
+def test_slow_reader_pauses_the_writer(world):
+    async def serve():
+        async def receive(reader, writer):
+            await asyncio.sleep(50)
+            while await reader.read(100_000):
+                pass
+
+        async with await asyncio.start_server(receive, port=80) as server:
+            await server.serve_forever()
+
+    async def work():
+        world.process(serve, name="server")
+        await asyncio.sleep(1)
+        _, writer = await asyncio.open_connection("server", 80)
+        began = world.elapsed_s
+        for _ in range(10):
+            writer.write(bytes(100_000))
+            await writer.drain()
+        return world.elapsed_s - began
+
+    assert run(world, work) > 49

@@ -1,0 +1,114 @@
+"""The fixture ``partage_world``: seeds, reports of failures, and repeatable stories."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TESTS = Path(__file__).parents[1]
+
+#: A process that fails if it is paused for more than ten seconds.
+PAUSED = """
+import asyncio
+
+
+async def test_pause_is_noticed(partage_world):
+    world = partage_world
+
+    async def tick():
+        while True:
+            before = world.elapsed_s
+            await asyncio.sleep(1)
+            assert world.elapsed_s < before + 10, "a long pause"
+
+    world.process(tick, name="clock")
+    world.draw_faults(20, within_s=100, targets=["clock", "broker-1"])
+    await asyncio.sleep(200)
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester):
+    def run(text: str, *arguments: str, **outcomes: int) -> str:
+        pytester.makepyfile(text)
+        result = pytester.runpytest_inprocess(
+            "-p", "no:cacheprovider", "-p", "no:xdist", *arguments
+        )
+        result.assert_outcomes(**outcomes)
+        return result.stdout.str()
+
+    return run
+
+
+def test_each_seed_is_a_test(run) -> None:
+    test = "async def test_seed(partage_world):\n    assert partage_world.seed in (5, 6, 7)\n"
+    output = run(test, "--worlds", "3", "--world-seed", "5", "-v", passed=3)
+    assert "test_seed[world-7] PASSED" in output
+
+
+def test_failure_has_story_smallest_plan_and_command(run) -> None:
+    output = run(PAUSED, "--world-seed", "2", failed=1)
+    assert "clock         paused for" in output
+    assert "The smallest plan that fails: 1 of 20 faults" in output
+    assert "test_pause_is_noticed' --world-seed 2" in output
+    assert "a long pause" in output
+
+
+def test_function_that_is_no_coroutine_is_refused(run) -> None:
+    output = run("def test_it(partage_world):\n    pass\n", failed=1)
+    assert "must be a coroutine function" in output
+
+
+def test_invalid_count_is_refused(pytester: pytest.Pytester, capsys) -> None:
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "--worlds", "0")
+    assert "--worlds: must be an integer of at least 1, not '0'" in capsys.readouterr().err
+
+
+def test_marker_changes_settings_of_the_broker(run) -> None:
+    run(
+        """
+import pytest
+
+
+@pytest.mark.partage_broker({"num.partitions": 7, "auto.create.topics.enable": True})
+async def test_partitions(partage_world):
+    from aiokafka import AIOKafkaProducer
+
+    async with AIOKafkaProducer(bootstrap_servers=partage_world.bootstrap_servers) as producer:
+        await producer.send_and_wait("t", b"x")
+        assert len(await producer.partitions_for("t")) == 7
+    assert [record.value for record in partage_world.records("t")] == [b"x"]
+""",
+        passed=1,
+    )
+
+
+@pytest.mark.slow
+def test_story_is_the_same_under_any_hash_seed() -> None:
+    script = (
+        "import sys, tempfile; from pathlib import Path\n"
+        "from testing import user_workers as workers\n"
+        "stories = []\n"
+        "workers.PartageWorld.run = (lambda run: lambda world, test: "
+        "(run(world, test), stories.append(world.story)))(workers.PartageWorld.run)\n"
+        "for worker in (workers.saves_before_the_next_poll, workers.saves_with_aiokafka):\n"
+        "    workers.find_lost_orders(worker, 2, Path(tempfile.mkdtemp()))\n"
+        "print(*stories, sep='\\n')"
+    )
+
+    def story(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONWARNINGS": "ignore"}
+        command = [sys.executable, "-c", script]
+        return subprocess.run(
+            command, cwd=TESTS, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    first = story("1")
+    assert "worker-2" in first
+    assert story("2") == first

@@ -87,6 +87,7 @@ def test_static_member_returns_to_its_partitions(
         group = Settling(team, partitions)
         first = group.join("confluent", instance_id="i-0")
         group.join("confluent", instance_id="i-1")
+        group.join("partage", instance_id="i-2")  # the group is full
         owned = first.history.owned_now()
         group.leave(first)
         back = group.join("confluent", instance_id="i-0")

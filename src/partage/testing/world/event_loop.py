@@ -89,8 +89,11 @@ class _WorldTimerHandle(asyncio.TimerHandle):
         self._serial = next(loop.serials)
 
     def __lt__(self, other: object) -> bool:
-        assert isinstance(other, _WorldTimerHandle)
-        return (self.when(), self._serial) < (other.when(), other._serial)
+        # This is the most frequent call of a world, so it is written for speed.
+        mine, its = self._when, other._when  # type: ignore[attr-defined]
+        if mine == its:
+            return self._serial < other._serial  # type: ignore[attr-defined, no-any-return]
+        return mine < its  # type: ignore[no-any-return]
 
     def _run(self) -> None:
         if not _is_intercepted(self):

@@ -37,7 +37,7 @@ Address = tuple[str, int]
 
 
 class _WorldSocket:
-    """What programs ask of a socket: its addresses. Options have no effect."""
+    """The part of a socket that programs use: its addresses. Options have no effect."""
 
     family = socket.AF_INET
     type = socket.SOCK_STREAM
@@ -207,7 +207,7 @@ class WorldTransport(asyncio.Transport):
     def _deliver(self) -> None:
         while self._received and self._is_reading and not self._is_closing:
             piece = self._received.popleft()
-            self.other.acknowledge_later(len(piece))
+            self.other.acknowledge(len(piece))
             _feed(self.get_protocol(), piece)
         if self._is_eof_received and not self._received and not self._is_closing:
             self._is_eof_received = False
@@ -216,15 +216,16 @@ class WorldTransport(asyncio.Transport):
             if not stays_open:
                 self.close()
 
-    def acknowledge_later(self, count: int) -> None:
-        """Count bytes as read, when the news has arrived."""
-        self._loop.call_later(
-            self._network.latency_s(), lambda: self._acknowledge(count), context=self.context
-        )
-
-    def _acknowledge(self, count: int) -> None:
+    def acknowledge(self, count: int) -> None:
+        """Count bytes that the other end has read; resume a paused protocol."""
         self._unread_bytes -= count
-        if self._is_writing_paused and self._unread_bytes <= self._low_water and not self._is_lost:
+        if self._is_writing_paused and self._unread_bytes <= self._low_water:
+            self._loop.call_later(
+                self._network.latency_s(), self._resume_writing, context=self.context
+            )
+
+    def _resume_writing(self) -> None:
+        if self._is_writing_paused and not self._is_lost:
             self._is_writing_paused = False
             self.get_protocol().resume_writing()
 
@@ -398,14 +399,14 @@ class WorldNetwork:
         """Let something arrive at the other end of ``sender``, or later if a cut holds it."""
 
         def check() -> None:
-            if self.is_cut(sender.host, sender.other.host) or (
-                self._held and any(held is sender for held, _ in self._held)
-            ):
-                self._held.append((sender, arrive))
-            else:
-                self.loop.call_soon(arrive, context=sender.other.context)
+            if self._cuts or self._held:
+                is_behind = any(held is sender for held, _ in self._held)
+                if is_behind or self.is_cut(sender.host, sender.other.host):
+                    self._held.append((sender, arrive))
+                    return
+            arrive()
 
-        self.loop.call_at(at_s, check, context=contextvars.Context())
+        self.loop.call_at(at_s, check, context=sender.other.context)
 
     def forget(self, transport: WorldTransport) -> None:
         """Remove a lost connection."""

@@ -1,4 +1,4 @@
-"""What code in a simulated world sees instead of the machine: time, randomness, and refusals.
+"""Replaces the machine for code in a simulated world: time, randomness, and refusals.
 
 The functions of `time`, `random`, `os.urandom` and `uuid` are replaced while a world runs, also in
 modules that imported them by name. Code that would leave the world gets a `NotSimulatedError`.

@@ -47,7 +47,7 @@ class WorldProcess:
         name: its name, which is also its host in the network.
         directory: a directory that survives kills, for its files.
         task: its main task.
-        is_killed: True after a kill: no code of it runs any more.
+        is_killed: True after a kill: its code no longer runs.
         is_paused: True while it is stopped, as by SIGSTOP: its code runs later.
         was_killed: like ``is_killed``, but stays True while the world ends.
         has_failed: True if its main coroutine raised an exception.

@@ -110,7 +110,12 @@ class PartageWorld:
         self._test_task: asyncio.Task[Any] | None = None
 
     def fresh(self, omitted: frozenset[int], subdirectory: str) -> PartageWorld:
-        """Return a new world of the same seed in which some faults of the plan do not happen."""
+        """Return a new world of the same seed in which some faults of the plan do not happen.
+
+        Args:
+            omitted: the indexes of these faults in the plan.
+            subdirectory: the directory of the new world, below that of this one.
+        """
         world = PartageWorld(self.seed, self.directory / subdirectory, self._given_settings)
         world.omitted = omitted
         return world
@@ -222,7 +227,13 @@ class PartageWorld:
     ) -> None:
         """Create a topic.
 
+        Args:
+            name: its name.
+            partitions: the number of its partitions.
+            configs: topic settings by Kafka's names.
+
         Raises:
+            RuntimeError: the broker is not running.
             ValueError: the broker refused it; the message says why.
         """
         broker = self._live_broker()
@@ -255,6 +266,9 @@ class PartageWorld:
             name: its name, which is also its host name.
             restart_after_s: if the process fails with an exception, it starts again after this
                 time, as a supervisor does. By default an exception fails the test.
+
+        Returns:
+            The process.
 
         Raises:
             ValueError: a process of this name is running.
@@ -322,7 +336,15 @@ class PartageWorld:
             self._starts[name]()
 
     def pause(self, name: str, for_s: float) -> None:
-        """Stop a process for a time, as SIGSTOP and SIGCONT do."""
+        """Stop a process for a time, as SIGSTOP and SIGCONT do.
+
+        Args:
+            name: the process.
+            for_s: the time in virtual seconds.
+
+        Raises:
+            ValueError: there is no such process.
+        """
         process = self._known(name)
         if process.is_running and not process.is_paused:
             self._story.note(name, f"paused for {for_s:.1f} s")
@@ -336,7 +358,16 @@ class PartageWorld:
             self._loop.call_later(for_s, resume)
 
     def cut(self, one: str, other: str, for_s: float | None = None) -> None:
-        """Hold all bytes between two processes, for a time or until `heal`."""
+        """Hold all bytes between two processes, for a time or until `heal`.
+
+        Args:
+            one: a process.
+            other: the other process.
+            for_s: the time in virtual seconds; by default until `heal`.
+
+        Raises:
+            ValueError: there is no such process.
+        """
         self._known(one), self._known(other)
         self._story.note("world", f"cut {one} from {other}")
         self._network.cut(one, other)
@@ -344,8 +375,14 @@ class PartageWorld:
             self._loop.call_later(for_s, lambda: self.heal(one, other))
 
     def heal(self, one: str | None = None, other: str | None = None) -> None:
-        """End a cut, or all cuts and slow networks; paused processes continue, and a killed
+        """End a cut, or all faults.
+
+        Without arguments, all cuts and slow networks end, paused processes continue, and a killed
         broker restarts.
+
+        Args:
+            one: a process of the cut.
+            other: the other process of the cut.
         """
         self._network.heal(one, other)
         if one is None:
@@ -430,6 +467,10 @@ class PartageWorld:
         self, condition: Callable[[], object | Awaitable[object]], *, timeout_s: float = 60.0
     ) -> None:
         """Wait until a condition is true; it is evaluated every 50 ms of virtual time.
+
+        Args:
+            condition: a function or coroutine function without parameters.
+            timeout_s: the longest time to wait, in virtual seconds.
 
         Raises:
             WaitTimeoutError: it was not true in time.

@@ -97,7 +97,7 @@ async def commits_before_it_saves(servers: str, database: Database) -> None:
 
 
 async def drops_its_queue_on_a_rebalance(servers: str, database: Database) -> None:
-    """Bug: the next owner does not read what auto commit has committed, and the queue is gone."""
+    """Bug: the next owner does not read what auto commit has committed, and the queue is lost."""
     queue: list[bytes] = []
 
     async def save_all() -> None:

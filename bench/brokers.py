@@ -28,11 +28,14 @@ KAFKA: Final = f"Apache Kafka {VERSION}"
 #: franz-go's broker in memory.
 KFAKE: Final = "kfake"
 
-#: For both brokers: the number of shards, no initial rebalance delay, and short sessions.
+#: For both brokers: the number of shards, no initial rebalance delay, and short sessions. Sessions
+#: with the consumer protocol are long, because members send no heartbeats while other groups form.
 _OVERRIDES: Final = {
     "offsets.topic.num.partitions": "50",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.max.session.timeout.ms": "600000",
+    "group.consumer.session.timeout.ms": "600000",
 }
 #: Kafka's setting to sync each write before it is acknowledged.
 _KAFKA_SYNCED: Final = {"log.flush.interval.messages": "1"}
@@ -67,10 +70,14 @@ class Broker(NamedTuple):
 
 
 class LongCallback(NamedTuple):
-    """A callback that blocked our broker's event loop: its duration and its stack."""
+    """A callback that blocked our broker's event loop: its duration, its stack and its begin.
+
+    ``began_s`` is the time by `time.perf_counter`, which all processes share.
+    """
 
     duration_s: float
     where: str
+    began_s: float = 0.0
 
 
 class Host:
@@ -190,14 +197,14 @@ def _build(step: install.Step) -> None:
 
 
 @contextmanager
-def monitored(callbacks: list[LongCallback]) -> Iterator[Broker]:
+def monitored(callbacks: list[LongCallback], *, sync: str = "disk") -> Iterator[Broker]:
     """Yield ``partage broker`` under `bench.loop_monitor`.
 
     At the end, the longest callbacks are appended to ``callbacks``.
     """
     with directory() as path, (path / "report").open("w+") as report:
         command = [sys.executable, "-m", "bench.loop_monitor", "broker", "--listen", "127.0.0.1:0"]
-        command += ["--data-dir", str(path / "data")]
+        command += ["--data-dir", str(path / "data"), "--sync", sync]
         for name, value in _OVERRIDES.items():
             command += ["--override", f"{name}={value}"]
         with pinned({BROKER_CORE}):

@@ -3,11 +3,15 @@
 Closed loop: 100 members of 10 groups, with one connection each. Each sends the next heartbeat
 when it gets a response, with the classic protocol and with the consumer protocol by turns.
 
-Many members: groups of 100 members, with a heartbeat every 3 s.
+Many members: groups of 100 members, first with a heartbeat every 3 s, then in a closed loop.
 
 Rebalance: one member joins a group of 1,000 with 10 partitions for each. Members send a heartbeat
-every second. The time ends when all members are in the last epoch and own all partitions; with the
-classic protocol, when all have an assignment in the last generation (eager: one rebalance).
+every second. The time ends when all members are in the last epoch or generation and own all
+partitions. Leaders with the classic protocol assign with ``range`` (eager: one rebalance) or
+``cooperative-sticky`` (two rebalances).
+
+Assignment: 10,000 members share 100,000 partitions, and one more joins. A monitored broker reports
+the longest callbacks on its event loop in that time.
 """
 
 from __future__ import annotations
@@ -16,35 +20,64 @@ import asyncio
 import resource
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from bench.brokers import KAFKA, KFAKE, OURS, Broker, kafka, kfake, ours
-from bench.consumer_members import ConsumerProtocolMember, create_topic, is_balanced, join_group
+from bench.brokers import (
+    KAFKA,
+    KFAKE,
+    OURS,
+    Broker,
+    LongCallback,
+    kafka,
+    kfake,
+    monitored,
+    ours,
+    starts,
+)
+from bench.classic_groups import TopicGroup, form_topic_group
+from bench.consumer_members import (
+    ConsumerProtocolMember,
+    create_topic,
+    is_balanced,
+    join_group,
+    settle,
+)
 from bench.figures import Figure
+from bench.groups import callback_figure
 from bench.heartbeats import connect_members
 from bench.load import Caller, closed_loop, connect, exchange, percentile
 from bench.machine import LOAD_CORE
-from bench.members import Member, connect_group, form
+from bench.members import Member, leave_all
 from bench.worker_process import WorkerProcess
+from partage.assignors import Assignor, CooperativeSticky, Range
 
 TITLE = "Consumer groups"
 
 CLASSIC, CONSUMER = "classic", "consumer"
+EAGER, COOPERATIVE = "classic protocol, eager", "classic protocol, cooperative"
 _CONNECTIONS, _GROUP_SIZE = 100, 10
 _MEMBERS, _CROWD = 15_000, 100
 _CROWD_INTERVAL_S = 3.0
+#: So long that no heartbeat is sent.
+_NEVER_S = 3_600.0
 _REBALANCE_INTERVAL_S = 1.0
 _PARTITIONS_PER_MEMBER = 10
+_LARGEST = 10_000
+#: The most that one request may create, and the members that share them.
+_PARTITIONS_PER_TOPIC, _MEMBERS_PER_TOPIC = 10_000, 1_000
 _DESCRIPTORS_KEPT = 1_000
+#: The assignors of leaders with the classic protocol.
+_ASSIGNORS: dict[str, Callable[[], Assignor]] = {EAGER: Range, COOPERATIVE: CooperativeSticky}
 
 
 def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """Measure heartbeats, many members and rebalances."""
+    """Measure heartbeats, many members, rebalances and the largest group."""
     yield from _heartbeats(is_quick, with_kafka)
     yield from _crowds(is_quick, with_kafka)
     yield from _rebalances(is_quick, with_kafka)
+    yield _longest_callback(is_quick)
 
 
 # Closed loop.
@@ -64,9 +97,7 @@ async def heartbeat_rates(
     targets: dict[tuple[str, str], tuple[Broker, list[Caller], list[bytes]]] = {}
     for broker in brokers:
         if broker.name == OURS:
-            old = await connect_members(broker.address, _CONNECTIONS // _GROUP_SIZE, _GROUP_SIZE)
-            for member in old:
-                member.stop_heartbeats()
+            old = await _classic_groups(broker, _CONNECTIONS // _GROUP_SIZE, _GROUP_SIZE)
             frames = [member.heartbeat_frame() for member in old]
             targets[broker.name, CLASSIC] = (broker, [member.caller for member in old], frames)
         new = await _consumer_groups(broker, _CONNECTIONS // _GROUP_SIZE, _GROUP_SIZE)
@@ -87,6 +118,18 @@ async def heartbeat_rates(
     }
 
 
+async def _classic_groups(broker: Broker, groups: int, size: int) -> list[Member]:
+    """Return members that send no heartbeats by themselves."""
+    members = await connect_members(broker.address, groups, size)
+    for member in members:
+        member.group.heartbeat_interval_s = _NEVER_S
+        member.stop_heartbeats()
+    await asyncio.sleep(1)  # Responses to the last heartbeats arrive, and schedule the next ones.
+    for member in members:
+        member.stop_heartbeats()
+    return members
+
+
 async def _consumer_groups(broker: Broker, groups: int, size: int) -> list[ConsumerProtocolMember]:
     topic = f"beats-{size}"
     await create_topic(broker.address, topic, size)
@@ -97,7 +140,7 @@ async def _consumer_groups(broker: Broker, groups: int, size: int) -> list[Consu
                 broker.address,
                 callers[number * size : (number + 1) * size],
                 f"{topic}-{number}",
-                topic,
+                [topic],
                 size,
             )
             for number in range(groups)
@@ -144,33 +187,56 @@ def _heartbeats(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
 
 
 class Crowd(NamedTuple):
-    """The cost of many members, and the 99th percentile of their response times."""
+    """The cost of many members.
+
+    With a heartbeat at each interval: the share of a core, and the 99th percentile of the response
+    times. In a closed loop: the heartbeats per second.
+    """
 
     members: int
     core_share: float
     p99_ms: float
+    per_s: float
 
 
-async def run_crowd(broker: Broker, size: int, seconds: float) -> Crowd:
-    """Let ``size`` members with the consumer protocol send heartbeats for some seconds."""
-    members = await _consumer_groups(broker, size // _CROWD, _CROWD)
+async def run_crowd(broker: Broker, protocol: str, size: int, seconds: float) -> Crowd:
+    """Let ``size`` members send heartbeats at the interval, and then in a closed loop."""
+    callers: list[Caller] = []
+    frames: list[bytes] = []
+    groups = size // _CROWD
+    if protocol == CLASSIC:
+        for old in await _classic_groups(broker, groups, _CROWD):
+            callers.append(old.caller)
+            frames.append(old.heartbeat_frame())
+    else:
+        for new in await _consumer_groups(broker, groups, _CROWD):
+            callers.append(new.caller)
+            frames.append(new.frame())
+    share, latencies_s = await _beat(broker, callers, frames, seconds)
+    load = await closed_loop(callers, frames, seconds)
+    return Crowd(len(callers), share, percentile(latencies_s, 0.99) * 1e3, load.per_s)
+
+
+async def _beat(
+    broker: Broker, callers: Sequence[Caller], frames: Sequence[bytes], seconds: float
+) -> tuple[float, list[float]]:
+    """Send heartbeats at the interval; return the broker's share of a core, and the latencies."""
     latencies_s: list[float] = []
-    frames = {member: member.frame() for member in members}
     is_measuring = False
     until = time.perf_counter() + _CROWD_INTERVAL_S + seconds
 
-    async def beat(member: ConsumerProtocolMember, delay_s: float) -> None:
+    async def beat(caller: Caller, frame: bytes, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         while (sent := time.perf_counter()) < until:
-            await exchange(member.caller, frames[member])
+            await exchange(caller, frame)
             took = time.perf_counter() - sent
             if is_measuring:
                 latencies_s.append(took)
             await asyncio.sleep(_CROWD_INTERVAL_S - took)
 
     beats = [
-        asyncio.create_task(beat(member, _CROWD_INTERVAL_S * number / len(members)))
-        for number, member in enumerate(members)
+        asyncio.create_task(beat(caller, frame, _CROWD_INTERVAL_S * number / len(callers)))
+        for number, (caller, frame) in enumerate(zip(callers, frames, strict=True))
     ]
     await asyncio.sleep(_CROWD_INTERVAL_S)
     is_measuring, cpu = True, broker.cpu_s()
@@ -178,35 +244,54 @@ async def run_crowd(broker: Broker, size: int, seconds: float) -> Crowd:
     await asyncio.sleep(until - begin)
     share = (broker.cpu_s() - cpu) / (time.perf_counter() - begin)
     await asyncio.gather(*beats)
-    return Crowd(len(members), share, percentile(latencies_s, 0.99) * 1e3)
+    return share, latencies_s
 
 
 def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - _DESCRIPTORS_KEPT
-    size = min(1_500 if is_quick else _MEMBERS, limit) // _CROWD * _CROWD
-    crowds = {}
-    for start in (ours, kafka) if with_kafka else (ours,):
-        with start() as broker, WorkerProcess(LOAD_CORE) as load:
-            crowds[broker.name] = load.run(run_crowd, broker, size, 6.0 if is_quick else 15.0)
-    mine, its = crowds[OURS], crowds.get(KAFKA)
+    size = min(1_500 if is_quick else _MEMBERS, _connections_max()) // _CROWD * _CROWD
+    seconds = 6.0 if is_quick else 15.0
+    crowds: dict[tuple[str, str], Crowd] = {}
+    for start in starts(with_kafka):
+        for protocol in (CLASSIC, CONSUMER) if start is ours else (CONSUMER,):
+            with start() as broker, WorkerProcess(LOAD_CORE) as load:
+                crowds[broker.name, protocol] = load.run(run_crowd, broker, protocol, size, seconds)
+    mine = crowds[OURS, CONSUMER]
+    peers = [(f"{OURS}, classic protocol", crowds[OURS, CLASSIC])]
+    if with_kafka:
+        peers.append((KAFKA, crowds[KAFKA, CONSUMER]))
     what = f"{mine.members:,} members, a ConsumerGroupHeartbeat every {_CROWD_INTERVAL_S:g} s"
-    peer_name = KAFKA if its else ""
-    yield Figure(
-        what=f"{what}: share of a core",
-        unit="%",
-        ours=100 * mine.core_share,
-        peer_name=peer_name,
-        peer=100 * its.core_share if its else None,
-        less_is_better=True,
-    )
-    yield Figure(
-        what=f"{what}: response time, p99",
-        unit="ms",
-        ours=mine.p99_ms,
-        peer_name=peer_name,
-        peer=its.p99_ms if its else None,
-        less_is_better=True,
-    )
+    for peer_name, peer in peers:
+        yield Figure(
+            what=f"{mine.members:,} members, ConsumerGroupHeartbeats in a closed loop",
+            unit="/s",
+            ours=mine.per_s,
+            peer_name=peer_name,
+            peer=peer.per_s,
+            ratio_wanted=1.0,
+        )
+    for peer_name, peer in peers:
+        yield Figure(
+            what=f"{what}: share of a core",
+            unit="%",
+            ours=100 * mine.core_share,
+            peer_name=peer_name,
+            peer=100 * peer.core_share,
+            less_is_better=True,
+            ratio_wanted=1.0,
+        )
+    for peer_name, peer in peers:
+        yield Figure(
+            what=f"{what}: response time, p99",
+            unit="ms",
+            ours=mine.p99_ms,
+            peer_name=peer_name,
+            peer=peer.p99_ms,
+            less_is_better=True,
+        )
+
+
+def _connections_max() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1] - _DESCRIPTORS_KEPT
 
 
 # One member joins.
@@ -214,29 +299,40 @@ def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
 
 async def join_large_group(broker: Broker, size: int) -> dict[str, float]:
     """Return the seconds until a group is stable after one member joined, by protocol."""
-    group = await connect_group(
-        broker.address, "large", size, heartbeat_interval_s=_REBALANCE_INTERVAL_S
+    partitions = size * _PARTITIONS_PER_MEMBER
+    await create_topic(broker.address, "wide", partitions)
+    times_s = {
+        protocol: await _join_classic_group(broker, protocol, size, partitions)
+        for protocol in _ASSIGNORS
+    }
+    return {**times_s, CONSUMER: await _join_consumer_group(broker, size, partitions)}
+
+
+async def _join_classic_group(broker: Broker, protocol: str, size: int, partitions: int) -> float:
+    group = TopicGroup(
+        protocol,
+        "wide",
+        partitions,
+        _ASSIGNORS[protocol],
+        heartbeat_interval_s=_REBALANCE_INTERVAL_S,
     )
-    await form(group)
+    await form_topic_group(broker.address, group, size)
     await asyncio.sleep(2 * _REBALANCE_INTERVAL_S)
     (caller,) = await connect(broker.address, 1)
     group.members.append(Member(group, caller))
     stable = group.when_formed(len(group.members))
     begin = time.perf_counter()
     group.members[-1].join()
-    classic_s = await stable - begin
-    for member in group.members:
-        member.crash()
-    return {CLASSIC: classic_s, CONSUMER: await _join_consumer_group(broker, size)}
+    took_s = await stable - begin
+    await leave_all(group)
+    return took_s
 
 
-async def _join_consumer_group(broker: Broker, size: int) -> float:
-    partitions = size * _PARTITIONS_PER_MEMBER
-    await create_topic(broker.address, "wide", partitions)
+async def _join_consumer_group(broker: Broker, size: int, partitions: int) -> float:
     callers = await connect(broker.address, size + 1)
-    members = await join_group(broker.address, callers[:-1], "wide", "wide", partitions)
+    members = await join_group(broker.address, callers[:-1], CONSUMER, ["wide"], partitions)
     await asyncio.sleep(2 * _REBALANCE_INTERVAL_S)
-    newcomer = ConsumerProtocolMember(callers[-1], "wide", "newcomer", "wide")
+    newcomer = ConsumerProtocolMember(callers[-1], CONSUMER, "newcomer", ["wide"])
     members.append(newcomer)
     is_stable = asyncio.Event()
 
@@ -262,30 +358,62 @@ async def _join_consumer_group(broker: Broker, size: int) -> float:
 
 def _rebalances(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     size, rounds = (100, 1) if is_quick else (1_000, 3)
-    times: dict[str, dict[str, float]] = {}
-    for start in (ours, kafka) if with_kafka else (ours,):
+    times_s: dict[str, dict[str, float]] = {}
+    for start in (ours, kafka, kfake) if with_kafka else (ours,):
         measured = []
         for _ in range(rounds):
             with start() as broker, WorkerProcess(LOAD_CORE) as load:
                 measured.append(load.run(join_large_group, broker, size))
                 name = broker.name
-        times[name] = {
+        times_s[name] = {
             protocol: statistics.median(each[protocol] for each in measured)
-            for protocol in (CLASSIC, CONSUMER)
+            for protocol in measured[0]
         }
-    what = f"one member joins a group of {size:,}, a heartbeat every {_REBALANCE_INTERVAL_S:g} s"
-    mine = times[OURS]
-    peers = [(f"{OURS}, classic protocol, eager", mine[CLASSIC])]
-    if with_kafka:
-        peers.append((KAFKA, times[KAFKA][CONSUMER]))
-        peers.append((f"{KAFKA}, classic protocol, eager", times[KAFKA][CLASSIC]))
-    for peer_name, peer_s in peers:
-        yield Figure(
-            what=what,
-            unit="s",
-            ours=mine[CONSUMER],
-            peer_name=peer_name,
-            peer=peer_s,
-            less_is_better=True,
-            ratio_wanted=1.0 if peer_name == KAFKA else None,
-        )
+    mine_s = times_s[OURS][CONSUMER]
+    what = (
+        f"one member joins a group of {size:,} with {size * _PARTITIONS_PER_MEMBER:,} partitions, "
+        f"a heartbeat every {_REBALANCE_INTERVAL_S:g} s"
+    )
+    for name, by_protocol in times_s.items():
+        for protocol, peer_s in by_protocol.items():
+            if (name, protocol) == (OURS, CONSUMER):
+                continue
+            yield Figure(
+                what=what,
+                unit="s",
+                ours=mine_s,
+                peer_name=name if protocol == CONSUMER else f"{name}, {protocol}",
+                peer=peer_s,
+                less_is_better=True,
+                ratio_wanted=1.0 if (name, protocol) == (KAFKA, CONSUMER) else None,
+            )
+
+
+# The largest group.
+
+
+async def assign_largest(broker: Broker, size: int) -> tuple[float, float]:
+    """Let a group form and one more member join; return begin and end."""
+    partitions = size * _PARTITIONS_PER_MEMBER
+    topics = [f"largest-{number}" for number in range(partitions // _PARTITIONS_PER_TOPIC)]
+    for topic in topics:
+        await create_topic(broker.address, topic, _PARTITIONS_PER_TOPIC)
+    callers = await connect(broker.address, size + 1)
+    begin = time.perf_counter()
+    members = await join_group(broker.address, callers[:-1], "largest", topics, partitions)
+    members.append(ConsumerProtocolMember(callers[-1], "largest", "newcomer", topics))
+    return begin, await settle(members, partitions)
+
+
+def _longest_callback(is_quick: bool) -> Figure:
+    # A multiple, so that the topics have all partitions.
+    topics = (1_000 if is_quick else min(_LARGEST, _connections_max())) // _MEMBERS_PER_TOPIC
+    size = topics * _MEMBERS_PER_TOPIC
+    callbacks: list[LongCallback] = []
+    with monitored(callbacks, sync="os") as broker, WorkerProcess(LOAD_CORE) as load:
+        begin_s, end_s = load.run(assign_largest, broker, size)
+    group = f"{size:,} members × {size * _PARTITIONS_PER_MEMBER:,} partitions"
+    return callback_figure(
+        f"uniform, {group}: longest callback on the event loop",
+        [each for each in callbacks if begin_s <= each.began_s <= end_s],
+    )

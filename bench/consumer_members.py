@@ -31,14 +31,16 @@ _RETRIED = frozenset(
 class ConsumerProtocolMember:
     """A member; ``epoch`` and ``partition_count`` are those of its last response."""
 
-    def __init__(self, caller: Caller, group_id: str, member_id: str, topic: str) -> None:
+    def __init__(
+        self, caller: Caller, group_id: str, member_id: str, topics: Sequence[str]
+    ) -> None:
         self.caller = caller
         self.member_id = member_id
         self.epoch = 0
         self.partition_count = 0
         self._group_id = group_id
-        self._topic = topic
-        self._owned: list[ConsumerGroupTopicPartitions] = []
+        self._topics = list(topics)
+        self._owned: dict[bytes, frozenset[int]] = {}
 
     def frame(self) -> bytes:
         """Return a heartbeat that reports no change."""
@@ -61,8 +63,11 @@ class ConsumerProtocolMember:
         )
         if is_reporting or self.epoch == 0:
             request.rebalance_timeout_ms = 60_000
-            request.subscribed_topic_names = [self._topic]
-            request.topic_partitions = self._owned
+            request.subscribed_topic_names = self._topics
+            request.topic_partitions = [
+                ConsumerGroupTopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                for topic_id, numbers in self._owned.items()
+            ]
         frame = encoded(CONSUMER_GROUP_HEARTBEAT, HEARTBEAT_VERSION, request)
         while True:
             response = decoded(
@@ -76,14 +81,24 @@ class ConsumerProtocolMember:
         self.epoch = response.member_epoch
         if response.assignment is None:
             return False
-        self._owned = response.assignment.topic_partitions
-        self.partition_count = sum(len(each.partitions) for each in self._owned)
+        self._owned = {
+            bytes(each.topic_id): frozenset(each.partitions)
+            for each in response.assignment.topic_partitions
+        }
+        self.partition_count = sum(map(len, self._owned.values()))
         return True
 
     async def reconcile(self) -> None:
-        """Send a heartbeat, and report a new assignment at once, as Kafka's clients do."""
+        """Send a heartbeat, and report a new assignment at once, as Kafka's clients do.
+
+        The response to a report may revoke partitions again. Without another report, the broker
+        would remove the member after its rebalance timeout.
+        """
         while await self.heartbeat():
-            await self.heartbeat(is_reporting=True)
+            reported = None
+            while reported != self._owned:
+                reported = self._owned
+                await self.heartbeat(is_reporting=True)
 
 
 async def create_topic(address: Address, topic: str, partitions: int) -> None:
@@ -108,13 +123,17 @@ async def create_topic(address: Address, topic: str, partitions: int) -> None:
 
 
 async def join_group(
-    address: Address, callers: Sequence[Caller], group_id: str, topic: str, partitions: int
+    address: Address,
+    callers: Sequence[Caller],
+    group_id: str,
+    topics: Sequence[str],
+    partitions: int,
 ) -> list[ConsumerProtocolMember]:
     """Let one member join on each connection; return when they own all partitions in one epoch."""
     find = FindCoordinatorRequest(key=group_id)
     await retry_until_ok(lambda: call(callers[0], FIND_COORDINATOR, 2, find))
     members = [
-        ConsumerProtocolMember(caller, group_id, f"{group_id}-{number}", topic)
+        ConsumerProtocolMember(caller, group_id, f"{group_id}-{number}", topics)
         for number, caller in enumerate(callers)
     ]
     await asyncio.gather(*(member.heartbeat() for member in members))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -169,12 +169,17 @@ def _longest_callback(size: int) -> Figure:
     callbacks: list[LongCallback] = []
     with monitored(callbacks) as broker, WorkerProcess(LOAD_CORE) as load:
         load.run(form_group, broker, size, "monitored", with_departures=False)
+    return callback_figure("the same: longest callback on the event loop", callbacks)
+
+
+def callback_figure(what: str, callbacks: Iterable[LongCallback]) -> Figure:
+    """Return the figure of the longest callback."""
     longest = max(
         callbacks, key=lambda callback: callback.duration_s, default=LongCallback(0.01, "nowhere")
     )
     where = longest.where.strip().splitlines()[-1].strip()
     return Figure(
-        what="the same: longest callback on the event loop",
+        what=what,
         unit="ms",
         ours=longest.duration_s * 1e3,
         less_is_better=True,

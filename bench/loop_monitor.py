@@ -2,8 +2,8 @@
 
 A thread samples every few milliseconds which callback the event loop runs. A callback that is still
 running at the next sample has blocked the loop since it was first seen. At the end, the longest
-callbacks are written to stderr, one JSON line each, with their stacks. The wait of a client behind
-many other clients is a different measurement: see `bench.prober`.
+callbacks are written to stderr, one JSON line each, with their stacks and begins. The wait of a
+client behind many other clients is a different measurement: see `bench.prober`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,21 @@ import threading
 import time
 import traceback
 from types import FrameType
+from typing import NamedTuple
 
 from partage.console import main
 
 _EVERY_S = 0.002
 _REPORTED_MIN_S = 0.010
-_REPORTED_MAX = 20
+_REPORTED_MAX = 1_000
+
+
+class Callback(NamedTuple):
+    """A long callback: its duration, its stack, and its begin by `time.perf_counter`."""
+
+    duration_s: float
+    where: str
+    began_s: float
 
 
 def outermost(frame: FrameType | None) -> FrameType | None:
@@ -33,7 +42,7 @@ def outermost(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def watch(main_id: int, callbacks: list[tuple[float, str]], stopping: threading.Event) -> None:
+def watch(main_id: int, callbacks: list[Callback], stopping: threading.Event) -> None:
     """Collect the longest callbacks."""
     current: FrameType | None = None
     since = last = 0.0
@@ -46,14 +55,14 @@ def watch(main_id: int, callbacks: list[tuple[float, str]], stopping: threading.
             last, where = now, "".join(traceback.format_stack(frame, limit=4))
         else:
             if current is not None and last - since > _REPORTED_MIN_S:
-                callbacks.append((last - since, where))
+                callbacks.append(Callback(last - since, where, since))
             current, since, last = callback, now, now
 
 
 class CollectorMonitor:
     """A hook of `gc.callbacks` that measures the garbage collector."""
 
-    def __init__(self, callbacks: list[tuple[float, str]]) -> None:
+    def __init__(self, callbacks: list[Callback]) -> None:
         self._callbacks = callbacks
         self._began = 0.0
 
@@ -62,14 +71,13 @@ class CollectorMonitor:
         if phase == "start":
             self._began = now
         elif now - self._began > _REPORTED_MIN_S:
-            self._callbacks.append(
-                (now - self._began, f"garbage collection, generation {info['generation']}")
-            )
+            where = f"garbage collection, generation {info['generation']}"
+            self._callbacks.append(Callback(now - self._began, where, self._began))
 
 
 def run() -> None:
     """Run the command under the monitor; report the callbacks however it ends."""
-    callbacks: list[tuple[float, str]] = []
+    callbacks: list[Callback] = []
     stopping = threading.Event()
     watcher = threading.Thread(target=watch, args=(threading.get_ident(), callbacks, stopping))
     watcher.daemon = True
@@ -80,8 +88,8 @@ def run() -> None:
     finally:
         stopping.set()
         watcher.join()
-        for duration_s, where in sorted(callbacks, reverse=True)[:_REPORTED_MAX]:
-            print(json.dumps({"duration_s": duration_s, "where": where}), file=sys.stderr)
+        for callback in sorted(callbacks, reverse=True)[:_REPORTED_MAX]:
+            print(json.dumps(callback._asdict()), file=sys.stderr)
 
 
 if __name__ == "__main__":

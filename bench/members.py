@@ -43,6 +43,8 @@ _PROTOCOLS = [
     JoinGroupProtocol(name=name, metadata=encode_subscription(Subscription(topics=[TOPIC])))
     for name in ("range", "cooperative-sticky")
 ]
+#: kfake knows no group before its first member.
+_READY = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
 #: In a HeartbeatResponse: correlation id, no tags, throttle time, then the error.
 _HEARTBEAT_ERROR = struct.Struct(">h")
 _HEARTBEAT_ERROR_AT = 9
@@ -76,6 +78,26 @@ class Group:
         self._wanted = size
         return self._formed
 
+    def protocols(self, member: Member) -> list[JoinGroupProtocol]:
+        """Return the protocols with which a member joins."""
+        return _PROTOCOLS
+
+    def assignments(self, joined: JoinGroupResponse) -> list[SyncGroupAssignment]:
+        """Return the assignments of the leader; an empty list for other members."""
+        return [
+            SyncGroupAssignment(member_id=member.member_id, assignment=_assignment_of(number))
+            for number, member in enumerate(joined.members)
+        ]
+
+    def accept(self, member: Member, protocol: str, assignment: bytes) -> bool:
+        """Accept the assignment of a member; return True if the member must join again."""
+        return False
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the wanted number of members have their assignment in this generation."""
+        return len(self._stable) == self._wanted
+
     def mark_stable(self, member: Member) -> None:
         """Note that a member has its assignment."""
         if member.generation != self.generation:
@@ -83,7 +105,7 @@ class Group:
             self.generations += 1
             self._stable.clear()
         self._stable.add(member)
-        if len(self._stable) == self._wanted and self._formed and not self._formed.done():
+        if self.is_complete and self._formed and not self._formed.done():
             self._formed.set_result(time.perf_counter())
 
     def fail(self, error: Exception) -> None:
@@ -119,7 +141,7 @@ class Member:
             rebalance_timeout_ms=group.rebalance_ms,
             member_id=self.member_id,
             protocol_type="consumer",
-            protocols=_PROTOCOLS,
+            protocols=group.protocols(self),
         )
         self.caller.on_response = self._on_join_response
         self._is_waiting = True
@@ -149,10 +171,7 @@ class Member:
             member_id=self.member_id,
             protocol_type="consumer",
             protocol_name=joined.protocol_name,
-            assignments=[
-                SyncGroupAssignment(member_id=member.member_id, assignment=_assignment_of(number))
-                for number, member in enumerate(joined.members)
-            ],
+            assignments=self.group.assignments(joined),
         )
         self.caller.on_response = self._on_sync_response
         self._is_waiting = True
@@ -160,14 +179,16 @@ class Member:
 
     def _on_sync_response(self, _: Caller, frame: bytes) -> None:
         self._is_waiting = False
-        error = decoded(SYNC_GROUP, SYNC_VERSION, frame).error_code
-        if error == ErrorCode.NONE:
+        response = decoded(SYNC_GROUP, SYNC_VERSION, frame)
+        if response.error_code != ErrorCode.NONE:
+            self._rejoin_after_error("SyncGroup", response.error_code)
+        elif self.group.accept(self, response.protocol_name or "", bytes(response.assignment)):
+            self.join()
+        else:
             self._heartbeat_frame = self.heartbeat_frame()
             self.caller.on_response = self._on_heartbeat_response
             self.schedule_heartbeat(self.group.heartbeat_interval_s)
             self.group.mark_stable(self)
-        else:
-            self._rejoin_after_error("SyncGroup", error)
 
     def _rejoin_after_error(self, what: str, error: int) -> None:
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -265,9 +286,9 @@ async def retry_until_ok(
     send: Callable[[], Awaitable[FindCoordinatorResponse | OffsetFetchResponse]],
     pause_s: float = 0.05,
 ) -> None:
-    """Send a request repeatedly until the response has no error."""
+    """Send a request repeatedly until the response has no error, except that of a new group."""
     while True:
-        if not (await send()).error_code:
+        if (await send()).error_code in _READY:
             return
         await asyncio.sleep(pause_s)
 

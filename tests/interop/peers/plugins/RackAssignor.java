@@ -4,6 +4,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 
 import org.apache.kafka.common.Uuid;
@@ -36,7 +37,8 @@ public final class RackAssignor implements ConsumerGroupPartitionAssignor {
         }
         for (Uuid topic : subscribed) {
             for (int partition = 0; partition < topics.numPartitions(topic); partition++) {
-                String owner = owner(group, topic, topics.racksForPartition(topic, partition), counts);
+                Set<String> racks = topics.racksForPartition(topic, partition);
+                String owner = owner(group, topic, racks, counts);
                 counts.merge(owner, 1, Integer::sum);
                 shares.get(owner).computeIfAbsent(topic, ignored -> new HashSet<>()).add(partition);
             }
@@ -53,9 +55,12 @@ public final class RackAssignor implements ConsumerGroupPartitionAssignor {
                 member -> !group.memberSubscription(member).subscribedTopicIds().contains(topic));
         List<String> near = new ArrayList<>(subscribers);
         near.removeIf(
-                member -> !group.memberSubscription(member).rackId().map(racks::contains).orElse(false));
-        Comparator<String> order =
-                Comparator.<String>comparingInt(counts::get).thenComparing(Comparator.naturalOrder());
+                member -> {
+                    Optional<String> rack = group.memberSubscription(member).rackId();
+                    return rack.isEmpty() || !racks.contains(rack.get());
+                });
+        Comparator<String> byCount = Comparator.comparingInt(counts::get);
+        Comparator<String> order = byCount.thenComparing(Comparator.naturalOrder());
         return (near.isEmpty() ? subscribers : near).stream().min(order).orElseThrow();
     }
 }

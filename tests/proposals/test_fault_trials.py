@@ -37,6 +37,7 @@ def test_same_seed_gives_the_same_history(name: str) -> None:
         ("broker-side", 195, "one reader", "coordinator crash"),
         ("multi-assignor", 10, "one reader", "coordinator crash"),
         ("multi-assignor", 1611, "one reader", "cut"),
+        ("multi-assignor", 113, "one reader", "coordinator expiry"),
         ("single-assignor", 28, "commits", "coordinator crash"),
         ("two-phase-cooperative", 10, "one reader", "cut"),
         ("two-phase-cooperative", 1279, "commits", "pause"),
@@ -134,6 +135,14 @@ def test_findings_name_existing_rules_and_faults(name: str) -> None:
     for finding in design.findings:
         assert set(finding.rules) <= set(RULES)
         assert set(finding.faults) <= set(FAULTS)
+
+
+def test_every_fourth_world_has_all_faults() -> None:
+    taken = {seed: set(new_trial("multi-assignor-hashes", seed).run().faults) for seed in range(10)}
+    rare = {"coordinator pause", "coordinator expiry", "lost connection"}
+    with_rare = {seed for seed, kinds in taken.items() if kinds & rare}
+    assert with_rare == {1, 5, 9}
+    assert set().union(*taken.values()) == set(FAULTS)
 
 
 def test_unknown_design_names_the_nearest() -> None:

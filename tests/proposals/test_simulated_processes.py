@@ -125,3 +125,56 @@ def test_crash_loses_the_last_of_the_records_that_are_not_durable() -> None:
         world.run(100)
         assert tuple(world._records) in found  # a dead process writes nothing
     assert found == {(0, 1, 2), (0, 1, 2, 3)}
+
+
+def connected_world() -> tuple[World, Any, list[machine.Event]]:
+    """Return a world with a member, and the events of its coordinator from now on."""
+    world = new_world()
+    member: Any = world.start_member(MemberTemplate(name="m", topics=frozenset({"t"})))
+    assert world.run_until_settled(60_000)
+    events: list[machine.Event] = []
+    coordinator: Any = world.coordinator
+    handle = coordinator.machine.handle
+    coordinator.machine.handle = lambda event: events.append(event) or handle(event)
+    return world, member, events
+
+
+def test_lost_connection_loses_messages_and_both_sides_notice() -> None:
+    world, member, events = connected_world()
+    world.network.delay_max_ms = 50
+    while not member.machine._waiting:
+        events.clear()
+        world.run(1)
+    assert events == []  # the heartbeat is under way
+    lost = member._link
+    member.lose_connection()
+    world.run(50)
+    assert type(events[0]) is machine.ConnectionLost
+    assert member._link is not lost
+    assert world.run_until_settled(60_000)
+    assert world.readers.stats.stopped == 0  # the session continues on another connection
+
+
+def test_expired_coordinator_is_silent_until_its_connections_close() -> None:
+    world, member, events = connected_world()
+    world.crash_coordinator(close_after_ms=10_000)
+    world.run(9_000)  # another coordinator has taken over
+    assert world.coordinator is not None
+    assert member._link is not None
+    assert events == []
+    old = member._link
+    world.run(2_000)
+    assert member._link is not old
+    assert world.run_until_settled(60_000)
+
+
+def test_paused_coordinator_answers_later() -> None:
+    world, _, events = connected_world()
+    coordinator: Any = world.coordinator
+    coordinator.pause(10_000)
+    world.run(9_900)
+    assert events == []
+    world.run(200)
+    assert machine.MessageReceived in {type(each) for each in events}
+    assert world.run_until_settled(60_000)
+    assert world.readers.stats.stopped == 0

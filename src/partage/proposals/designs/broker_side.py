@@ -40,10 +40,10 @@ class BrokerSide(Design):
     findings: ClassVar[tuple[Finding, ...]] = (
         Finding(
             rules=("one reader",),
-            faults=("coordinator crash",),
+            faults=("coordinator crash", "coordinator expiry"),
             reason=(
                 "The coordinator records the owners after the consumers have started to read "
-                "(step 4.6). If it crashes in between, the next one does not wait for a consumer "
+                "(step 4.6). If it is lost in between, the next one does not wait for a consumer "
                 "that owned nothing before and is cut off."
             ),
         ),

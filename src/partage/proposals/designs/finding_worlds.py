@@ -18,7 +18,7 @@ from partage.proposals.simulation.trial import FaultVerdict, shrink_steps
 
 #: The worlds that are searched. The first and last ones showed a finding of some design before.
 SEEDS: Final = (
-    *(206, 2362, 10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498),
+    *(206, 2362, 10, 28, 43, 51, 195, 311, 353, 1220, 1611, 2498, 1715),
     *range(150),
     *(5698, 6714),
 )

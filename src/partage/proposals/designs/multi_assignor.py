@@ -30,7 +30,7 @@ from partage.wire.types import Message
 ONE_PHASE_FINDINGS: Final = (
     Finding(
         rules=("one reader", "commits"),
-        faults=("coordinator crash",),
+        faults=("coordinator crash", "coordinator expiry"),
         reason=(
             "The coordinator keeps the members in memory. The next one does not know them, and "
             "assigns the partitions of a member that is cut off or stopped. That member reads "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from partage.lab.environment.clock import Clock
@@ -49,6 +50,15 @@ class Link:
                 call()
 
         clock.call_later(max(0, at_ms - clock.now_ms), arrive)
+
+    def break_off(self) -> None:
+        """Lose the messages under way. Both sides notice it after a delay."""
+        if self.is_open:
+            self.is_open = False
+            for notify in (self.to_member, self.to_coordinator):
+                at_ms = self._network.arrival_ms(self.member, 0)
+                delay_ms = at_ms - self._network.clock.now_ms
+                self._network.clock.call_later(delay_ms, partial(notify, None))
 
     def drop_silently(self) -> None:
         """Stop delivering without notice, as after the failure of a machine."""

@@ -195,23 +195,30 @@ class CoordinatorProcess(Process, Coordinator):
                 self.world.observer.on_close(COORDINATOR, link.member)
                 link.send_down(None)
 
-    def crash(self, *, loses_writes: bool) -> None:
+    def crash(self, *, loses_writes: bool, close_after_ms: int = 0) -> None:
         """Kill the process. Its members see their connections closed.
 
         Args:
             loses_writes: True if only the first of the records that are not durable yet may be
                 written: a random number of them. The disk writes in order, all records of an event
                 or none.
+            close_after_ms: Until then, the connections stay open without a response.
         """
         self.is_alive = False
-        now_ms = self.world.clock.now_ms
+        clock = self.world.clock
         writes = [(at_ms, outcome.records) for at_ms, outcome in self._unsent if outcome.records]
         written = len(writes)
-        durable = sum(at_ms <= now_ms for at_ms, _ in writes)
+        durable = sum(at_ms <= clock.now_ms for at_ms, _ in writes)
         if loses_writes and durable < written:
             written = self.world.new_rng(f"crash {self._number}").randint(durable, written)
         for _, records in writes[:written]:
             self._store(records)
+        if close_after_ms:
+            clock.call_later(close_after_ms, self._close_all)
+        else:
+            self._close_all()
+
+    def _close_all(self) -> None:
         for link in self._links.values():
             link.send_down(None)
 
@@ -391,6 +398,11 @@ class MemberProcess(Process):
             self.handle(machine.ResponseReceived(at_ms=0, message=message))
 
     # Faults
+
+    def lose_connection(self) -> None:
+        """Break the connection off, if there is one."""
+        if self._link is not None and self._is_connected:
+            self._link.break_off()
 
     def crash(self, *, silently: bool) -> None:
         """Kill the process. A silent crash closes no connection."""

@@ -16,6 +16,7 @@ _TOPICS: Final = {"t": 7, "u": 3}
 _SUBSCRIPTIONS: Final = (frozenset({"t"}), frozenset({"t", "u"}), frozenset({"u"}))
 _STEPS_MAX: Final = 12
 _GAP_MAX_MS: Final = 20_000
+_DURATIONS_MS: Final = (1_000, 20_000, 100_000)
 _HEAL_MS: Final = 300_000
 _SHUTDOWN_MS: Final = 120_000
 #: The longest time without a commit in a settled group: three intervals of commits. A member omits
@@ -34,8 +35,8 @@ RULES: Final = (
     "invariant",
 )
 
-#: The faults of a world, by name.
-FAULTS: Final = (
+#: The faults of every world, by name.
+_COMMON_FAULTS: Final = (
     "join",
     "leave",
     "crash",
@@ -44,6 +45,15 @@ FAULTS: Final = (
     "coordinator crash",
     "new partition",
 )
+#: The faults of a world, by name:
+#:
+#: - "coordinator pause": its process is stopped for a time, and remains the coordinator.
+#: - "coordinator expiry": its lease, or its session in ZooKeeper, has ended. It may not act, but
+#:   its connections stay open until it notices. Another one takes over meanwhile.
+#: - "lost connection": the messages under way are lost, and both sides notice it.
+FAULTS: Final = (*_COMMON_FAULTS, "coordinator pause", "coordinator expiry", "lost connection")
+#: Every fourth world has all faults. In the others, the seeds of known worlds keep their steps.
+_ALL_FAULTS_EVERY: Final = 4
 #: A group handles these without reading a record twice.
 _HARMLESS: Final = frozenset({"join", "leave", "new partition"})
 
@@ -56,7 +66,7 @@ class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
         kind: One of `FAULTS`.
         member: The member that it concerns, or the one that joins.
         topics: The topics of a member that joins, or the topic that gets a partition.
-        for_ms: How long a pause or a cut lasts.
+        for_ms: How long a pause or a cut lasts, or until an expired coordinator notices it.
         is_silent: True if a crash closes no connection.
     """
 
@@ -182,9 +192,10 @@ class FaultTrial:
         for _ in range(rng.randint(1, 4)):
             self._take(self._draw("join"))
         self._first = len(self._taken)
+        kinds = FAULTS if self._seed % _ALL_FAULTS_EVERY == 1 else _COMMON_FAULTS
         for _ in range(rng.randint(1, _STEPS_MAX)):
             self.world.run(rng.randrange(_GAP_MAX_MS))
-            step = self._draw(rng.choice(FAULTS))
+            step = self._draw(rng.choice(kinds))
             if step is not None:
                 self._take(step)
 
@@ -201,16 +212,18 @@ class FaultTrial:
             topics = tuple(sorted(rng.choice(choices)))
             name = f"m{sum(step.kind == 'join' for step in self._taken) + 1}"
             return TrialStep(at_ms=at_ms, kind=kind, member=name, topics=topics)
-        if kind == "coordinator crash":
-            has_coordinator = self.world.coordinator is not None
-            return TrialStep(at_ms=at_ms, kind=kind) if has_coordinator else None
+        if kind.startswith("coordinator"):
+            if self.world.coordinator is None:
+                return None
+            for_ms = 0 if kind == "coordinator crash" else rng.choice(_DURATIONS_MS)
+            return TrialStep(at_ms=at_ms, kind=kind, for_ms=for_ms)
         if kind == "new partition":
             return TrialStep(at_ms=at_ms, kind=kind, topics=(rng.choice(list(_TOPICS)),))
         live = self.world.live_members
         if not live:
             return None
         name = rng.choice(live).name
-        for_ms = rng.choice((1_000, 20_000, 100_000)) if kind in ("pause", "cut") else 0
+        for_ms = rng.choice(_DURATIONS_MS) if kind in ("pause", "cut") else 0
         is_silent = kind == "crash" and rng.random() < 0.5
         return TrialStep(at_ms=at_ms, kind=kind, member=name, for_ms=for_ms, is_silent=is_silent)
 
@@ -225,6 +238,11 @@ class FaultTrial:
                 self._start(step.member, frozenset(step.topics))
             case "coordinator crash":
                 world.crash_coordinator()
+            case "coordinator expiry":
+                world.crash_coordinator(close_after_ms=step.for_ms)
+            case "coordinator pause":
+                if world.coordinator is not None:
+                    world.coordinator.pause(step.for_ms)
             case "new partition":
                 world.add_partitions(step.topics[0], 1)
             case _:
@@ -241,6 +259,8 @@ class FaultTrial:
                 member.pause(step.for_ms)
             case "cut":
                 self.world.network.cut(member.name, step.for_ms)
+            case "lost connection":
+                member.lose_connection()
 
     def _start(self, name: str, topics: frozenset[str]) -> None:
         self.world.start_member(MemberTemplate(name=name, topics=topics))

@@ -175,14 +175,15 @@ class World(WorldContext):
         """Close a member; its process ends when it has left."""
         process.handle(machine.LeaveRequested(at_ms=0))
 
-    def crash_coordinator(self, *, loses_writes: bool = True) -> None:
+    def crash_coordinator(self, *, loses_writes: bool = True, close_after_ms: int = 0) -> None:
         """Kill the coordinator. Another one loads its records after the failover time.
 
         Args:
             loses_writes: True if records that are not durable yet may be lost.
+            close_after_ms: How long its connections stay open.
         """
         if self.coordinator is not None:
-            self.coordinator.crash(loses_writes=loses_writes)
+            self.coordinator.crash(loses_writes=loses_writes, close_after_ms=close_after_ms)
             self.coordinator = None
             self.clock.call_later(self.options.failover_ms, self._start_coordinator)
 

@@ -12,7 +12,7 @@ import pyspark
 
 from partage.spark import prepare_java
 
-from .group_state import wait_until
+from .group_state import PATIENCE_S, wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -76,6 +76,39 @@ class Standalone:
                     if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
                         found.append(child)
         return found
+
+    def kill_executor(self, running=lambda: None, patience_s=PATIENCE_S, *, with_workers=False):
+        """Kill an executor and wait for its end.
+
+        Args:
+            running: Returns process ids. The executor must have started one of them, unless this
+                returns None.
+            patience_s: The longest wait for such an executor.
+            with_workers: Also kill the Python processes of the executor, as if its machine failed.
+                Otherwise they notice the end of the executor.
+        """
+
+        def found():
+            pids = running()
+            for executor in self.executors():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    workers = executor.children(recursive=True)
+                    if pids is None or pids & {worker.pid for worker in workers}:
+                        return executor
+            return None
+
+        executor = wait_until(found, "an executor", patience_s)
+        executor.suspend()  # no process notices the end of another one
+        killed = [executor]
+        if with_workers:
+            killed += executor.children(recursive=True)
+        for process in killed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        for process in killed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(killed, 60)
 
     def _run(self, name, kind, *arguments, host="127.0.0.1"):
         command = [SPARK_CLASS, kind, "--host", host, "--webui-port", "0", *arguments]

@@ -15,29 +15,43 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from interop.peers.kafka import ApacheKafka
-from partage.testing import BrokerProcess
+from partage.testing import BrokerProcess, ThreadedBroker
 
 from .conftest import Kafka
 from .group_state import wait_until
+from .standalone import Standalone
 
-# Marked interop because each application is slow.
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 APPLICATION = Path(__file__).parent / "sink_application.py"
 PARTITIONS = 2
-#: Records for each kill.
-RECORDS = 40
+#: Records for each kill, and in a batch.
+RECORDS, BATCH = 40, 20
 #: Timeout for several JVMs on two cores, next to other tests.
 SLOWLY_S = 600
 DRIVER, JVM, WORKER, BROKER = "driver", "jvm", "worker", "broker"
+#: What the application logs before the error.
+QUERY_FAILED = "the query failed: "
+#: Moments to kill an executor.
+IN_A_TASK, AT_RANDOM = "in a task", "at random"
+#: A row is larger than Spark's buffers, so that it is written before its task goes on.
+BUFFER_BYTES, ROW_BYTES = 1024, 4000
+#: Spark passes each row of a task on at once.
+ROW_BY_ROW = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.buffer.size": str(BUFFER_BYTES),
+}
 
 
 class Copy:
     """The query, run by several applications one after another."""
 
-    def __init__(self, servers, source, target, at):
+    def __init__(self, servers, source, target, at, master="local[2,4]", conf=None, **options):
         self._at = at
         self._process = None
+        self._master, self._conf = master, conf or {}
+        self._gate, self._tasks = at / "gate", at / "tasks"
+        self._tasks.mkdir()
         common = {"kafka.bootstrap.servers": servers}
         self._source = {
             **common,
@@ -45,14 +59,23 @@ class Copy:
             "kafka.group.id": "copy",
             "kafka.session.timeout.ms": "6000",
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": "20",
+            "maxOffsetsPerTrigger": str(BATCH),
             "columns": "key,value",
+            **options,
         }
         checkpoint = str(at / "checkpoint")
         self._sink = {**common, "topic": target, "checkpointLocation": checkpoint}
 
-    def start(self, *, ends=False):
-        given = {"source": self._source, "sink": self._sink, "ends": ends}
+    def start(self, *, ends=False, has_gate=False):
+        given = {
+            "master": self._master,
+            "conf": self._conf,
+            "source": self._source,
+            "sink": self._sink,
+            "ends": ends,
+        }
+        if has_gate:
+            given |= {"gate": str(self._gate), "tasks": str(self._tasks)}
         with (self._at / "log").open("a") as log:
             command = [sys.executable, str(APPLICATION), json.dumps(given)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -63,6 +86,22 @@ class Copy:
     def done(self):
         """Wait until the application ends by itself."""
         assert self._process.wait(SLOWLY_S) == 0, self.log()
+
+    def close_gate(self):
+        """Let each task wait before its last row, if the application has a gate."""
+        self._gate.touch()
+
+    def open_gate(self):
+        self._gate.unlink()
+
+    def waiting_tasks(self):
+        """Return the process ids of tasks that wait at the gate, or were killed there."""
+        self.check()
+        return {int(file.name) for file in self._tasks.iterdir()}
+
+    def failures(self):
+        """Return the errors with which the query has failed, before the application went on."""
+        return (self._at / "log").read_text().split(QUERY_FAILED)[1:]
 
     def log(self):
         return (self._at / "log").read_text()[-4000:]
@@ -110,23 +149,35 @@ class Target:
     def __init__(self, servers, topic):
         self._servers = servers
         self._partitions = [TopicPartition(topic, n) for n in range(PARTITIONS)]
-        self._plain = self._reader("read_uncommitted")
+        self._plain, self._stable = map(self._reader, ("read_uncommitted", "read_committed"))
 
     def end(self):
         """Return the number of offsets, with uncommitted rows and markers."""
         return sum(self._ends(self._plain))
+
+    def open_rows(self):
+        """Return the number of offsets from the first row of an open transaction."""
+        stable = sum(self._ends(self._stable))
+        return self.end() - stable
 
     def committed(self):
         """Return how often each value is committed; no transaction may stay open.
 
         The coordinator may complete a transaction after its response to the producer.
         """
-        reader = self._reader("read_committed")
-        wait_until(lambda: sum(self._ends(reader)) == self.end(), "a transaction is open")
-        stable = self._ends(reader)
+        wait_until(lambda: self.open_rows() == 0, "a transaction is open")
+        return self._read("read_committed")
+
+    def written(self):
+        """Return how often each value is written, also in aborted transactions."""
+        return self._read("read_uncommitted")
+
+    def _read(self, isolation_level):
+        reader = self._reader(isolation_level)
+        ends = self._ends(reader)
         reader.assign([TopicPartition(p.topic, p.partition, 0) for p in self._partitions])
         found = Counter()
-        while [p.offset for p in reader.position(self._partitions)] != stable:
+        while [p.offset for p in reader.position(self._partitions)] != ends:
             message = reader.poll(60)
             assert message is not None
             if message.error() is None:
@@ -136,6 +187,7 @@ class Target:
 
     def close(self):
         self._plain.close()
+        self._stable.close()
 
     def _ends(self, reader):
         """Look the ends up; librdkafka may not know the leader of a partition after a restart."""
@@ -196,13 +248,96 @@ def check_kills(broker, servers, at, seed, kills_of_each):
         target.close()
 
 
+# Marked interop because each application is slow.
+@pytest.mark.interop
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.soak)])
 def test_each_row_is_written_once_through_kills(tmp_path, kills):
     with BrokerProcess(tmp_path / "data") as broker:
         check_kills(broker, broker.bootstrap_servers, tmp_path, seed=28908, kills_of_each=kills)
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.soak)])
 def test_each_row_is_written_once_to_apache_kafka_through_kills(tmp_path, kills):
     with ApacheKafka() as broker:
         check_kills(broker, broker.bootstrap, tmp_path, seed=28908, kills_of_each=kills)
+
+
+def check_executor_kills(servers, at, seed, moments):
+    """Kill executors of a cluster while their tasks have written rows, or at random moments.
+
+    After each kill, all rows are committed and no transaction stays open. No further batch starts
+    before this check, because its tasks would abort the transactions of killed ones.
+    """
+    rng = random.Random(seed)
+    kafka = Kafka(servers)
+    for topic in ("source", "target"):
+        kafka.create(topic, PARTITIONS)
+    target = Target(servers, "target")
+    count = 0
+
+    def is_committed():
+        copy.check()
+        return target.open_rows() == 0 and target.committed().total() >= count
+
+    with Standalone(at / "cluster") as cluster:
+        conf = cluster.conf | ROW_BY_ROW
+        only_full = {"minOffsetsPerTrigger": str(BATCH)}
+        copy = Copy(servers, "source", "target", at, cluster.url, conf, **only_full)
+        try:
+            for number, moment in enumerate(moments):
+                if moment == IN_A_TASK:
+                    copy.close_gate()
+                rows = range(count, count + (BATCH if moment == IN_A_TASK else RECORDS))
+                count = rows.stop
+                kafka.produce("source", [large_row(n) for n in rows])
+                if number == 0:
+                    copy.start(has_gate=True)
+                if moment == IN_A_TASK:
+                    wait_until(
+                        lambda: copy.check() or target.open_rows() >= BATCH // PARTITIONS,
+                        "rows of both tasks",
+                        SLOWLY_S,
+                    )
+                    cluster.kill_executor(copy.waiting_tasks, SLOWLY_S, with_workers=True)
+                    copy.open_gate()
+                else:
+                    wanted = target.end() + rng.randrange(1, RECORDS)
+                    print(f"seed {seed}: kill an executor after {wanted} offsets", flush=True)
+                    wait_until(
+                        lambda wanted=wanted: copy.check() or target.end() >= wanted,
+                        moment,
+                        SLOWLY_S,
+                    )
+                    cluster.kill_executor(patience_s=SLOWLY_S)
+                wait_until(is_committed, "the commit of all rows", SLOWLY_S)
+                assert target.committed() == dict.fromkeys(range(count), 1)
+            assert target.written().total() > count, "no killed task has written rows"
+            # Spark repeated the tasks. On a busy machine, a Python process may start too slowly.
+            assert all("failed to connect back" in error for error in copy.failures())
+        finally:
+            copy.end()
+            target.close()
+
+
+def large_row(n):
+    return {"value": (b"%d" % n).ljust(ROW_BYTES), "partition": n % PARTITIONS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param([IN_A_TASK], id="1"),
+        pytest.param([IN_A_TASK, AT_RANDOM] * 2 + [IN_A_TASK], id="5", marks=pytest.mark.soak),
+    ],
+)
+def test_each_row_is_written_once_through_executor_kills(tmp_path, moments):
+    with ThreadedBroker() as broker:
+        check_executor_kills(broker.bootstrap_servers, tmp_path, seed=28908, moments=moments)
+
+
+@pytest.mark.interop
+def test_each_row_is_written_once_to_apache_kafka_through_executor_kills(tmp_path):
+    with ApacheKafka() as broker:
+        check_executor_kills(broker.bootstrap, tmp_path, seed=28908, moments=[IN_A_TASK, AT_RANDOM])

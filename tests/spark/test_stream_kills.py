@@ -85,19 +85,11 @@ class Application:
     def kill_executor(self, cluster, *, in_a_task):
         """Kill an executor; if ``in_a_task``, one that runs a task that has read its records."""
 
-        def found():
+        def under_way():
             self._check()
-            under_way = {int(file.name) for file in self._tasks.iterdir()}
-            for executor in cluster.executors():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    workers = {child.pid for child in executor.children(recursive=True)}
-                    if not in_a_task or under_way & workers:
-                        return executor
-            return None
+            return {int(file.name) for file in self._tasks.iterdir()} if in_a_task else None
 
-        executor = wait_until(found, "an executor", SLOWLY_S)
-        executor.kill()
-        psutil.wait_procs([executor], 60)
+        cluster.kill_executor(under_way, SLOWLY_S)
 
     def kill(self, which):
         """Kill the driver or its JVM; the other process then ends by itself."""

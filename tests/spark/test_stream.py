@@ -344,6 +344,26 @@ def test_available_now_reads_in_batches_and_leaves(stream, kafka):
 
 
 @pytest.mark.slow
+def test_progress_has_metrics_of_connector_in_latest_offset(stream, kafka):
+    """Spark leaves the metrics of a Python source empty. If this fails, report them there too."""
+    topic, _ = filled_topic(kafka, 2, 8)
+    kafka.produce(topic, [{"value": b"x", "partition": 1}] * 8)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "8"}
+    query = stream(trigger=NOW, **options).done().query
+    reports = [progress.sources[0] for progress in query.recentProgress]
+    assert [json.loads(source.latestOffset)["metrics"] for source in reports] == [
+        {
+            "avgOffsetsBehindLatest": average,
+            "maxOffsetsBehindLatest": most,
+            "minOffsetsBehindLatest": least,
+        }
+        for average, most, least in [("4.0", "6", "2"), ("0.0", "0", "0")]
+    ]
+    assert [source.metrics for source in reports] == [{}, {}]
+    assert query.lastProgress.sources[0].latestOffset == reports[-1].latestOffset
+
+
+@pytest.mark.slow
 def test_minimum_size_and_maximum_delay_control_batches(stream, kafka):
     topic, truth = filled_topic(kafka, 2, 4)
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "6"}

@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from greenlet import getcurrent  # type: ignore[import-untyped]  # it has no stubs
 
-if TYPE_CHECKING:
-    from partage.testing.world.event_loop import WorldLoop
+from partage.testing.world.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 
@@ -28,7 +27,7 @@ class WorldClientLoop:
 
     def __init__(
         self,
-        loop: WorldLoop,
+        loop: VirtualLoop,
         name: str,
         cleanup: Callable[[], Coroutine[Any, Any, None]] | None,
     ) -> None:
@@ -89,7 +88,7 @@ class WorldClientLoop:
 class _LoopResult(Future[T]):
     """A result that lets the world go on while a caller waits for it."""
 
-    def __init__(self, loop: WorldLoop) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
 

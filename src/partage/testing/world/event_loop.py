@@ -18,16 +18,15 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 from greenlet import greenlet  # type: ignore[import-untyped]  # it has no stubs
 
 from partage.testing.world.client_loop import WorldClientLoop
 from partage.testing.world.errors import NotSimulatedError, StalledWorldError
+from partage.testing.world.network import WorldNetwork
 from partage.testing.world.process import current_process
-
-if TYPE_CHECKING:
-    from partage.testing.world.network import WorldNetwork
+from partage.testing.world.virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -128,7 +127,7 @@ class _OrderedFuture(asyncio.Future[T]):
         return self is other
 
 
-class WorldLoop(asyncio.BaseEventLoop):
+class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
     """The event loop of a simulated world.
 
     Args:

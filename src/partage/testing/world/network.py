@@ -14,12 +14,10 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from partage.testing.world.process import WorldProcess, current_process
-
-if TYPE_CHECKING:
-    from partage.testing.world.event_loop import WorldLoop
+from partage.testing.world.virtual_loop import VirtualLoop
 
 #: The time that bytes take from one process to another, in seconds.
 _LATENCY_S: Final = (0.0001, 0.002)
@@ -302,7 +300,7 @@ class WorldNetwork:
         note: called with a line for the story.
     """
 
-    def __init__(self, loop: WorldLoop, rng: Random, note: Callable[[str, str], None]) -> None:
+    def __init__(self, loop: VirtualLoop, rng: Random, note: Callable[[str, str], None]) -> None:
         self.loop = loop
         self._rng = rng
         self._note = note

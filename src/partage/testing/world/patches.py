@@ -18,12 +18,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from random import Random
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from partage.testing.world.errors import NotSimulatedError
-
-if TYPE_CHECKING:
-    from partage.testing.world.event_loop import WorldLoop
+from partage.testing.world.virtual_loop import VirtualLoop
 
 #: The wall clock at the start of every world, in seconds: 2026-01-01T00:00:00Z.
 START_WALL_S: Final = 1_767_225_600
@@ -33,7 +31,7 @@ _UNPATCHED: Final = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothe
 
 
 @contextmanager
-def simulated_environment(loop: WorldLoop, rng: Random) -> Iterator[None]:
+def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
     """Replace the machine's time and randomness, and refuse sockets and threads."""
     replacements = _replacements(loop, rng)
     originals_of = {replacement: value for value, replacement in replacements.items()}
@@ -102,7 +100,7 @@ def _is_patchable(value: object) -> bool:
     return type(value) in (BuiltinFunctionType, FunctionType, MethodType)
 
 
-def _replacements(loop: WorldLoop, rng: Random) -> dict[Any, Callable[..., Any]]:
+def _replacements(loop: VirtualLoop, rng: Random) -> dict[Any, Callable[..., Any]]:
     def monotonic() -> float:
         return loop.time()
 

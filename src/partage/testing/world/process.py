@@ -6,10 +6,9 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from partage.testing.world.event_loop import WorldLoop
+from partage.testing.world.virtual_loop import VirtualLoop
 
 Main = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -54,7 +53,7 @@ class WorldProcess:
         has_ended: True while the world ends and all tasks are cancelled.
     """
 
-    def __init__(self, loop: WorldLoop, name: str, directory: Path) -> None:
+    def __init__(self, loop: VirtualLoop, name: str, directory: Path) -> None:
         self.name = name
         self.directory = directory
         self.is_killed = False

@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from partage.testing.world.process import current_process
-
-if TYPE_CHECKING:
-    from partage.testing.world.event_loop import WorldLoop
+from partage.testing.world.virtual_loop import VirtualLoop
 
 
 class Story:
     """Lines with virtual time and process, in order."""
 
-    def __init__(self, loop: WorldLoop) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self.lines: list[str] = []
 

@@ -1,7 +1,8 @@
 """Mutants that were planted independently of the tests and of `mutants`; see `lab.mutants`.
 
-They are a sample of 150 bugs that were written from the sources alone: wrong timers, forgotten
-state, missing checks, wrong orders, and fields that are not sent.
+The first 34 are a sample of 150 bugs that were written from the sources alone: wrong timers,
+forgotten state, missing checks, wrong orders, and fields that are not sent. The other mutants are
+in modules that the sample does not reach.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from lab.mutant import Mutant
 
 _B, _J = "partage.proposals.broker_side", "partage.proposals.join_group"
 _M, _S = "partage.proposals.multi_assignor", "partage.proposals.single_assignor"
-_T = "partage.proposals.two_phase"
+_T, _C = "partage.proposals.two_phase", "partage.proposals.consumer_protocol"
 
 INDEPENDENT_MUTANTS = (
     Mutant(
@@ -230,5 +231,195 @@ INDEPENDENT_MUTANTS = (
         "        result.arm_timer(_COMMIT_TIMER, self._commit_interval_ms)\n"
         "        if self._reading",
         "        if self._reading",
+    ),
+    Mutant(
+        "a broker that loses the election never tries again",
+        f"{_B}.elector",
+        "                return [WatchNode(path=COORDINATOR_PATH)]\n",
+        "                return []\n",
+    ),
+    Mutant(
+        "the winner of the election does not watch its node",
+        f"{_B}.elector",
+        "return [StartCoordinator(), WatchNode(path=COORDINATOR_PATH)]",
+        "return [StartCoordinator()]",
+    ),
+    Mutant(
+        "a coordinator whose session expired continues",
+        f"{_B}.elector",
+        "                actions = self._resign()\n",
+        "                actions: list[Action] = []\n",
+    ),
+    Mutant(
+        "a broker with an expired session waits for its answer",
+        f"{_B}.elector",
+        "                self.state = ElectorState.DISCONNECTED\n",
+        "",
+    ),
+    Mutant(
+        "an answer of an earlier session elects the broker",
+        f"{_B}.elector",
+        "case NodeCreated() if self.state is ElectorState.ELECTING:",
+        "case NodeCreated():",
+    ),
+    Mutant(
+        "a free handler takes a group of a blocked task first",
+        f"{_B}.handlers",
+        "self.queue.append(self.blocked.popleft())",
+        "self.queue.appendleft(self.blocked.popleft())",
+    ),
+    Mutant(
+        "tasks beyond the queue are dropped",
+        f"{_B}.handlers",
+        "else self.blocked).append(group_id)",
+        "else deque()).append(group_id)",
+    ),
+    Mutant(
+        "a handler takes a task while it is busy",
+        f"{_B}.handlers",
+        "if self.current is not None or not self.queue:",
+        "if not self.queue:",
+    ),
+    Mutant(
+        "a group has a task for each request",
+        f"{_B}.handlers",
+        "            self._queued.add(group_id)\n",
+        "",
+    ),
+    Mutant(
+        "a ping is not due at its time",
+        f"{_B}.scheduler",
+        "is not None and at_ms <= now_ms:",
+        "is not None and at_ms < now_ms:",
+    ),
+    Mutant(
+        "a removed consumer is pinged",
+        f"{_B}.scheduler",
+        "        self._scheduled.pop(connection, None)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "only one ping is sent at a time",
+        f"{_B}.scheduler",
+        "            due.append((connection, at_ms))\n",
+        "            due.append((connection, at_ms))\n            break\n",
+    ),
+    Mutant(
+        "a resync is not stored",
+        f"{_T}.resync",
+        "        outcome.records.append(record)\n",
+        "",
+    ),
+    Mutant(
+        "members are not told of a resync",
+        f"{_T}.resync",
+        "                    response.error_code = RESYNC_NEEDED\n",
+        "                    pass\n",
+    ),
+    Mutant(
+        "a member that synchronized is told again",
+        f"{_T}.resync",
+        "                self._members_with_assignment(request).add(request.member_id)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "members that had synchronized miss the resync",
+        f"{_T}.resync",
+        "        self._synced[group.id] = (group.generation, set())\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "a resync is taken for a rebalance",
+        f"{_T}.resync",
+        "                message = msgspec.structs.replace(message, error_code=ErrorCode.NONE)\n",
+        "                message = msgspec.structs.replace(\n"
+        "                    message, error_code=ErrorCode.REBALANCE_IN_PROGRESS\n"
+        "                )\n",
+    ),
+    Mutant(
+        "a lost response to a resync is not repeated",
+        f"{_T}.resync",
+        "            self._is_response_lost = True\n",
+        "",
+    ),
+    Mutant(
+        "a leader whose resync was lost does not assign again",
+        f"{_T}.resync",
+        "                self._leader_topics = {}  # unknown: assign again at the next refresh\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "a member resyncs while it joins",
+        f"{_T}.resync",
+        "            core.membership.state is MemberState.STABLE\n            and core.step",
+        "            core.step",
+    ),
+    Mutant(
+        "a new assignment of an earlier generation is applied",
+        f"{_T}.resync",
+        "if generation != core.membership.generation or frozenset",
+        "if frozenset",
+    ),
+    Mutant(
+        "the smallest partition count is used",
+        f"{_T}.reported_counts",
+        "largest[topic] = max(count, largest.get(topic, 0))",
+        "largest[topic] = min(count, largest.get(topic, count))",
+    ),
+    Mutant(
+        "the leader ignores its own counts",
+        f"{_T}.reported_counts",
+        "largest_counts([counts, *reports])",
+        "largest_counts(reports)",
+    ),
+    Mutant(
+        "a member joins without its counts",
+        f"{_T}.reported_counts",
+        "                self._replace_counts(topics)\n                return",
+        "                return",
+    ),
+    Mutant(
+        "the leader notices no new partitions",
+        f"{_T}.member",
+        "if self._leader_topics and counts != self._leader_topics:",
+        "if self._leader_topics and counts.keys() != self._leader_topics.keys():",
+    ),
+    Mutant(
+        "a parked member leaves over the same connection",
+        f"{_T}.member",
+        "                self._clear_waiting(result)\n"
+        "                result.act(machine.Disconnect())\n"
+        "                result.act(machine.Connect())\n",
+        "                result.act(machine.Connect())\n",
+    ),
+    Mutant(
+        "topic ids are never resolved",
+        f"{_C}.member",
+        "                result.act(machine.FetchMetadata())\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "all members of the simulation have one id",
+        f"{_C}.member",
+        'lambda: f"{name}-{next(numbers):022}"[:36]',
+        'lambda: f"member-{next(numbers):022}"[:36]',
+    ),
+    Mutant(
+        "the name of only one topic is known",
+        f"{_C}.member",
+        "names = {topic_id(name): name for name in counts}",
+        "names = {topic_id(name): name for name in sorted(counts)[:1]}",
+    ),
+    Mutant(
+        "no assignment of a resync is taken",
+        f"{_T}.resync",
+        "        self._new_assignment = membership.generation, tuple(partitions)\n",
+        "",
+    ),
+    Mutant(
+        "a member keeps the partitions that a resync takes from it",
+        f"{_T}.resync",
+        "frozenset(partitions) == core.owned:",
+        "frozenset(partitions) <= core.owned:",
     ),
 )

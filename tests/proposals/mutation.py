@@ -55,6 +55,7 @@ _PROPERTIES: dict[str, tuple[str, ...]] = {
     "broker_side": (
         "push_properties.PushMachine",
         "consumer_properties.PushConsumerMachine",
+        "elector_properties.ElectorMachine",
     ),
     "join_group": (*_SINGLE, *_MULTI),
     "multi_assignor": _MULTI,
@@ -62,6 +63,7 @@ _PROPERTIES: dict[str, tuple[str, ...]] = {
     "consumer_protocol": (),
     "product": (),
     "two_phase": (
+        "two_phase_properties.EagerMachine",
         "two_phase_properties.ResyncMachine",
         "two_phase_properties.LargestCountMachine",
     ),

@@ -51,6 +51,7 @@ apart = (
     "partage.testing.faults",
     "partage.testing.request_interceptor",
     "partage.testing.transaction_faults",
+    "partage.testing.world",
 )
 failed = {}
 for found in pkgutil.walk_packages(partage.__path__, "partage.", onerror=lambda name: None):

@@ -343,7 +343,7 @@ def test_invalid_options_are_rejected(
 
 
 def test_missing_topics_are_named(partage: PartageCli, topic: str, name: str) -> None:
-    missing = [f"{name}-x", f"{name}-y"]
+    missing = [f"{name}x", f"{name}y"]
     options = ["-t", topic, "-t", missing[0], "-t", missing[1], "-e"]
     error = partage.fails("consume", *options)
     assert error.startswith(f"no such topic: {', '.join(missing)}; did you mean {topic}")

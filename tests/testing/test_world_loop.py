@@ -80,6 +80,27 @@ def test_machine_is_restored_after_a_world(world):
     assert (time.time, time.sleep, os.urandom, threading.Thread.start, random.getstate()) == before
 
 
+def test_other_threads_keep_the_machines_time(world):
+    readings, may_end = [], threading.Event()
+
+    def read():
+        while not may_end.wait(0.001):
+            readings.append(time.time())
+            time.sleep(0)
+
+    async def work():
+        for _ in range(200):
+            await asyncio.sleep(3600)
+
+    reader = threading.Thread(target=read)
+    began = time.time()
+    reader.start()
+    run(world, work)
+    may_end.set()
+    reader.join()
+    assert all(began - 60 < at < began + 600 for at in readings)
+
+
 @pytest.mark.parametrize(
     ("use", "advice"),
     [

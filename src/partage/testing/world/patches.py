@@ -32,42 +32,55 @@ _UNPATCHED: Final = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothe
 
 @contextmanager
 def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
-    """Replace the machine's time and randomness, and refuse sockets and threads."""
-    replacements = _replacements(loop, rng)
-    originals_of = {replacement: value for value, replacement in replacements.items()}
-    refused: list[tuple[Any, str, Callable[..., Any]]] = [
-        (
-            threading.Thread,
-            "start",
-            _refusal(
-                "a thread", "use asyncio.to_thread(), or partage.Consumer instead of partage.sync"
-            ),
-        ),
-        (
-            threading.Condition,
-            "wait",
-            _refusal(
-                "waiting for another thread",
-                "await something instead, for example partage.Consumer",
-            ),
-        ),
-        (socket.socket, "connect", _refusal("a real connection", "connect to a host of the world")),
-        (socket.socket, "bind", _refusal("a real listener", "use asyncio.start_server()")),
+    """Replace the machine's time and randomness, and refuse sockets and threads.
+
+    Other threads of the test run keep the machine's functions.
+    """
+    thread_id = threading.get_ident()
+
+    def in_world(original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            is_in_world = threading.get_ident() == thread_id
+            return (replacement if is_in_world else original)(*args, **options)
+
+        return call
+
+    replacements = {
+        original: in_world(original, replacement)
+        for original, replacement in _replacements(loop, rng).items()
+    }
+    methods = [
+        (owner, name, getattr(owner, name), replacement)
+        for owner, name, replacement in [*_refused_methods(), *_compiled_clocks()]
     ]
-    refused += _compiled_clocks()
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in refused]
     state = random.getstate()
     random.seed(rng.getrandbits(64))
     _replace(replacements)
-    for owner, name, refusal in refused:
-        setattr(owner, name, refusal)
+    for owner, name, original, replacement in methods:
+        setattr(owner, name, in_world(original, replacement))
     try:
         yield
     finally:
-        for owner, name, original in originals:
+        for owner, name, original, _ in methods:
             setattr(owner, name, original)
-        _replace(originals_of)  # also in modules that were imported in the world
+        # Also in modules that were imported in the world.
+        _replace({call: original for original, call in replacements.items()})
         random.setstate(state)
+
+
+def _refused_methods() -> list[tuple[Any, str, Callable[..., Any]]]:
+    thread = _refusal(
+        "a thread", "use asyncio.to_thread(), or partage.Consumer instead of partage.sync"
+    )
+    wait = _refusal(
+        "waiting for another thread", "await something instead, for example partage.Consumer"
+    )
+    return [
+        (threading.Thread, "start", thread),
+        (threading.Condition, "wait", wait),
+        (socket.socket, "connect", _refusal("a real connection", "connect to a host of the world")),
+        (socket.socket, "bind", _refusal("a real listener", "use asyncio.start_server()")),
+    ]
 
 
 def _compiled_clocks() -> list[tuple[Any, str, Callable[..., Any]]]:

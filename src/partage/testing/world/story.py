@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,9 +45,12 @@ class _StoryHandler(logging.Handler):
     def __init__(self, story: Story) -> None:
         super().__init__()
         self._story = story
+        self._thread_id = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add a record; a record that cannot be formatted must not stop the world."""
+        """Add a record of the world's thread; one that cannot be formatted must not stop it."""
+        if record.thread != self._thread_id:
+            return  # of another thread of the test run, at an unrepeatable time
         try:
             message = record.getMessage()
         except (TypeError, ValueError):

@@ -223,7 +223,8 @@ class Shard:
         """Resume after loading: restart the sessions of all members, and the timers of pending
         syncs.
 
-        A stable group stays stable. A group that awaited its sync continues to await it, and any
+        A stable group stays stable, unless no join phase has followed its change to the classic
+        protocol. A group that awaited its sync continues to await it, and any
         Join aborts that sync.
         """
         context = self._context(at_ms)
@@ -237,6 +238,9 @@ class Shard:
                 context.restart_session(member)
             if group.is_sync_resumed:
                 context.arm_timer(SyncTimer(group.id), group.rebalance_timeout_ms())
+            if group.members and group.record.leader is None:
+                reason = "the join phase after the change to the classic protocol"
+                rebalance.start_rebalance(context, group, RebalanceCause.DOWNGRADED, reason)
             if len(group.members) > self.settings.members_max:
                 reason = "more members than group.max.size"
                 rebalance.start_rebalance(context, group, RebalanceCause.GROUP_TOO_LARGE, reason)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
+
 from partage.coordinator import rebalance
 from partage.coordinator.consumer_group.catalogue import Catalogue
 from partage.coordinator.consumer_group.embedded_protocol import CONSUMER_PROTOCOL_TYPE
@@ -102,7 +104,8 @@ def downgrade(
     context.emit(group, GroupEventType.DOWNGRADED, reason=reason)
     for tombstone in group.tombstones():
         context.write(tombstone)
-    context.write(record)
+    # Without a leader: a coordinator that loads it starts the join phase that follows here.
+    context.write(msgspec.structs.replace(record, leader=None))
     classic = catalogue.groups[group.id]
     assert isinstance(classic, Group)
     classic.resume()

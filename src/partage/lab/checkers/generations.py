@@ -51,7 +51,9 @@ class GenerationsChecker:
             raise RuleViolationError(
                 "generations", f"{len(ids)} members exceed the maximum of {self._members_max}"
             )
-        if ids and saved.leader not in ids:
+        # The group of a downgrade has no leader until the join phase that follows.
+        is_downgrade = saved.leader is None and before is None and not saved.awaiting_sync
+        if ids and saved.leader not in ids and not is_downgrade:
             raise RuleViolationError("generations", f"the leader is not a member: {saved}")
         if not all(m.subscription for m in saved.members):
             raise RuleViolationError(

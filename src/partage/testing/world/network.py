@@ -297,13 +297,11 @@ class WorldNetwork:
     Args:
         loop: the loop of the world.
         rng: draws latencies and splits.
-        note: called with a line for the story.
     """
 
-    def __init__(self, loop: VirtualLoop, rng: Random, note: Callable[[str, str], None]) -> None:
+    def __init__(self, loop: VirtualLoop, rng: Random) -> None:
         self.loop = loop
         self._rng = rng
-        self._note = note
         self._servers: dict[Address, WorldServer] = {}
         self._transports: dict[WorldTransport, None] = {}
         self._cuts: dict[frozenset[str], None] = {}

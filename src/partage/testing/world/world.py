@@ -91,7 +91,7 @@ class PartageWorld:
         self._machine_rng = Random(seeds.getrandbits(64))
         self._loop = WorldLoop(Random(seeds.getrandbits(64)))
         self._story = Story(self._loop)
-        self._network = WorldNetwork(self._loop, Random(seeds.getrandbits(64)), self._story.note)
+        self._network = WorldNetwork(self._loop, Random(seeds.getrandbits(64)))
         self._loop.network = self._network
         self._loop.set_exception_handler(
             lambda _, event: self._story.note_current(describe_loop_error(event))

@@ -178,6 +178,24 @@ def test_marker_of_previous_transaction_rejects_no_commit() -> None:
     run(story)
 
 
+def test_repeated_marker_of_previous_transaction_rejects_no_commit() -> None:
+    """The next coordinator of a cluster repeats the marker, which has the epoch of the commit."""
+
+    async def story(group: Group) -> None:
+        first = group.commit(5, version=5)
+        group.answer()
+        assert await first.error() is NONE
+        await group.complete(epoch=4)
+        sent = group.commit(6, version=5, epoch=4)
+        await group.complete(epoch=4)
+        group.answer()
+        assert await sent.error() is NONE
+        await group.complete(epoch=5)
+        assert group.committed == 6
+
+    run(story)
+
+
 def test_commit_of_fenced_producer_is_rejected_at_once() -> None:
     async def story(group: Group) -> None:
         await group.complete(epoch=4, is_commit=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from partage.model.errors import ErrorCode
@@ -116,6 +118,23 @@ def test_marker_of_previous_transaction_refuses_no_batch(has_records: bool) -> N
         world.log.append_marker(1, 1, 0, is_commit=True, transaction_version=2, at_ms=NOW_MS)
         world.coordinator.asked[0].answer(NONE)
         assert await outcome(sent) == [(NONE, 1 + has_records)]
+
+    run(story)
+
+
+def test_repeated_marker_of_previous_transaction_refuses_no_batch() -> None:
+    """The next coordinator of a cluster repeats the marker, which has the epoch of the batch."""
+
+    async def story(world: World) -> None:
+        await world.write(batch())
+        mark_commit = partial(
+            world.log.append_marker, 1, 1, is_commit=True, transaction_version=2, at_ms=NOW_MS
+        )
+        mark_commit(coordinator_epoch=0)
+        sent = world.send(batch(producer=(1, 1)))
+        mark_commit(coordinator_epoch=1)
+        world.coordinator.asked[0].answer(NONE)
+        assert await outcome(sent) == [(NONE, 3)]
 
     run(story)
 

@@ -311,8 +311,8 @@ _LOG_MUTANTS = (
     _mutant(
         "a verification survives a marker",
         f"{_L}.producer_state",
-        "        if not (is_of_next and epoch > known_epoch):\n",
-        "        if False:\n",
+        "        if verification is not None and not (\n",
+        "        if verification is None and not (\n",
     ),
     _mutant(
         "a transaction opens without a verification",

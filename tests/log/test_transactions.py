@@ -57,12 +57,30 @@ def test_marker_keeps_the_verification_of_the_next_transaction() -> None:
     assert host.append(transactional(0, epoch=1), guard=guard).base_offset == 2
 
 
+def test_repeated_marker_keeps_the_verification_of_the_next_transaction() -> None:
+    """The coordinator repeats a marker after a lost response, or after it failed over."""
+    host = Host()
+    send(host)
+    mark(host, epoch=1, version=TRANSACTION_VERSION)
+    guard = verified(host, epoch=1, raises_epochs=True)
+    mark(host, epoch=1, coordinator_epoch=1, version=TRANSACTION_VERSION)
+    assert host.append(transactional(0, epoch=1), guard=guard).base_offset == 3
+
+
 def test_marker_of_the_same_epoch_invalidates_a_verification() -> None:
     host = Host()
     mark(host, epoch=1, version=TRANSACTION_VERSION)
     guard = verified(host, epoch=1, raises_epochs=True)
     mark(host, epoch=1)
     assert append_code(host, transactional(0, epoch=1), guard) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_marker_of_later_epoch_invalidates_a_verification_of_version_2() -> None:
+    host = Host()
+    mark(host, epoch=1, version=TRANSACTION_VERSION)
+    guard = verified(host, epoch=1, raises_epochs=True)
+    mark(host, epoch=2, is_commit=False, version=TRANSACTION_VERSION)
+    assert append_code(host, transactional(0, epoch=2), guard) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_batch_must_not_overtake_one_that_waited_for_verification() -> None:

@@ -30,6 +30,7 @@ from partage.log.disk import Buffer, Disk
 from partage.log.layout import SNAPSHOT_SUFFIX, segment_file, segment_files
 from partage.log.prepared_batches import prepare_batches
 from partage.log.producer_state import (
+    EPOCH_PER_TRANSACTION,
     DuplicateBatch,
     ProducerStateManager,
     VerificationGuard,
@@ -245,7 +246,11 @@ class PartitionLog:
             is_commit=is_commit,
             timestamp_ms=at_ms,
         )
-        return self.append(content, at_ms=at_ms, leader_epoch=leader_epoch, from_client=False)
+        result = self.append(content, at_ms=at_ms, leader_epoch=leader_epoch, from_client=False)
+        if transaction_version < EPOCH_PER_TRANSACTION and not isinstance(result, Refusal):
+            # Its epoch is that of the transaction that it ends, not that of the next one.
+            self.producer_state.discard_verification(producer_id)
+        return result
 
     def mark_durable(self, end_offset: int, *, synced: bool = True) -> Write:
         """Advance the high watermark to ``end_offset`` after the writes below it were synced.

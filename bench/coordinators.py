@@ -25,7 +25,7 @@ from partage.proposals import machine
 from partage.proposals.comparison.cell import CellRun, Workload
 from partage.proposals.designs.catalog import DESIGNS, find_design
 from partage.proposals.designs.two_phase import TwoPhaseEager
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 
 TITLE = "Coordinators of the designs"
 
@@ -142,7 +142,7 @@ def record_events(design: str, members: int) -> Recording:
 
 def new_coordinator(design: str) -> Any:
     """Return a new coordinator of a design."""
-    settings = MemberSettings(group_id="compared")
+    settings = DesignMemberSettings(group_id="compared")
     return find_design(design)(CoordinatorSettings(), settings).coordinator()
 
 

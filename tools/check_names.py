@@ -4,8 +4,6 @@
 
 Three rules: no module is named by a gerund, no public class name occurs in two modules, and every
 exception class ends in `Error`. `GERUNDS` and `SHARED_NAMES` list the exceptions with a reason.
-The packages of `NAMESPACES` have the same concepts as the product in other designs; there, a class
-name must be unique within the package.
 """
 
 from __future__ import annotations
@@ -25,41 +23,40 @@ GERUNDS = {
 
 #: Class names that occur in several modules because they are one concept on several sides.
 SHARED_NAMES = {
+    "Action": "what the shell of each member's state machine performs",
     "Broker": "the real broker and the simulated one",
     "Clock": "the machine's clock and the simulated one",
     "ClusterMembership": "of the real broker and of the simulated one",
     "Connection": "both ends of a connection",
     "Consumer": "asynchronous and synchronous",
+    "Disconnect": "the action of a member, in the product and in the designs that adapt it",
     "Driver": "both run a state machine",
     "Event": "the events of each state machine",
+    "JoinGroupMember": "of the JoinGroup API, in Kafka's format and in that of a design",
+    "JoinGroupProtocol": "of the JoinGroup API, in Kafka's format and in that of a design",
+    "JoinGroupRequest": "of the JoinGroup API, in Kafka's format and in those of two designs",
+    "JoinGroupResponse": "of the JoinGroup API, in Kafka's format and in those of two designs",
+    "LeaveRequested": "the event of a member, in the product and in the designs that adapt it",
     "LocalStore": "on a real disk and on a simulated one",
     "LogMaintenance": "of the real broker and of the simulated one",
     "Member": "a member of a group, seen by the coordinator, by the member and by an assignor",
     "Membership": "asynchronous and synchronous",
+    "MetadataChanged": "the event of a member, in the product and in the designs that adapt it",
     "Outcome": "the outcome of each state machine",
     "Processor": "asynchronous and synchronous",
     "RedundantIndexer": "asynchronous and synchronous",
     "SharedStore": "on a real ZooKeeper and on a simulated one",
     "StateStore": "the interface that real and simulated stores implement",
+    "SubscriptionChanged": "the event of a member, in the product and in the designs",
     "TimerFired": "the event of each state machine",
+    "TopicsChanged": "the event of a coordinator, in the product and in the designs that adapt it",
 }
-
-
-#: Packages with separate class names, and how many of their path components make a namespace.
-NAMESPACES = {"proposals": 2}
-
-
-def namespace(module: str) -> str:
-    """Return the namespace of a module's class names; "" is that of the product."""
-    parts = module.split("/")
-    depth = NAMESPACES.get(parts[0])
-    return "" if depth is None else "/".join(parts[:depth])
 
 
 def findings() -> list[str]:
     """Return a line for each violation, in order."""
     found = []
-    modules_by_class: dict[tuple[str, str], list[str]] = defaultdict(list)
+    modules_by_class: dict[str, list[str]] = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         if path.stem.endswith("ing") and name not in GERUNDS:
@@ -68,18 +65,18 @@ def findings() -> list[str]:
             if not isinstance(node, ast.ClassDef):
                 continue
             if not node.name.startswith("_"):
-                modules_by_class[namespace(name), node.name].append(name)
+                modules_by_class[node.name].append(name)
             bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
             is_exception = any(base.endswith(("Error", "Exception")) for base in bases)
             if is_exception and not node.name.endswith("Error"):
                 found.append(f"{name}: exception {node.name} does not end in Error")
-    for (_, class_name), modules in sorted(modules_by_class.items()):
+    for class_name, modules in sorted(modules_by_class.items()):
         if len(modules) > 1 and class_name not in SHARED_NAMES:
             found.append(f"class {class_name} is defined in {', '.join(modules)}")
     found += [
         f"SHARED_NAMES lists {class_name}, which is defined only once"
         for class_name in sorted(SHARED_NAMES)
-        if len(modules_by_class["", class_name]) < 2
+        if len(modules_by_class[class_name]) < 2
     ]
     return found
 

@@ -12,7 +12,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def numbers() -> list[Number]:
         Number("modules named by a gerund", sum(path.stem.endswith("ing") for path in sources), 2),
         Number(
             "class names in several modules",
-            _shared_class_names(sources),
+            _shared_class_names(sources.values()),
             len(check_names.SHARED_NAMES),
         ),
         Number(
@@ -118,13 +119,13 @@ def _english_findings(path: Path) -> list[str]:
     return list(check_english.findings(path)) if path.exists() else []
 
 
-def _shared_class_names(sources: Mapping[Path, str]) -> int:
-    counts: dict[tuple[str, str], int] = {}
-    for path, source in sources.items():
-        space = check_names.namespace(path.relative_to(SOURCE).as_posix())
-        for node in ast.parse(source).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                counts[space, node.name] = counts.get((space, node.name), 0) + 1
+def _shared_class_names(sources: Iterable[str]) -> int:
+    counts = Counter(
+        node.name
+        for source in sources
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
     return sum(count > 1 for count in counts.values())
 
 

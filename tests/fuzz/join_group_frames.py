@@ -12,8 +12,8 @@ from partage.proposals import machine
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import CoordinatorFrames, MemberFrames, ProtocolVersions
-from partage.proposals.join_group.member import JoinGroupMember
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.member import DesignMember
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.multi_assignor import messages as multi
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
@@ -92,9 +92,9 @@ class _Group:
             self.coordinator = MultiAssignorCoordinator(_SETTINGS)
         self._draw = 0
 
-    def member(self, group_id: str) -> JoinGroupMember:
+    def member(self, group_id: str) -> DesignMember:
         """Return a new member of the design."""
-        settings, topics = MemberSettings(group_id=group_id), frozenset(_TOPICS)
+        settings, topics = DesignMemberSettings(group_id=group_id), frozenset(_TOPICS)
         if self._is_single:
             options = SingleAssignorOptions(assignor=RoundRobin())
             return SingleAssignorMember(settings, topics, options)

@@ -28,9 +28,9 @@ from partage.proposals.single_assignor.coordinator import (
     TimeoutReaction,
 )
 from partage.proposals.single_assignor.invariants import SingleAssignorDialect
-from partage.proposals.single_assignor.messages import Join, SyncedMember, Synchronized
 from partage.proposals.single_assignor.messages import JoinGroupRequest as SingleJoin
 from partage.proposals.single_assignor.messages import JoinGroupResponse as SingleJoined
+from partage.proposals.single_assignor.messages import JoinPhase, SyncedMember, Synchronized
 from partage.wire.apis.heartbeat import HeartbeatRequest
 from partage.wire.apis.leave_group import LeaveGroupRequest
 from partage.wire.apis.offset_commit import (
@@ -422,7 +422,7 @@ class SingleAssignorMachine(JoinGroupMachine):
         return SingleJoin(
             group_id=group_id,
             protocol_type=kind,
-            join=Join(
+            join=JoinPhase(
                 session_timeout=session_ms,
                 synchronize_timeout=version * 1_500,
                 metadata_version=version,

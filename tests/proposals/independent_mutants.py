@@ -200,14 +200,14 @@ INDEPENDENT_MUTANTS = (
     Mutant(
         "an accepted commit does not extend the session",
         f"{_J}.member",
-        "            elif not error and self.state is MemberState.STABLE:\n"
+        "            elif not error and self.state is DesignMemberState.STABLE:\n"
         "                self._extend_session(outcome)\n",
         "",
     ),
     Mutant(
         "a leave while joining waits for the response",
         f"{_J}.member",
-        "            case MemberState.JOINING | MemberState.SYNCHRONIZING:\n"
+        "            case DesignMemberState.JOINING | DesignMemberState.SYNCHRONIZING:\n"
         "                # The parked request blocks its connection: leave over another one.\n"
         "                outcome.act(Disconnect())\n"
         "                self._connect(outcome)\n",

@@ -23,12 +23,12 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.broker_side import events
 from partage.proposals.designs.checked import CheckedMember
-from partage.proposals.join_group.member import JoinGroupMember, MemberState
-from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.join_group.member import DesignMember, DesignMemberState
+from partage.proposals.join_group.settings import DesignMemberSettings
 from partage.proposals.single_assignor import messages as single
 from partage.proposals.single_assignor.member import (
-    AssignorFailed,
     ComputeShares,
+    ShareComputationFailed,
     SharesComputed,
     SingleAssignorMember,
     SingleAssignorOptions,
@@ -245,7 +245,7 @@ def offset_errors(request: OffsetCommitRequest, error: int) -> list[OffsetCommit
 class JoinGroupMemberMachine(MemberMachine):
     """A member of a design with JoinGroup."""
 
-    inner: JoinGroupMember
+    inner: DesignMember
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class JoinGroupMemberMachine(MemberMachine):
         self.known_topics: dict[str, int] = {}
         self.last_join: Message | None = None
         self.committed: dict[TopicPartition, int] = {}
-        self.settings = MemberSettings(
+        self.settings = DesignMemberSettings(
             group_id="g",
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
@@ -265,7 +265,7 @@ class JoinGroupMemberMachine(MemberMachine):
             join_timeout_ms=60_000,
         )
 
-    def begin(self, inner: JoinGroupMember) -> None:
+    def begin(self, inner: DesignMember) -> None:
         self.inner, self.member = inner, CheckedMember(inner)
         self.handle(machine.Started(at_ms=self.now_ms))
 
@@ -391,7 +391,7 @@ class JoinGroupMemberMachine(MemberMachine):
             assert isinstance(self.sent[-1], LeaveGroupRequest), f"{self.sent[-1]} is the last"
             if self.positions:
                 assert isinstance(self.sent[-2], OffsetCommitRequest), f"{self.sent[-2]}"
-        assert self.inner.state is MemberState.STOPPED, f"{self.inner.state} after the leave"
+        assert self.inner.state is DesignMemberState.STOPPED, f"{self.inner.state} after the leave"
         assert self.connection == "none", "the connection stays open"
 
     def rebalance(self) -> None:
@@ -478,7 +478,7 @@ class SingleMemberMachine(JoinGroupMemberMachine):
             return
         number = computation.number
         if not succeeds:
-            self.handle(AssignorFailed(at_ms=self.now_ms, number=number))
+            self.handle(ShareComputationFailed(at_ms=self.now_ms, number=number))
             return
         members = sorted(computation.members, key=lambda each: each.member_id == "other")
         partitions = frozenset(
@@ -503,10 +503,12 @@ class SingleMemberMachine(JoinGroupMemberMachine):
             if not error:
                 self.has_other_reader = choice == 4
             member_id = join.member_id or f"member-{len(self.sent)}"
-            own = single.MemberMetadata(
+            own = single.MemberWithMetadata(
                 member_id=member_id, member_metadata=bytes(join.member_metadata)
             )
-            other = single.MemberMetadata(member_id="other", member_metadata=own.member_metadata)
+            other = single.MemberWithMetadata(
+                member_id="other", member_metadata=own.member_metadata
+            )
             synchronize = single.Synchronize(members=[own, other] if choice == 5 else [own])
             known = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
             response = single.JoinGroupResponse(

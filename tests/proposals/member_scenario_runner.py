@@ -24,7 +24,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.designs.checked import CheckedCoordinator, CheckedMember
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
@@ -33,8 +33,8 @@ from partage.proposals.single_assignor.coordinator import (
     SynchronizerChoice,
 )
 from partage.proposals.single_assignor.member import (
-    AssignorFailed,
     ComputeShares,
+    ShareComputationFailed,
     SharesComputed,
     SingleAssignorMember,
     SingleAssignorOptions,
@@ -127,7 +127,7 @@ class MemberScenarioRunner:
         name, options = words[0], _options(words)
         topics = frozenset() if "pattern" in options else frozenset(words[1].split(","))
         pattern = TopicPattern(options["pattern"]) if "pattern" in options else None
-        settings = MemberSettings(
+        settings = DesignMemberSettings(
             group_id="g",
             session_timeout_ms=int(options.get("session", SESSION_MS)),
             retry_backoff_ms=_RETRY_MS,
@@ -184,7 +184,7 @@ class MemberScenarioRunner:
 
     def do_fail(self, words: list[str]) -> None:
         action = self.members[words[0]].computations.pop()
-        self._to_member(words, AssignorFailed(at_ms=0, number=action.number))
+        self._to_member(words, ShareComputationFailed(at_ms=0, number=action.number))
 
     def do_lose(self, words: list[str]) -> None:
         member = self.members[words[0]]

@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize
 from partage.assignors import RoundRobin
 from partage.model.errors import ErrorCode
 from partage.proposals import machine
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.member import DesignMemberState
 from partage.proposals.multi_assignor import messages as multi
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
 from partage.proposals.multi_assignor.metadata import (
@@ -137,5 +137,5 @@ class MultiMemberMachine(JoinGroupMemberMachine):
         )
         if choice == 6:
             assert not self.member.owned, "members with other metadata assign differently"
-        if self.hashes_subscription and is_current and self.inner.state is MemberState.STABLE:
+        if self.hashes_subscription and is_current and self.inner.state is DesignMemberState.STABLE:
             assert self.inner.is_idle is not is_active, f"idle: {self.inner.is_idle}"

@@ -355,14 +355,14 @@ MUTANTS = (
     Mutant(
         "a parked member's session runs",
         f"{_J}.coordinator",
-        "        outcome.cancel_timer(SessionTimer(group.id, member.id))\n"
+        "        outcome.cancel_timer(MemberSessionTimer(group.id, member.id))\n"
         "        self._end_join_phase_if_complete(outcome, group)\n",
         "        self._end_join_phase_if_complete(outcome, group)\n",
     ),
     Mutant(
         "a lost member starts no rebalance",
         f"{_J}.coordinator",
-        "        if group.state is not GroupState.JOINING or not group.members:\n"
+        "        if group.state is not DesignGroupState.JOINING or not group.members:\n"
         "            self._start_join_phase_or_empty(outcome, group)\n",
         "        if not group.members:\n"
         "            self._start_join_phase_or_empty(outcome, group)\n",
@@ -400,8 +400,8 @@ MUTANTS = (
     Mutant(
         "a request that was parked earlier counts as the first of its phase",
         f"{_J}.coordinator",
-        "        group.state = GroupState.JOINING\n        group.synchronizer = None\n",
-        "        group.state = GroupState.JOINING\n        group.synchronizer = None\n"
+        "        group.state = DesignGroupState.JOINING\n        group.synchronizer = None\n",
+        "        group.state = DesignGroupState.JOINING\n        group.synchronizer = None\n"
         "        group.join_count = 0\n",
     ),
     # JoinGroup: the member
@@ -420,25 +420,28 @@ MUTANTS = (
     Mutant(
         "a member joins without a commit",
         f"{_J}.member",
-        "        elif self.owned:\n            self._commit_or(outcome, MemberState.COMMITTING)\n",
+        "        elif self.owned:\n"
+        "            self._commit_or(outcome, DesignMemberState.COMMITTING)\n",
         "        elif self.owned:\n            self._stop_reading(outcome)\n"
         "            self.owned = frozenset()\n            self._join(outcome)\n",
     ),
     Mutant(
         "a member leaves without a commit",
         f"{_J}.member",
-        "        if self._is_leaving:\n            self._commit_or(outcome, MemberState.LEAVING)\n"
+        "        if self._is_leaving:\n"
+        "            self._commit_or(outcome, DesignMemberState.LEAVING)\n"
         "        elif self._must_rejoin:\n",
         "        if self._is_leaving:\n            self._stop_reading(outcome)\n"
-        "            self.state = MemberState.LEAVING\n            self._send_leave(outcome)\n"
+        "            self.state = DesignMemberState.LEAVING\n"
+        "            self._send_leave(outcome)\n"
         "        elif self._must_rejoin:\n",
     ),
     Mutant(
         "a member reads while it joins again",
         f"{_J}.member",
-        "        if self.state is MemberState.STABLE and self._in_flight is None:\n"
+        "        if self.state is DesignMemberState.STABLE and self._in_flight is None:\n"
         "            self._stop_reading(outcome)\n            self._proceed(outcome)\n",
-        "        if self.state is MemberState.STABLE and self._in_flight is None:\n"
+        "        if self.state is DesignMemberState.STABLE and self._in_flight is None:\n"
         "            self._proceed(outcome)\n",
     ),
     Mutant(
@@ -508,8 +511,8 @@ MUTANTS = (
     Mutant(
         "any member may assign",
         f"{_S}.coordinator",
-        "if group.state is not GroupState.SYNCHRONIZING or group.synchronizer != member.id:",
-        "if group.state is not GroupState.SYNCHRONIZING:",
+        "if group.state is not DesignGroupState.SYNCHRONIZING or group.synchronizer != member.id:",
+        "if group.state is not DesignGroupState.SYNCHRONIZING:",
     ),
     Mutant(
         "the timeout of the request is ignored",

@@ -29,7 +29,7 @@ from partage.proposals.broker_side import events
 from partage.proposals.broker_side import messages as push
 from partage.proposals.broker_side.consumer import PushConsumer
 from partage.proposals.broker_side.coordinator import PushCoordinator
-from partage.proposals.broker_side.records import OffsetRecord, OwnerRecord
+from partage.proposals.broker_side.records import ConsumedOffsetRecord, OwnerRecord
 from partage.proposals.broker_side.settings import PushConsumerSettings, PushCoordinatorSettings
 from partage.proposals.broker_side.topic_count import static_topic_count
 from partage.proposals.designs.checked import CheckedCoordinator, CheckedMember
@@ -194,7 +194,7 @@ class JoinGroupRunner(CoordinatorRunner):
         return self.draws[int(member_id.removeprefix("member-"), 16) - 1] if member_id else "-"
 
     def show_record(self, record: Any) -> str:
-        if isinstance(record, OffsetRecord) or hasattr(record, "offset"):
+        if isinstance(record, ConsumedOffsetRecord) or hasattr(record, "offset"):
             return f"stores {record.topic}-{record.partition}={record.offset}"
         if isinstance(record, GroupRemovedRecord):
             return f"removes group {record.group_id}"
@@ -244,7 +244,7 @@ class JoinGroupRunner(CoordinatorRunner):
                 protocol_type=kind, protocols=protocols,
             )  # fmt: skip
         else:
-            join = single.Join(
+            join = single.JoinPhase(
                 session_timeout=session_ms, synchronize_timeout=int(options.get("timeout", 0)),
                 metadata_version=int(options.get("version", 0)), member_id=member_id,
                 member_metadata=name.encode(),

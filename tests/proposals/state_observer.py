@@ -8,12 +8,12 @@ from typing import Any
 
 from partage.proposals import machine
 from partage.proposals.simulation.design import Design, MemberTemplate
-from partage.proposals.simulation.processes import MemberProcess
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.processes import DesignMemberProcess
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 from partage.proposals.state_table import SESSION_OVER, TransitionKey, effect_names, event_name
 
 #: A disturbance of a world.
-Disturbance = Callable[[World, Random], None]
+Disturbance = Callable[[DesignWorld, Random], None]
 _SUBSCRIPTIONS = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}))
 _STEPS = 40
 _MEMBERS_MAX = 3
@@ -77,7 +77,7 @@ def run_world(design: Design, seed: int, disturbances: Sequence[Disturbance]) ->
         failover_ms=random.choice((10, 3_000, 60_000)),
         stale_metadata_ms=random.choice((0, 20_000)),
     )
-    world = World(design, options, seed)
+    world = DesignWorld(design, options, seed)
     for _ in range(_STEPS):
         world.run(random.choice((1, 3, 10, 300, 3_000, 20_000)))
         random.choice((*_DISTURBANCES, *disturbances))(world, random)
@@ -89,65 +89,65 @@ def run_world(design: Design, seed: int, disturbances: Sequence[Disturbance]) ->
     world.run(60_000)
 
 
-def deliver(process: MemberProcess, event: machine.Event) -> None:
+def deliver(process: DesignMemberProcess, event: machine.Event) -> None:
     """Let a member handle an event when it is awake."""
     process.when_awake(lambda: process.handle(event))
 
 
-def join(world: World, random: Random) -> None:
+def join(world: DesignWorld, random: Random) -> None:
     """Start a member."""
     topics = random.choice(_SUBSCRIPTIONS)
     world.start_member(MemberTemplate(name=f"m{len(world.members)}", topics=topics))
 
 
-def leave(world: World, random: Random) -> None:
+def leave(world: DesignWorld, random: Random) -> None:
     """Close a member."""
     for process in pick(world, random):
         deliver(process, machine.LeaveRequested(at_ms=0))
 
 
-def crash(world: World, random: Random) -> None:
+def crash(world: DesignWorld, random: Random) -> None:
     """Kill a member, with or without its machine."""
     for process in pick(world, random):
         process.crash(silently=random.random() < 0.5)
 
 
-def pause(world: World, random: Random) -> None:
+def pause(world: DesignWorld, random: Random) -> None:
     """Stop a member for a time."""
     for process in pick(world, random):
         process.pause(random.choice((1_000, 20_000, 100_000)))
 
 
-def cut(world: World, random: Random) -> None:
+def cut(world: DesignWorld, random: Random) -> None:
     """Cut a member off from the coordinator for a time."""
     for process in pick(world, random):
         world.network.cut(process.name, random.choice((1_000, 20_000, 100_000)))
 
 
-def change_subscription(world: World, random: Random) -> None:
+def change_subscription(world: DesignWorld, random: Random) -> None:
     """Subscribe a member to other topics."""
     for process in pick(world, random):
         topics = random.choice(_SUBSCRIPTIONS)
         deliver(process, machine.SubscriptionChanged(at_ms=0, topics=topics))
 
 
-def add_partition(world: World, random: Random) -> None:
+def add_partition(world: DesignWorld, random: Random) -> None:
     """Add a partition to a topic."""
     world.add_partitions(random.choice(("t", "u")), 1)
 
 
-def crash_coordinator(world: World, random: Random) -> None:
+def crash_coordinator(world: DesignWorld, random: Random) -> None:
     """Kill the coordinator."""
     world.crash_coordinator()
 
 
-def pause_coordinator(world: World, random: Random) -> None:
+def pause_coordinator(world: DesignWorld, random: Random) -> None:
     """Stop the coordinator for a time."""
     if world.coordinator is not None:
         world.coordinator.pause(random.choice((3_000, 20_000, 60_000)))
 
 
-def pick(world: World, random: Random) -> list[MemberProcess]:
+def pick(world: DesignWorld, random: Random) -> list[DesignMemberProcess]:
     """Return one of the live members, or none if there is none."""
     return random.sample(world.live_members, min(1, len(world.live_members)))
 

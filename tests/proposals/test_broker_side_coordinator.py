@@ -28,13 +28,13 @@ from partage.proposals.broker_side.messages import (
     StopFetcherResponse,
 )
 from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
-from partage.proposals.broker_side.records import OffsetRecord
+from partage.proposals.broker_side.records import ConsumedOffsetRecord
 from partage.proposals.broker_side.registry import RebalancePhase
 from partage.proposals.broker_side.settings import PushCoordinatorSettings
 from partage.proposals.comparison.cell import Workload, run_cell
 from partage.proposals.designs.broker_side import BrokerSide, BrokerSideClosing
 from partage.proposals.designs.worlds import run_world
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.simulation.trial import FaultTrial
 from partage.wire.types import Message
@@ -228,7 +228,9 @@ class TestOffsets:
         assert harness.refused == [("c1", "t", "0-1"), ("c1", "t", "0-0"), ("c1", "t", "x")]
         del harness.records[:]
         harness.fire(CommitTimer())
-        assert harness.records == [OffsetRecord(group_id="g", topic="t", partition=0, offset=7)]
+        assert harness.records == [
+            ConsumedOffsetRecord(group_id="g", topic="t", partition=0, offset=7)
+        ]
         assert harness.records[0].path == "/consumers/g/offsets/t/0"
         harness.fire(CommitTimer())
         assert len(harness.records) == 1
@@ -242,7 +244,9 @@ class TestOffsets:
         assert sends == []
         del harness.records[:]
         sends = harness.send(2, StopFetcherResponse(consumer_id="c2"))
-        assert [each.offset for each in harness.records if isinstance(each, OffsetRecord)] == [5, 6]
+        assert [
+            each.offset for each in harness.records if isinstance(each, ConsumedOffsetRecord)
+        ] == [5, 6]
         assert parts(sends[0][1]) == {"c1-0": [("t", "0-0", 5)]}
         assert parts(sends[1][1]) == {"c2-0": [("t", "0-1", 6)]}
 
@@ -262,7 +266,7 @@ def test_invariants_hold_in_worlds_with_faults(design: type[BrokerSide]) -> None
 
     for seed in range(1_000, 1_012):
         trial = FaultTrial(
-            lambda: Checked(CoordinatorSettings(), MemberSettings(group_id="g")), seed
+            lambda: Checked(CoordinatorSettings(), DesignMemberSettings(group_id="g")), seed
         )
         assert trial.run().rule is None, seed
 
@@ -276,7 +280,7 @@ def test_failure_at_the_first_late_ping_leads_to_two_readers() -> None:
             return PushCoordinator(settings)
 
     trial = FaultTrial(
-        lambda: WithoutRetries(CoordinatorSettings(), MemberSettings(group_id="g")), 715
+        lambda: WithoutRetries(CoordinatorSettings(), DesignMemberSettings(group_id="g")), 715
     )
     verdict = trial.run()
     assert verdict.rule == "one reader"

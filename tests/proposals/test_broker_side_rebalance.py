@@ -18,7 +18,7 @@ from partage.proposals.broker_side.messages import (
     StopFetcherResponse,
 )
 from partage.proposals.broker_side.purgatory import RequestKind
-from partage.proposals.broker_side.records import OffsetRecord, OwnerRecord
+from partage.proposals.broker_side.records import ConsumedOffsetRecord, OwnerRecord
 from partage.proposals.broker_side.registry import PHASE_DESCRIPTIONS, RebalancePhase
 from partage.proposals.broker_side.settings import RebalanceMethod
 from partage.wire.types import Message
@@ -406,7 +406,7 @@ class TestFailover:
         )
 
     def new_coordinator(self) -> Harness:
-        offsets = OffsetRecord(group_id="g", topic="t", partition=1, offset=40)
+        offsets = ConsumedOffsetRecord(group_id="g", topic="t", partition=1, offset=40)
         return Harness(records=(self.owner(0, "c1-0"), self.owner(1, "c2-0"), offsets))
 
     def test_owner_with_another_session_timeout_is_recorded_again(self) -> None:

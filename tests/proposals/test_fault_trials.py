@@ -6,11 +6,11 @@ import pytest
 
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
 from partage.proposals.designs.worlds import new_trial, run_world
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import Design
 from partage.proposals.simulation.trial import FAULTS, RULES, TrialStep
 
-SETTINGS = (CoordinatorSettings(), MemberSettings(group_id="g"))
+SETTINGS = (CoordinatorSettings(), DesignMemberSettings(group_id="g"))
 ALL = [*DESIGNS, *VARIANTS]
 
 

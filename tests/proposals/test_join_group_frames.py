@@ -8,11 +8,11 @@ import pytest
 
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.join_group.frames import CoordinatorFrames, MemberFrames, ProtocolVersions
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.multi_assignor import messages as multi
 from partage.proposals.simulation.design import Design, MemberTemplate
 from partage.proposals.simulation.message_sizes import SHARED_APIS
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 from partage.proposals.single_assignor import messages as single
 from partage.proposals.two_phase.apis import APIS
 from partage.wire.api import AnyApi
@@ -43,7 +43,7 @@ def pair(versions: ProtocolVersions = MULTI) -> tuple[MemberFrames, CoordinatorF
     return MemberFrames(versions), CoordinatorFrames(versions)
 
 
-class RecordingWorld(World):
+class RecordingWorld(DesignWorld):
     """A world that keeps all messages with the sizes that the simulator counts."""
 
     def __init__(self, design: Design) -> None:
@@ -60,7 +60,7 @@ def test_frames_of_a_simulated_group_have_the_simulated_sizes(name: str) -> None
     world = RecordingWorld(
         find_design(name)(
             CoordinatorSettings(initial_rebalance_delay_ms=100),
-            MemberSettings(group_id="g", commit_interval_ms=500),
+            DesignMemberSettings(group_id="g", commit_interval_ms=500),
         )
     )
     members = [

@@ -8,8 +8,8 @@ from partage.assignors import RoundRobin
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
-from partage.proposals.join_group.member import MemberState, Timer
-from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.join_group.member import DesignMemberState, Timer
+from partage.proposals.join_group.settings import DesignMemberSettings
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
 from partage.proposals.multi_assignor.messages import (
     JoinGroupMember,
@@ -23,7 +23,7 @@ from partage.wire.apis.offset_commit import OffsetCommitResponse
 from partage.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from partage.wire.types import Message
 
-SETTINGS = MemberSettings(group_id="g")
+SETTINGS = DesignMemberSettings(group_id="g")
 
 
 def joining_member(topics: dict[str, int] | None = None) -> tuple[MultiAssignorMember, Message]:
@@ -79,7 +79,7 @@ def test_result_of_a_connect_before_the_session_end_is_ignored(event: type[machi
     outcome = member.handle(event(at_ms=SETTINGS.session_timeout_ms))
     assert [type(each) for each in outcome.actions] == [machine.Disconnect, machine.Connect]
     assert (Timer.RETRY, SETTINGS.session_timeout_ms + 100) not in outcome.timers
-    assert member.state is MemberState.CONNECTING
+    assert member.state is DesignMemberState.CONNECTING
     assert not member.owned
 
 
@@ -116,20 +116,20 @@ def test_member_that_is_closed_while_it_commits_leaves_without_joining() -> None
     response = OffsetCommitResponse(topics=[])
     outcome = member.handle(machine.ResponseReceived(at_ms=302, message=response))
     assert isinstance(sent(outcome), LeaveGroupRequest)
-    assert member.state is MemberState.LEAVING
+    assert member.state is DesignMemberState.LEAVING
 
 
 def test_member_that_is_closed_after_its_session_stops_without_leaving() -> None:
     member = member_with_partitions()
     outcome = member.handle(machine.LeaveRequested(at_ms=SETTINGS.session_timeout_ms))
     assert not any(isinstance(each, machine.Send) for each in outcome.actions)
-    assert member.state is MemberState.STOPPED
+    assert member.state is DesignMemberState.STOPPED
 
 
 class TestRequestTimeout:
     def test_member_whose_join_gets_no_response_connects_again(self) -> None:
         """The machine of the coordinator was lost, and closed no connection."""
-        settings = MemberSettings(group_id="g", join_timeout_ms=60_000)
+        settings = DesignMemberSettings(group_id="g", join_timeout_ms=60_000)
         options = MultiAssignorOptions(assignors=(RoundRobin(),))
         member = MultiAssignorMember(settings, frozenset({"t"}), options)
         member.handle(machine.Started(at_ms=0))
@@ -144,7 +144,7 @@ class TestRequestTimeout:
     def test_member_without_partitions_notices_a_lost_coordinator(self) -> None:
         member, response = joining_member(topics={})
         member.handle(machine.ResponseReceived(at_ms=0, message=response))
-        assert (member.state, member.owned) == (MemberState.STABLE, frozenset())
+        assert (member.state, member.owned) == (DesignMemberState.STABLE, frozenset())
         outcome = member.handle(machine.TimerFired(at_ms=3_000, key=Timer.HEARTBEAT))
         assert isinstance(sent(outcome), HeartbeatRequest)
         deadline_ms = dict(outcome.timers)[Timer.REQUEST]
@@ -168,7 +168,7 @@ class TestStoppedProcess:
         member.handle(machine.TimerFired(at_ms=now_ms, key=Timer.STALL))
         outcome = member.handle(machine.ResponseReceived(at_ms=now_ms, message=response))
         assert outcome.actions == [machine.Disconnect(), machine.Connect()]
-        assert (member.state, member.owned) == (MemberState.CONNECTING, frozenset())
+        assert (member.state, member.owned) == (DesignMemberState.CONNECTING, frozenset())
 
     def test_session_counts_from_before_the_stop(self) -> None:
         member, response = joining_member()

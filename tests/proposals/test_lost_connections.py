@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from partage.proposals.designs.catalog import find_design
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Disconnected
 from partage.proposals.simulation.design import MemberTemplate
-from partage.proposals.simulation.processes import MemberProcess
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.processes import DesignMemberProcess
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 NAMES = (
     "broker-side",
@@ -28,20 +28,20 @@ NOTICED_MS = 330_000
 COMMIT_LAG_MAX_MS = 25_000
 
 
-def new_world(name: str) -> World:
+def new_world(name: str) -> DesignWorld:
     """Return a world with one member, which reads all partitions."""
-    design = find_design(name)(CoordinatorSettings(), MemberSettings(group_id="g"))
-    world = World(design, WorldOptions(topics={"t": 4}, failover_ms=10), seed=1)
+    design = find_design(name)(CoordinatorSettings(), DesignMemberSettings(group_id="g"))
+    world = DesignWorld(design, WorldOptions(topics={"t": 4}, failover_ms=10), seed=1)
     start_member(world, "m1")
     assert world.run_until_stable(60_000)
     return world
 
 
-def start_member(world: World, name: str) -> MemberProcess:
+def start_member(world: DesignWorld, name: str) -> DesignMemberProcess:
     return world.start_member(MemberTemplate(name=name, topics=frozenset({"t"})))
 
 
-def lose_connection(member: MemberProcess, *, is_silent: bool) -> None:
+def lose_connection(member: DesignMemberProcess, *, is_silent: bool) -> None:
     """Lose all messages on their way; unless it is silent, both ends notice."""
     link = member._link
     if link is None or not member._is_connected:

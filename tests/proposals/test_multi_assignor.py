@@ -15,16 +15,16 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.join_group.group import (
+    DesignGroupState,
     ExpirationTimer,
-    GroupState,
-    JoinTimer,
-    SessionTimer,
+    JoinPhaseTimer,
+    MemberSessionTimer,
 )
-from partage.proposals.join_group.member import MemberState, Timer
-from partage.proposals.join_group.records import GenerationRecord, OffsetRecord
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.member import DesignMemberState, Timer
+from partage.proposals.join_group.records import CommittedOffsetRecord, GenerationRecord
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Connection
-from partage.proposals.multi_assignor.computation import Compression, active_subscription
+from partage.proposals.multi_assignor.computation import MetadataCompression, active_subscription
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
 from partage.proposals.multi_assignor.messages import (
@@ -123,7 +123,7 @@ class Harness:
         return list(outcome.sends)
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> DesignGroupState:
         return self.coordinator.groups["g"].state
 
 
@@ -143,7 +143,7 @@ def joined_pair(harness: Harness) -> tuple[str, str]:
 class TestCoordinator:
     def test_join_of_all_members_sends_all_metadata_to_every_member(self, harness: Harness) -> None:
         first, second = joined_pair(harness)
-        assert harness.state is GroupState.STABLE
+        assert harness.state is DesignGroupState.STABLE
         sends = []
         assert harness.send(1, join_request(first)) == []
         sends = harness.send(2, join_request(second))
@@ -157,15 +157,15 @@ class TestCoordinator:
         harness = Harness(MultiAssignorCoordinator(CoordinatorSettings()))
         assert harness.send(1, join_request()) == []
         assert harness.send(2, join_request()) == []
-        assert harness.timers[JoinTimer("g")] == 3_000
-        assert [to for to, _ in harness.fire(JoinTimer("g"))] == [1, 2]
+        assert harness.timers[JoinPhaseTimer("g")] == 3_000
+        assert [to for to, _ in harness.fire(JoinPhaseTimer("g"))] == [1, 2]
 
     def test_protocol_of_most_members_is_selected(self, harness: Harness) -> None:
         harness = Harness(MultiAssignorCoordinator(CoordinatorSettings()))
         harness.send(1, join_request(protocols=("a", "b")))
         harness.send(2, join_request(protocols=("b", "a")))
         harness.send(3, join_request(protocols=("c", "b", "a")))
-        assert {message.protocol_name for _, message in harness.fire(JoinTimer("g"))} == {"b"}
+        assert {message.protocol_name for _, message in harness.fire(JoinPhaseTimer("g"))} == {"b"}
 
     @pytest.mark.parametrize(
         ("request_", "error"),
@@ -186,12 +186,12 @@ class TestCoordinator:
         joined_pair(harness)
         ((to, response),) = harness.send(9, request_)
         assert (to, response.error_code) == (9, error)
-        assert harness.state is GroupState.STABLE
+        assert harness.state is DesignGroupState.STABLE
 
     def test_member_without_heartbeat_is_removed_and_others_rejoin(self, harness: Harness) -> None:
         first, second = joined_pair(harness)
-        assert harness.fire(SessionTimer("g", second)) == []
-        assert harness.state is GroupState.JOINING
+        assert harness.fire(MemberSessionTimer("g", second)) == []
+        assert harness.state is DesignGroupState.JOINING
         ((_, response),) = harness.send(
             1, HeartbeatRequest(group_id="g", generation_id=2, member_id=first)
         )
@@ -202,7 +202,7 @@ class TestCoordinator:
     def test_member_that_does_not_rejoin_in_time_is_dropped(self, harness: Harness) -> None:
         first, second = joined_pair(harness)
         assert harness.send(1, join_request(first)) == []
-        ((_, response),) = harness.fire(JoinTimer("g"))
+        ((_, response),) = harness.fire(JoinPhaseTimer("g"))
         assert [each.member_id for each in response.members] == [first]
         ((_, response),) = harness.send(
             2, HeartbeatRequest(group_id="g", generation_id=2, member_id=second)
@@ -216,7 +216,7 @@ class TestCoordinator:
         harness.send(1, join_request(first))
         assert harness.lose(1) == []
         assert harness.send(2, join_request(second)) == []
-        ((to, response),) = harness.fire(JoinTimer("g"))
+        ((to, response),) = harness.fire(JoinPhaseTimer("g"))
         assert (to, [each.member_id for each in response.members]) == (2, [second])
 
     def test_leaving_member_starts_a_join_phase_and_the_last_empties_the_group(
@@ -224,9 +224,9 @@ class TestCoordinator:
     ) -> None:
         first, second = joined_pair(harness)
         harness.send(1, LeaveGroupRequest(group_id="g", member_id=first))
-        assert harness.state is GroupState.JOINING
+        assert harness.state is DesignGroupState.JOINING
         harness.send(2, LeaveGroupRequest(group_id="g", member_id=second))
-        assert harness.state is GroupState.EMPTY
+        assert harness.state is DesignGroupState.EMPTY
         assert set(harness.timers) == {ExpirationTimer("g")}
 
     def test_group_without_members_or_offsets_is_removed(self, harness: Harness) -> None:
@@ -254,7 +254,9 @@ class TestCoordinator:
         settings = CoordinatorSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1_000)
         harness = Harness(MultiAssignorCoordinator(settings))
         harness.coordinator.apply(GenerationRecord(group_id="old", generation=7))
-        harness.coordinator.apply(OffsetRecord(group_id="old", topic="t", partition=0, offset=5))
+        harness.coordinator.apply(
+            CommittedOffsetRecord(group_id="old", topic="t", partition=0, offset=5)
+        )
         harness.send(1, join_request())
         assert harness.timers[ExpirationTimer("old")] == settings.session_timeout_max_ms
         harness.fire(ExpirationTimer("old"))
@@ -301,14 +303,14 @@ OWNED = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
 def member_with(*, partitions: int = 2, **options: Any) -> MultiAssignorMember:
     """Return a member that has sent its first JoinGroup request."""
     member = MultiAssignorMember(
-        MemberSettings(group_id="g"),
+        DesignMemberSettings(group_id="g"),
         frozenset({"t"}),
         MultiAssignorOptions(**{"assignors": (RoundRobin(),), **options}),
     )
     member.handle(machine.Started(at_ms=0))
     member.handle(machine.Connected(at_ms=0))
     member.handle(machine.MetadataFetched(at_ms=0, topics={"t": partitions, "u": 5}))
-    assert member.state is MemberState.JOINING
+    assert member.state is DesignMemberState.JOINING
     return member
 
 
@@ -376,7 +378,7 @@ class TestMember:
                     SubscriptionMetadata(topics=[], topic_pattern="(", metadata_hash=b"")
                 ),
             ),
-            ({"compression": Compression.MEMBER}, b"not compressed"),
+            ({"compression": MetadataCompression.MEMBER}, b"not compressed"),
             ({"hashes_subscription": True}, b"\xff"),
         ],
     )
@@ -390,7 +392,7 @@ class TestMember:
         actions = receive(member, response_with(own, metadata))
         (error,) = [each for each in actions if isinstance(each, machine.ReportError)]
         assert error.reason.startswith("the metadata of a member is malformed")
-        assert (member.state, member.owned) == (MemberState.STOPPED, frozenset())
+        assert (member.state, member.owned) == (DesignMemberState.STOPPED, frozenset())
 
     def test_frequent_commits_do_not_postpone_heartbeats(self) -> None:
         member = member_with()
@@ -425,7 +427,7 @@ class TestMember:
         ]
         assert report.reason.startswith(f"{error.name}: ")
         assert report.reason.endswith(reason)
-        assert member.state is MemberState.STOPPED
+        assert member.state is DesignMemberState.STOPPED
 
     def test_unknown_error_code_is_not_a_fault_of_the_member(self) -> None:
         member = member_with()
@@ -462,22 +464,24 @@ class TestMember:
     def test_compressed_metadata_that_is_cut_or_too_large_is_an_error(
         self, metadata: bytes, reason: str
     ) -> None:
-        member = member_with(compression=Compression.MEMBER)
+        member = member_with(compression=MetadataCompression.MEMBER)
         actions = receive(member, response_with(zlib.compress(subscription()), metadata))
         (error,) = [each for each in actions if isinstance(each, machine.ReportError)]
         assert error.reason == f"the metadata of a member is malformed: {reason}"
 
-    @pytest.mark.parametrize("compression", list(Compression))
-    def test_compressed_metadata_gives_the_same_assignment(self, compression: Compression) -> None:
+    @pytest.mark.parametrize("compression", list(MetadataCompression))
+    def test_compressed_metadata_gives_the_same_assignment(
+        self, compression: MetadataCompression
+    ) -> None:
         coordinator = MultiAssignorCoordinator(
-            CoordinatorSettings(), compresses_members=compression is Compression.GROUP
+            CoordinatorSettings(), compresses_members=compression is MetadataCompression.GROUP
         )
         harness = Harness(coordinator)
         members = [member_with(compression=compression) for _ in range(2)]
         for number, member in enumerate(members):
             harness.send(number, member._join_request())
-        for to, response in harness.fire(JoinTimer("g")):
-            assert bool(response.compressed_members) == (compression is Compression.GROUP)
+        for to, response in harness.fire(JoinPhaseTimer("g")):
+            assert bool(response.compressed_members) == (compression is MetadataCompression.GROUP)
             receive(members[to], response)
         assert sorted(p for member in members for p in member.owned) == sorted(OWNED)
         assert all(len(member.owned) == 1 for member in members)

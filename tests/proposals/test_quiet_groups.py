@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from partage.proposals.designs.catalog import DESIGNS, VARIANTS, find_design
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.observer import COORDINATOR, WorldObserver
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 from partage.wire.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from partage.wire.types import Message
 
-MEMBER = MemberSettings(group_id="g")
+MEMBER = DesignMemberSettings(group_id="g")
 #: The intervals of the messages that a stable group sends, by the begin of their types.
 ROUTINE_MS = {
     "Ping": MEMBER.session_timeout_ms // 3,
@@ -57,11 +57,11 @@ class RoutineObserver(WorldObserver):
                 self.needless.append(message)
 
 
-def start_member(world: World, name: str) -> None:
+def start_member(world: DesignWorld, name: str) -> None:
     world.start_member(MemberTemplate(name=name, topics=frozenset({"t"})))
 
 
-CHANGES: dict[str, Callable[[World], None]] = {
+CHANGES: dict[str, Callable[[DesignWorld], None]] = {
     "new partitions": lambda world: world.add_partitions("t", 3),
     "a join": lambda world: start_member(world, "new"),
     "a leave": lambda world: world.stop_member(world.members[0]),
@@ -73,7 +73,7 @@ CHANGES: dict[str, Callable[[World], None]] = {
 @pytest.mark.parametrize("name", [*DESIGNS, *VARIANTS])
 def test_group_is_quiet_after_a_change(name: str, change: str) -> None:
     design = find_design(name)(CoordinatorSettings(), MEMBER)
-    world = World(design, WorldOptions(topics={"t": 4}, failover_ms=10), seed=1)
+    world = DesignWorld(design, WorldOptions(topics={"t": 4}, failover_ms=10), seed=1)
     for number in range(2):
         start_member(world, f"m{number}")
     assert world.run_until_settled(120_000)

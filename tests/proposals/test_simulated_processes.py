@@ -10,17 +10,17 @@ import pytest
 from partage.lab.environment.clock import START_MS
 from partage.proposals import machine
 from partage.proposals.designs.catalog import find_design
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.processes import Process
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 
 class CancellingProcess(Process):
     """A process whose first timer cancels the second one."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: DesignWorld) -> None:
         super().__init__(world)
         self.fired: list[Hashable] = []
         self._set_timers([("first", 10), ("second", 10)])
@@ -33,7 +33,7 @@ class CancellingProcess(Process):
 class RecordingProcess(Process):
     """A process that records its timers and calls."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: DesignWorld) -> None:
         super().__init__(world)
         self.heard: list[tuple[Hashable, int]] = []
         self._set_timers([("timer", 10)])
@@ -58,25 +58,27 @@ class NumberingMachine:
         return outcome
 
 
-def new_world(seed: int = 1, disk_delay_ms: int = 2) -> World:
-    design = find_design("two-phase-eager")(CoordinatorSettings(), MemberSettings(group_id="g"))
+def new_world(seed: int = 1, disk_delay_ms: int = 2) -> DesignWorld:
+    design = find_design("two-phase-eager")(
+        CoordinatorSettings(), DesignMemberSettings(group_id="g")
+    )
     options = WorldOptions(topics={"t": 1}, disk_delay_ms=disk_delay_ms)
-    return World(design, options, seed)
+    return DesignWorld(design, options, seed)
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> DesignWorld:
     """A world of the accepted design with one topic."""
     return new_world()
 
 
-def test_timer_that_is_cancelled_at_its_deadline_does_not_fire(world: World) -> None:
+def test_timer_that_is_cancelled_at_its_deadline_does_not_fire(world: DesignWorld) -> None:
     process = CancellingProcess(world)
     world.run(20)
     assert process.fired == ["first"]
 
 
-def test_paused_process_hears_everything_in_order_afterwards(world: World) -> None:
+def test_paused_process_hears_everything_in_order_afterwards(world: DesignWorld) -> None:
     process = RecordingProcess(world)
     process.pause(50)
     process.when_awake(lambda: process.hear("first"))
@@ -88,7 +90,7 @@ def test_paused_process_hears_everything_in_order_afterwards(world: World) -> No
     assert process.heard == [("first", 50), ("timer", 50), ("second", 50)]
 
 
-def test_dead_process_hears_nothing(world: World) -> None:
+def test_dead_process_hears_nothing(world: DesignWorld) -> None:
     process = RecordingProcess(world)
     process.is_alive = False
     process.when_awake(lambda: process.hear("call"))
@@ -96,7 +98,7 @@ def test_dead_process_hears_nothing(world: World) -> None:
     assert process.heard == []
 
 
-def test_crashed_coordinator_handles_no_event(world: World) -> None:
+def test_crashed_coordinator_handles_no_event(world: DesignWorld) -> None:
     crashed = world.coordinator
     assert crashed is not None
     world.start_member(MemberTemplate(name="m", topics=frozenset({"t"})))
@@ -127,7 +129,7 @@ def test_crash_loses_the_last_of_the_records_that_are_not_durable() -> None:
     assert found == {(0, 1, 2), (0, 1, 2, 3)}
 
 
-def connected_world() -> tuple[World, Any, list[machine.Event]]:
+def connected_world() -> tuple[DesignWorld, Any, list[machine.Event]]:
     """Return a world with a member, and the events of its coordinator from now on."""
     world = new_world()
     member: Any = world.start_member(MemberTemplate(name="m", topics=frozenset({"t"})))

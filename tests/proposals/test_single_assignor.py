@@ -12,14 +12,14 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.join_group.group import (
+    DesignGroupState,
     ExpirationTimer,
-    GroupState,
-    JoinTimer,
-    SessionTimer,
+    JoinPhaseTimer,
+    MemberSessionTimer,
     SynchronizeTimer,
 )
-from partage.proposals.join_group.member import MemberState, Timer
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.member import DesignMemberState, Timer
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Connection
 from partage.proposals.single_assignor.coordinator import (
     SingleAssignorCoordinator,
@@ -27,8 +27,8 @@ from partage.proposals.single_assignor.coordinator import (
     TimeoutReaction,
 )
 from partage.proposals.single_assignor.member import (
-    AssignorFailed,
     ComputeShares,
+    ShareComputationFailed,
     SharesComputed,
     SingleAssignorMember,
     SingleAssignorOptions,
@@ -36,9 +36,9 @@ from partage.proposals.single_assignor.member import (
 from partage.proposals.single_assignor.messages import (
     JOIN_GROUP,
     DefaultMetadata,
-    Join,
     JoinGroupRequest,
     JoinGroupResponse,
+    JoinPhase,
     SyncedMember,
     Synchronized,
 )
@@ -51,7 +51,7 @@ def join_request(member_id: str = "", *, version: int = 0, timeout_ms: int = 0) 
     return JoinGroupRequest(
         group_id="g",
         protocol_type="consumer",
-        join=Join(
+        join=JoinPhase(
             session_timeout=10_000,
             synchronize_timeout=timeout_ms,
             metadata_version=version,
@@ -89,7 +89,7 @@ class Harness:
         self._count = 0
         for connection in (1, 2, 3):
             self.send(connection, join_request(version=2 if connection == 2 else 1))
-        ((self.synchronizer, response),) = self.fire(JoinTimer("g"), draw)
+        ((self.synchronizer, response),) = self.fire(JoinPhaseTimer("g"), draw)
         self.id = response.member_id
         self.group = self.coordinator.groups["g"]
         assert response.group_generation_id == 1
@@ -134,7 +134,7 @@ class TestCoordinator:
         for _, response in sends:
             assert response.joined.synced_member_state == response.member_id.encode()
             assert response.joined.group_members == ids
-        assert harness.group.state is GroupState.STABLE
+        assert harness.group.state is DesignGroupState.STABLE
 
     @pytest.mark.parametrize(
         ("choice", "draw", "connection"),
@@ -171,7 +171,7 @@ class TestCoordinator:
         assert {(to, each.error_code) for to, each in sends} == {
             (to, ErrorCode.INCONSISTENT_GROUP_PROTOCOL) for to in (1, 2, 3)
         }
-        assert harness.group.state is GroupState.EMPTY
+        assert harness.group.state is DesignGroupState.EMPTY
         assert set(harness.timers) == {ExpirationTimer("g")}
 
     def test_late_synchronizer_fails_the_generation_for_all_waiting_members(self) -> None:
@@ -202,8 +202,8 @@ class TestCoordinator:
 
     def test_expired_synchronizer_is_replaced_in_a_new_generation(self) -> None:
         harness = Harness()
-        harness.timers[SessionTimer("g", harness.id)] = harness.now_ms + 1
-        ((_, response),) = harness.fire(SessionTimer("g", harness.id))
+        harness.timers[MemberSessionTimer("g", harness.id)] = harness.now_ms + 1
+        ((_, response),) = harness.fire(MemberSessionTimer("g", harness.id))
         assert response.group_generation_id == 2
         assert len(response.synchronize.members) == 2
 
@@ -223,7 +223,7 @@ class TestCoordinator:
         member_id = {"own": harness.id, "other": other}.get(member, member)
         ((_, response),) = harness.send(9, synchronized(member_id, generation))
         assert response.error_code == error
-        assert harness.group.state is GroupState.SYNCHRONIZING
+        assert harness.group.state is DesignGroupState.SYNCHRONIZING
 
     def test_request_without_a_phase_is_refused(self) -> None:
         harness = Harness()
@@ -239,7 +239,7 @@ def run_pair() -> tuple[SingleAssignorMember, SingleAssignorMember, Harness]:
     members = []
     for connection in (1, 2):
         member = SingleAssignorMember(
-            MemberSettings(group_id="g"),
+            DesignMemberSettings(group_id="g"),
             frozenset({"t"}),
             SingleAssignorOptions(assignor=RoundRobin()),
         )
@@ -251,7 +251,7 @@ def run_pair() -> tuple[SingleAssignorMember, SingleAssignorMember, Harness]:
         encoded = b"".join(JOIN_GROUP.encode_request(0, send.message))
         harness.send(connection, JOIN_GROUP.decode_request(0, encoded))
         members.append(member)
-    ((to, response),) = harness.fire(JoinTimer("g"))
+    ((to, response),) = harness.fire(JoinPhaseTimer("g"))
     assert to == 1
     members[0].handle(machine.ResponseReceived(at_ms=0, message=response))
     return members[0], members[1], harness
@@ -268,7 +268,7 @@ def run_pair() -> tuple[SingleAssignorMember, SingleAssignorMember, Harness]:
 )
 def test_member_joins_again_at_once_after_an_error(error: ErrorCode, member_id: str) -> None:
     options = SingleAssignorOptions(assignor=RoundRobin())
-    member = SingleAssignorMember(MemberSettings(group_id="g"), frozenset({"t"}), options)
+    member = SingleAssignorMember(DesignMemberSettings(group_id="g"), frozenset({"t"}), options)
     member.member_id = "own"
     member.handle(machine.Started(at_ms=0))
     member.handle(machine.Connected(at_ms=0))
@@ -305,14 +305,18 @@ class TestMember:
         chosen.handle(machine.ResponseReceived(at_ms=100, message=response))
         (current,) = chosen.handle(machine.MetadataFetched(at_ms=100, topics={"t": 5})).actions
         assert isinstance(current, ComputeShares)
-        event = AssignorFailed(at_ms=0, number=late.number) if has_failed else shares_computed(late)
+        event = (
+            ShareComputationFailed(at_ms=0, number=late.number)
+            if has_failed
+            else shares_computed(late)
+        )
         assert chosen.handle(event).actions == []
         (send,) = chosen.handle(shares_computed(current)).actions
         assert isinstance(send, machine.Send)
 
     def test_chosen_member_assigns_for_all_with_fresh_metadata(self) -> None:
         chosen, other, harness = run_pair()
-        assert chosen.state is MemberState.SYNCHRONIZING
+        assert chosen.state is DesignMemberState.SYNCHRONIZING
         outcome = chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4}))
         (compute,) = outcome.actions
         assert isinstance(compute, ComputeShares)
@@ -329,13 +333,13 @@ class TestMember:
         chosen, other, harness = run_pair()
         (compute,) = chosen.handle(machine.MetadataFetched(at_ms=0, topics={"t": 4})).actions
         assert isinstance(compute, ComputeShares)
-        (send,) = chosen.handle(AssignorFailed(at_ms=0, number=compute.number)).actions
+        (send,) = chosen.handle(ShareComputationFailed(at_ms=0, number=compute.number)).actions
         assert isinstance(send, machine.Send)
         for to, response in harness.send(1, send.message):
             member = (chosen, other)[to - 1]
             actions = member.handle(machine.ResponseReceived(at_ms=0, message=response)).actions
             assert machine.ReportError(reason="INCONSISTENT_GROUP_PROTOCOL") in actions
-            assert member.state is MemberState.STOPPED
+            assert member.state is DesignMemberState.STOPPED
 
     @pytest.mark.parametrize(
         "metadata",

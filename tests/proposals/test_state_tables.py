@@ -32,17 +32,17 @@ from partage.proposals.broker_side.state_tables import (
 from partage.proposals.designs.broker_side import BrokerSide
 from partage.proposals.designs.multi_assignor import MultiAssignor
 from partage.proposals.designs.single_assignor import SingleAssignor
-from partage.proposals.join_group.group import GroupState
-from partage.proposals.join_group.member import MemberState
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.group import DesignGroupState
+from partage.proposals.join_group.member import DesignMemberState
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Action, Event
 from partage.proposals.multi_assignor.state_tables import (
     MULTI_GROUP_TRANSITIONS,
     MULTI_MEMBER_TRANSITIONS,
 )
 from partage.proposals.simulation.design import Design
-from partage.proposals.simulation.world import World
-from partage.proposals.single_assignor.member import AssignorFailed, ComputeShares
+from partage.proposals.simulation.world import DesignWorld
+from partage.proposals.single_assignor.member import ComputeShares, ShareComputationFailed
 from partage.proposals.single_assignor.state_tables import (
     SINGLE_GROUP_TRANSITIONS,
     SINGLE_MEMBER_TRANSITIONS,
@@ -70,8 +70,8 @@ SEEDS_MAX = 400
 OPTIONAL = {"stops reading"}
 
 
-def member_settings(seed: int) -> MemberSettings:
-    return MemberSettings(
+def member_settings(seed: int) -> DesignMemberSettings:
+    return DesignMemberSettings(
         group_id=GROUP,
         session_timeout_ms=10_000 if seed % 2 else 45_000,
         join_timeout_ms=15_000 if seed % 5 else 300_000,
@@ -109,11 +109,11 @@ class SlowSingleAssignor(SingleAssignor):
 
     def perform(self, action: Action) -> Iterable[tuple[int, Event]]:
         if isinstance(action, ComputeShares) and self._random.random() < 0.1:
-            return [(1, AssignorFailed(at_ms=0, number=action.number))]
+            return [(1, ShareComputationFailed(at_ms=0, number=action.number))]
         return super().perform(action)
 
 
-def exceed_range(world: World, random: Random) -> None:
+def exceed_range(world: DesignWorld, random: Random) -> None:
     """Stop the fetchers of a consumer: an offset is out of range."""
     readers = [each for each in world.live_members if each.machine.owned]
     if readers:
@@ -122,7 +122,7 @@ def exceed_range(world: World, random: Random) -> None:
         deliver(process, OffsetsOutOfRange(at_ms=0, partitions=frozenset({partition})))
 
 
-def switch_rebalancing(world: World, random: Random) -> None:
+def switch_rebalancing(world: DesignWorld, random: Random) -> None:
     """Switch the rebalancing of the group on or off."""
     coordinator = world.coordinator
     if coordinator is not None:
@@ -140,7 +140,7 @@ def rebalance_phase(coordinator: Any) -> str:
 
 def group_state(coordinator: Any) -> str:
     group = coordinator.groups.get(GROUP)
-    return GroupState.EMPTY if group is None else group.state
+    return DesignGroupState.EMPTY if group is None else group.state
 
 
 DESIGNS: dict[
@@ -216,7 +216,7 @@ def rows_without_run(rows: Sequence[StateTransition], seen: Transitions) -> list
         row
         for row in rows
         # See test_member_that_is_closed_after_its_session_stops_without_leaving.
-        if not (row.event == SESSION_OVER and row.next_state == MemberState.STOPPED)
+        if not (row.event == SESSION_OVER and row.next_state == DesignMemberState.STOPPED)
         and not (
             any(key in seen for key in row.keys)
             and frozenset[str]().union(*(seen.get(key, ()) for key in row.keys))
@@ -239,6 +239,6 @@ def test_elector_has_exactly_the_transitions_of_its_table() -> None:
 
 
 def test_table_with_the_same_transition_twice_is_refused() -> None:
-    row = StateTransition((GroupState.EMPTY,), "JoinGroup", None)
+    row = StateTransition((DesignGroupState.EMPTY,), "JoinGroup", None)
     with pytest.raises(ValueError, match="two rows have the transition"):
         expand((row, row))

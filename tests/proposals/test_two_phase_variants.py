@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from partage.proposals.designs.catalog import find_design
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Connection, Disconnected, MessageReceived
 from partage.proposals.simulation.design import MemberTemplate
-from partage.proposals.simulation.processes import MemberProcess
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.processes import DesignMemberProcess
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 from partage.proposals.two_phase.reported_counts import (
     CountReportingAssignor,
     largest_counts,
@@ -18,10 +18,12 @@ from partage.proposals.two_phase.reported_counts import (
 from partage.wire.apis.sync_group import SyncGroupAssignment, SyncGroupRequest
 
 
-def new_world(design: str, *, stale_ms: int = 0, members: int = 4, partitions: int = 8) -> World:
+def new_world(
+    design: str, *, stale_ms: int = 0, members: int = 4, partitions: int = 8
+) -> DesignWorld:
     """Return a world with a stable group."""
-    world = World(
-        find_design(design)(CoordinatorSettings(), MemberSettings(group_id="g")),
+    world = DesignWorld(
+        find_design(design)(CoordinatorSettings(), DesignMemberSettings(group_id="g")),
         WorldOptions(topics={"t": partitions}, stale_metadata_ms=stale_ms),
         seed=1,
     )
@@ -33,7 +35,7 @@ def new_world(design: str, *, stale_ms: int = 0, members: int = 4, partitions: i
     return world
 
 
-def leader(world: World) -> MemberProcess:
+def leader(world: DesignWorld) -> DesignMemberProcess:
     return next(each for each in world.members if each.machine._core.membership.is_leader)  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from partage.proposals import machine
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.designs.checked import CheckedCoordinator, CheckedMember
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.two_phase.resync import RESYNC_NEEDED
 from partage.wire.apis.heartbeat import HeartbeatResponse
@@ -25,7 +25,7 @@ class TwoPhaseScenarioRunner(MemberScenarioRunner):
         delay_ms = int(dict(word.split("=") for word in words[1:]).get("delay", 0))
         self.design = find_design(words[0])(
             CoordinatorSettings(initial_rebalance_delay_ms=delay_ms),
-            MemberSettings(group_id="g", session_timeout_ms=SESSION_MS),
+            DesignMemberSettings(group_id="g", session_timeout_ms=SESSION_MS),
         )
         self._start_coordinator()
 

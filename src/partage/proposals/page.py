@@ -33,9 +33,9 @@ from partage.proposals.broker_side.state_tables import (
 from partage.proposals.diagrams.recorder import DiagramScenario, record_diagram
 from partage.proposals.diagrams.text_diagram import draw_text
 from partage.proposals.join_group.group import STATE_DESCRIPTIONS as JOIN_GROUP_DESCRIPTIONS
-from partage.proposals.join_group.group import GroupState
+from partage.proposals.join_group.group import DesignGroupState
 from partage.proposals.join_group.member import STATE_DESCRIPTIONS as JOIN_MEMBER_DESCRIPTIONS
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.member import DesignMemberState
 from partage.proposals.multi_assignor.state_tables import (
     MULTI_GROUP_TRANSITIONS,
     MULTI_MEMBER_TRANSITIONS,
@@ -95,10 +95,14 @@ STATE_TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "broker-side coordinator": lambda: _states(PHASE_DESCRIPTIONS, REBALANCE_TRANSITIONS),
     "broker-side consumer": lambda: _states(CONSUMER_DESCRIPTIONS, CONSUMER_TRANSITIONS),
     "multi-assignor coordinator": lambda: _states(
-        JOIN_GROUP_DESCRIPTIONS, MULTI_GROUP_TRANSITIONS, frozenset({GroupState.SYNCHRONIZING})
+        JOIN_GROUP_DESCRIPTIONS,
+        MULTI_GROUP_TRANSITIONS,
+        frozenset({DesignGroupState.SYNCHRONIZING}),
     ),
     "multi-assignor member": lambda: _states(
-        JOIN_MEMBER_DESCRIPTIONS, MULTI_MEMBER_TRANSITIONS, frozenset({MemberState.SYNCHRONIZING})
+        JOIN_MEMBER_DESCRIPTIONS,
+        MULTI_MEMBER_TRANSITIONS,
+        frozenset({DesignMemberState.SYNCHRONIZING}),
     ),
     "single-assignor coordinator": lambda: _states(
         JOIN_GROUP_DESCRIPTIONS, SINGLE_GROUP_TRANSITIONS

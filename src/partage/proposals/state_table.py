@@ -123,6 +123,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "SubscriptionChanged": "other subscription",
     "Disconnected": "connection lost",
     "MetadataChanged": "topics changed",
+    "ShareComputationFailed": "assignor failed",
     "RebalancingSwitched": "rebalancing switched on",
     "Connect": "connects",
     "ConnectBroker": "connects to a broker",
@@ -171,8 +172,7 @@ def event_name(event: Event) -> str:
         kind = getattr(key, "kind", None)
         if kind is not None:
             return f"{kind} timeout"
-        name = key if isinstance(key, str) else type(key).__name__.removesuffix("Timer")
-        return f"{name} timer".lower()
+        return f"{key} timer" if isinstance(key, str) else _words(type(key))
     return _NAMES.get(type(event).__name__) or _words(type(event))
 
 

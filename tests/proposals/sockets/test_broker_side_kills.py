@@ -1,6 +1,7 @@
 """The first design with real processes and a real ZooKeeper, which are killed and stopped.
 
-Every record is delivered at least once, partitions get owners again, and offsets continue.
+Every record is delivered at least once, partitions get owners again, and offsets continue. Most
+tests run with both ways to rebalance: StopFetcher requests, and closed connections.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster.zookeeper_ensemble import Ensemble
+from partage.console.proposal.broker_side import RebalanceMethodName
 from partage.testing import ThreadedBroker
 from polled_conditions import eventually
 from proposals.sockets.push_cluster import (
@@ -24,18 +26,34 @@ from proposals.sockets.push_cluster import (
 pytestmark = pytest.mark.slow
 
 
+both_methods = pytest.mark.parametrize("method", [*RebalanceMethodName])
+
+
 @pytest.fixture
-def single(tmp_path: Path, zookeeper: Ensemble, records: ThreadedBroker) -> Iterator[PushCluster]:
-    with push_cluster(tmp_path, zookeeper, records, 1) as cluster:
+def method() -> RebalanceMethodName:
+    """The way to rebalance; `both_methods` overrides it."""
+    return RebalanceMethodName.STOP_FETCHERS
+
+
+@pytest.fixture
+def single(
+    tmp_path: Path, zookeeper: Ensemble, records: ThreadedBroker, method: RebalanceMethodName
+) -> Iterator[PushCluster]:
+    settings = {"--rebalance-method": method.value}
+    with push_cluster(tmp_path, zookeeper, records, 1, settings=settings) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def double(tmp_path: Path, zookeeper: Ensemble, records: ThreadedBroker) -> Iterator[PushCluster]:
-    with push_cluster(tmp_path, zookeeper, records, 1, 2) as cluster:
+def double(
+    tmp_path: Path, zookeeper: Ensemble, records: ThreadedBroker, method: RebalanceMethodName
+) -> Iterator[PushCluster]:
+    settings = {"--rebalance-method": method.value}
+    with push_cluster(tmp_path, zookeeper, records, 1, 2, settings=settings) as cluster:
         yield cluster
 
 
+@both_methods
 def test_killed_consumer_loses_its_partitions_and_no_record(single: PushCluster) -> None:
     killed, survivor = single.consumer("a"), single.consumer("b")
     single.wait_owned_by("a", "b")
@@ -52,8 +70,10 @@ def test_killed_consumer_loses_its_partitions_and_no_record(single: PushCluster)
     single.produce(10)
     single.wait_delivered()
     assert sorted(later.values, key=int) == [str(number) for number in range(200, 210)]
+    single.check_one_reader()
 
 
+@both_methods
 def test_killed_coordinator_is_replaced_and_no_record_is_lost(double: PushCluster) -> None:
     double.consumer("a"), double.consumer("b")
     double.wait_owned_by("a", "b")
@@ -77,8 +97,10 @@ def test_killed_coordinator_is_replaced_and_no_record_is_lost(double: PushCluste
     double.wait_delivered()
     assert sorted(later.values, key=int) == [str(number) for number in range(200, 210)]
     assert returned.process.poll() is None
+    double.check_one_reader()
 
 
+@both_methods
 def test_new_coordinator_waits_for_a_consumer_that_is_killed_meanwhile(
     double: PushCluster,
 ) -> None:
@@ -94,6 +116,7 @@ def test_new_coordinator_waits_for_a_consumer_that_is_killed_meanwhile(
     double.wait_delivered()
 
 
+@both_methods
 def test_consumer_stopped_longer_than_its_session_returns(single: PushCluster) -> None:
     stopped = single.consumer("a")
     single.consumer("b")
@@ -134,6 +157,7 @@ def test_consumer_stopped_while_joining_ignores_a_late_request(
     assert min(map(int, joining.values)) >= 80
 
 
+@both_methods
 def test_coordinator_stopped_longer_than_its_session_resigns(double: PushCluster) -> None:
     double.consumer("a", session_ms=2 * ZOOKEEPER_SESSION_MS)
     double.wait_owned_by("a")

@@ -17,7 +17,7 @@ from partage.client.addresses import parse_bootstrap_servers
 from partage.client.cluster import Cluster
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.frames import MemberFrames, ProtocolVersions
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Event
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.messages import (
@@ -27,8 +27,8 @@ from partage.proposals.multi_assignor.messages import (
 )
 from partage.proposals.simulation.message_sizes import SHARED_APIS
 from partage.proposals.single_assignor.member import (
-    AssignorFailed,
     ComputeShares,
+    ShareComputationFailed,
     SharesComputed,
     SingleAssignorMember,
     SingleAssignorOptions,
@@ -158,7 +158,7 @@ class _RecordingShell(JoinGroupMemberShell):
 
     def __init__(self, **options: Any) -> None:
         machine = SingleAssignorMember(
-            MemberSettings(group_id="g"),
+            DesignMemberSettings(group_id="g"),
             frozenset({"t"}),
             SingleAssignorOptions(assignor=RoundRobin()),
         )
@@ -182,7 +182,8 @@ class _FailingAssignor(RoundRobin):
 
 
 @pytest.mark.parametrize(
-    ("assignor", "event"), [(RoundRobin(), SharesComputed), (_FailingAssignor(), AssignorFailed)]
+    ("assignor", "event"),
+    [(RoundRobin(), SharesComputed), (_FailingAssignor(), ShareComputationFailed)],
 )
 def test_assignor_runs_outside_of_the_member(assignor: RoundRobin, event: type[Event]) -> None:
     async def play() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
-from partage.proposals.sockets.member_shell import MemberShell
+from partage.proposals.sockets.member_shell import SocketMemberShell
 from polled_conditions import eventually_async
 from proposals.sockets.toy_design import Stage, Words, WordsCodec, on_stage, partitions
 
@@ -58,7 +58,7 @@ class ToyMember:
         return outcome
 
 
-class ToyShell(MemberShell):
+class ToyShell(SocketMemberShell):
     """Runs a `ToyMember`, closed after a response "bye"."""
 
     def __init__(
@@ -268,7 +268,7 @@ def test_shell_without_metadata_refuses_to_fetch_it() -> None:
     async def play(stage: Stage) -> None:
         shell = ToyShell(stage, {})
         with pytest.raises(AssertionError, match="fetches no metadata"):
-            await MemberShell.fetch_metadata(shell, is_from_coordinator=False)
+            await SocketMemberShell.fetch_metadata(shell, is_from_coordinator=False)
         with pytest.raises(AssertionError, match="unexpected action"):
             shell.perform(machine.Disconnect())
 

@@ -25,14 +25,14 @@ from partage.proposals.broker_side.messages import (
 )
 from partage.proposals.broker_side.records import (
     CONSUMER_ID_BYTES_MAX,
-    OffsetRecord,
+    ConsumedOffsetRecord,
     OwnerRecord,
 )
 from partage.proposals.broker_side.settings import PushCoordinatorSettings
 from partage.proposals.sockets.broker_side.foreground import serve_broker
 from partage.proposals.sockets.broker_side.push_broker import (
-    BrokerIdInUseError,
     PushBroker,
+    PushBrokerIdInUseError,
     PushBrokerOptions,
 )
 from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes, split_writes
@@ -332,7 +332,7 @@ def test_writes_are_split_by_their_size() -> None:
 
 def test_records_are_read_as_they_were_stored(run: Run) -> None:
     offsets = [
-        OffsetRecord(group_id="g", topic="t", partition=number, offset=number)
+        ConsumedOffsetRecord(group_id="g", topic="t", partition=number, offset=number)
         for number in range(3)
     ]
     owner = OwnerRecord(
@@ -347,7 +347,7 @@ def test_records_are_read_as_they_were_stored(run: Run) -> None:
             await nodes.store([*offsets, owner])
             assert sorted(await nodes.load(), key=repr) == sorted([*offsets, owner], key=repr)
             # Another session does not know which nodes exist, and an operator deletes some.
-            later = OffsetRecord(group_id="g", topic="t", partition=2, offset=9)
+            later = ConsumedOffsetRecord(group_id="g", topic="t", partition=2, offset=9)
             await other.store([offsets[0], later, without])
             assert await other.load() == [*offsets[:2], later, owner]
             await other.store([without])
@@ -417,7 +417,7 @@ def test_broker_id_of_a_live_broker_is_refused(run: Run, monkeypatch: pytest.Mon
 
     async def play(stage: Stage) -> None:
         await stage.broker(1)
-        with pytest.raises(BrokerIdInUseError, match="broker id 1 belongs"):
+        with pytest.raises(PushBrokerIdInUseError, match="broker id 1 belongs"):
             await stage.broker(1)
 
     run(play)

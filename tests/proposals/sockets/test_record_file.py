@@ -9,13 +9,13 @@ import pytest
 
 from partage.broker.topics.data_directory import DirectoryLockedError
 from partage.log.errors import DamagedFileError
-from partage.proposals.join_group.records import GenerationRecord, OffsetRecord, Record
+from partage.proposals.join_group.records import CommittedOffsetRecord, GenerationRecord, Record
 from partage.proposals.sockets.join_group import record_file
 from partage.proposals.sockets.join_group.record_file import RECORD_FILE, RecordFile
 
 
-def offset(number: int, partition: int = 0) -> OffsetRecord:
-    return OffsetRecord(group_id="g", topic="t", partition=partition, offset=number)
+def offset(number: int, partition: int = 0) -> CommittedOffsetRecord:
+    return CommittedOffsetRecord(group_id="g", topic="t", partition=partition, offset=number)
 
 
 def write(directory: Path, *records: Record) -> None:

@@ -30,8 +30,8 @@ from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import ProtocolVersions
-from partage.proposals.join_group.member import JoinGroupMember
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.member import DesignMember
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.sockets.foreground import ForegroundError
 from partage.proposals.sockets.join_group.foreground import (
     MemberOptions,
@@ -43,7 +43,7 @@ from partage.proposals.topic_pattern import TopicPattern
 COORDINATOR_DEFAULT: Final = "127.0.0.1:9192"
 #: The defaults of coordinators and members.
 SETTINGS: Final = CoordinatorSettings()
-MEMBER_SETTINGS: Final = MemberSettings(group_id="")
+MEMBER_SETTINGS: Final = DesignMemberSettings(group_id="")
 _REFRESH_DEFAULT_MS: Final = 30_000
 #: Options of the reader that the design decides.
 _OWN_OPTIONS: Final = ("group_id", "group_instance_id", "enable_auto_commit")
@@ -176,13 +176,13 @@ class MemberArguments(msgspec.Struct, frozen=True, kw_only=True):
     ] = _REFRESH_DEFAULT_MS
     json: JsonOption = False
 
-    def settings(self, **changes: Any) -> MemberSettings:
+    def settings(self, **changes: Any) -> DesignMemberSettings:
         """Return the settings of the member.
 
         Args:
             changes: Further settings.
         """
-        return MemberSettings(
+        return DesignMemberSettings(
             group_id=self.group,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
@@ -277,7 +277,7 @@ def run_coordinator(
 
 
 def run_member_command(
-    member: JoinGroupMember,
+    member: DesignMember,
     versions: ProtocolVersions,
     arguments: MemberArguments,
     cluster: ClusterClient,

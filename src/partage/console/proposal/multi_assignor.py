@@ -21,7 +21,7 @@ from partage.console.proposal.join_group_options import (
 )
 from partage.console.records.record_json import JsonRecord
 from partage.proposals.join_group.frames import ProtocolVersions
-from partage.proposals.multi_assignor.computation import Compression
+from partage.proposals.multi_assignor.computation import MetadataCompression
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember, MultiAssignorOptions
 from partage.proposals.multi_assignor.messages import JOIN_GROUP
@@ -118,7 +118,7 @@ def member(
             assignors=tuple(each.create() for each in assignor or [AssignorName.ROUND_ROBIN]),
             pattern=arguments.topic_pattern(),
             hashes_subscription=hashes_subscription,
-            compression=Compression(compression.value),
+            compression=MetadataCompression(compression.value),
             checks_metadata=checks_metadata,
             coordinator_metadata_after=coordinator_metadata_after,
             user_data=arguments.user_data.encode(),

@@ -32,7 +32,7 @@ from partage.proposals.broker_side.messages import (
 )
 from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
 from partage.proposals.broker_side.records import (
-    OffsetRecord,
+    ConsumedOffsetRecord,
     OwnerRecord,
     consumer_of,
     is_group_id,
@@ -91,7 +91,7 @@ class KnownConsumer(msgspec.Struct, kw_only=True):
     is_confirmed: bool = False
 
 
-class KnownGroup(msgspec.Struct, kw_only=True):
+class KnownPushGroup(msgspec.Struct, kw_only=True):
     """A group as the checker knows it.
 
     Attributes:
@@ -158,16 +158,16 @@ class PushCoordinatorChecker:
         self._is_elected = False
         self._topics: dict[str, int] = {}
         self._consumers: dict[Connection, KnownConsumer] = {}
-        self._groups: dict[str, KnownGroup] = {}
+        self._groups: dict[str, KnownPushGroup] = {}
         self._reasons: set[Connection] = set()  # connections that the current event may close
         self._attempts = AttemptChecker(self._settings)
         self._ping_ms: int | None = None  # the deadline of the pings' timer
 
-    def _group(self, group_id: str) -> KnownGroup:
+    def _group(self, group_id: str) -> KnownPushGroup:
         group = self._groups.get(group_id)
         if group is None:
             frozen = group_id in self._settings.frozen_groups
-            group = self._groups[group_id] = KnownGroup(is_frozen=frozen)
+            group = self._groups[group_id] = KnownPushGroup(is_frozen=frozen)
         return group
 
     def load(self, record: Any) -> None:
@@ -178,7 +178,7 @@ class PushCoordinatorChecker:
         group = self._group(record.group_id)
         partition = TopicPartition(record.topic, record.partition)
         match record:
-            case OffsetRecord(offset=offset):
+            case ConsumedOffsetRecord(offset=offset):
                 group.offsets[partition] = group.stored[partition] = offset
             case OwnerRecord(thread=None):
                 del group.owners[partition], group.sessions_ms[partition]
@@ -516,7 +516,7 @@ class PushCoordinatorChecker:
     def _check_records(self, outcome: events.Outcome) -> None:
         for record in outcome.records:
             partition = TopicPartition(record.topic, record.partition)
-            if isinstance(record, OffsetRecord):
+            if isinstance(record, ConsumedOffsetRecord):
                 known = self._group(record.group_id).offsets.get(partition)
                 assert record.offset == known, f"{record.offset} is stored, not {known}"
             elif record.thread is not None:
@@ -574,7 +574,7 @@ class PushCoordinatorChecker:
             if may_rebalance and not self._attempts.has_given_up(group_id):
                 self._check_assigned(group_id, group)
 
-    def _check_assigned(self, group_id: str, group: KnownGroup) -> None:
+    def _check_assigned(self, group_id: str, group: KnownPushGroup) -> None:
         consumers = self._of_group(group_id).values()
         wanted = expected_threads({each.id: each.count for each in consumers}, self._topics)
         owners: dict[str, set[TopicPartition]] = {}

@@ -38,7 +38,7 @@ from partage.proposals.broker_side.records import (
     is_group_id,
     partition_number,
 )
-from partage.proposals.broker_side.registry import Group, RegisteredConsumer
+from partage.proposals.broker_side.registry import PushGroup, RegisteredConsumer
 from partage.proposals.broker_side.scheduler import PingScheduler
 from partage.proposals.broker_side.settings import OFFSET_RESETS, PushCoordinatorSettings
 from partage.proposals.broker_side.topic_count import parse_topic_count
@@ -218,7 +218,7 @@ class PushCoordinator(Rebalancer):
         for group_id in sorted(affected):
             self._request_rebalance(outcome, self.groups[group_id])
 
-    def _subscribe(self, group: Group, topic: str) -> None:
+    def _subscribe(self, group: PushGroup, topic: str) -> None:
         group.topics.add(topic)
         self.topic_groups.setdefault(topic, set()).add(group.id)
 
@@ -273,7 +273,7 @@ class PushCoordinator(Rebalancer):
         self._add(outcome, group, consumer)
         return PushError.NONE
 
-    def _add(self, outcome: Outcome, group: Group, consumer: RegisteredConsumer) -> None:
+    def _add(self, outcome: Outcome, group: PushGroup, consumer: RegisteredConsumer) -> None:
         """Add an accepted consumer: ping it, subscribe its group, and rebalance."""
         self.consumers[consumer.connection] = consumer
         group.consumers[consumer.id] = consumer
@@ -303,7 +303,7 @@ class PushCoordinator(Rebalancer):
         if not group.consumers:
             self._clear(outcome, group)
 
-    def _unregister(self, outcome: Outcome, group: Group, consumer: RegisteredConsumer) -> None:
+    def _unregister(self, outcome: Outcome, group: PushGroup, consumer: RegisteredConsumer) -> None:
         self.scheduler.remove(consumer.connection)
         self._cancel_watchers(outcome, consumer)
         del self.consumers[consumer.connection]
@@ -314,7 +314,7 @@ class PushCoordinator(Rebalancer):
             for watcher in purgatory.remove(consumer.connection):
                 outcome.cancel_timer(watcher)
 
-    def _clear(self, outcome: Outcome, group: Group) -> None:
+    def _clear(self, outcome: Outcome, group: PushGroup) -> None:
         """End the subscriptions of a group without consumers, and delete its owners."""
         self._commit(outcome, group)
         self.wildcard_groups.discard(group.id)

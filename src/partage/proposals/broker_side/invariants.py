@@ -40,7 +40,7 @@ from partage.proposals.broker_side.events import (
     RegistrationTimer,
 )
 from partage.proposals.broker_side.purgatory import RequestKind, WatcherTimer
-from partage.proposals.broker_side.registry import Group, RebalancePhase
+from partage.proposals.broker_side.registry import PushGroup, RebalancePhase
 
 _KINDS = {
     RebalancePhase.STOPPING: RequestKind.STOP_FETCHER,
@@ -105,7 +105,7 @@ def check_timers(coordinator: PushCoordinator, armed: Mapping[Hashable, int]) ->
         assert not missing, f"{group.id} waits for {missing} without end"
 
 
-def _check_group(coordinator: PushCoordinator, group: Group) -> None:
+def _check_group(coordinator: PushCoordinator, group: PushGroup) -> None:
     kind = _KINDS.get(group.phase)
     assert bool(group.waiting) == (kind is not None), f"{group.phase} waits for {group.waiting}"
     for connection, watcher in group.waiting.items():

@@ -16,14 +16,14 @@ from partage.proposals.broker_side.messages import (
 )
 from partage.proposals.broker_side.purgatory import Purgatory, RequestKind, WatcherTimer
 from partage.proposals.broker_side.records import (
-    OffsetRecord,
+    ConsumedOffsetRecord,
     OwnerRecord,
     Record,
     consumer_of,
     partition_name,
 )
 from partage.proposals.broker_side.registry import (
-    Group,
+    PushGroup,
     RebalancePhase,
     RegisteredConsumer,
     assign_threads,
@@ -51,7 +51,7 @@ class Rebalancer(ABC):
 
     def _reset(self) -> None:
         settings = self.settings
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, PushGroup] = {}
         self.consumers: dict[Connection, RegisteredConsumer] = {}
         self.topics: dict[str, int] = {}
         self.purgatories = {kind: Purgatory(kind) for kind in RequestKind}
@@ -59,14 +59,14 @@ class Rebalancer(ABC):
             settings.rebalance_threadpool_size, settings.rebalance_queue_size
         )
 
-    def _group(self, group_id: str) -> Group:
+    def _group(self, group_id: str) -> PushGroup:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id)
+            group = self.groups[group_id] = PushGroup(group_id)
             group.is_frozen = group_id in self.settings.frozen_groups
         return group
 
-    def _evict(self, group: Group) -> None:
+    def _evict(self, group: PushGroup) -> None:
         """Forget a group without consumers that has nothing in ZooKeeper.
 
         Otherwise clients could fill the memory with group ids. The document creates the registry
@@ -82,11 +82,11 @@ class Rebalancer(ABC):
         outcome.records.append(record)
 
     @abstractmethod
-    def _unregister(self, outcome: Outcome, group: Group, consumer: RegisteredConsumer) -> None:
+    def _unregister(self, outcome: Outcome, group: PushGroup, consumer: RegisteredConsumer) -> None:
         """Remove a consumer from the registry."""
 
     @abstractmethod
-    def _clear(self, outcome: Outcome, group: Group) -> None:
+    def _clear(self, outcome: Outcome, group: PushGroup) -> None:
         """Clear a group that has lost its last consumer."""
 
     def _send(
@@ -104,14 +104,14 @@ class Rebalancer(ABC):
 
     # Requests to rebalance
 
-    def _request_rebalance(self, outcome: Outcome, group: Group) -> None:
+    def _request_rebalance(self, outcome: Outcome, group: PushGroup) -> None:
         """Set the rebalance bit, and give a handler the task. At most one is pending."""
         if group.is_pending or not group.consumers:
             return
         group.is_pending = True
         self._enqueue_if_due(outcome, group)
 
-    def _enqueue_if_due(self, outcome: Outcome, group: Group) -> None:
+    def _enqueue_if_due(self, outcome: Outcome, group: PushGroup) -> None:
         """Give a handler the task of a group whose rebalance bit is set, if it may rebalance."""
         if group.is_pending and group.may_rebalance:
             self._run(outcome, self.handlers.put(group.id, outcome.draw))
@@ -127,14 +127,14 @@ class Rebalancer(ABC):
             self.handlers.finish(group_id)
             self._evict(group)
 
-    def _finish(self, outcome: Outcome, group: Group) -> None:
+    def _finish(self, outcome: Outcome, group: PushGroup) -> None:
         """End the task of a group, and begin the handler's next one."""
         group.phase = RebalancePhase.IDLE
         group.failed_attempts = 0
         self._end_attempt(group)
         self._run(outcome, self.handlers.finish(group.id))
 
-    def _rebalance_after_loss(self, outcome: Outcome, group: Group) -> None:
+    def _rebalance_after_loss(self, outcome: Outcome, group: PushGroup) -> None:
         """Request a rebalance after the loss of a consumer. An attempt in progress fails.
 
         It is repeated after the back-off, as other failed attempts. If each loss began the next
@@ -151,7 +151,7 @@ class Rebalancer(ABC):
 
     # Attempts
 
-    def _begin_attempt(self, outcome: Outcome, group: Group) -> bool:
+    def _begin_attempt(self, outcome: Outcome, group: PushGroup) -> bool:
         """Compute the assignment, and stop the fetchers if it is a new one (steps 1 to 4.1).
 
         Returns:
@@ -181,7 +181,7 @@ class Rebalancer(ABC):
             )
         return True
 
-    def _close_connections(self, outcome: Outcome, group: Group) -> bool:
+    def _close_connections(self, outcome: Outcome, group: PushGroup) -> bool:
         """Close the connections of all started consumers, and wait until they register again.
 
         If none is started, start the fetchers.
@@ -198,7 +198,7 @@ class Rebalancer(ABC):
         self._wait_for(outcome, group, {each.id: each.session_timeout_ms for each in started})
         return False
 
-    def _shares(self, group: Group) -> dict[str, frozenset[TopicPartition]]:
+    def _shares(self, group: PushGroup) -> dict[str, frozenset[TopicPartition]]:
         """Return the partitions of each consumer that has some."""
         by_consumer: dict[str, list[TopicPartition]] = {}
         for partition, thread in group.plan.items():
@@ -232,7 +232,7 @@ class Rebalancer(ABC):
             self._record_owners(outcome, group)
             self._finish(outcome, group)
 
-    def _start_fetchers(self, outcome: Outcome, group: Group) -> None:
+    def _start_fetchers(self, outcome: Outcome, group: PushGroup) -> None:
         """Commit the offsets and start the fetchers (steps 4.3 and 4.4)."""
         self._commit(outcome, group)
         group.phase = RebalancePhase.STARTING
@@ -261,14 +261,14 @@ class Rebalancer(ABC):
                 outcome, RequestKind.START_FETCHER, consumer, request
             )
 
-    def _start_offset(self, group: Group, partition: TopicPartition) -> PartitionOffset:
+    def _start_offset(self, group: PushGroup, partition: TopicPartition) -> PartitionOffset:
         return PartitionOffset(
             topic=partition.topic,
             partition=partition_name(self.settings.broker_id, partition.partition),
             offset=group.offsets.get(partition, NO_OFFSET),
         )
 
-    def _record_owners(self, outcome: Outcome, group: Group) -> None:
+    def _record_owners(self, outcome: Outcome, group: PushGroup) -> None:
         """Record the assignment in ZooKeeper: step 4.6."""
         for partition in [each for each in group.owners if each not in group.plan]:
             self._write_owner(outcome, group, partition, None)
@@ -276,7 +276,7 @@ class Rebalancer(ABC):
             self._write_owner(outcome, group, partition, thread)
 
     def _write_owner(
-        self, outcome: Outcome, group: Group, partition: TopicPartition, thread: str | None
+        self, outcome: Outcome, group: PushGroup, partition: TopicPartition, thread: str | None
     ) -> None:
         """Record the owner of a partition, unless ZooKeeper has it with its session timeout."""
         timeout_ms = (
@@ -292,7 +292,7 @@ class Rebalancer(ABC):
         if group.owners.get(partition) != record:
             self._write(outcome, record)
 
-    def _delete_owners(self, outcome: Outcome, group: Group) -> None:
+    def _delete_owners(self, outcome: Outcome, group: PushGroup) -> None:
         for partition in list(group.owners):
             self._write_owner(outcome, group, partition, None)
 
@@ -309,7 +309,7 @@ class Rebalancer(ABC):
         if group.waiting.get(consumer.connection) == watcher:
             self._fail_attempt(outcome, group)
 
-    def _fail_attempt(self, outcome: Outcome, group: Group) -> None:
+    def _fail_attempt(self, outcome: Outcome, group: PushGroup) -> None:
         """Back off before the next attempt, or give up with an error."""
         group.failed_attempts += 1
         if group.failed_attempts > self.settings.rebalance_retries_max:
@@ -318,25 +318,25 @@ class Rebalancer(ABC):
         else:
             self._back_off(outcome, group)
 
-    def _back_off(self, outcome: Outcome, group: Group) -> None:
+    def _back_off(self, outcome: Outcome, group: PushGroup) -> None:
         """End the attempt, and schedule the next one, unless it is scheduled."""
         self._end_attempt(group)
         if group.phase is not RebalancePhase.BACKING_OFF:
             group.phase = RebalancePhase.BACKING_OFF
             outcome.arm_timer(BackoffTimer(group.id), self.settings.rebalance_backoff_ms)
 
-    def _end_attempt(self, group: Group) -> None:
+    def _end_attempt(self, group: PushGroup) -> None:
         group.waiting.clear()
         group.participants.clear()
         group.plan = {}
 
-    def _on_backoff_over(self, outcome: Outcome, group: Group) -> None:
+    def _on_backoff_over(self, outcome: Outcome, group: PushGroup) -> None:
         if not self._begin_attempt(outcome, group):
             self._finish(outcome, group)
 
     # Consumers that have to register again
 
-    def _await_owners(self, outcome: Outcome, group: Group) -> None:
+    def _await_owners(self, outcome: Outcome, group: PushGroup) -> None:
         """Wait for the consumers that own partitions in ZooKeeper."""
         awaited = {
             consumer_of(record.thread): record.session_timeout_ms
@@ -346,7 +346,7 @@ class Rebalancer(ABC):
         if awaited:
             self._wait_for(outcome, group, awaited)
 
-    def _wait_for(self, outcome: Outcome, group: Group, awaited: dict[str, int]) -> None:
+    def _wait_for(self, outcome: Outcome, group: PushGroup, awaited: dict[str, int]) -> None:
         """Wait until these consumers have registered again or their sessions are over.
 
         A consumer counts its session from the last request that it got, which the coordinator may
@@ -356,7 +356,7 @@ class Rebalancer(ABC):
         timeout_ms = max(awaited.values())
         outcome.arm_timer(RegistrationTimer(group.id), timeout_ms + timeout_ms // 3)
 
-    def _end_wait(self, outcome: Outcome, group: Group) -> None:
+    def _end_wait(self, outcome: Outcome, group: PushGroup) -> None:
         outcome.cancel_timer(RegistrationTimer(group.id))
         group.awaited.clear()
         if group.consumers:
@@ -364,12 +364,12 @@ class Rebalancer(ABC):
         else:
             self._clear(outcome, group)
 
-    def _commit(self, outcome: Outcome, group: Group) -> None:
+    def _commit(self, outcome: Outcome, group: PushGroup) -> None:
         """Write the offsets that are not in ZooKeeper yet."""
         for partition in sorted(group.uncommitted):
             self._write(
                 outcome,
-                OffsetRecord(
+                ConsumedOffsetRecord(
                     group_id=group.id,
                     topic=partition.topic,
                     partition=partition.partition,

@@ -24,7 +24,7 @@ CONSUMER_ID_BYTES_MAX: Final = 1_024
 _PARTITION: Final = re.compile(r"[0-9]{1,10}-([0-9]{1,10})")
 
 
-class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ConsumedOffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The committed offset of a partition."""
 
     group_id: str
@@ -56,7 +56,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return f"/consumers/{self.group_id}/owners/{self.topic}/{self.partition}"
 
 
-Record: TypeAlias = OffsetRecord | OwnerRecord
+Record: TypeAlias = ConsumedOffsetRecord | OwnerRecord
 
 
 def thread_id(consumer_id: str, number: int) -> str:

@@ -9,7 +9,12 @@ import msgspec
 
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.purgatory import WatcherTimer
-from partage.proposals.broker_side.records import OffsetRecord, OwnerRecord, Record, thread_id
+from partage.proposals.broker_side.records import (
+    ConsumedOffsetRecord,
+    OwnerRecord,
+    Record,
+    thread_id,
+)
 from partage.proposals.broker_side.topic_count import TopicCount
 from partage.proposals.machine import Connection
 
@@ -68,7 +73,7 @@ class RegisteredConsumer(msgspec.Struct, kw_only=True, eq=False):
         return self.session_timeout_ms * 2 // 3
 
 
-class Group:
+class PushGroup:
     """A group: its consumers, their offsets, the owners in ZooKeeper, and its rebalance."""
 
     def __init__(self, group_id: str) -> None:
@@ -111,7 +116,7 @@ class Group:
         """Apply a node of ZooKeeper."""
         partition = TopicPartition(record.topic, record.partition)
         match record:
-            case OffsetRecord():
+            case ConsumedOffsetRecord():
                 self.offsets[partition] = record.offset
                 self.uncommitted.discard(partition)
             case OwnerRecord(thread=None):

@@ -55,7 +55,7 @@ REBALANCE_TRANSITIONS: Final = (
         (_P.STOPPING,),
         "StopFetcher response",
         _P.STARTING,
-        ("stores offset", "StartFetcher"),
+        ("stores consumed offset", "StartFetcher"),
         "of the last consumer",
     ),
     StateTransition(
@@ -88,11 +88,11 @@ REBALANCE_TRANSITIONS: Final = (
         _PHASES,
         _LOST,
         _P.IDLE,
-        (_CLOSES, "stores offset", "stores owner"),
+        (_CLOSES, "stores consumed offset", "stores owner"),
         "it was the last consumer, or the rebalance has to wait",
     ),
     StateTransition(_PHASES, "ping timer", None, ("Ping",)),
-    StateTransition(_PHASES, "commit timer", None, ("stores offset",)),
+    StateTransition(_PHASES, "commit timer", None, ("stores consumed offset",)),
     StateTransition(
         _PHASES,
         ("Ping response", "StopFetcher response", "StartFetcher response"),

@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from partage.proposals.designs.catalog import DesignFactory, find_design
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import Design, MemberTemplate
-from partage.proposals.simulation.processes import MemberProcess
+from partage.proposals.simulation.processes import DesignMemberProcess
 from partage.proposals.simulation.readers import ReadingStats
 from partage.proposals.simulation.traffic import Traffic
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 #: The time of the phase "steady".
 STEADY_MS: Final = 30_000
@@ -112,7 +112,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         """
         return (factory or find_design(self.design))(
             CoordinatorSettings(),
-            MemberSettings(
+            DesignMemberSettings(
                 group_id=_GROUP_ID,
                 session_timeout_ms=self.session_timeout_ms,
                 heartbeat_interval_ms=self.heartbeat_interval_ms,
@@ -224,7 +224,7 @@ class CellRun:
 
     Args:
         workload: The workload.
-        cpu_clock_ns: Measures the coordinator's CPU time; see `World`.
+        cpu_clock_ns: Measures the coordinator's CPU time; see `DesignWorld`.
         factory: Creates the design; by default the one that the workload names.
     """
 
@@ -239,7 +239,9 @@ class CellRun:
             topics=workload.partitions_by_topic,
             metadata_refresh_ms=workload.metadata_refresh_ms,
         )
-        self.world = World(workload.create_design(factory), options, workload.seed, cpu_clock_ns)
+        self.world = DesignWorld(
+            workload.create_design(factory), options, workload.seed, cpu_clock_ns
+        )
         self._started = 0
 
     def start_members(self, count: int) -> None:
@@ -342,7 +344,7 @@ class CellRun:
         topic = next(iter(self.world.topics))
         self.world.add_partitions(topic, max(1, self.workload.partition_count // 10))
 
-    def _readers(self) -> list[MemberProcess]:
+    def _readers(self) -> list[DesignMemberProcess]:
         return [each for each in self.world.live_members if each.is_reading]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import Design, MemberTemplate
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 GROUP_ID: Final = "claimed"
 
 #: The settings of all designs in these worlds.
-SETTINGS: Final = (CoordinatorSettings(), MemberSettings(group_id=GROUP_ID))
+SETTINGS: Final = (CoordinatorSettings(), DesignMemberSettings(group_id=GROUP_ID))
 
 
 def member_names(count: int, prefix: str = "member") -> list[str]:
@@ -22,7 +22,7 @@ def member_names(count: int, prefix: str = "member") -> list[str]:
 
 def new_world(
     design: Design, members: Sequence[str], options: WorldOptions, *, seed: int = 1, kb: int = 0
-) -> World:
+) -> DesignWorld:
     """Return a world with members that subscribe to all topics.
 
     Args:
@@ -32,7 +32,7 @@ def new_world(
         seed: The seed of the world.
         kb: The user data in the metadata of each member, in KB.
     """
-    world = World(design, options, seed)
+    world = DesignWorld(design, options, seed)
     topics = frozenset(options.topics)
     for name in members:
         world.start_member(MemberTemplate(name=name, topics=topics, metadata_bytes=kb * 1000))

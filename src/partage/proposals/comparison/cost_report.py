@@ -21,7 +21,7 @@ from partage.proposals.comparison.cost_model import (
 from partage.statemachine.pages import join_blocks, section, table
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+class CostScenario(msgspec.Struct, frozen=True, kw_only=True):
     """Coordinators with groups of one size.
 
     Attributes:
@@ -42,10 +42,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 #: 10,000 members on 10 coordinators and 100,000 on 100, in groups of two sizes, then in one group.
 SCENARIOS: Final = (
-    Scenario(groups=1, group_members=1_000, coordinators=(10, 100)),
-    Scenario(groups=10, group_members=100, coordinators=(10, 100)),
-    Scenario(groups=1, group_members=10_000, coordinators=(1,)),
-    Scenario(groups=1, group_members=100_000, coordinators=(1,)),
+    CostScenario(groups=1, group_members=1_000, coordinators=(10, 100)),
+    CostScenario(groups=10, group_members=100, coordinators=(10, 100)),
+    CostScenario(groups=1, group_members=10_000, coordinators=(1,)),
+    CostScenario(groups=1, group_members=100_000, coordinators=(1,)),
 )
 
 _UNITS: Final = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
@@ -149,7 +149,7 @@ def _number(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _scenario(models: CostModels, scenario: Scenario) -> str:
+def _scenario(models: CostModels, scenario: CostScenario) -> str:
     if scenario.coordinators == (1,):
         title = f"{scenario.members:,} members in one group on one coordinator"
     else:
@@ -179,7 +179,7 @@ def _scenario(models: CostModels, scenario: Scenario) -> str:
     return join_blocks(f"#### {title}", _range(models, scenario), table(head, rows, head[2:]))
 
 
-def _range(models: CostModels, scenario: Scenario) -> str:
+def _range(models: CostModels, scenario: CostScenario) -> str:
     """Return how far the groups of a scenario are from the measured ones."""
     members = scenario.group_members
     measured = max(models.largest.members, models.unseen_members or 0)
@@ -200,7 +200,7 @@ def _range(models: CostModels, scenario: Scenario) -> str:
 
 
 def _scenario_row(
-    models: CostModels, design: str, scenario: Scenario, metadata_kb: float
+    models: CostModels, design: str, scenario: CostScenario, metadata_kb: float
 ) -> tuple[str, ...]:
     size = Size(
         members=scenario.group_members,

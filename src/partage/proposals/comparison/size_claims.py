@@ -30,7 +30,7 @@ from partage.proposals.comparison.claim_worlds import SETTINGS, member_names
 from partage.proposals.comparison.socket_cell import SocketCell
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.simulation.design import MemberTemplate
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 T = TypeVar("T")
 
@@ -422,7 +422,9 @@ def _subscribed_bytes(
     design: str, topics: Sequence[str], subscriptions: Sequence[frozenset[str]]
 ) -> int:
     """Return the bytes until a group with these subscriptions is stable."""
-    world = World(find_design(design)(*SETTINGS), WorldOptions(topics=dict.fromkeys(topics, 1)), 1)
+    world = DesignWorld(
+        find_design(design)(*SETTINGS), WorldOptions(topics=dict.fromkeys(topics, 1)), 1
+    )
     for name, subscription in zip(member_names(len(subscriptions)), subscriptions, strict=True):
         world.start_member(MemberTemplate(name=name, topics=subscription))
     if not world.run_until_stable(60_000):

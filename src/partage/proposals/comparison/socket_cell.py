@@ -37,7 +37,7 @@ from partage.proposals.sockets.broker_side.codecs import BrokerCodec, ConsumerCo
 from partage.proposals.sockets.codec import Codec
 from partage.proposals.sockets.coordinator_server import CoordinatorServer
 from partage.proposals.sockets.join_group.codecs import CoordinatorCodec, MemberCodec
-from partage.proposals.sockets.member_shell import MemberShell
+from partage.proposals.sockets.member_shell import SocketMemberShell
 from partage.proposals.two_phase.apis import APIS
 from partage.wire.types import Message
 
@@ -250,7 +250,7 @@ class CellReader:
         return self._readers.end_offset(partition, at_ms) if suspended is None else suspended
 
 
-class _CellMember(MemberShell):
+class _CellMember(SocketMemberShell):
     """A member of a cell. It can be paused, and killed without notice of its coordinator."""
 
     reader: CellReader

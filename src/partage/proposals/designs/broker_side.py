@@ -22,7 +22,7 @@ from partage.proposals.broker_side.settings import (
     RebalanceMethod,
 )
 from partage.proposals.broker_side.topic_count import static_topic_count
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Action, Event
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.wire.types import Message
@@ -53,7 +53,7 @@ class BrokerSide(Design):
     commits_at_intervals: ClassVar[bool] = False
     method: ClassVar[RebalanceMethod] = RebalanceMethod.STOP_FETCHERS
 
-    def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:
+    def __init__(self, coordinator: CoordinatorSettings, member: DesignMemberSettings) -> None:
         self._coordinator_settings = PushCoordinatorSettings(
             session_timeout_min_ms=coordinator.session_timeout_min_ms,
             offset_commit_interval_ms=member.commit_interval_ms,

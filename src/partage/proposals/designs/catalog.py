@@ -23,11 +23,11 @@ from partage.proposals.designs.two_phase import (
     TwoPhaseLargestCount,
     TwoPhaseResync,
 )
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import Design
 
 #: Creates a design with settings.
-DesignFactory = Callable[[CoordinatorSettings, MemberSettings], Design]
+DesignFactory = Callable[[CoordinatorSettings, DesignMemberSettings], Design]
 
 #: One entry for each design, in the order in which they were proposed.
 DESIGNS: Final[Mapping[str, DesignFactory]] = {

@@ -11,7 +11,7 @@ from partage.model.settings import ConsumerGroupSettings, GroupSettings
 from partage.proposals.consumer_protocol.apis import APIS
 from partage.proposals.consumer_protocol.coordinator import ConsumerProtocolCoordinator
 from partage.proposals.consumer_protocol.member import ConsumerProtocolMember
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.proposals.simulation.message_sizes import MessageSizes
 from partage.wire.types import Message
@@ -40,7 +40,7 @@ class ConsumerProtocol848(Design):
     )
     watches_topics: ClassVar[bool] = True
 
-    def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:
+    def __init__(self, coordinator: CoordinatorSettings, member: DesignMemberSettings) -> None:
         session_ms, heartbeat_ms = member.session_timeout_ms, member.heartbeat_interval_ms
         consumer = msgspec.structs.replace(
             ConsumerGroupSettings(),

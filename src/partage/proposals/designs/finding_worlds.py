@@ -12,7 +12,7 @@ import msgspec
 from partage.lab.worker_pool import ProcessPool
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.designs.worlds import DesignVerdict, describe_verdict, new_trial
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import Finding
 from partage.proposals.simulation.trial import FaultVerdict, shrink_steps
 
@@ -44,7 +44,7 @@ def findings_of(name: str) -> tuple[Finding, ...]:
     Raises:
         ValueError: There is no design of this name.
     """
-    return find_design(name)(CoordinatorSettings(), MemberSettings(group_id="g")).findings
+    return find_design(name)(CoordinatorSettings(), DesignMemberSettings(group_id="g")).findings
 
 
 def find_worlds(names: Iterable[str], jobs: int) -> Generator[FindingWorld]:

@@ -9,11 +9,11 @@ from partage.assignors import ConsistentHashing, RoundRobin
 from partage.assignors.base import Assignor
 from partage.assignors.group_view import Member
 from partage.proposals.assignment import Shares
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.multi_assignor.computation import (
-    Compression,
     GroupComputation,
     GroupSubscriptions,
+    MetadataCompression,
 )
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import (
@@ -107,12 +107,12 @@ class MultiAssignor(Design):
 
     name: ClassVar[str] = "multi-assignor"
     findings: ClassVar[tuple[Finding, ...]] = ONE_PHASE_FINDINGS
-    compression: ClassVar[Compression] = Compression.NONE
+    compression: ClassVar[MetadataCompression] = MetadataCompression.NONE
     hashes_subscription: ClassVar[bool] = False
     checks_metadata: ClassVar[bool] = True
     coordinator_metadata_after: ClassVar[int | None] = None
 
-    def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:
+    def __init__(self, coordinator: CoordinatorSettings, member: DesignMemberSettings) -> None:
         self._coordinator_settings = coordinator
         self._member_settings = member
         self._sizes = MessageSizes((*SHARED_APIS, (JOIN_GROUP, 0)), {JoinGroupResponse: "members"})
@@ -125,7 +125,7 @@ class MultiAssignor(Design):
     def coordinator(self) -> MultiAssignorCoordinator:
         return MultiAssignorCoordinator(
             self._coordinator_settings,
-            compresses_members=self.compression is Compression.GROUP,
+            compresses_members=self.compression is MetadataCompression.GROUP,
         )
 
     def member(self, template: MemberTemplate) -> MultiAssignorMember:
@@ -156,14 +156,14 @@ class CompressedMembers(MultiAssignor):
     """Each member compresses its metadata."""
 
     name: ClassVar[str] = "multi-assignor-compressed"
-    compression: ClassVar[Compression] = Compression.MEMBER
+    compression: ClassVar[MetadataCompression] = MetadataCompression.MEMBER
 
 
 class CompressedGroup(MultiAssignor):
     """The coordinator compresses the metadata of all members as a whole."""
 
     name: ClassVar[str] = "multi-assignor-compressed-group"
-    compression: ClassVar[Compression] = Compression.GROUP
+    compression: ClassVar[MetadataCompression] = MetadataCompression.GROUP
 
 
 class CoordinatorMetadata(MultiAssignor):

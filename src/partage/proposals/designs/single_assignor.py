@@ -8,7 +8,7 @@ from typing import ClassVar
 from partage.assignors import RoundRobin
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.designs.multi_assignor import ONE_PHASE_FINDINGS, user_data
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Action, Event
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.proposals.simulation.message_sizes import SHARED_APIS, MessageSizes
@@ -45,7 +45,7 @@ class SingleAssignor(Design):
     def __init__(
         self,
         coordinator: CoordinatorSettings,
-        member: MemberSettings,
+        member: DesignMemberSettings,
         *,
         choice: SynchronizerChoice = SynchronizerChoice.RANDOM,
         reaction: TimeoutReaction = TimeoutReaction.FAIL_GENERATION,

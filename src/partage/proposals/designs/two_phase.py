@@ -12,7 +12,7 @@ from partage.assignors import CooperativeSticky, RoundRobin
 from partage.assignors.base import Assignor
 from partage.model.settings import GroupSettings
 from partage.proposals.designs.multi_assignor import user_data
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.design import Design, Finding, MemberTemplate
 from partage.proposals.simulation.message_sizes import MessageSizes
 from partage.proposals.two_phase.apis import APIS
@@ -50,7 +50,7 @@ class _TwoPhase(Design):
     coordinator_class: ClassVar[type[TwoPhaseCoordinator]] = TwoPhaseCoordinator
     member_class: ClassVar[type[TwoPhaseMember]] = TwoPhaseMember
 
-    def __init__(self, coordinator: CoordinatorSettings, member: MemberSettings) -> None:
+    def __init__(self, coordinator: CoordinatorSettings, member: DesignMemberSettings) -> None:
         self._group_settings = msgspec.structs.replace(
             GroupSettings(),
             initial_rebalance_delay_ms=coordinator.initial_rebalance_delay_ms,

@@ -12,7 +12,7 @@ import msgspec
 from partage.lab.worker_pool import ProcessPool
 from partage.proposals.designs.catalog import find_design
 from partage.proposals.designs.checked import CheckedDesign
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.simulation.trial import (
     FaultTrial,
     FaultVerdict,
@@ -22,7 +22,7 @@ from partage.proposals.simulation.trial import (
 
 _CHUNK: Final = 20
 _COORDINATOR: Final = CoordinatorSettings()
-_MEMBER: Final = MemberSettings(group_id="g")
+_MEMBER: Final = DesignMemberSettings(group_id="g")
 
 
 class DesignVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def shrink_world(name: str, seed: int, *, reports_findings: bool = False) -> Des
         reports_findings: As in `new_trial`.
 
     Raises:
-        NothingToShrinkError: The world breaks no rule.
+        NoBrokenRuleError: The world breaks no rule.
     """
     plan = new_trial(name, seed).run().steps
     smallest = shrink_trial(

@@ -87,7 +87,7 @@ def _detail(message: Any) -> str:
             )
         case multi.JoinGroupResponse() | single.JoinGroupResponse(synchronize=single.Synchronize()):
             return "all metadata"
-        case multi.JoinGroupRequest() | single.JoinGroupRequest(join=single.Join()):
+        case multi.JoinGroupRequest() | single.JoinGroupRequest(join=single.JoinPhase()):
             return "own metadata"
         case single.JoinGroupRequest(synchronized=single.Synchronized(error_code=0)):
             return "all shares"

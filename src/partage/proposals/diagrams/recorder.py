@@ -20,11 +20,11 @@ from partage.proposals.diagrams.labels import (
     label_reading,
     label_records,
 )
-from partage.proposals.join_group.settings import CoordinatorSettings, MemberSettings
+from partage.proposals.join_group.settings import CoordinatorSettings, DesignMemberSettings
 from partage.proposals.machine import Action
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.observer import COORDINATOR, WorldObserver
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 from partage.wire.types import Message
 
 _TOPIC: Final = "t"
@@ -189,11 +189,11 @@ def record_diagram(
     """
     factory = find_design(design) if isinstance(design, str) else design
     # Commits at fixed intervals would hide those that belong to a rebalance.
-    settings = MemberSettings(group_id="g", commit_interval_ms=3_600_000)
+    settings = DesignMemberSettings(group_id="g", commit_interval_ms=3_600_000)
     made = factory(CoordinatorSettings(), settings)
     recorder = DiagramRecorder()
     options = WorldOptions(topics={_TOPIC: _PARTITIONS}, metadata_refresh_ms=20_000)
-    world = World(made, options, seed, observer=recorder)
+    world = DesignWorld(made, options, seed, observer=recorder)
     recorder.now_ms = lambda: world.clock.now_ms
     begin = {
         DiagramScenario.FORM: ("A", "B"),
@@ -223,11 +223,11 @@ def record_diagram(
     )
 
 
-def _start(world: World, name: str) -> None:
+def _start(world: DesignWorld, name: str) -> None:
     world.start_member(MemberTemplate(name=name, topics=frozenset({_TOPIC})))
 
 
-def _run_to_end(world: World, recorder: DiagramRecorder, *, needs_periodic: bool) -> None:
+def _run_to_end(world: DesignWorld, recorder: DiagramRecorder, *, needs_periodic: bool) -> None:
     """Run until the group is stable again, and until a periodic message is answered if needed."""
     recorder.has_periodic = not needs_periodic
     assert world.run_until_settled(_STABLE_MS), f"{world.design.name} does not become stable"

@@ -16,14 +16,14 @@ from partage.model.errors import ErrorCode
 from partage.proposals import machine
 from partage.proposals.join_group.group import (
     ExpirationTimer,
-    JoinTimer,
-    SessionTimer,
+    JoinPhaseTimer,
+    MemberSessionTimer,
     SynchronizeTimer,
 )
 from partage.proposals.join_group.records import (
+    CommittedOffsetRecord,
     GenerationRecord,
     GroupRemovedRecord,
-    OffsetRecord,
 )
 from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import Connection
@@ -318,7 +318,7 @@ class JoinGroupCoordinatorChecker:
 
     def _on_timer(self, at_ms: int, key: Hashable) -> None:
         match key:
-            case SessionTimer(group_id=group_id, member_id=member_id):
+            case MemberSessionTimer(group_id=group_id, member_id=member_id):
                 group = self._group(group_id)
                 member = group.members.pop(member_id, None)
                 if member is not None:
@@ -326,7 +326,7 @@ class JoinGroupCoordinatorChecker:
                     assert end_ms is not None, f"the session of {member_id} ends while it is parked"
                     assert at_ms >= end_ms, f"the session of {member_id} ends before {end_ms}"
                     self._disturb(group)
-            case JoinTimer(group_id=group_id):
+            case JoinPhaseTimer(group_id=group_id):
                 members = self._group(group_id).members
                 if all(each.connection is None for each in members.values()):
                     members.clear()  # no generation follows
@@ -344,7 +344,7 @@ class JoinGroupCoordinatorChecker:
 
     def _check_deadline(self, at_ms: int, key: Hashable, deadline_ms: int) -> None:
         match key:
-            case SessionTimer(group_id=group_id, member_id=member_id):
+            case MemberSessionTimer(group_id=group_id, member_id=member_id):
                 member = self._group(group_id).members.get(member_id)
                 if member is not None:
                     expected_ms = {at_ms + (timeout_ms := member.join.session_timeout_ms)}
@@ -352,7 +352,7 @@ class JoinGroupCoordinatorChecker:
                         expected_ms.add(at_ms + timeout_ms + self._synchronize_ms(member))
                     assert deadline_ms in expected_ms, f"{member_id} expires at {deadline_ms}"
                     member.session_end_ms = deadline_ms
-            case JoinTimer(group_id=group_id):
+            case JoinPhaseTimer(group_id=group_id):
                 members = self._group(group_id).members.values()
                 longest_ms = max((m.join.session_timeout_ms for m in members), default=0)
                 allowed = (longest_ms, self._settings.initial_rebalance_delay_ms)
@@ -385,7 +385,7 @@ class JoinGroupCoordinatorChecker:
         written = {
             (each.topic, each.partition): each.offset
             for each in outcome.records
-            if isinstance(each, OffsetRecord)
+            if isinstance(each, CommittedOffsetRecord)
         }
         assert written == accepted, f"{written} are stored, {accepted} were committed"
         for record in outcome.records:
@@ -400,7 +400,7 @@ class JoinGroupCoordinatorChecker:
                 if not is_loaded:
                     self._begin_generation(group, group_id, generation, event)
                 group.generation = generation
-            case OffsetRecord():
+            case CommittedOffsetRecord():
                 self._group(record.group_id).offsets[record.topic, record.partition] = record.offset
             case GroupRemovedRecord(group_id=group_id):
                 assert not self._group(group_id).members, f"{group_id} is removed with members"
@@ -412,7 +412,7 @@ class JoinGroupCoordinatorChecker:
         self, group: KnownGroup, group_id: str, generation: int, event: machine.Event | None
     ) -> None:
         assert generation == group.generation + 1, f"{generation} follows {group.generation}"
-        is_over = isinstance(event, machine.TimerFired) and event.key == JoinTimer(group_id)
+        is_over = isinstance(event, machine.TimerFired) and event.key == JoinPhaseTimer(group_id)
         absent = [each for each, member in group.members.items() if member.connection is None]
         assert is_over or not absent, f"a generation begins without {absent}"
         for each in absent:
@@ -464,7 +464,7 @@ class JoinGroupCoordinatorChecker:
     def _serve(self, group_id: str, member_id: str) -> None:
         member = self._group(group_id).members.get(member_id)
         if member is not None and member.connection is None:  # a parked request has no session
-            self._served.add(SessionTimer(group_id, member_id))
+            self._served.add(MemberSessionTimer(group_id, member_id))
 
     def _check_heartbeat(self, request: HeartbeatRequest, error: int) -> None:
         expected = self._member_error(request.group_id, request.member_id, request.generation_id)

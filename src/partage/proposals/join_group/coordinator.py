@@ -8,19 +8,19 @@ from typing import Any, ClassVar, Final
 
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.group import (
+    DesignGroup,
+    DesignGroupState,
     ExpirationTimer,
-    Group,
-    GroupState,
-    JoinTimer,
+    JoinPhaseTimer,
     Member,
-    SessionTimer,
+    MemberSessionTimer,
     SynchronizeTimer,
     TimerKey,
 )
 from partage.proposals.join_group.records import (
+    CommittedOffsetRecord,
     GenerationRecord,
     GroupRemovedRecord,
-    OffsetRecord,
     Record,
 )
 from partage.proposals.join_group.settings import CoordinatorSettings
@@ -65,11 +65,11 @@ class JoinGroupCoordinator(ABC):
     """
 
     #: The state after a join phase.
-    next_state: ClassVar[GroupState]
+    next_state: ClassVar[DesignGroupState]
 
     def __init__(self, settings: CoordinatorSettings) -> None:
         self.settings = settings
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, DesignGroup] = {}
         #: Committed offsets by group, topic and partition.
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
         self._parked: dict[Connection, tuple[str, str]] = {}  # group and member of a parked request
@@ -83,7 +83,7 @@ class JoinGroupCoordinator(ABC):
         match record:
             case GenerationRecord():
                 self._group(record.group_id).generation = record.generation
-            case OffsetRecord():
+            case CommittedOffsetRecord():
                 of_group = self.offsets.setdefault(record.group_id, {})
                 of_group[record.topic, record.partition] = record.offset
             case GroupRemovedRecord():
@@ -94,10 +94,10 @@ class JoinGroupCoordinator(ABC):
         self.apply(record)
         outcome.records.append(record)
 
-    def _group(self, group_id: str) -> Group:
+    def _group(self, group_id: str) -> DesignGroup:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id)
+            group = self.groups[group_id] = DesignGroup(group_id)
         return group
 
     # Events
@@ -121,7 +121,7 @@ class JoinGroupCoordinator(ABC):
         if not self._has_loaded:
             self._has_loaded = True
             for group in self.groups.values():
-                if group.state is GroupState.EMPTY:
+                if group.state is DesignGroupState.EMPTY:
                     # Members of the earlier coordinator may join again within their sessions.
                     least_ms = self.settings.session_timeout_max_ms
                     self._schedule_expiration(outcome, group, least_ms)
@@ -148,12 +148,12 @@ class JoinGroupCoordinator(ABC):
 
     def _handle_timer(self, outcome: Outcome, key: Hashable) -> None:
         match key:
-            case SessionTimer(group_id=group_id, member_id=member_id):
+            case MemberSessionTimer(group_id=group_id, member_id=member_id):
                 group = self.groups[group_id]
                 member = group.members.get(member_id)
                 if member is not None and not member.is_parked:
                     self._remove(outcome, group, member)
-            case JoinTimer(group_id=group_id):
+            case JoinPhaseTimer(group_id=group_id):
                 self._end_join_phase(outcome, self.groups[group_id])
             case SynchronizeTimer(group_id=group_id):
                 self._on_synchronize_timeout(outcome, self.groups[group_id])
@@ -161,7 +161,7 @@ class JoinGroupCoordinator(ABC):
                 assert not self.groups[group_id].members, "the timer of a group with members"
                 self._write(outcome, GroupRemovedRecord(group_id=group_id))
 
-    def _on_synchronize_timeout(self, outcome: Outcome, group: Group) -> None:
+    def _on_synchronize_timeout(self, outcome: Outcome, group: DesignGroup) -> None:
         raise AssertionError("this design does not arm the timer")
 
     def _handle_connection_lost(self, connection: Connection) -> None:
@@ -209,7 +209,9 @@ class JoinGroupCoordinator(ABC):
         group = self.groups[request.group_id]
         self._restart_session(outcome, group, member)
         return (
-            ErrorCode.NONE if group.state is GroupState.STABLE else ErrorCode.REBALANCE_IN_PROGRESS
+            ErrorCode.NONE
+            if group.state is DesignGroupState.STABLE
+            else ErrorCode.REBALANCE_IN_PROGRESS
         )
 
     def _leave(self, outcome: Outcome, request: LeaveGroupRequest) -> ErrorCode:
@@ -220,44 +222,44 @@ class JoinGroupCoordinator(ABC):
         self._remove(outcome, group, member)
         return ErrorCode.NONE
 
-    def _restart_session(self, outcome: Outcome, group: Group, member: Member) -> None:
+    def _restart_session(self, outcome: Outcome, group: DesignGroup, member: Member) -> None:
         if member.is_parked:  # its session begins with the response
             return
-        outcome.arm_timer(SessionTimer(group.id, member.id), member.session_timeout_ms)
+        outcome.arm_timer(MemberSessionTimer(group.id, member.id), member.session_timeout_ms)
 
-    def _remove(self, outcome: Outcome, group: Group, member: Member) -> None:
+    def _remove(self, outcome: Outcome, group: DesignGroup, member: Member) -> None:
         """Remove a member, and start a join phase for the remaining ones."""
         self._forget(outcome, group, member)
-        if group.state is not GroupState.JOINING or not group.members:
+        if group.state is not DesignGroupState.JOINING or not group.members:
             self._start_join_phase_or_empty(outcome, group)
-        if group.state is GroupState.JOINING:
+        if group.state is DesignGroupState.JOINING:
             self._end_join_phase_if_complete(outcome, group)
 
-    def _start_join_phase_or_empty(self, outcome: Outcome, group: Group) -> None:
+    def _start_join_phase_or_empty(self, outcome: Outcome, group: DesignGroup) -> None:
         if group.members:
             self._start_join_phase(outcome, group)
         else:
             self._set_empty(outcome, group)
 
-    def _forget(self, outcome: Outcome, group: Group, member: Member) -> None:
+    def _forget(self, outcome: Outcome, group: DesignGroup, member: Member) -> None:
         connection = group.unpark(member)
         if connection is not None:
             self._parked.pop(connection, None)
         del group.members[member.id]
         self._count_request(group, member.request, -1)
         self._metadata_bytes -= member.metadata_bytes
-        outcome.cancel_timer(SessionTimer(group.id, member.id))
+        outcome.cancel_timer(MemberSessionTimer(group.id, member.id))
 
-    def _set_empty(self, outcome: Outcome, group: Group) -> None:
-        group.state = GroupState.EMPTY
+    def _set_empty(self, outcome: Outcome, group: DesignGroup) -> None:
+        group.state = DesignGroupState.EMPTY
         group.protocol_type = ""
         group.synchronizer = None
         group.is_delayed = False
-        outcome.cancel_timer(JoinTimer(group.id))
+        outcome.cancel_timer(JoinPhaseTimer(group.id))
         outcome.cancel_timer(SynchronizeTimer(group.id))
         self._schedule_expiration(outcome, group)
 
-    def _schedule_expiration(self, outcome: Outcome, group: Group, least_ms: int = 0) -> None:
+    def _schedule_expiration(self, outcome: Outcome, group: DesignGroup, least_ms: int = 0) -> None:
         """Remove an empty group after a time, so that its name takes no memory forever."""
         delay_ms = self.settings.offsets_retention_ms
         if group.id not in self.offsets:
@@ -269,7 +271,7 @@ class JoinGroupCoordinator(ABC):
     def _park_member(
         self,
         outcome: Outcome,
-        group: Group,
+        group: DesignGroup,
         connection: Connection,
         request: Message,
         *,
@@ -303,44 +305,44 @@ class JoinGroupCoordinator(ABC):
         self._metadata_bytes += metadata_bytes
         member.session_timeout_ms = session_timeout_ms
         group.protocol_type = protocol_type  # the only member may change it
-        if group.state is GroupState.EMPTY:
+        if group.state is DesignGroupState.EMPTY:
             outcome.cancel_timer(ExpirationTimer(group.id))
             self._start_join_phase(outcome, group)
             delay_ms = self.settings.initial_rebalance_delay_ms
             group.is_delayed = delay_ms > 0
             if group.is_delayed:
-                outcome.arm_timer(JoinTimer(group.id), delay_ms)
-        elif group.state is not GroupState.JOINING:
+                outcome.arm_timer(JoinPhaseTimer(group.id), delay_ms)
+        elif group.state is not DesignGroupState.JOINING:
             self._start_join_phase(outcome, group)
         self._park(group, member, connection)
-        outcome.cancel_timer(SessionTimer(group.id, member.id))
+        outcome.cancel_timer(MemberSessionTimer(group.id, member.id))
         self._end_join_phase_if_complete(outcome, group)
 
-    def _park(self, group: Group, member: Member, connection: Connection) -> None:
+    def _park(self, group: DesignGroup, member: Member, connection: Connection) -> None:
         """Store the connection of a request. An earlier parked one of the member is forgotten."""
         if member.connection is not None:
             del self._parked[member.connection]
         group.park(member, connection)
         self._parked[connection] = (group.id, member.id)
 
-    def _count_request(self, group: Group, request: Message, by: int) -> None:  # noqa: B027
+    def _count_request(self, group: DesignGroup, request: Message, by: int) -> None:  # noqa: B027
         """Count a request as one of a member (``by`` is +1) or as no longer one (-1)."""
 
-    def _start_join_phase(self, outcome: Outcome, group: Group) -> None:
+    def _start_join_phase(self, outcome: Outcome, group: DesignGroup) -> None:
         """Wait for the JoinGroup requests of all members, for the longest session timeout."""
-        group.state = GroupState.JOINING
+        group.state = DesignGroupState.JOINING
         group.synchronizer = None
         outcome.cancel_timer(SynchronizeTimer(group.id))
         timeout_ms = max(member.session_timeout_ms for member in group.members.values())
-        outcome.arm_timer(JoinTimer(group.id), timeout_ms)
+        outcome.arm_timer(JoinPhaseTimer(group.id), timeout_ms)
 
-    def _end_join_phase_if_complete(self, outcome: Outcome, group: Group) -> None:
+    def _end_join_phase_if_complete(self, outcome: Outcome, group: DesignGroup) -> None:
         if group.has_all_joined and not group.is_delayed:
             self._end_join_phase(outcome, group)
 
-    def _end_join_phase(self, outcome: Outcome, group: Group) -> None:
+    def _end_join_phase(self, outcome: Outcome, group: DesignGroup) -> None:
         """Start a generation with the members that have joined; drop the others."""
-        outcome.cancel_timer(JoinTimer(group.id))
+        outcome.cancel_timer(JoinPhaseTimer(group.id))
         group.is_delayed = False
         self._drop_absent(outcome, group)
         if not group.members:
@@ -350,16 +352,18 @@ class JoinGroupCoordinator(ABC):
         group.state = self.next_state
         self._complete_join(outcome, group)
 
-    def _drop_absent(self, outcome: Outcome, group: Group) -> None:
+    def _drop_absent(self, outcome: Outcome, group: DesignGroup) -> None:
         """Remove the members without a parked JoinGroup request."""
         for member in [each for each in group.members.values() if not each.is_parked]:
             self._forget(outcome, group, member)
 
     @abstractmethod
-    def _complete_join(self, outcome: Outcome, group: Group) -> None:
+    def _complete_join(self, outcome: Outcome, group: DesignGroup) -> None:
         """Continue after the join phase: all members are parked and the generation has begun."""
 
-    def _answer(self, outcome: Outcome, group: Group, member: Member, response: Message) -> None:
+    def _answer(
+        self, outcome: Outcome, group: DesignGroup, member: Member, response: Message
+    ) -> None:
         """Send the response to a member's parked request, and start its session."""
         connection = group.unpark(member)
         assert connection is not None, f"{member.id} has no parked request"
@@ -386,7 +390,7 @@ class JoinGroupCoordinator(ABC):
                 for each in topic.partitions:
                     self._write(
                         outcome,
-                        OffsetRecord(
+                        CommittedOffsetRecord(
                             group_id=request.group_id,
                             topic=topic.name,
                             partition=each.partition_index,

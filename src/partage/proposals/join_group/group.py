@@ -10,7 +10,7 @@ from partage.proposals.machine import Connection
 from partage.wire.types import Message
 
 
-class GroupState(StrEnum):
+class DesignGroupState(StrEnum):
     """The states of a group. Only the design with a single assignor synchronizes."""
 
     EMPTY = "Empty"
@@ -20,11 +20,11 @@ class GroupState(StrEnum):
 
 
 #: The meaning of each state, for the documentation.
-STATE_DESCRIPTIONS: dict[GroupState, str] = {
-    GroupState.EMPTY: "The group has no members.",
-    GroupState.JOINING: "The coordinator waits for the JoinGroup requests of all members.",
-    GroupState.SYNCHRONIZING: "The coordinator waits for the assignment of one member.",
-    GroupState.STABLE: "All members have the responses to their JoinGroup requests.",
+STATE_DESCRIPTIONS: dict[DesignGroupState, str] = {
+    DesignGroupState.EMPTY: "The group has no members.",
+    DesignGroupState.JOINING: "The coordinator waits for the JoinGroup requests of all members.",
+    DesignGroupState.SYNCHRONIZING: "The coordinator waits for the assignment of one member.",
+    DesignGroupState.STABLE: "All members have the responses to their JoinGroup requests.",
 }
 
 
@@ -50,14 +50,14 @@ class Member(msgspec.Struct, kw_only=True):
         return self.connection is not None
 
 
-class SessionTimer(msgspec.Struct, frozen=True):
+class MemberSessionTimer(msgspec.Struct, frozen=True):
     """The session of a member."""
 
     group_id: str
     member_id: str
 
 
-class JoinTimer(msgspec.Struct, frozen=True):
+class JoinPhaseTimer(msgspec.Struct, frozen=True):
     """The end of the join phase."""
 
     group_id: str
@@ -75,10 +75,10 @@ class ExpirationTimer(msgspec.Struct, frozen=True):
     group_id: str
 
 
-TimerKey = SessionTimer | JoinTimer | SynchronizeTimer | ExpirationTimer
+TimerKey = MemberSessionTimer | JoinPhaseTimer | SynchronizeTimer | ExpirationTimer
 
 
-class Group:
+class DesignGroup:
     """One group. Only the generation is durable."""
 
     __slots__ = (
@@ -97,7 +97,7 @@ class Group:
 
     def __init__(self, group_id: str) -> None:
         self.id = group_id
-        self.state = GroupState.EMPTY
+        self.state = DesignGroupState.EMPTY
         self.generation = 0
         self.members: dict[str, Member] = {}
         self.protocol_type = ""

@@ -30,14 +30,14 @@ from collections.abc import Hashable, Mapping
 
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.group import (
+    DesignGroup,
+    DesignGroupState,
     ExpirationTimer,
-    Group,
-    GroupState,
-    JoinTimer,
-    SessionTimer,
+    JoinPhaseTimer,
+    MemberSessionTimer,
     SynchronizeTimer,
 )
-from partage.proposals.join_group.member import JoinGroupMember, MemberState, Timer
+from partage.proposals.join_group.member import DesignMember, DesignMemberState, Timer
 
 
 def check_coordinator(coordinator: JoinGroupCoordinator, armed: Mapping[Hashable, int]) -> None:
@@ -54,12 +54,12 @@ def check_coordinator(coordinator: JoinGroupCoordinator, armed: Mapping[Hashable
         _check_state(group)
         _check_timers(group, armed)
     for key in armed:
-        if isinstance(key, SessionTimer):
+        if isinstance(key, MemberSessionTimer):
             members = coordinator.groups[key.group_id].members
             assert key.member_id in members, f"{key} is armed for a member that does not exist"
 
 
-def _check_parked(coordinator: JoinGroupCoordinator, group: Group) -> None:
+def _check_parked(coordinator: JoinGroupCoordinator, group: DesignGroup) -> None:
     parked = [member for member in group.members.values() if member.is_parked]
     assert group.parked_count == len(parked), f"{group.parked_count} of {len(parked)} are parked"
     for member in parked:
@@ -72,20 +72,20 @@ def _check_parked(coordinator: JoinGroupCoordinator, group: Group) -> None:
     assert len(set(numbers)) == len(numbers), f"members have the same number: {numbers}"
 
 
-def _check_state(group: Group) -> None:
-    is_empty = group.state is GroupState.EMPTY
+def _check_state(group: DesignGroup) -> None:
+    is_empty = group.state is DesignGroupState.EMPTY
     assert is_empty != bool(group.members), f"{group.state} with {len(group.members)} members"
     if is_empty:
         assert not group.protocol_type, "an empty group has a protocol type"
     if group.is_delayed:
-        assert group.state is GroupState.JOINING, f"{group.state} has an initial delay"
-    elif group.state is GroupState.JOINING:
+        assert group.state is DesignGroupState.JOINING, f"{group.state} has an initial delay"
+    elif group.state is DesignGroupState.JOINING:
         assert not group.has_all_joined, "all have joined, and the join phase continues"
-    if group.state is GroupState.STABLE:
+    if group.state is DesignGroupState.STABLE:
         assert not group.parked_count, "a request is parked in a stable group"
-    if group.state in (GroupState.EMPTY, GroupState.JOINING):
+    if group.state in (DesignGroupState.EMPTY, DesignGroupState.JOINING):
         assert group.synchronizer is None, f"{group.state} has a synchronizer"
-    if group.state is GroupState.SYNCHRONIZING:
+    if group.state is DesignGroupState.SYNCHRONIZING:
         assert group.synchronizer is not None, "the group waits for no synchronizer"
     if group.synchronizer is not None:
         synchronizer = group.members.get(group.synchronizer)
@@ -93,22 +93,22 @@ def _check_state(group: Group) -> None:
         assert not synchronizer.is_parked, "the request of the synchronizer is parked"
 
 
-def _check_timers(group: Group, armed: Mapping[Hashable, int]) -> None:
+def _check_timers(group: DesignGroup, armed: Mapping[Hashable, int]) -> None:
     for key, state in (
-        (JoinTimer(group.id), GroupState.JOINING),
-        (SynchronizeTimer(group.id), GroupState.SYNCHRONIZING),
-        (ExpirationTimer(group.id), GroupState.EMPTY),
+        (JoinPhaseTimer(group.id), DesignGroupState.JOINING),
+        (SynchronizeTimer(group.id), DesignGroupState.SYNCHRONIZING),
+        (ExpirationTimer(group.id), DesignGroupState.EMPTY),
     ):
         assert (key in armed) == (group.state is state), f"{group.state}, and {key}: {key in armed}"
     for member in group.members.values():
-        has_session = SessionTimer(group.id, member.id) in armed
+        has_session = MemberSessionTimer(group.id, member.id) in armed
         if member.is_parked:
             assert not has_session, f"{member.id} is parked and has a session timer"
-        elif group.state is GroupState.STABLE:
+        elif group.state is DesignGroupState.STABLE:
             assert has_session, f"{member.id} has no session timer"
 
 
-def check_member(member: JoinGroupMember, armed: Mapping[Hashable, int]) -> None:
+def check_member(member: DesignMember, armed: Mapping[Hashable, int]) -> None:
     """Raise `AssertionError` with details if an invariant does not hold.
 
     Args:
@@ -123,14 +123,14 @@ def check_member(member: JoinGroupMember, armed: Mapping[Hashable, int]) -> None
         assert not member.is_reading, "the member reads without partitions"
     has_timeout = Timer.REQUEST in armed
     assert has_timeout == (member._in_flight is not None), f"{state}, request timer: {has_timeout}"
-    if state in (MemberState.JOINING, MemberState.SYNCHRONIZING):
+    if state in (DesignMemberState.JOINING, DesignMemberState.SYNCHRONIZING):
         assert not member.owned, f"{state} with partitions"
         needless = {Timer.HEARTBEAT, Timer.COMMIT} & armed.keys()
         assert not needless, f"{state}, and {needless} are armed"
-    if state is MemberState.STABLE:
+    if state is DesignMemberState.STABLE:
         assert member._in_flight is not None or Timer.HEARTBEAT in armed, "no heartbeat will follow"
         if member.is_reading:
             assert Timer.COMMIT in armed, "no commit will follow"
-    if state is MemberState.STOPPED:
+    if state is DesignMemberState.STOPPED:
         assert not member.owned, "a stopped member owns partitions"
         assert not armed, f"a stopped member has timers: {armed}"

@@ -21,7 +21,7 @@ from typing import Any, Final
 from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
-from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.join_group.settings import DesignMemberSettings
 from partage.proposals.machine import (
     CommitDue,
     Connect,
@@ -60,7 +60,7 @@ from partage.wire.apis.offset_fetch import (
 from partage.wire.types import Message
 
 
-class MemberState(StrEnum):
+class DesignMemberState(StrEnum):
     """The states of a member."""
 
     INITIAL = "Initial"
@@ -75,17 +75,19 @@ class MemberState(StrEnum):
 
 
 #: The meaning of each state, for the documentation.
-STATE_DESCRIPTIONS: dict[MemberState, str] = {
-    MemberState.INITIAL: "The user has not started the member.",
-    MemberState.CONNECTING: "The member looks for the coordinator or waits before the next try.",
-    MemberState.FETCHING_METADATA: "The member waits for the partition counts of the topics, or "
-    "before it fetches them again.",
-    MemberState.COMMITTING: "The member has stopped reading and commits before it joins again.",
-    MemberState.JOINING: "The member waits for the response to its JoinGroup request.",
-    MemberState.SYNCHRONIZING: "The member waits for the response to its assignment for all.",
-    MemberState.STABLE: "The member reads its partitions and sends heartbeats.",
-    MemberState.LEAVING: "The member commits and sends LeaveGroup.",
-    MemberState.STOPPED: "The member has left the group.",
+STATE_DESCRIPTIONS: dict[DesignMemberState, str] = {
+    DesignMemberState.INITIAL: "The user has not started the member.",
+    DesignMemberState.CONNECTING: "The member looks for the coordinator or waits before the next "
+    "try.",
+    DesignMemberState.FETCHING_METADATA: "The member waits for the partition counts of the "
+    "topics, or before it fetches them again.",
+    DesignMemberState.COMMITTING: "The member has stopped reading and commits before it joins "
+    "again.",
+    DesignMemberState.JOINING: "The member waits for the response to its JoinGroup request.",
+    DesignMemberState.SYNCHRONIZING: "The member waits for the response to its assignment for all.",
+    DesignMemberState.STABLE: "The member reads its partitions and sends heartbeats.",
+    DesignMemberState.LEAVING: "The member commits and sends LeaveGroup.",
+    DesignMemberState.STOPPED: "The member has left the group.",
 }
 
 
@@ -115,7 +117,7 @@ _FATAL: Final = {
 }
 
 
-class JoinGroupMember(ABC):
+class DesignMember(ABC):
     """A member with its connection, its session and its owned partitions.
 
     Args:
@@ -126,14 +128,14 @@ class JoinGroupMember(ABC):
 
     def __init__(
         self,
-        settings: MemberSettings,
+        settings: DesignMemberSettings,
         topics: frozenset[str],
         pattern: TopicPattern | None = None,
     ) -> None:
         self.settings = settings
         self.topics = topics
         self.pattern = pattern
-        self.state = MemberState.INITIAL
+        self.state = DesignMemberState.INITIAL
         self.member_id = ""  # until the coordinator assigns one
         self.generation = -1
         #: The partitions of the current generation.
@@ -156,16 +158,16 @@ class JoinGroupMember(ABC):
     @property
     def is_stable(self) -> bool:
         """True if the member reads its partitions, or has left."""
-        if self.state is MemberState.STABLE:
+        if self.state is DesignMemberState.STABLE:
             return not self._must_rejoin and (self.is_reading or not self.owned)
-        return self.state is MemberState.STOPPED
+        return self.state is DesignMemberState.STOPPED
 
     # Events
 
     def handle(self, event: Event) -> Outcome:
         """Handle an event and return its effects."""
         outcome = Outcome(event.at_ms)
-        if self.state is MemberState.STOPPED:
+        if self.state is DesignMemberState.STOPPED:
             return outcome
         if self.is_session_over(event.at_ms):
             # The process was stopped. This event may be older than what other members did since.
@@ -182,7 +184,7 @@ class JoinGroupMember(ABC):
                 self._on_disconnected(outcome)
             case MetadataFetched(topics=topics):
                 self.metadata, self._has_metadata = topics, True
-                if self.state is MemberState.FETCHING_METADATA:
+                if self.state is DesignMemberState.FETCHING_METADATA:
                     self._proceed(outcome)
             case MetadataChanged(topics=topics):
                 self._on_metadata_changed(outcome, topics)
@@ -210,7 +212,7 @@ class JoinGroupMember(ABC):
     # Connection
 
     def _connect(self, outcome: Outcome) -> None:
-        self.state = MemberState.CONNECTING
+        self.state = DesignMemberState.CONNECTING
         self._is_connected = False
         self._end_request(outcome)
         outcome.cancel_timer(Timer.RETRY)
@@ -220,30 +222,30 @@ class JoinGroupMember(ABC):
         """Connect again after a back-off. The member keeps reading while its session may last."""
         self._is_connected = False
         self._end_request(outcome)
-        if self.state is MemberState.STABLE:
+        if self.state is DesignMemberState.STABLE:
             outcome.cancel_timer(Timer.HEARTBEAT)
             outcome.cancel_timer(Timer.COMMIT)
-        self.state = MemberState.CONNECTING
+        self.state = DesignMemberState.CONNECTING
         outcome.arm_timer(Timer.RETRY, self.settings.retry_backoff_ms)
 
     def _proceed(self, outcome: Outcome) -> None:
         """Do the next step of a connected member."""
         if self._is_leaving:
-            self._commit_or(outcome, MemberState.LEAVING)
+            self._commit_or(outcome, DesignMemberState.LEAVING)
         elif self.owned and not self._must_rejoin:
-            self.state = MemberState.STABLE  # reconnected within the session
+            self.state = DesignMemberState.STABLE  # reconnected within the session
             self._schedule_timers(outcome)
             self._heartbeat(outcome)
         elif not self._has_metadata:
             self._stop_reading(outcome)  # it may have read since its connection was lost
             self._fetch_metadata(outcome)
         elif self.owned:
-            self._commit_or(outcome, MemberState.COMMITTING)
+            self._commit_or(outcome, DesignMemberState.COMMITTING)
         else:
             self._join(outcome)
 
     def _fetch_metadata(self, outcome: Outcome) -> None:
-        self.state = MemberState.FETCHING_METADATA
+        self.state = DesignMemberState.FETCHING_METADATA
         outcome.act(FetchMetadata(is_from_coordinator=self._fetches_from_coordinator))
 
     @property
@@ -260,7 +262,7 @@ class JoinGroupMember(ABC):
         """
         self._must_rejoin = True
         self._has_metadata = has_new_metadata
-        if self.state is MemberState.STABLE and self._in_flight is None:
+        if self.state is DesignMemberState.STABLE and self._in_flight is None:
             self._stop_reading(outcome)
             self._proceed(outcome)
 
@@ -271,7 +273,7 @@ class JoinGroupMember(ABC):
         outcome.cancel_timer(Timer.HEARTBEAT)
         outcome.cancel_timer(Timer.COMMIT)
 
-    def _commit_or(self, outcome: Outcome, state: MemberState) -> None:
+    def _commit_or(self, outcome: Outcome, state: DesignMemberState) -> None:
         """Commit what was read, in ``state``. The response continues the step."""
         self._stop_reading(outcome)
         self.state = state
@@ -282,13 +284,13 @@ class JoinGroupMember(ABC):
 
     def _on_committed(self, outcome: Outcome) -> None:
         match self.state:
-            case MemberState.COMMITTING if self._is_leaving:
-                self.state = MemberState.LEAVING
+            case DesignMemberState.COMMITTING if self._is_leaving:
+                self.state = DesignMemberState.LEAVING
                 self._send_leave(outcome)
-            case MemberState.COMMITTING:
+            case DesignMemberState.COMMITTING:
                 self.owned = frozenset()
                 self._join(outcome)
-            case MemberState.LEAVING:
+            case DesignMemberState.LEAVING:
                 self._send_leave(outcome)
             case _:
                 self._continue(outcome)
@@ -320,7 +322,7 @@ class JoinGroupMember(ABC):
 
     def _join(self, outcome: Outcome) -> None:
         self._must_rejoin = False
-        self.state = MemberState.JOINING
+        self.state = DesignMemberState.JOINING
         outcome.cancel_timer(Timer.SESSION)
         self._stall_checks_ms = (outcome.at_ms, outcome.at_ms)
         self._schedule_stall_check(outcome)
@@ -366,7 +368,7 @@ class JoinGroupMember(ABC):
         but one stall check: an earlier response would have been handled before the last one.
         """
         self.owned = frozenset(owned)
-        self.state = MemberState.STABLE
+        self.state = DesignMemberState.STABLE
         outcome.cancel_timer(Timer.STALL)
         before_response_ms = self._stall_checks_ms[0]
         self._set_session_end(outcome, before_response_ms + self.settings.session_timeout_ms)
@@ -424,16 +426,20 @@ class JoinGroupMember(ABC):
                 self._on_join_response(outcome, message)
 
     def _on_commit_response(self, outcome: Outcome, error: ErrorCode) -> None:
-        if error and self.state is MemberState.STABLE:
+        if error and self.state is DesignMemberState.STABLE:
             self._on_session_response(outcome, error)
         else:  # a member that leaves its generation anyway has nothing to repeat
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
-            elif not error and self.state is MemberState.STABLE:
+            elif not error and self.state is DesignMemberState.STABLE:
                 self._extend_session(outcome)
             self._on_committed(outcome)
             # Only the response to a heartbeat tells of a rebalance: commits do not postpone it.
-            if self._is_heartbeat_due and self.state is MemberState.STABLE and not self._in_flight:
+            if (
+                self._is_heartbeat_due
+                and self.state is DesignMemberState.STABLE
+                and not self._in_flight
+            ):
                 self._heartbeat(outcome)
 
     def _on_session_response(self, outcome: Outcome, error: ErrorCode) -> None:
@@ -475,17 +481,17 @@ class JoinGroupMember(ABC):
 
     def _after_request(self, outcome: Outcome) -> None:
         """Schedule the next heartbeat after a response, and continue."""
-        if self.state is MemberState.STABLE:
+        if self.state is DesignMemberState.STABLE:
             outcome.arm_timer(Timer.HEARTBEAT, self.settings.heartbeat_interval_ms)
         self._continue(outcome)
 
     def _continue(self, outcome: Outcome) -> None:
         """Continue with what waited for the response of an earlier request."""
         if self._is_leaving:
-            self._commit_or(outcome, MemberState.LEAVING)
+            self._commit_or(outcome, DesignMemberState.LEAVING)
         elif self._must_rejoin:
             self._rejoin(outcome)
-        elif self.state is MemberState.STABLE and self.owned and not self.is_reading:
+        elif self.state is DesignMemberState.STABLE and self.owned and not self.is_reading:
             self._fetch_offsets(outcome)  # the connection was lost before the first response
 
     def _lose(self, outcome: Outcome) -> None:
@@ -507,15 +513,15 @@ class JoinGroupMember(ABC):
         match timer:
             case Timer.HEARTBEAT:
                 self._is_heartbeat_due = True
-                if self.state is MemberState.STABLE and self._in_flight is None:
+                if self.state is DesignMemberState.STABLE and self._in_flight is None:
                     self._heartbeat(outcome)
             case Timer.COMMIT:
                 outcome.arm_timer(Timer.COMMIT, self.settings.commit_interval_ms)
-                if self.state is MemberState.STABLE and self._in_flight is None:
+                if self.state is DesignMemberState.STABLE and self._in_flight is None:
                     outcome.act(CommitDue(partitions=self.owned))
             case Timer.SESSION:
                 self._end_session(outcome)
-            case Timer.RETRY if self.state is MemberState.FETCHING_METADATA:
+            case Timer.RETRY if self.state is DesignMemberState.FETCHING_METADATA:
                 self._fetch_metadata(outcome)
             case Timer.RETRY:
                 self._connect(outcome)
@@ -523,7 +529,7 @@ class JoinGroupMember(ABC):
                 outcome.act(Disconnect())
                 self._on_disconnected(outcome)
             case Timer.STALL:
-                if self.state in (MemberState.JOINING, MemberState.SYNCHRONIZING):
+                if self.state in (DesignMemberState.JOINING, DesignMemberState.SYNCHRONIZING):
                     self._stall_checks_ms = (self._stall_checks_ms[1], outcome.at_ms)
                     self._schedule_stall_check(outcome)
 
@@ -569,15 +575,15 @@ class JoinGroupMember(ABC):
 
     def _on_leave_requested(self, outcome: Outcome) -> None:
         match self.state:
-            case MemberState.INITIAL | MemberState.CONNECTING:
+            case DesignMemberState.INITIAL | DesignMemberState.CONNECTING:
                 self._lose(outcome)
                 self._stop(outcome)
-            case MemberState.JOINING | MemberState.SYNCHRONIZING:
+            case DesignMemberState.JOINING | DesignMemberState.SYNCHRONIZING:
                 # The parked request blocks its connection: leave over another one.
                 outcome.act(Disconnect())
                 self._connect(outcome)
-            case MemberState.STABLE if self._in_flight is None:
-                self._commit_or(outcome, MemberState.LEAVING)
+            case DesignMemberState.STABLE if self._in_flight is None:
+                self._commit_or(outcome, DesignMemberState.LEAVING)
 
     def _send_leave(self, outcome: Outcome) -> None:
         self.owned = frozenset()
@@ -587,7 +593,7 @@ class JoinGroupMember(ABC):
         )
 
     def _stop(self, outcome: Outcome) -> None:
-        self.state = MemberState.STOPPED
+        self.state = DesignMemberState.STOPPED
         self.owned = frozenset()
         for timer in Timer:
             outcome.cancel_timer(timer)

@@ -12,7 +12,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.join_group.checker import Dialect, JoinRequest
 from partage.proposals.join_group.member import Timer
-from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.join_group.settings import DesignMemberSettings
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -61,7 +61,7 @@ class JoinGroupMemberChecker:
     """
 
     def __init__(
-        self, settings: MemberSettings, dialect: Dialect, topics: frozenset[str] | None = None
+        self, settings: DesignMemberSettings, dialect: Dialect, topics: frozenset[str] | None = None
     ) -> None:
         self._settings = settings
         self._dialect = dialect

@@ -14,7 +14,7 @@ class GenerationRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag=
     generation: int
 
 
-class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="offset"):
+class CommittedOffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="offset"):
     """A committed offset."""
 
     group_id: str
@@ -29,4 +29,4 @@ class GroupRemovedRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, ta
     group_id: str
 
 
-Record: TypeAlias = GenerationRecord | OffsetRecord | GroupRemovedRecord
+Record: TypeAlias = GenerationRecord | CommittedOffsetRecord | GroupRemovedRecord

@@ -28,7 +28,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     metadata_bytes_max: int = 256 << 20
 
 
-class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
+class DesignMemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a member, in ms.
 
     ``join_timeout_ms`` is how long the member waits for the response to JoinGroup. The coordinator

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.proposals.join_group.group import GroupState
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.group import DesignGroupState
+from partage.proposals.join_group.member import DesignMemberState
 from partage.proposals.state_table import SESSION_OVER, StateTransition
 
-_G = GroupState
+_G = DesignGroupState
 _GENERATION: Final = ("stores generation", "JoinGroup response")
 _LEFT: Final = "LeaveGroup response"
 
 
-def group_transitions(next_state: GroupState) -> tuple[StateTransition, ...]:
+def group_transitions(next_state: DesignGroupState) -> tuple[StateTransition, ...]:
     """Return the transitions of a group, except those that concern the synchronizer.
 
     Args:
@@ -38,12 +38,14 @@ def group_transitions(next_state: GroupState) -> tuple[StateTransition, ...]:
         StateTransition(states, "JoinGroup refused", None, ("JoinGroup error",)),
         StateTransition(
             (_G.JOINING,),
-            "join timer",
+            "join phase timer",
             next_state,
             _GENERATION,
             "members that have not joined are removed",
         ),
-        StateTransition((_G.JOINING,), "join timer", _G.EMPTY, condition="no member has joined"),
+        StateTransition(
+            (_G.JOINING,), "join phase timer", _G.EMPTY, condition="no member has joined"
+        ),
         StateTransition(phases, "LeaveGroup", _G.JOINING, (_LEFT,), "other members remain"),
         StateTransition(
             (_G.JOINING,), "LeaveGroup", None, (_LEFT,), "other members have not joined"
@@ -57,15 +59,19 @@ def group_transitions(next_state: GroupState) -> tuple[StateTransition, ...]:
         ),
         StateTransition(joined, "LeaveGroup", _G.EMPTY, (_LEFT,), "it was the last member"),
         StateTransition(states, "LeaveGroup refused", None, ("LeaveGroup error",)),
-        StateTransition(phases, "session timer", _G.JOINING, condition="other members remain"),
+        StateTransition(
+            phases, "member session timer", _G.JOINING, condition="other members remain"
+        ),
         StateTransition(
             parked,
-            "session timer",
+            "member session timer",
             next_state,
             _GENERATION,
             "all other members have joined",
         ),
-        StateTransition(joined, "session timer", _G.EMPTY, condition="it was the last member"),
+        StateTransition(
+            joined, "member session timer", _G.EMPTY, condition="it was the last member"
+        ),
         StateTransition((_G.STABLE,), "Heartbeat", None, ("Heartbeat response",)),
         StateTransition(
             states,
@@ -78,7 +84,7 @@ def group_transitions(next_state: GroupState) -> tuple[StateTransition, ...]:
             joined,
             "OffsetCommit",
             None,
-            ("stores offset", "OffsetCommit response"),
+            ("stores committed offset", "OffsetCommit response"),
             "of a member of the current generation",
         ),
         StateTransition(states, "OffsetCommit refused", None, ("OffsetCommit error",)),
@@ -93,7 +99,7 @@ def group_transitions(next_state: GroupState) -> tuple[StateTransition, ...]:
     )
 
 
-_M = MemberState
+_M = DesignMemberState
 _STOP: Final = "stops reading"
 _FETCH: Final = ("fetches metadata",)
 _COMMITTED: Final = ("OffsetCommit response", "OffsetCommit error")
@@ -193,7 +199,11 @@ MEMBER_TRANSITIONS: Final = (
         (_M.LEAVING,), ("LeaveGroup response", "LeaveGroup error"), _M.STOPPED, ("disconnects",)
     ),
     StateTransition(
-        tuple(each for each in MemberState if each not in (_M.INITIAL, _M.CONNECTING, _M.STOPPED)),
+        tuple(
+            each
+            for each in DesignMemberState
+            if each not in (_M.INITIAL, _M.CONNECTING, _M.STOPPED)
+        ),
         "connection lost",
         _M.CONNECTING,
         condition="it connects again when the retry timer fires",

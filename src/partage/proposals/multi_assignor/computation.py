@@ -13,9 +13,9 @@ from partage.assignors.base import Assignor
 from partage.assignors.group_view import Member
 from partage.proposals.assignment import Shares, assign_partitions
 from partage.proposals.multi_assignor.messages import (
-    GroupMembers,
     JoinGroupMember,
     JoinGroupResponse,
+    MemberMetadataList,
 )
 from partage.proposals.multi_assignor.metadata import (
     HashedMetadata,
@@ -30,7 +30,7 @@ from partage.wire import codec
 _DECOMPRESSED_MAX: Final = 256 << 20
 
 
-class Compression(StrEnum):
+class MetadataCompression(StrEnum):
     """The part of the metadata that is compressed with zlib."""
 
     NONE = "none"
@@ -122,8 +122,8 @@ def group_members(response: JoinGroupResponse) -> list[JoinGroupMember]:
     if not response.compressed_members:
         return response.members
     data = decompress(response.compressed_members, _DECOMPRESSED_MAX)
-    decoded: GroupMembers
-    decoded, _ = codec.decoder(GroupMembers, 0, False)(data, 0)
+    decoded: MemberMetadataList
+    decoded, _ = codec.decoder(MemberMetadataList, 0, False)(data, 0)
     return decoded.members
 
 

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator, Outcome
-from partage.proposals.join_group.group import Group, GroupState, Member
+from partage.proposals.join_group.group import DesignGroup, DesignGroupState, Member
 from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import Connection
 from partage.proposals.multi_assignor.messages import (
-    GroupMembers,
     JoinGroupMember,
     JoinGroupRequest,
     JoinGroupResponse,
+    MemberMetadataList,
 )
 from partage.wire import codec
 
@@ -27,7 +27,7 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
         compresses_members: True if responses contain the members compressed as a whole.
     """
 
-    next_state: ClassVar[GroupState] = GroupState.STABLE
+    next_state: ClassVar[DesignGroupState] = DesignGroupState.STABLE
 
     def __init__(self, settings: CoordinatorSettings, *, compresses_members: bool = False) -> None:
         super().__init__(settings)
@@ -60,7 +60,7 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
         if not request.protocol_type or not request.protocols:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         group = self.groups.get(request.group_id)
-        if group is None or group.state is GroupState.EMPTY:
+        if group is None or group.state is DesignGroupState.EMPTY:
             return ErrorCode.NONE
         member = group.members.get(request.member_id)
         known: Any = None if member is None else member.request
@@ -75,7 +75,7 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
-    def _count_request(self, group: Group, request: Any, by: int) -> None:
+    def _count_request(self, group: DesignGroup, request: Any, by: int) -> None:
         for name in {each.name for each in request.protocols}:
             count = group.protocol_counts.get(name, 0) + by
             if count:
@@ -83,7 +83,7 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
             else:  # members may choose any names
                 del group.protocol_counts[name]
 
-    def _complete_join(self, outcome: Outcome, group: Group) -> None:
+    def _complete_join(self, outcome: Outcome, group: DesignGroup) -> None:
         requests = [member.request for member in group.members.values()]
         member_count = len(requests)
         common = {name for name, count in group.protocol_counts.items() if count == member_count}
@@ -91,7 +91,9 @@ class MultiAssignorCoordinator(JoinGroupCoordinator):
         members = [_describe(member, protocol) for member in group.members.values()]
         compressed = b""
         if self._compresses_members:
-            encoded = codec.encoder(GroupMembers, 0, False)(GroupMembers(members=members))
+            encoded = codec.encoder(MemberMetadataList, 0, False)(
+                MemberMetadataList(members=members)
+            )
             compressed, members = zlib.compress(b"".join(encoded)), []
         for member in group.members.values():
             response = JoinGroupResponse(

@@ -20,7 +20,7 @@ from typing import Any
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group import invariants
 from partage.proposals.join_group.checker import Dialect, JoinRequest, JoinResponse
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.member import DesignMemberState
 from partage.proposals.multi_assignor.computation import group_members
 from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinator
 from partage.proposals.multi_assignor.member import MultiAssignorMember
@@ -46,7 +46,7 @@ def check_member(member: MultiAssignorMember, armed: Mapping[Hashable, int]) -> 
     """Raise `AssertionError` with details if an invariant does not hold."""
     invariants.check_member(member, armed)
     assert not (member.is_idle and member.owned), "an inactive member owns partitions"
-    if member.state is MemberState.STABLE:
+    if member.state is DesignMemberState.STABLE:
         assert not member.disagreements, f"{member.disagreements} disagreements of a stable member"
 
 

@@ -16,12 +16,12 @@ from partage.assignors.base import Assignor
 from partage.assignors.group_view import Member
 from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
-from partage.proposals.join_group.member import JoinGroupMember as MemberBase
-from partage.proposals.join_group.member import MemberState, Outcome, Timer
-from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.join_group.member import DesignMember as MemberBase
+from partage.proposals.join_group.member import DesignMemberState, Outcome, Timer
+from partage.proposals.join_group.settings import DesignMemberSettings
 from partage.proposals.multi_assignor.computation import (
-    Compression,
     GroupComputation,
+    MetadataCompression,
     active_subscription,
 )
 from partage.proposals.multi_assignor.messages import (
@@ -60,7 +60,7 @@ class MultiAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
     assignors: tuple[Assignor, ...]
     pattern: TopicPattern | None = None
     hashes_subscription: bool = False
-    compression: Compression = Compression.NONE
+    compression: MetadataCompression = MetadataCompression.NONE
     checks_metadata: bool = True
     coordinator_metadata_after: int | None = None
     user_data: bytes = b""
@@ -71,7 +71,7 @@ class MultiAssignorMember(MemberBase):
 
     def __init__(
         self,
-        settings: MemberSettings,
+        settings: DesignMemberSettings,
         topics: frozenset[str],
         options: MultiAssignorOptions,
         computation: GroupComputation | None = None,
@@ -115,7 +115,9 @@ class MultiAssignorMember(MemberBase):
                 metadata_hash=metadata_hash,
                 user_data=options.user_data,
             )
-        encoded = encode_metadata(metadata, compresses=options.compression is Compression.MEMBER)
+        encoded = encode_metadata(
+            metadata, compresses=options.compression is MetadataCompression.MEMBER
+        )
         return JoinGroupRequest(
             group_id=self.settings.group_id,
             session_timeout=self.settings.session_timeout_ms,
@@ -195,7 +197,7 @@ class MultiAssignorMember(MemberBase):
 
     @property
     def _is_compressed(self) -> bool:
-        return self.options.compression is Compression.MEMBER
+        return self.options.compression is MetadataCompression.MEMBER
 
     def _start_with(self, outcome: Outcome, members: tuple[Member, ...]) -> None:
         self.disagreements = 0
@@ -212,5 +214,5 @@ class MultiAssignorMember(MemberBase):
         if self.disagreements == 1:
             self._proceed(outcome)
         else:
-            self.state = MemberState.FETCHING_METADATA
+            self.state = DesignMemberState.FETCHING_METADATA
             outcome.arm_timer(Timer.RETRY, self.settings.retry_backoff_ms)

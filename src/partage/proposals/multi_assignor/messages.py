@@ -1,8 +1,8 @@
 """JoinGroup of the design with many assignors.
 
 The fields are those of the document. The response has the metadata of all members, for every
-member. `GroupMembers` may be compressed as a whole, which is one of the document's ways to reduce
-its size.
+member. `MemberMetadataList` may be compressed as a whole, which is one of the document's ways to
+reduce its size.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class JoinGroupResponse(Message):
     compressed_members: Bytes = b""
 
 
-class GroupMembers(Message):
+class MemberMetadataList(Message):
     """The content of ``compressed_members``, before compression."""
 
     members: Array[JoinGroupMember]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.member import DesignMemberState
 from partage.proposals.join_group.state_tables import (
     JOIN_ERROR_TRANSITIONS,
     MEMBER_TRANSITIONS,
@@ -14,7 +14,7 @@ from partage.proposals.multi_assignor.coordinator import MultiAssignorCoordinato
 from partage.proposals.state_table import StateTransition, without_states
 
 #: The states that only the design with a single assignor has.
-_OTHER_DESIGN: Final = frozenset({MemberState.SYNCHRONIZING})
+_OTHER_DESIGN: Final = frozenset({DesignMemberState.SYNCHRONIZING})
 
 #: The transitions of a group.
 MULTI_GROUP_TRANSITIONS: Final = group_transitions(MultiAssignorCoordinator.next_state)
@@ -23,21 +23,21 @@ MULTI_GROUP_TRANSITIONS: Final = group_transitions(MultiAssignorCoordinator.next
 MULTI_MEMBER_TRANSITIONS: Final = (
     *without_states((*MEMBER_TRANSITIONS, *JOIN_ERROR_TRANSITIONS), _OTHER_DESIGN),
     StateTransition(
-        (MemberState.JOINING,),
+        (DesignMemberState.JOINING,),
         "JoinGroup response",
-        MemberState.STABLE,
+        DesignMemberState.STABLE,
         ("OffsetFetch",),
         "all members have the same view of the topics; it computes its share",
     ),
     StateTransition(
-        (MemberState.JOINING,),
+        (DesignMemberState.JOINING,),
         "JoinGroup response",
-        MemberState.FETCHING_METADATA,
+        DesignMemberState.FETCHING_METADATA,
         ("fetches metadata",),
         "a member has another view of the topics; if again, the member first waits",
     ),
     StateTransition(
-        (MemberState.FETCHING_METADATA,),
+        (DesignMemberState.FETCHING_METADATA,),
         "retry timer",
         None,
         ("fetches metadata",),

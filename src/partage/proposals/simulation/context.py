@@ -9,7 +9,7 @@ from typing import Any
 
 from partage.lab.environment.clock import Clock
 from partage.proposals.simulation.design import Design
-from partage.proposals.simulation.network import Network
+from partage.proposals.simulation.network import DesignNetwork
 from partage.proposals.simulation.observer import WorldObserver
 from partage.proposals.simulation.readers import Readers
 from partage.proposals.simulation.traffic import Traffic
@@ -26,7 +26,7 @@ class Coordinator(ABC):
         """Serve a new connection."""
 
 
-class WorldContext(ABC):
+class DesignWorldContext(ABC):
     """The clock, network and counts of a world.
 
     ``unsettled`` has the members that may have become unstable since `World.is_stable` checked.
@@ -34,7 +34,7 @@ class WorldContext(ABC):
 
     design: Design
     clock: Clock
-    network: Network
+    network: DesignNetwork
     readers: Readers
     traffic: Traffic
     cpu_clock_ns: Callable[[], int]

@@ -18,7 +18,7 @@ class Link:
     connection is lost.
     """
 
-    def __init__(self, network: Network, number: Connection, member: str) -> None:
+    def __init__(self, network: DesignNetwork, number: Connection, member: str) -> None:
         self.number = number
         self.member = member
         self.is_open = True
@@ -65,7 +65,7 @@ class Link:
         self.is_open = False
 
 
-class Network:
+class DesignNetwork:
     """The delays and cuts of all connections."""
 
     def __init__(self, clock: Clock, rng: Random, delay_max_ms: int) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.machine import Connection
-from partage.proposals.simulation.context import Coordinator, WorldContext
+from partage.proposals.simulation.context import Coordinator, DesignWorldContext
 from partage.proposals.simulation.design import MemberTemplate
 from partage.proposals.simulation.network import Link
 from partage.proposals.simulation.observer import COORDINATOR
@@ -24,7 +24,7 @@ from partage.wire.types import Message
 class Process(ABC):
     """A process with timers. It can be paused: what happens meanwhile waits."""
 
-    def __init__(self, world: WorldContext) -> None:
+    def __init__(self, world: DesignWorldContext) -> None:
         self.world = world
         self.is_alive = True
         self._timers: TimerQueue[Hashable] = TimerQueue()
@@ -99,7 +99,7 @@ class CoordinatorProcess(Process, Coordinator):
         number: Distinguishes the random draws of this coordinator from those of earlier ones.
     """
 
-    def __init__(self, world: WorldContext, records: list[Any], number: int) -> None:
+    def __init__(self, world: DesignWorldContext, records: list[Any], number: int) -> None:
         super().__init__(world)
         self._links: dict[Connection, Link] = {}
         self._durable_ms = 0  # when all records so far are durable
@@ -223,10 +223,10 @@ class CoordinatorProcess(Process, Coordinator):
             link.send_down(None)
 
 
-class MemberProcess(Process):
+class DesignMemberProcess(Process):
     """A member, its connection, and the positions of the partitions that it reads."""
 
-    def __init__(self, world: WorldContext, template: MemberTemplate) -> None:
+    def __init__(self, world: DesignWorldContext, template: MemberTemplate) -> None:
         super().__init__(world)
         self.template = template
         self.name = template.name

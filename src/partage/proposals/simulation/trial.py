@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from partage.proposals.simulation.design import Design, MemberTemplate
-from partage.proposals.simulation.processes import MemberProcess
-from partage.proposals.simulation.world import World, WorldOptions
+from partage.proposals.simulation.processes import DesignMemberProcess
+from partage.proposals.simulation.world import DesignWorld, WorldOptions
 
 _TOPICS: Final = {"t": 7, "u": 3}
 _SUBSCRIPTIONS: Final = (frozenset({"t"}), frozenset({"t", "u"}), frozenset({"u"}))
@@ -144,7 +144,7 @@ class FaultTrial:
             failover_ms=self._rng.choice((10, 3_000, 60_000)),
             stale_metadata_ms=self._rng.choice((0, 20_000)),
         )
-        self.world = World(design(), options, seed)
+        self.world = DesignWorld(design(), options, seed)
         self._begin_ms = self.world.clock.now_ms
         self._first = 0  # steps that are not counted as faults
 
@@ -249,7 +249,7 @@ class FaultTrial:
                 for member in found:
                     self._disturb(member, step)
 
-    def _disturb(self, member: MemberProcess, step: TrialStep) -> None:
+    def _disturb(self, member: DesignMemberProcess, step: TrialStep) -> None:
         match step.kind:
             case "leave":
                 self.world.stop_member(member)
@@ -303,7 +303,7 @@ class FaultTrial:
         return None, ""
 
 
-class NothingToShrinkError(ValueError):
+class NoBrokenRuleError(ValueError):
     """Raised when a world breaks no rule."""
 
 
@@ -314,11 +314,11 @@ def shrink_trial(trial: Callable[[Sequence[TrialStep] | None], FaultTrial]) -> F
         trial: Creates the world, with given steps or those of its seed.
 
     Raises:
-        NothingToShrinkError: The world breaks no rule.
+        NoBrokenRuleError: The world breaks no rule.
     """
     first = trial(None).run()
     if first.rule is None:
-        raise NothingToShrinkError(f"seed {first.seed} breaks no rule")
+        raise NoBrokenRuleError(f"seed {first.seed} breaks no rule")
     return shrink_steps(first, trial, lambda verdict: verdict.rule == first.rule)
 
 

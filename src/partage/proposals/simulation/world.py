@@ -11,11 +11,11 @@ import msgspec
 from partage.lab.environment.clock import Clock
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
-from partage.proposals.simulation.context import WorldContext
+from partage.proposals.simulation.context import DesignWorldContext
 from partage.proposals.simulation.design import Design, MemberTemplate
-from partage.proposals.simulation.network import Network
+from partage.proposals.simulation.network import DesignNetwork
 from partage.proposals.simulation.observer import WorldObserver
-from partage.proposals.simulation.processes import CoordinatorProcess, MemberProcess
+from partage.proposals.simulation.processes import CoordinatorProcess, DesignMemberProcess
 from partage.proposals.simulation.readers import Readers, RuleBroken
 from partage.proposals.simulation.traffic import Traffic
 from partage.wire.types import Message
@@ -47,7 +47,7 @@ class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
     settle_ms: int = 15_000
 
 
-class World(WorldContext):
+class DesignWorld(DesignWorldContext):
     """A simulated group of one design.
 
     Args:
@@ -73,11 +73,11 @@ class World(WorldContext):
         self.seed = seed
         self.cpu_clock_ns = cpu_clock_ns
         self.clock = Clock()
-        self.network = Network(self.clock, self.new_rng("network"), options.delay_max_ms)
+        self.network = DesignNetwork(self.clock, self.new_rng("network"), options.delay_max_ms)
         self.traffic = Traffic()
         self.readers = Readers(options.records_per_s)
-        self.members: list[MemberProcess] = []
-        self.unsettled: dict[MemberProcess, None] = {}
+        self.members: list[DesignMemberProcess] = []
+        self.unsettled: dict[DesignMemberProcess, None] = {}
         self.topics = dict(options.topics)
         self._old_topics = dict(options.topics)
         self._stale_until_ms = 0
@@ -157,21 +157,21 @@ class World(WorldContext):
         return not self.readers.misread or not self.live_members
 
     @property
-    def live_members(self) -> list[MemberProcess]:
+    def live_members(self) -> list[DesignMemberProcess]:
         """The members whose processes live and did not report an error."""
         return [each for each in self.members if each.is_live]
 
     # Members and coordinator
 
-    def start_member(self, template: MemberTemplate) -> MemberProcess:
+    def start_member(self, template: MemberTemplate) -> DesignMemberProcess:
         """Start a member."""
-        process = MemberProcess(self, template)
+        process = DesignMemberProcess(self, template)
         self.members.append(process)
         process.handle(machine.Started(at_ms=0))
         self._schedule_refresh(process)
         return process
 
-    def stop_member(self, process: MemberProcess) -> None:
+    def stop_member(self, process: DesignMemberProcess) -> None:
         """Close a member; its process ends when it has left."""
         process.handle(machine.LeaveRequested(at_ms=0))
 
@@ -229,7 +229,7 @@ class World(WorldContext):
             return dict(self._old_topics)
         return dict(self.topics)
 
-    def _schedule_refresh(self, process: MemberProcess) -> None:
+    def _schedule_refresh(self, process: DesignMemberProcess) -> None:
         interval_ms = self.options.metadata_refresh_ms
 
         def refresh() -> None:

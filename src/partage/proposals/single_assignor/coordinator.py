@@ -8,20 +8,20 @@ from typing import Any, ClassVar
 from partage.model.errors import ErrorCode
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator, Outcome
 from partage.proposals.join_group.group import (
-    Group,
-    GroupState,
+    DesignGroup,
+    DesignGroupState,
     Member,
-    SessionTimer,
+    MemberSessionTimer,
     SynchronizeTimer,
 )
 from partage.proposals.join_group.settings import CoordinatorSettings
 from partage.proposals.machine import Connection
 from partage.proposals.single_assignor.messages import (
-    Join,
     Joined,
     JoinGroupRequest,
     JoinGroupResponse,
-    MemberMetadata,
+    JoinPhase,
+    MemberWithMetadata,
     Synchronize,
     Synchronized,
 )
@@ -52,7 +52,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
         reaction: What follows if it does not answer in time.
     """
 
-    next_state: ClassVar[GroupState] = GroupState.SYNCHRONIZING
+    next_state: ClassVar[DesignGroupState] = DesignGroupState.SYNCHRONIZING
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
     def _handle_join(self, outcome: Outcome, connection: Connection, message: Any) -> None:
         assert isinstance(message, JoinGroupRequest), f"unexpected request {message}"
         match message:
-            case JoinGroupRequest(join=Join() as join, synchronized=None):
+            case JoinGroupRequest(join=JoinPhase() as join, synchronized=None):
                 error = self._validate_join(message, join)
                 if error:
                     outcome.send(connection, error_response(error, join.member_id))
@@ -89,7 +89,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
             case _:
                 outcome.send(connection, error_response(ErrorCode.INVALID_REQUEST, ""))
 
-    def _validate_join(self, request: JoinGroupRequest, join: Join) -> ErrorCode:
+    def _validate_join(self, request: JoinGroupRequest, join: JoinPhase) -> ErrorCode:
         error = self._validate_common(
             request.group_id, join.member_id, join.session_timeout, len(join.member_metadata)
         )
@@ -100,7 +100,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
         group = self.groups.get(request.group_id)
         if (
             group is not None
-            and group.state is not GroupState.EMPTY
+            and group.state is not DesignGroupState.EMPTY
             and group.protocol_type != request.protocol_type
             and set(group.members) != {join.member_id}
         ):
@@ -109,10 +109,10 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
 
     # Synchronization
 
-    def _complete_join(self, outcome: Outcome, group: Group) -> None:
+    def _complete_join(self, outcome: Outcome, group: DesignGroup) -> None:
         self._ask_synchronizer(outcome, group)
 
-    def _ask_synchronizer(self, outcome: Outcome, group: Group) -> None:
+    def _ask_synchronizer(self, outcome: Outcome, group: DesignGroup) -> None:
         """Send the metadata of all members to one of them. The others stay parked."""
         chosen = self._choose_synchronizer(outcome, group)
         group.synchronizer = chosen.id
@@ -134,10 +134,10 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
         if timeout_ms >= chosen.session_timeout_ms:
             # It sends no heartbeats while it assigns. Its session continues after that time.
             outcome.arm_timer(
-                SessionTimer(group.id, chosen.id), timeout_ms + chosen.session_timeout_ms
+                MemberSessionTimer(group.id, chosen.id), timeout_ms + chosen.session_timeout_ms
             )
 
-    def _choose_synchronizer(self, outcome: Outcome, group: Group) -> Member:
+    def _choose_synchronizer(self, outcome: Outcome, group: DesignGroup) -> Member:
         members = list(group.members.values())
         match self._choice:
             case SynchronizerChoice.RANDOM:
@@ -163,7 +163,7 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
         if request.error_code:
             self._fail_group(outcome, group, request.error_code)
             return
-        group.state = GroupState.STABLE
+        group.state = DesignGroupState.STABLE
         states = {each.member_id: each.synced_member_state for each in request.members}
         ids = list(group.members)
         for member in group.members.values():
@@ -185,11 +185,11 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
         if isinstance(member, ErrorCode):
             return member
         group = self.groups[group_id]
-        if group.state is not GroupState.SYNCHRONIZING or group.synchronizer != member.id:
+        if group.state is not DesignGroupState.SYNCHRONIZING or group.synchronizer != member.id:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _fail_group(self, outcome: Outcome, group: Group, error_code: int) -> None:
+    def _fail_group(self, outcome: Outcome, group: DesignGroup, error_code: int) -> None:
         """Send the synchronizer's error to all members. Joining again would not help."""
         for member in list(group.members.values()):
             if member.is_parked:
@@ -200,8 +200,8 @@ class SingleAssignorCoordinator(JoinGroupCoordinator):
             self._forget(outcome, group, member)
         self._set_empty(outcome, group)
 
-    def _on_synchronize_timeout(self, outcome: Outcome, group: Group) -> None:
-        if group.state is not GroupState.SYNCHRONIZING or group.synchronizer is None:
+    def _on_synchronize_timeout(self, outcome: Outcome, group: DesignGroup) -> None:
+        if group.state is not DesignGroupState.SYNCHRONIZING or group.synchronizer is None:
             return
         if self._reaction is TimeoutReaction.NEXT_SYNCHRONIZER:
             self._forget(outcome, group, group.members[group.synchronizer])
@@ -221,9 +221,9 @@ def error_response(error: ErrorCode, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, group_generation_id=-1, member_id=member_id)
 
 
-def _describe(member: Member) -> MemberMetadata:
+def _describe(member: Member) -> MemberWithMetadata:
     join: Any = member.request
-    return MemberMetadata(member_id=member.id, member_metadata=join.member_metadata)
+    return MemberWithMetadata(member_id=member.id, member_metadata=join.member_metadata)
 
 
 def _metadata_version(member: Member) -> int:

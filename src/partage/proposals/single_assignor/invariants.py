@@ -19,8 +19,8 @@ from partage.proposals.join_group.checker import (
     JoinResponse,
     KnownMember,
 )
-from partage.proposals.join_group.group import GroupState
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.group import DesignGroupState
+from partage.proposals.join_group.member import DesignMemberState
 from partage.proposals.single_assignor.coordinator import (
     SingleAssignorCoordinator,
     SynchronizerChoice,
@@ -43,14 +43,14 @@ def check_coordinator(
     """Raise `AssertionError` with details if an invariant does not hold."""
     invariants.check_coordinator(coordinator, armed)
     for group in coordinator.groups.values():
-        if group.state is GroupState.STABLE:
+        if group.state is DesignGroupState.STABLE:
             assert group.synchronizer in group.members, "no member has assigned"
 
 
 def check_member(member: SingleAssignorMember, armed: Mapping[Hashable, int]) -> None:
     """Raise `AssertionError` with details if an invariant does not hold."""
     invariants.check_member(member, armed)
-    if member.state is MemberState.SYNCHRONIZING:
+    if member.state is DesignMemberState.SYNCHRONIZING:
         assert member.generation >= 0, "a member assigns without a generation"
 
 

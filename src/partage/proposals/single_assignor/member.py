@@ -18,18 +18,18 @@ from partage.bridge.member_requests import to_error_code
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.assignment import Shares
-from partage.proposals.join_group.member import JoinGroupMember, MemberState, Outcome
-from partage.proposals.join_group.settings import MemberSettings
+from partage.proposals.join_group.member import DesignMember, DesignMemberState, Outcome
+from partage.proposals.join_group.settings import DesignMemberSettings
 from partage.proposals.machine import Action, Event, FetchMetadata, MetadataFetched
 from partage.proposals.single_assignor.messages import (
     AssignedTopic,
     DefaultMetadata,
     DefaultState,
-    Join,
     Joined,
     JoinGroupRequest,
     JoinGroupResponse,
-    MemberMetadata,
+    JoinPhase,
+    MemberWithMetadata,
     SyncedMember,
     Synchronize,
     Synchronized,
@@ -61,7 +61,7 @@ class SingleAssignorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComputeShares(Action, frozen=True, gc=False, kw_only=True):
-    """Compute the shares of all members; then `SharesComputed`, or `AssignorFailed`.
+    """Compute the shares of all members; then `SharesComputed`, or `ShareComputationFailed`.
 
     ``number`` counts the computations of the member.
     """
@@ -79,23 +79,23 @@ class SharesComputed(Event, frozen=True, gc=False, kw_only=True):
     shares: Shares
 
 
-class AssignorFailed(Event, frozen=True, gc=False, kw_only=True):
+class ShareComputationFailed(Event, frozen=True, gc=False, kw_only=True):
     """The assignor raised in the `ComputeShares` of this number."""
 
     number: int
 
 
-class SingleAssignorMember(JoinGroupMember):
+class SingleAssignorMember(DesignMember):
     """A member that assigns for the whole group if the coordinator chooses it."""
 
     def __init__(
-        self, settings: MemberSettings, topics: frozenset[str], options: SingleAssignorOptions
+        self, settings: DesignMemberSettings, topics: frozenset[str], options: SingleAssignorOptions
     ) -> None:
         super().__init__(settings, topics, options.pattern)
         self.options = options
         #: The ids of all members of the generation.
         self.group_members: tuple[str, ...] = ()
-        self._to_assign: list[MemberMetadata] = []  # while the metadata is fetched
+        self._to_assign: list[MemberWithMetadata] = []  # while the metadata is fetched
         self._computation_number = 0  # of the current or last one
         # The subscriptions of all members, if this member has assigned in the generation.
         self._group_topics: frozenset[str] = frozenset()
@@ -109,7 +109,7 @@ class SingleAssignorMember(JoinGroupMember):
                 if number == self._computation_number:
                     self._send_synchronized(outcome, ErrorCode.NONE, shares)
                 return outcome
-            case AssignorFailed(number=number):
+            case ShareComputationFailed(number=number):
                 outcome = Outcome(event.at_ms)
                 if number == self._computation_number:
                     self._send_synchronized(outcome, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {})
@@ -131,7 +131,7 @@ class SingleAssignorMember(JoinGroupMember):
         return JoinGroupRequest(
             group_id=self.settings.group_id,
             protocol_type="consumer",
-            join=Join(
+            join=JoinPhase(
                 session_timeout=self.settings.session_timeout_ms,
                 synchronize_timeout=(
                     self.settings.synchronize_timeout_ms if options.sends_timeout else 0
@@ -173,16 +173,16 @@ class SingleAssignorMember(JoinGroupMember):
             case _:
                 self._fail_request(outcome, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _on_chosen(self, outcome: Outcome, members: list[MemberMetadata]) -> None:
+    def _on_chosen(self, outcome: Outcome, members: list[MemberWithMetadata]) -> None:
         """Fetch the metadata of all topics: other members may subscribe to other topics."""
-        self.state = MemberState.SYNCHRONIZING
+        self.state = DesignMemberState.SYNCHRONIZING
         self._computation_number += 1
         self._to_assign = members
         outcome.act(FetchMetadata())
 
     def _on_metadata_fetched(self, outcome: Outcome) -> None:
         members, self._to_assign = self._to_assign, []
-        if self.state is not MemberState.SYNCHRONIZING or not members:
+        if self.state is not DesignMemberState.SYNCHRONIZING or not members:
             return
         patterns: dict[str, TopicPattern] = {}
         try:
@@ -201,7 +201,7 @@ class SingleAssignorMember(JoinGroupMember):
             )
         )
 
-    def _describe(self, member: MemberMetadata, patterns: dict[str, TopicPattern]) -> Member:
+    def _describe(self, member: MemberWithMetadata, patterns: dict[str, TopicPattern]) -> Member:
         """Return a member with its topics; ``patterns`` are the known ones, by their text."""
         metadata: Any = _decode(DefaultMetadata, member.member_metadata)
         topics = metadata.topics
@@ -230,7 +230,7 @@ class SingleAssignorMember(JoinGroupMember):
 
     def _send_synchronized(self, outcome: Outcome, error: ErrorCode, shares: Shares) -> None:
         """Send the assignment, unless the connection was lost since the member was chosen."""
-        if self.state is not MemberState.SYNCHRONIZING or self._in_flight is not None:
+        if self.state is not DesignMemberState.SYNCHRONIZING or self._in_flight is not None:
             return
         self._send(
             outcome,

@@ -12,7 +12,7 @@ from partage.wire.api import Api
 from partage.wire.types import Array, Bytes, Int16, Int32, Message, Nullable, String
 
 
-class Join(Message):
+class JoinPhase(Message):
     """The phase in which a member joins.
 
     ``synchronize_timeout`` is how long the coordinator shall wait if it chooses this member; the
@@ -48,11 +48,11 @@ class JoinGroupRequest(Message):
 
     group_id: String
     protocol_type: String
-    join: Annotated[Join | None, Nullable(0)] = None
+    join: Annotated[JoinPhase | None, Nullable(0)] = None
     synchronized: Annotated[Synchronized | None, Nullable(0)] = None
 
 
-class MemberMetadata(Message):
+class MemberWithMetadata(Message):
     """A member with its metadata, for the synchronizer."""
 
     member_id: String
@@ -62,7 +62,7 @@ class MemberMetadata(Message):
 class Synchronize(Message):
     """The phase in which the synchronizer computes the state of all members."""
 
-    members: Array[MemberMetadata]
+    members: Array[MemberWithMetadata]
 
 
 class Joined(Message):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.proposals.join_group.group import GroupState
-from partage.proposals.join_group.member import MemberState
+from partage.proposals.join_group.group import DesignGroupState
+from partage.proposals.join_group.member import DesignMemberState
 from partage.proposals.join_group.state_tables import (
     JOIN_ERROR_TRANSITIONS,
     MEMBER_TRANSITIONS,
@@ -14,8 +14,8 @@ from partage.proposals.join_group.state_tables import (
 from partage.proposals.single_assignor.coordinator import SingleAssignorCoordinator
 from partage.proposals.state_table import StateTransition
 
-_G = GroupState
-_M = MemberState
+_G = DesignGroupState
+_M = DesignMemberState
 
 #: The transitions of a group. The coordinator fails a generation whose synchronizer is too late.
 SINGLE_GROUP_TRANSITIONS: Final = (

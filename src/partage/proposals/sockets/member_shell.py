@@ -63,7 +63,7 @@ class PartitionReader(Protocol):
         """Return the offsets of the next records; no entry if nothing was read."""
 
 
-class ClientConnection:
+class OutgoingConnection:
     """The only connection of a client to one kind of server, such as the coordinator.
 
     Args:
@@ -152,7 +152,7 @@ class ClientConnection:
             self._on_lost(reason)
 
 
-class MemberShell(ABC):
+class SocketMemberShell(ABC):
     """Runs a member. All methods belong to one event loop.
 
     A subclass finds the coordinator, and performs the actions that only its design has.
@@ -170,7 +170,7 @@ class MemberShell(ABC):
         self.reader = reader
         #: The error for the user, after `ReportError`.
         self.error: str | None = None
-        self.coordinator = ClientConnection(
+        self.coordinator = OutgoingConnection(
             new_codec,
             on_connected=self._on_coordinator_connected,
             on_message=self.on_message,

@@ -110,6 +110,8 @@ class TopicReader:
         else:
             self._has_partitions.clear()
         if self._active != before:
+            names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(self._active))
+            log.info("reading %s", names or "nothing")
             self._on_change(frozenset(self._active))
 
     async def _run(self) -> None:

@@ -64,7 +64,7 @@ class BrokerCodec(Codec):
         return None
 
 
-class MetadataCodec(Codec):
+class BrokerListCodec(Codec):
     """The frames of a consumer's connection to a broker of its list."""
 
     def encode(self, message: Message) -> bytes:

@@ -13,8 +13,8 @@ from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.settings import PushConsumerSettings
 from partage.proposals.sockets.broker_side.fetchers import Fetchers
 from partage.proposals.sockets.broker_side.push_broker import (
-    BrokerIdInUseError,
     PushBroker,
+    PushBrokerIdInUseError,
     PushBrokerOptions,
 )
 from partage.proposals.sockets.broker_side.push_consumer import PushConsumerShell
@@ -41,7 +41,7 @@ async def serve_broker(options: PushBrokerOptions, on_listening: Callable[[str],
         broker = await starting
     except asyncio.CancelledError:
         return
-    except (ZooKeeperUnreachableError, BrokerIdInUseError) as error:
+    except (ZooKeeperUnreachableError, PushBrokerIdInUseError) as error:
         raise ForegroundError(str(error)) from None
     except StoreError as error:
         raise ForegroundError(

@@ -55,7 +55,7 @@ _PREDECESSOR_EXTRA_S: Final = 2.0
 TopicSource = Callable[[], Awaitable[dict[str, int]]]
 
 
-class BrokerIdInUseError(Exception):
+class PushBrokerIdInUseError(Exception):
     """Raised if a live broker has registered the id of this one."""
 
 
@@ -209,7 +209,7 @@ class PushBroker:
         deadline_s = self._loop.time() + patience_s
         while not await nodes.register_broker(address):
             if self._loop.time() > deadline_s:
-                raise BrokerIdInUseError(
+                raise PushBrokerIdInUseError(
                     f"broker id {self._broker_id} belongs to another live broker; use another --id"
                 )
             await asyncio.sleep(_RETRY_DELAY_S / 5)

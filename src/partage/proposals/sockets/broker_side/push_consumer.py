@@ -28,8 +28,12 @@ from partage.proposals.broker_side.messages import (
 )
 from partage.proposals.broker_side.settings import PushConsumerSettings
 from partage.proposals.machine import Action, Connect, MetadataChanged
-from partage.proposals.sockets.broker_side.codecs import ConsumerCodec, MetadataCodec
-from partage.proposals.sockets.member_shell import ClientConnection, MemberShell, PartitionReader
+from partage.proposals.sockets.broker_side.codecs import BrokerListCodec, ConsumerCodec
+from partage.proposals.sockets.member_shell import (
+    OutgoingConnection,
+    PartitionReader,
+    SocketMemberShell,
+)
 from partage.wire.types import Message
 
 log = logging.getLogger(__name__)
@@ -42,7 +46,7 @@ class ResettableReader(PartitionReader, Protocol):
         """Read these partitions too, from the "smallest" or "largest" offset."""
 
 
-class PushConsumerShell(MemberShell):
+class PushConsumerShell(SocketMemberShell):
     """Runs a `PushConsumer`.
 
     Args:
@@ -54,8 +58,8 @@ class PushConsumerShell(MemberShell):
         self._consumer = PushConsumer(settings)
         super().__init__(self._consumer, ConsumerCodec, reader)
         self._resettable = reader
-        self._broker = ClientConnection(
-            MetadataCodec,
+        self._broker = OutgoingConnection(
+            BrokerListCodec,
             on_connected=lambda: self.handle(BrokerConnected(at_ms=0)),
             on_message=self._on_broker_message,
             on_lost=self._on_broker_lost,

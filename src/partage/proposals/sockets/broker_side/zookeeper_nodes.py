@@ -26,7 +26,7 @@ from partage.proposals.broker_side.messages import BrokerAddress
 from partage.proposals.broker_side.records import (
     COORDINATOR_PATH,
     TOPICS_PATH,
-    OffsetRecord,
+    ConsumedOffsetRecord,
     OwnerRecord,
     Record,
 )
@@ -309,7 +309,7 @@ def split_writes(wanted: Mapping[str, bytes | None]) -> Generator[dict[str, byte
 
 def _data(record: Record) -> bytes | None:
     match record:
-        case OffsetRecord(offset=offset):
+        case ConsumedOffsetRecord(offset=offset):
             return str(offset).encode()
         case OwnerRecord(thread=str() as thread, session_timeout_ms=timeout_ms):
             return msgspec.json.encode(_OwnerDoc(thread, timeout_ms))
@@ -320,7 +320,7 @@ def _parse_offset(group_id: str, topic: str, partition: int, data: bytes) -> Rec
     offset = int(data)
     if offset < 0:
         raise ValueError(f"offset {offset} is negative")
-    return OffsetRecord(group_id=group_id, topic=topic, partition=partition, offset=offset)
+    return ConsumedOffsetRecord(group_id=group_id, topic=topic, partition=partition, offset=offset)
 
 
 def _parse_owner(group_id: str, topic: str, partition: int, data: bytes) -> Record:

@@ -21,7 +21,7 @@ from partage.model.addresses import format_address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import ProtocolVersions
-from partage.proposals.join_group.member import JoinGroupMember
+from partage.proposals.join_group.member import DesignMember
 from partage.proposals.sockets.coordinator_server import CoordinatorServer
 from partage.proposals.sockets.foreground import ForegroundError, stop_signal
 from partage.proposals.sockets.join_group.codecs import CoordinatorCodec, MemberCodec
@@ -107,7 +107,7 @@ async def serve_coordinator(
 
 
 async def run_member(
-    machine: JoinGroupMember,
+    machine: DesignMember,
     versions: ProtocolVersions,
     options: MemberOptions,
     deliver: Callable[[list[Record]], None],

@@ -11,11 +11,15 @@ from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.errors import ClientError
 from partage.proposals.assignment import assign_partitions
-from partage.proposals.join_group.member import JoinGroupMember, MemberState
+from partage.proposals.join_group.member import DesignMember, DesignMemberState
 from partage.proposals.machine import Action, Connect, MetadataChanged
-from partage.proposals.single_assignor.member import AssignorFailed, ComputeShares, SharesComputed
+from partage.proposals.single_assignor.member import (
+    ComputeShares,
+    ShareComputationFailed,
+    SharesComputed,
+)
 from partage.proposals.sockets.codec import Codec
-from partage.proposals.sockets.member_shell import MemberShell, PartitionReader
+from partage.proposals.sockets.member_shell import PartitionReader, SocketMemberShell
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 
 log = logging.getLogger(__name__)
@@ -53,7 +57,7 @@ class TopicMetadataSource:
         return {name: len(each.partitions) for name, each in topics.items() if not each.is_internal}
 
 
-class JoinGroupMemberShell(MemberShell):
+class JoinGroupMemberShell(SocketMemberShell):
     """Runs a member.
 
     Args:
@@ -66,11 +70,11 @@ class JoinGroupMemberShell(MemberShell):
         assign_ms: How long the member waits before it assigns, for tests of slow assignors.
     """
 
-    machine: JoinGroupMember
+    machine: DesignMember
 
     def __init__(
         self,
-        machine: JoinGroupMember,
+        machine: DesignMember,
         new_codec: Callable[[], Codec],
         reader: PartitionReader,
         *,
@@ -87,7 +91,7 @@ class JoinGroupMemberShell(MemberShell):
 
     @property
     def is_closed(self) -> bool:
-        return self.machine.state is MemberState.STOPPED
+        return self.machine.state is DesignMemberState.STOPPED
 
     def start(self) -> None:
         super().start()
@@ -123,6 +127,6 @@ class JoinGroupMemberShell(MemberShell):
             )
         except Exception:  # a bug in the assignor, which the member reports to its group
             log.exception("the assignor failed")
-            self.handle(AssignorFailed(at_ms=0, number=action.number))
+            self.handle(ShareComputationFailed(at_ms=0, number=action.number))
         else:
             self.handle(SharesComputed(at_ms=0, number=action.number, shares=shares))

@@ -13,7 +13,7 @@ from partage.broker.topics.data_directory import DirectoryLock
 from partage.broker.topics.real_disk import RealDisk
 from partage.log.errors import DamagedFileError
 from partage.log.io import read_file, replace_file
-from partage.proposals.join_group.records import GroupRemovedRecord, OffsetRecord, Record
+from partage.proposals.join_group.records import CommittedOffsetRecord, GroupRemovedRecord, Record
 
 #: The name of the file in the data directory.
 RECORD_FILE: Final = "records.jsonl"
@@ -91,7 +91,9 @@ class RecordFile:
             self._latest_count -= len(self._latest.pop(record.group_id, {}))
             return
         of_group = self._latest.setdefault(record.group_id, {})
-        key = (record.topic, record.partition) if isinstance(record, OffsetRecord) else None
+        key = (
+            (record.topic, record.partition) if isinstance(record, CommittedOffsetRecord) else None
+        )
         self._latest_count += key not in of_group
         of_group[key] = record
 

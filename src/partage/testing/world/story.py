@@ -6,26 +6,67 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
 from partage.testing.world.process import current_process
 from partage.testing.world.virtual_loop import VirtualLoop
 
+EventKind = Literal[
+    "started",
+    "ended",
+    "failed",
+    "killed",
+    "paused",
+    "continued",
+    "fault",
+    "healed",
+    "violation",
+    "log",
+    "note",
+]
+
+
+@dataclass(frozen=True)
+class StoryEvent:
+    """An event of a story.
+
+    Attributes:
+        at_s: its virtual time, in seconds.
+        name: the process, ``world`` or ``test``.
+        text: what happened.
+        kind: the kind of event.
+    """
+
+    at_s: float
+    name: str
+    text: str
+    kind: EventKind = "note"
+
+    def __str__(self) -> str:
+        return f"{self.at_s:10.3f}  {self.name:12}  {self.text}"
+
 
 class Story:
-    """Lines with virtual time and process, in order."""
+    """Events with virtual time and process, in order."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
-        self.lines: list[str] = []
+        self.events: list[StoryEvent] = []
 
-    def note(self, name: str, text: str) -> None:
-        """Add a line about a process, or about the world."""
-        self.lines.append(f"{self._loop.elapsed_s:10.3f}  {name:12}  {text}")
+    @property
+    def lines(self) -> list[str]:
+        """The events as lines."""
+        return [str(event) for event in self.events]
 
-    def note_current(self, text: str) -> None:
-        """Add a line about the process of the running code."""
+    def note(self, name: str, text: str, kind: EventKind = "note") -> None:
+        """Add an event of a process, or of the world."""
+        self.events.append(StoryEvent(self._loop.elapsed_s, name, text, kind))
+
+    def note_current(self, text: str, kind: EventKind = "note") -> None:
+        """Add an event of the process of the running code."""
         process = current_process.get()
-        self.note("test" if process is None else process.name, text)
+        self.note("test" if process is None else process.name, text, kind)
 
     @contextmanager
     def collecting_logs(self) -> Iterator[None]:
@@ -55,4 +96,4 @@ class _StoryHandler(logging.Handler):
             message = record.getMessage()
         except (TypeError, ValueError):
             message = str(record.msg)
-        self._story.note_current(f"{record.levelname} {record.name}: {message}")
+        self._story.note_current(f"{record.levelname} {record.name}: {message}", "log")

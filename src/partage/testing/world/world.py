@@ -26,7 +26,8 @@ from partage.testing.world.event_loop import WorldLoop
 from partage.testing.world.network import WorldNetwork
 from partage.testing.world.patches import simulated_environment
 from partage.testing.world.process import Main, WorldProcess
-from partage.testing.world.story import Story
+from partage.testing.world.request_recorder import RequestRecorder
+from partage.testing.world.story import Story, StoryEvent
 
 if TYPE_CHECKING:
     from partage.client.consumer.records import Record
@@ -76,6 +77,8 @@ class PartageWorld:
         directory: the directory of the world.
         rng: a generator for the test's own decisions.
         plan: the faults that `draw_faults` has drawn.
+        failed_at_s: the virtual time at which the test failed, in seconds; None if it has not.
+        recorder: the recorder of requests; None unless `record_requests` was called.
     """
 
     def __init__(self, seed: int, directory: Path, settings: Settings | None = None) -> None:
@@ -85,6 +88,8 @@ class PartageWorld:
         self.plan: list[Fault] = []
         #: Faults of the plan that do not happen, by index; for the search of the smallest plan.
         self.omitted: frozenset[int] = frozenset()
+        self.failed_at_s: float | None = None
+        self.recorder: RequestRecorder | None = None
         seeds = Random(seed)
         self.rng = Random(seeds.getrandbits(64))
         self._fault_rng = Random(seeds.getrandbits(64))
@@ -120,6 +125,10 @@ class PartageWorld:
         world.omitted = omitted
         return world
 
+    def record_requests(self) -> None:
+        """Record all requests to the broker, for the page of a failure; call it before `run`."""
+        self.recorder = RequestRecorder(self._loop)
+
     # Running
 
     def run(self, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -138,6 +147,10 @@ class PartageWorld:
             warnings.simplefilter("ignore", ResourceWarning)
             try:
                 self._loop.run_until_complete(self._run(test))
+            except BaseException:
+                if self.failed_at_s is None:
+                    self.failed_at_s = self._loop.elapsed_s
+                raise
             finally:
                 self._loop.run_until_complete(self._end())
                 self.close()
@@ -218,6 +231,8 @@ class PartageWorld:
                 self._disk, self._settings, host=self.broker, port=_BROKER_PORT
             )
             self._broker = broker
+            if self.recorder is not None:
+                self.recorder.observe(broker)
             await asyncio.Event().wait()
 
         self.process(serve, name=self.broker)
@@ -283,7 +298,7 @@ class PartageWorld:
             self._ended.append(running)
         self._starts[name] = partial(self.process, main, name=name, restart_after_s=restart_after_s)
         self._processes[name] = process
-        self._story.note(name, "started")
+        self._story.note(name, "started", "started")
         process.start(main)
         assert process.task is not None
         process.task.add_done_callback(lambda task: self._on_ended(process, task, restart_after_s))
@@ -295,20 +310,26 @@ class PartageWorld:
         if process.is_killed or process.has_ended or task.cancelled():
             return
         self._network.reset_connections_of(process)
+        self._on_process_end(process.name)
         error = task.exception()
         if error is None:
-            self._story.note(process.name, "ended")
+            self._story.note(process.name, "ended", "ended")
             return
         process.has_failed = True
-        self._story.note(process.name, f"failed: {type(error).__name__}: {error}")
+        self._story.note(process.name, f"failed: {type(error).__name__}: {error}", "failed")
         if restart_after_s is None:
             self._fail(error)
         else:
             self._loop.call_later(restart_after_s, self._restart_if_down, process.name)
 
+    def _on_process_end(self, name: str) -> None:
+        if self.recorder is not None:
+            self.recorder.on_process_end(name)
+
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
+            self.failed_at_s = self._loop.elapsed_s
             if self._test_task is not None:
                 self._test_task.cancel()
 
@@ -322,9 +343,10 @@ class PartageWorld:
         """Kill a process, as SIGKILL does. Its directory, or the broker's disk, stays."""
         process = self._known(name)
         if process.is_running:
-            self._story.note(name, "killed")
+            self._story.note(name, "killed", "killed")
             process.kill()
             self._network.reset_connections_of(process)
+            self._on_process_end(name)
 
     def restart(self, name: str) -> None:
         """Start a process again that was killed or has ended."""
@@ -347,12 +369,12 @@ class PartageWorld:
         """
         process = self._known(name)
         if process.is_running and not process.is_paused:
-            self._story.note(name, f"paused for {for_s:.1f} s")
+            self._story.note(name, f"paused for {for_s:.1f} s", "paused")
             process.pause()
 
             def resume() -> None:
-                if not process.is_killed:
-                    self._story.note(name, "continued")
+                if process.is_paused and not process.is_killed:
+                    self._story.note(name, "continued", "continued")
                 process.resume()
 
             self._loop.call_later(for_s, resume)
@@ -369,7 +391,7 @@ class PartageWorld:
             ValueError: there is no such process.
         """
         self._known(one), self._known(other)
-        self._story.note("world", f"cut {one} from {other}")
+        self._story.note("world", f"cut {one} from {other}", "fault")
         self._network.cut(one, other)
         if for_s is not None:
             self._loop.call_later(for_s, lambda: self.heal(one, other))
@@ -384,6 +406,8 @@ class PartageWorld:
             one: a process of the cut.
             other: the other process of the cut.
         """
+        if one is not None and other is not None and self._network.is_cut(one, other):
+            self._story.note("world", f"the cut between {one} and {other} is healed", "healed")
         self._network.heal(one, other)
         if one is None:
             self._network.slow_down(None)
@@ -391,7 +415,7 @@ class PartageWorld:
                 process.resume()
             if not self.is_running(self.broker):
                 self._start_broker()
-            self._story.note("world", "all faults are healed")
+            self._story.note("world", "all faults are healed", "healed")
 
     def draw_faults(self, count: int, *, within_s: float, targets: list[str] | None = None) -> None:
         """Draw faults from the seed, and let them happen in the next ``within_s``.
@@ -433,9 +457,13 @@ class PartageWorld:
                 if name != fault.other:
                     self.cut(name, fault.other, fault.for_s)
             case "slow":
-                self._story.note("world", f"slow network for {fault.for_s:.1f} s")
+                self._story.note("world", f"slow network for {fault.for_s:.1f} s", "fault")
                 self._network.slow_down(0.5)
-                self._loop.call_later(fault.for_s, lambda: self._network.slow_down(None))
+                self._loop.call_later(fault.for_s, self._end_slow_network)
+
+    def _end_slow_network(self) -> None:
+        self._story.note("world", "the network is normal again", "healed")
+        self._network.slow_down(None)
 
     def _restart_if_down(self, name: str) -> None:
         if not self.is_running(name):
@@ -458,6 +486,11 @@ class PartageWorld:
     def story(self) -> list[str]:
         """The lines of what happened so far: time, process, event."""
         return self._story.lines
+
+    @property
+    def events(self) -> list[StoryEvent]:
+        """The events of the story."""
+        return self._story.events
 
     def note(self, text: str) -> None:
         """Add a line to the story, for the process that calls it."""
@@ -502,11 +535,11 @@ class PartageWorld:
             try:
                 holds = invariant()
             except AssertionError as error:
-                self._story.note("world", f"{name} failed: {error}")
+                self._story.note("world", f"{name} failed: {error}", "violation")
                 self._fail(error)
                 return
             if holds is False:
-                self._story.note("world", f"{name} does not hold")
+                self._story.note("world", f"{name} does not hold", "violation")
                 self._fail(InvariantError(f"{name} does not hold at {self.elapsed_s:.3f} s"))
                 return
         if self._always:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from typing import Self
 import pytest
 from confluent_kafka import Producer
 
-from partage.testing import ThreadedBroker
+from partage.testing import BrokerProcess, ThreadedBroker
 from polled_conditions import PATIENCE_S
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
@@ -66,6 +67,7 @@ def running(name: str, *arguments: str) -> Iterator[Example]:
         ("exactly_once.py", "SERVERS SOURCE TARGET GROUP WORKER"),
         ("exactly_once_aiokafka.py", "SERVERS SOURCE TARGET GROUP PARTITION..."),
         ("spark_batch.py", "SERVERS TOPIC"),
+        ("spark_stream.py", "SERVERS TOPIC GROUP CHECKPOINT"),
     ],
 )
 def test_example_without_arguments_prints_usage(name, arguments):
@@ -180,11 +182,64 @@ def test_spark_example_counts_by_key(partage_broker: ThreadedBroker) -> None:
         assert [next(example), next(example)] == ["EWR 2", "JFK 1"]
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(600)
+def test_spark_stream_continues_after_broker_and_query_restart(tmp_path: Path) -> None:
+    """The lines of a batch are printed before the group's new position."""
+
+    def lines_until(example: Example, last: str) -> list[str]:
+        lines = [next(example)]
+        while lines[-1] != last:
+            lines.append(next(example))
+        return [line for line in lines if line.startswith("EWR")]
+
+    with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
+        servers = broker.bootstrap_servers
+        produce(servers, b"one", b"two", key=b"EWR")
+        arguments = (servers, "flights", "boards", str(tmp_path / "checkpoint"))
+        with running("spark_stream.py", *arguments) as example:
+            assert lines_until(example, "committed: 2, lag: 0") == ["EWR one", "EWR two"]
+            broker.kill()
+            lines_until(example, "no broker answers; the query waits for it")
+            broker.start()
+            produce(servers, b"three", key=b"EWR")
+            assert lines_until(example, "committed: 3, lag: 0") == ["EWR three"]
+            example.interrupt()
+        produce(servers, b"four", key=b"EWR")
+        with running("spark_stream.py", *arguments) as example:
+            assert lines_until(example, "committed: 4, lag: 0") == ["EWR four"]
+            example.interrupt()
+
+
+def test_each_example_is_listed() -> None:
+    for page, prefix in ((EXAMPLES / "README.md", ""), (ROOT / "README.md", "examples/")):
+        text = page.read_text()
+        missing = [
+            path.name
+            for path in EXAMPLES.iterdir()
+            if path.suffix in (".py", ".sh", ".ipynb")
+            and path.name != "__init__.py"
+            and f"]({prefix}{path.name})" not in text
+        ]
+        assert missing == [], page
+
+
+def test_each_journey_names_its_tests() -> None:
+    """The table says which tests run the scripts of a journey."""
+    table = (EXAMPLES / "README.md").read_text()
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", table)
+    assert len(tests) >= 4
+    for path, name in tests:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
 def test_each_example_is_run() -> None:
     named = Path(__file__).read_text()
     files = [path.name for path in EXAMPLES.glob("*.py") if path.name != "__init__.py"]
     assert [name for name in files if f'"{name}"' not in named] == []
-    assert len(files) == 9  # tests/broker/test_exactly_once.py runs exactly_once*.py
+    assert len(files) == 10  # tests/broker/test_exactly_once.py runs exactly_once*.py
 
 
 def test_operator_sees_lag_resets_offsets_and_cleans_up() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
-from typing import IO
+from typing import IO, NamedTuple
 
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
@@ -33,6 +37,47 @@ BROKER_SETTINGS = {
     "--zookeeper-session-timeout-ms": str(ZOOKEEPER_SESSION_MS),
     "--topic-refresh-ms": "200",
 }
+#: A line of a consumer's log: since when it reads which partitions.
+_READS = re.compile(r"^(\S+ \S+) INFO reading (.*)$", re.MULTILINE)
+#: Times of the log are in milliseconds.
+_LOG_PRECISION_S = 0.001
+
+
+class Tenure(NamedTuple):
+    """The time in which a consumer reads a partition, on the wall clock."""
+
+    partition: str
+    since_s: float
+    until_s: float
+    consumer: str
+
+
+def tenures_of(consumer: str, log: str, killed_s: float = float("inf")) -> list[Tenure]:
+    """Return the times in which a consumer has read partitions, by its log."""
+    tenures = []
+    since_s: dict[str, float] = {}
+    for written, names in _READS.findall(log):
+        now_s = datetime.strptime(written, "%Y-%m-%d %H:%M:%S,%f").timestamp()
+        current = set() if names == "nothing" else set(names.split(", "))
+        ended = since_s.keys() - current
+        tenures += [Tenure(each, since_s.pop(each), now_s, consumer) for each in ended]
+        for partition in current - since_s.keys():
+            since_s[partition] = now_s
+    tenures += [Tenure(each, begin_s, killed_s, consumer) for each, begin_s in since_s.items()]
+    return tenures
+
+
+def overlaps(tenures: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
+    """Return the tenures in which two consumers read a partition at a time.
+
+    A consumer writes a line when it begins or stops to read. It answers StopFetcher, and registers
+    again, after that line.
+    """
+    return [
+        (before, after)
+        for before, after in pairwise(sorted(tenures))
+        if before.partition == after.partition and after.since_s < before.until_s - _LOG_PRECISION_S
+    ]
 
 
 class Command:
@@ -40,6 +85,7 @@ class Command:
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self.log = log
+        self.killed_s = float("inf")  # wall clock
         with log.open("a") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "partage", "proposal", "broker-side", *arguments],
@@ -70,6 +116,7 @@ class Command:
     def kill(self) -> None:
         self.send(signal.SIGKILL)
         self.wait()
+        self.killed_s = time.time()
 
     def interrupt(self) -> None:
         """Press Ctrl-C, and expect a clean end."""
@@ -102,12 +149,32 @@ class PushConsumerProcess(Command):
     def partitions(self) -> set[int]:
         return {json.loads(line)["partition"] for line in list(self.lines)}
 
+    @property
+    def is_reading(self) -> bool:
+        """True if it reads partitions, by the end of its log."""
+        reads = _READS.findall(self.log.read_text())
+        return bool(reads) and reads[-1][1] != "nothing"
+
+    @property
+    def registrations(self) -> int:
+        """The number of its registrations, by its log."""
+        return self.log.read_text().count("the coordinator registered the consumer")
+
+    def tenures(self) -> list[Tenure]:
+        """Return the times in which it has read partitions."""
+        return tenures_of(self.log.stem, self.log.read_text(), self.killed_s)
+
 
 class PushCluster:
     """Brokers and consumers of one test."""
 
     def __init__(
-        self, directory: Path, zookeeper: Ensemble, records: ThreadedBroker, partitions: int
+        self,
+        directory: Path,
+        zookeeper: Ensemble,
+        records: ThreadedBroker,
+        partitions: int,
+        settings: Mapping[str, str],
     ) -> None:
         self.topic = f"{TOPIC}-{directory.name}"
         self.path = f"/proposals/{directory.name}"
@@ -115,11 +182,14 @@ class PushCluster:
         self.records = records
         self._directory = directory
         self._partitions = partitions
+        self._settings = {**BROKER_SETTINGS, **settings}
         self._commands: list[Command] = []
         self.brokers: list[PushBrokerProcess] = []
         self.consumers: list[PushConsumerProcess] = []
         self._produced = 0
-        self.client = KazooClient(zookeeper.connect_string)
+        self.client = KazooClient(
+            zookeeper.connect_string, connection_retry={"max_tries": -1, "max_delay": 1.0}
+        )
         records.create_topic(self.topic, partitions)
         self._producer = Producer({"bootstrap.servers": records.bootstrap_servers})
 
@@ -129,7 +199,7 @@ class PushCluster:
 
     def broker(self, broker_id: int) -> PushBrokerProcess:
         """Start a broker; return when it accepts connections."""
-        settings = [part for option in BROKER_SETTINGS.items() for part in option]
+        settings = [part for option in self._settings.items() for part in option]
         started = PushBrokerProcess(
             self._directory / f"broker{broker_id}.log",
             "broker",
@@ -217,9 +287,23 @@ class PushCluster:
         eventually(lambda: len(delivered()) == self._produced, self.describe)
         return delivered()
 
+    def wait_zookeeper(self) -> None:
+        """Return when this process can ask ZooKeeper again after an outage."""
+        eventually(lambda: self.client.connected, self._logs)
+
+    def check_one_reader(self) -> None:
+        """Check that no partition was read by two consumers at a time."""
+        tenures = [tenure for each in self.consumers for tenure in each.tenures()]
+        assert len({each.partition for each in tenures}) == self._partitions, self._logs()
+        assert not overlaps(tenures), self._logs()
+
     def describe(self) -> str:
-        logs = [f"{each.log.name}:\n{each.log.read_text()[-3000:]}" for each in self._commands]
-        return f"owners {self.owners()}, coordinator {self.coordinator()}\n" + "\n".join(logs)
+        return f"owners {self.owners()}, coordinator {self.coordinator()}\n{self._logs()}"
+
+    def _logs(self) -> str:
+        return "\n".join(
+            f"{each.log.name}:\n{each.log.read_text()[-3000:]}" for each in self._commands
+        )
 
     def close(self) -> None:
         for each in self._commands:
@@ -231,10 +315,22 @@ class PushCluster:
 
 @contextmanager
 def push_cluster(
-    directory: Path, zookeeper: Ensemble, records: ThreadedBroker, *broker_ids: int
+    directory: Path,
+    zookeeper: Ensemble,
+    records: ThreadedBroker,
+    *broker_ids: int,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[PushCluster]:
-    """Run brokers with these ids; the first one is the coordinator. The topic has 4 partitions."""
-    cluster = PushCluster(directory, zookeeper, records, partitions=4)
+    """Run brokers with these ids; the first one is the coordinator. The topic has 4 partitions.
+
+    Args:
+        directory: For the logs; its name is part of paths and of the topic.
+        zookeeper: The ZooKeeper.
+        records: The broker of the records.
+        broker_ids: The ids of the brokers.
+        settings: Options of the brokers besides `BROKER_SETTINGS`.
+    """
+    cluster = PushCluster(directory, zookeeper, records, partitions=4, settings=settings or {})
     try:
         cluster.client.start()
         cluster.client.ensure_path(cluster.path)

@@ -55,18 +55,19 @@ def double(
 
 @both_methods
 def test_killed_consumer_loses_its_partitions_and_no_record(single: PushCluster) -> None:
-    killed, survivor = single.consumer("a"), single.consumer("b")
-    single.wait_owned_by("a", "b")
+    killed, *survivors = (single.consumer(name) for name in ("a", "b", "c"))
+    single.wait_owned_by("a", "b", "c")
     single.produce(100)
     single.wait_delivered()
     killed.kill()
     single.produce(100)
-    single.wait_owned_by("b")
+    single.wait_owned_by("b", "c")
     single.wait_delivered()
-    survivor.interrupt()
+    for each in survivors:
+        each.interrupt()
     single.wait_committed(200)
-    later = single.consumer("c")
-    single.wait_owned_by("c")
+    later = single.consumer("d")
+    single.wait_owned_by("d")
     single.produce(10)
     single.wait_delivered()
     assert sorted(later.values, key=int) == [str(number) for number in range(200, 210)]

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from partage.client.addresses import Address
+from partage.model.addresses import Address
 
 DAY = datetime.timedelta(days=1)
 PEM = serialization.Encoding.PEM

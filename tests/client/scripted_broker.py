@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Self
 
-from partage.client.addresses import Address
+from partage.model.addresses import Address
 from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
 from partage.wire.apis.api_versions import ApiVersionRange, ApiVersionsResponse

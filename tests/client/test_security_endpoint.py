@@ -17,8 +17,8 @@ from partage.client import (
     TokenUnavailableError,
     parse_security_options,
 )
-from partage.client.addresses import Address
 from partage.client.security.tokens import TokenSource
+from partage.model.addresses import Address
 
 from .certificate_authority import Authority
 from .sasl_broker import SaslScript, unsigned_jwt

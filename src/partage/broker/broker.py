@@ -65,6 +65,7 @@ from partage.broker.transactions.marker_writer import MarkerWriter
 from partage.broker.transactions.offset_commits import txn_offset_commit_handler
 from partage.broker.transactions.transaction_coordinator import TransactionCoordinator
 from partage.log.disk import Disk
+from partage.model.addresses import Address
 from partage.model.settings import BrokerSettings
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.apis.alter_configs import ALTER_CONFIGS
@@ -116,7 +117,7 @@ class Broker:
     ) -> None:
         if state is not None:
             settings = with_cluster_limits(settings)
-        self.address = ("", 0)
+        self.address = Address("", 0)
         self.cluster: ClusterMembership | None = None
         self._state_address = state
         self._disk = disk
@@ -157,7 +158,7 @@ class Broker:
         *,
         host: str,
         port: int,
-        advertised: tuple[str, int] | None = None,
+        advertised: Address | None = None,
         state: StateAddress | None = None,
     ) -> Broker:
         """Open the data, then listen.
@@ -294,13 +295,13 @@ class Broker:
         self._group_services.images.on_changed = self.coordinator.refresh_topics
         self._report_group_configs = self.coordinator.refresh_group_configs
 
-    async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
+    async def _listen(self, host: str, port: int, advertised: Address | None) -> None:
         # Some responses contain the address, so no request is served before it is known.
         self.address = await self.server.listen(host, port)
         self.node = BrokerNode(
             node_id=self._settings.node_id,
-            host=(advertised or self.address)[0],
-            port=(advertised or self.address)[1],
+            host=(advertised or self.address).host,
+            port=(advertised or self.address).port,
             cluster_id=self._cluster_id,
             rack=self._settings.rack,
         )

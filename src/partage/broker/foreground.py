@@ -28,7 +28,7 @@ from partage.broker.topics.real_disk import RealDisk
 from partage.log.disk import Disk
 from partage.log.errors import DamagedFileError, DamagedLogError
 from partage.log.memory_disk import MemoryDisk
-from partage.model.addresses import AddressParseError, format_address, is_wildcard, parse_address
+from partage.model.addresses import Address, AddressParseError, is_wildcard, parse_address
 from partage.model.settings import INT32_MAX, BrokerSettings
 from partage.wire.records.decoder import DECODER
 
@@ -155,7 +155,7 @@ def _listen_refused(options: ForegroundOptions, error: ListenError) -> BrokerSta
     )
 
 
-def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:
+def _reachable(host: str, advertised: str | None) -> Address | None:
     """Return the address that clients connect to; None for the listening address."""
     if advertised is None:
         if is_wildcard(host):
@@ -165,7 +165,7 @@ def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:
             )
         return None
     address = parse_address(advertised)
-    if is_wildcard(address[0]) or not address[1]:
+    if is_wildcard(address.host) or not address.port:
         raise AddressParseError(
             f"invalid --advertised {advertised!r}: clients cannot connect to it; use HOST:PORT"
         )
@@ -212,7 +212,7 @@ async def serve(
     settings: BrokerSettings,
     host: str,
     port: int,
-    advertised: tuple[str, int] | None,
+    advertised: Address | None,
     state: StateAddress | None = None,
 ) -> None:
     """Run a broker until SIGTERM, SIGINT or a fatal error.
@@ -248,7 +248,7 @@ async def serve(
         log.info("broker stopped during startup")
         return
     log.info("selected record decoder: %s", DECODER)
-    print(format_address(*broker.address), flush=True)
+    print(broker.address, flush=True)
     failed = loop.create_task(broker.wait_failed())
     await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
     await broker.stop()

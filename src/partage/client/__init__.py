@@ -7,7 +7,7 @@ without asyncio. `partage.client.arrow` turns records into Arrow; only that modu
 
 from __future__ import annotations
 
-from partage.client.addresses import Address, InvalidAddressError, parse_bootstrap_servers
+from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
 from partage.client.cluster import Cluster
 from partage.client.errors import (
     BatchTooLargeError,
@@ -51,6 +51,7 @@ from partage.client.security.options import (
     parse_security_options,
 )
 from partage.client.security.tokens import Token
+from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 
 __all__ = [

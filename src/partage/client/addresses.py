@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from partage.model.addresses import Address
 from partage.model.arguments import InvalidArgumentError, shorten
 
 
 class InvalidAddressError(InvalidArgumentError):
     """Raised for an address that is not HOST:PORT."""
-
-
-class Address(NamedTuple):
-    """A host and a TCP port, written HOST:PORT, with an IPv6 host in brackets."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 #: Addresses in the forms that users may pass.

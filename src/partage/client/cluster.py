@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from partage.client.addresses import Address, parse_bootstrap_servers
+from partage.client.addresses import parse_bootstrap_servers
 from partage.client.connection import Connection
 from partage.client.errors import (
     BrokerResponseError,
@@ -25,6 +25,7 @@ from partage.client.metadata_recovery import MetadataRecovery
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.retries import Retries
 from partage.client.security.credentials import Credentials
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.metadata import (

@@ -11,7 +11,6 @@ from typing import Self, cast
 
 import msgspec
 
-from partage.client.addresses import Address
 from partage.client.errors import (
     BrokerResponseError,
     ClientError,
@@ -37,6 +36,7 @@ from partage.client.security.tls import (
     tls_port_error,
 )
 from partage.client.security.tls_probe import PROBE_TIMEOUT_MS, speaks_tls
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.version import VERSION
 from partage.wire.api import AnyApi, Api, Req, Res

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from partage.client.addresses import Address
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+
+class Address(NamedTuple):
+    """A host and a TCP port, written HOST:PORT, with an IPv6 host in brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return format_address(self.host, self.port)
+
 
 class AddressParseError(ValueError):
     """Raised for text that is not HOST:PORT."""
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> Address:
     """Return host and port of a HOST:PORT text. An IPv6 host is in brackets.
 
     Raises:
@@ -18,7 +30,7 @@ def parse_address(text: str) -> tuple[str, int]:
         raise AddressParseError(
             f"invalid address {text!r}; use HOST:PORT, for example 127.0.0.1:9092"
         )
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def format_address(host: str, port: int) -> str:

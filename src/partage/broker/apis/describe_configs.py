@@ -27,7 +27,7 @@ from partage.log.catalogue.topic_config import (
 )
 from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
 from partage.log.results import Refusal
-from partage.model.addresses import format_address
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.wire.apis.common import ConfigResourceType
@@ -60,7 +60,7 @@ class ConfigDescriber:
         log_manager: LogManager,
         dynamic_configs: DynamicConfigs,
         node: BrokerNode,
-        address: tuple[str, int],
+        address: Address,
     ) -> None:
         self._log_manager = log_manager
         self._dynamic_configs = dynamic_configs
@@ -153,12 +153,12 @@ class ConfigDescriber:
         return sorted([*entries, *self._listeners()], key=lambda entry: entry.name)
 
     def _listeners(self) -> Iterator[ConfigEntry]:
-        advertised = (self._node.host, self._node.port)
+        advertised = Address(self._node.host, self._node.port)
         for name, address in (
             ("listeners", self._address),
             ("advertised.listeners", advertised),
         ):
-            value = f"PLAINTEXT://{format_address(*address)}"
+            value = f"PLAINTEXT://{address}"
             yield ConfigEntry(
                 name=name,
                 type=ConfigType.LIST,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from partage.broker.cluster.broker_node import BrokerNode
+from partage.model.addresses import Address
 from partage.wire.api import Api, Req, Res
 from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
 from partage.wire.primitives import MalformedError
@@ -33,7 +34,7 @@ class PeerConnection:
     def __init__(self, client_id: str, is_up: Callable[[int], bool]) -> None:
         self._client_id = client_id
         self._is_up = is_up
-        self._address: tuple[str, int] | None = None
+        self._address: Address | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._correlation_id = 0
@@ -95,7 +96,7 @@ class PeerConnection:
         if not self._is_open_to(node):
             self.close()
             self._reader, self._writer = await asyncio.open_connection(node.host, node.port)
-            self._address = node.host, node.port
+            self._address = Address(node.host, node.port)
         assert self._reader is not None
         assert self._writer is not None
         return self._reader, self._writer

@@ -15,6 +15,7 @@ from partage.broker.net.connection import Connection
 from partage.broker.net.descriptor_limit import raise_descriptor_limit
 from partage.broker.net.inbound_request import Handler
 from partage.broker.net.shared_resources import SharedResources
+from partage.model.addresses import Address
 from partage.model.settings import ConnectionLimits
 from partage.wire.apis import APIS
 
@@ -71,7 +72,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._idle_closer: asyncio.Task[None] | None = None
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
+    async def listen(self, host: str, port: int) -> Address:
         """Accept connections; return the bound address and port.
 
         Requests are served only after `serve`.
@@ -93,7 +94,7 @@ class Server:
                 same.listen(_BACKLOG)
         self._idle_closer = loop.create_task(self._close_idle())
         bound = self._listener.sockets[0].getsockname()
-        return bound[0], bound[1]
+        return Address(bound[0], bound[1])
 
     def serve(self, handlers: Mapping[int, Handler]) -> None:
         """Serve these APIs, also on connections that were opened before."""

@@ -14,7 +14,6 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.consumer.assignment_source import (
     AssignmentSource,
@@ -29,6 +28,7 @@ from partage.client.consumer.partition_state import ResetTarget
 from partage.client.loop_thread import start_loop
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import ClientOptions
+from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 
 T = TypeVar("T")

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from partage.bridge.member_requests import to_error_code
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
 from partage.client.errors import (
@@ -20,6 +19,7 @@ from partage.client.group.coordinator_lookup import find_coordinators
 from partage.client.group.offsets import Offsets, parse_offsets
 from partage.client.options import RetryPolicy
 from partage.client.retries import Retries
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.offset_fetch import (

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
 from partage.client.errors import BrokerResponseError, UnsupportedApiError
 from partage.client.group.coordinator_lookup import find_coordinators
 from partage.client.group.errors import CoordinatorNotConnectedError
 from partage.member.consumer_group.outcome import SendConsumerHeartbeat
+from partage.model.addresses import Address
 from partage.wire.api import Api
 from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.types import Message

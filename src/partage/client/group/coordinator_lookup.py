@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from partage.bridge.member_requests import to_error_code
-from partage.client.addresses import Address
 from partage.client.connection import Connection
 from partage.client.errors import BrokerResponseError
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.wire.apis.find_coordinator import (
     FIND_COORDINATOR,

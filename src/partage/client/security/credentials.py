@@ -7,7 +7,6 @@ import logging
 import ssl
 from typing import Final
 
-from partage.client.addresses import Address
 from partage.client.security.daemon_thread import run_in_daemon_thread
 from partage.client.security.mechanisms import (
     Mechanism,
@@ -19,6 +18,7 @@ from partage.client.security.mechanisms import (
 from partage.client.security.options import SCRAM_MECHANISMS, SecurityOptions
 from partage.client.security.tls import make_context
 from partage.client.security.tokens import TokenSource
+from partage.model.addresses import Address
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partage.client.addresses import Address
 from partage.client.errors import ClientError
+from partage.model.addresses import Address
 
 
 class SecurityError(ClientError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from partage.client.addresses import Address
 from partage.client.errors import BrokerResponseError, UnsupportedApiError, error_name
 from partage.client.security.errors import (
     AuthenticationFailedError,
@@ -13,6 +12,7 @@ from partage.client.security.errors import (
     WrongSecurityProtocolError,
 )
 from partage.client.security.mechanisms import Mechanism
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.wire.api import Api, Req, Res
 from partage.wire.apis.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest

@@ -14,7 +14,6 @@ from hmac import compare_digest
 from importlib.util import find_spec
 from typing import Any, Final
 
-from partage.client.addresses import Address
 from partage.client.security.daemon_thread import run_in_daemon_thread
 from partage.client.security.errors import (
     AuthenticationFailedError,
@@ -24,6 +23,7 @@ from partage.client.security.errors import (
 )
 from partage.client.security.options import InvalidSecurityOptionError
 from partage.client.security.tokens import Token, TokenSource, token_expiry_s
+from partage.model.addresses import Address
 
 #: Fewer iterations let an eavesdropper guess the password cheaply (RFC 7677 §4; also Kafka's
 #: minimum).

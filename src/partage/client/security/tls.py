@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Final, TypeGuard
 
-from partage.client.addresses import Address
 from partage.client.security.errors import (
     CertificateHostMismatchError,
     ClientCertificateRejectedError,
@@ -17,6 +16,7 @@ from partage.client.security.errors import (
     WrongSecurityProtocolError,
 )
 from partage.client.security.options import InvalidSecurityOptionError, SecurityOptions
+from partage.model.addresses import Address
 
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h.
 _OTHER_HOST: Final = frozenset({62, 64})

@@ -6,8 +6,8 @@ import asyncio
 import ssl
 from typing import Final
 
-from partage.client.addresses import Address
 from partage.client.security.tls import is_from_tls_peer
+from partage.model.addresses import Address
 
 #: The timeout of a probe; a TLS port answers at once.
 PROBE_TIMEOUT_MS: Final = 2_000

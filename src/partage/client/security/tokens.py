@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from partage.client.addresses import Address
 from partage.client.security.daemon_thread import run_in_daemon_thread
 from partage.client.security.errors import TokenUnavailableError
 from partage.client.security.options import SecurityOptions
+from partage.model.addresses import Address
 
 if TYPE_CHECKING:
     from partage.client.security.token_endpoint import TokenResponse

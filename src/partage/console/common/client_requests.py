@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.errors import (
     ClientError,
@@ -17,6 +16,7 @@ from partage.client.errors import (
 from partage.console.common.client_options import client_options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError, usage_error
+from partage.model.addresses import Address
 from partage.model.groups import Node
 
 T = TypeVar("T")

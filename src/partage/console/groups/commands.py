@@ -9,7 +9,6 @@ import msgspec
 import typer
 from confluent_kafka import KafkaError
 
-from partage.client.addresses import Address
 from partage.console.common.client_options import client_options
 from partage.console.common.client_requests import broker_nodes, request_error, run_client
 from partage.console.common.cluster_client import ClusterClient, error_text
@@ -44,6 +43,7 @@ from partage.console.groups.describe import (
     fetch_groups,
 )
 from partage.console.groups.group_deletion import DOUBT, GroupDeletion, delete_groups
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.groups import Node
 

@@ -10,7 +10,6 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import ClusterMetadata
 
 from partage.client import cluster as client
-from partage.client.addresses import Address
 from partage.client.errors import ClientError, InvalidResponseError
 from partage.client.group.committed_offsets import committed_offsets as read
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
@@ -18,6 +17,7 @@ from partage.client.options import ClientOptions
 from partage.console.common.client_options import client_options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
+from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 
 CommittedOffsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata]

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.errors import BrokerResponseError, ClientError, UnsupportedApiError
 from partage.client.group.coordinator_lookup import find_coordinators
@@ -17,6 +16,7 @@ from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
 from partage.console.groups.consumer_groups import describe_consumer_group
 from partage.console.groups.raw_groups import UNKNOWN, RawGroup, RawMember, describe_raw
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.groups import GroupDescription, Node
 from partage.wire.apis.consumer_group_describe import (

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.errors import BrokerResponseError, ClientError, UnsupportedApiError
 from partage.client.group.coordinator_lookup import find_coordinators
 from partage.client.retries import Retries
 from partage.console.groups.coordinated_groups import RETRIABLE
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 

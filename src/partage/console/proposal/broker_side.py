@@ -25,7 +25,7 @@ from partage.console.common.options import JsonOption, with_cluster
 from partage.console.common.output import discard_stdout, json_help, note
 from partage.console.proposal.record_printer import record_printer
 from partage.console.records.record_json import JsonRecord
-from partage.model.addresses import AddressParseError, is_wildcard, parse_address
+from partage.model.addresses import Address, AddressParseError, is_wildcard, parse_address
 from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.messages import BrokerAddress, PushError
@@ -344,7 +344,7 @@ def _brokers(text: str) -> tuple[BrokerAddress, ...]:
     )
 
 
-def _address(option: str, text: str) -> tuple[str, int]:
+def _address(option: str, text: str) -> Address:
     try:
         return parse_address(text)
     except AddressParseError as error:

@@ -16,7 +16,7 @@ import typer
 
 from partage.assignors import ConsistentHashing, Range, RoundRobin
 from partage.assignors.base import Assignor
-from partage.client.addresses import Address, InvalidAddressError, parse_bootstrap_servers
+from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
 from partage.client.consumer import InvalidOptionError
 from partage.client.security.options import InvalidSecurityOptionError
 from partage.console.common.client_options import consumer_options, own_client_options
@@ -25,7 +25,7 @@ from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption
 from partage.console.common.output import discard_stdout, note
 from partage.console.proposal.record_printer import record_printer
-from partage.model.addresses import AddressParseError, parse_address
+from partage.model.addresses import Address, AddressParseError, parse_address
 from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
@@ -351,7 +351,7 @@ def _check(arguments: MemberArguments, cluster: ClusterClient, synchronize_timeo
 
 def _address(option: str, text: str) -> Address:
     try:
-        return Address(*parse_address(text))
+        return parse_address(text)
     except AddressParseError as error:
         raise usage_error(f"{option}: {error}") from None
 

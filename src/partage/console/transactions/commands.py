@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.console.common.client_requests import broker_addresses, run_client
 from partage.console.common.cluster_client import ClusterClient
@@ -19,6 +18,7 @@ from partage.console.common.output import format_partitions, json_help, print_js
 from partage.console.common.suggestions import missing_names
 from partage.console.common.table import print_table
 from partage.console.transactions import transaction_requests as requests
+from partage.model.addresses import Address
 from partage.wire.apis.describe_transactions import DescribedTransaction
 from partage.wire.apis.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
 from partage.client.errors import BrokerResponseError
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.describe_producers import (

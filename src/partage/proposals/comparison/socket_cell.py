@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.comparison.cell import CellResult, PhaseResult, PhaseTraffic, Workload
@@ -283,7 +284,7 @@ class _CellMember(SocketMemberShell):
         super().start()
         self._spawn(self._refresh_metadata())
 
-    async def find_coordinator(self, action: machine.Connect) -> tuple[str, int]:
+    async def find_coordinator(self, action: machine.Connect) -> Address:
         return self._cell.coordinator_address()
 
     async def fetch_metadata(self, *, is_from_coordinator: bool) -> dict[str, int]:
@@ -355,7 +356,7 @@ class SocketCell:
         self._new_coordinator_codec, self.new_member_codec = _codecs(self.design)
         self._records: list[Any] = []
         self._server: CoordinatorServer | None = None
-        self._address: tuple[str, int] | None = None
+        self._address: Address | None = None
         self._failure: Exception | None = None
         self._started = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -375,7 +376,7 @@ class SocketCell:
 
     # Coordinator
 
-    def coordinator_address(self) -> tuple[str, int]:
+    def coordinator_address(self) -> Address:
         """Return the address of the coordinator; raise OSError if there is none."""
         if self._address is None:
             raise ConnectionRefusedError("there is no coordinator")

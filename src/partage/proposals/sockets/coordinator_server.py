@@ -16,6 +16,7 @@ import msgspec
 from partage.broker.clock import Clock
 from partage.broker.net.descriptor_limit import raise_descriptor_limit
 from partage.broker.net.memory_pool import MemoryPool
+from partage.model.addresses import Address
 from partage.proposals.machine import (
     Connection,
     ConnectionLost,
@@ -125,7 +126,7 @@ class CoordinatorServer:
 
     # Sockets
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
+    async def listen(self, host: str, port: int) -> Address:
         """Accept connections; return the bound address and port.
 
         It raises the limit of file descriptors of the process: each connection needs one.
@@ -139,7 +140,7 @@ class CoordinatorServer:
         self._listener = await self._loop.create_server(self._accept, host, port, backlog=_BACKLOG)
         self._check_idle()
         bound = self._listener.sockets[0].getsockname()
-        return bound[0], bound[1]
+        return Address(bound[0], bound[1])
 
     @property
     def connection_count(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from partage.broker.cluster.lease_renewal import boot_ms
+from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.machine import (
     Action,
@@ -88,7 +89,7 @@ class OutgoingConnection:
         self._opening: asyncio.Task[None] | None = None
         self._open: FrameConnection | None = None
 
-    def connect(self, find: Callable[[], Awaitable[tuple[str, int]]]) -> None:
+    def connect(self, find: Callable[[], Awaitable[Address]]) -> None:
         """Close the current connection, and open another one.
 
         Args:
@@ -97,7 +98,7 @@ class OutgoingConnection:
         self.close()
         self._opening = asyncio.get_running_loop().create_task(self._connect(find))
 
-    async def _connect(self, find: Callable[[], Awaitable[tuple[str, int]]]) -> None:
+    async def _connect(self, find: Callable[[], Awaitable[Address]]) -> None:
         loop = asyncio.get_running_loop()
         made = FrameConnection(
             self._new_codec(),
@@ -195,7 +196,7 @@ class SocketMemberShell(ABC):
         """True if the machine has left the group, and does nothing from now on."""
 
     @abstractmethod
-    async def find_coordinator(self, action: Connect) -> tuple[str, int]:
+    async def find_coordinator(self, action: Connect) -> Address:
         """Return the host and port of the coordinator.
 
         Raises:

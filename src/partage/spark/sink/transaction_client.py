@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from partage.bridge.member_requests import to_error_code
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
 from partage.client.errors import BrokerResponseError
 from partage.client.group.committed_offsets import committed_offsets
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.retries import Retries
+from partage.model.addresses import Address
 from partage.model.errors import ErrorCode
 from partage.model.topic_partition import TopicPartition
 from partage.spark.sink.batch_decision import (

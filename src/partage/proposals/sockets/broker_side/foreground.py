@@ -51,7 +51,7 @@ async def serve_broker(options: PushBrokerOptions, on_listening: Callable[[str],
     except OSError as error:
         listen = format_address(options.host, options.port)
         raise ForegroundError(f"cannot listen on {listen}: {error.strerror or error}") from None
-    on_listening(format_address(*broker.address))
+    on_listening(str(broker.address))
     failed = asyncio.ensure_future(broker.wait_failed())
     waited: set[asyncio.Future[Any]] = {stopped, failed}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)

@@ -14,6 +14,7 @@ import msgspec
 from partage.broker.cluster.kazoo_session import KazooSession, ZooKeeperUnreachableError
 from partage.broker.cluster.lease_renewal import boot_ms, renew_lease
 from partage.broker.cluster.state_address import StateAddress
+from partage.model.addresses import Address
 from partage.proposals.broker_side.coordinator import PushCoordinator
 from partage.proposals.broker_side.elector import (
     CreateNode,
@@ -77,7 +78,7 @@ class PushBrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     settings: PushCoordinatorSettings
     host: str
     port: int
-    advertised: tuple[str, int] | None = None
+    advertised: Address | None = None
     zookeeper_session_timeout_ms: int = 6_000
     topic_source: TopicSource | None = None
     topic_refresh_ms: int = 1_000
@@ -101,7 +102,7 @@ class PushBroker:
         self._lease: Lease | None = None
         self._runner: asyncio.Task[None] | None = None
         self._has_logged_source_error = False
-        self.address = (options.host, options.port)
+        self.address = Address(options.host, options.port)
         self.server = CoordinatorServer(
             self.machine,
             BrokerCodec,

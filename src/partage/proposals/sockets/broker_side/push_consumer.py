@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import Protocol
 
-from partage.model.addresses import format_address
+from partage.model.addresses import Address, format_address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.consumer import ConsumerState, PushConsumer
 from partage.proposals.broker_side.events import (
@@ -71,9 +71,9 @@ class PushConsumerShell(SocketMemberShell):
     def is_closed(self) -> bool:
         return self._consumer.state is ConsumerState.CLOSED
 
-    async def find_coordinator(self, action: Connect) -> tuple[str, int]:
+    async def find_coordinator(self, action: Connect) -> Address:
         assert isinstance(action, ConnectCoordinator), f"unexpected action {action}"
-        return action.broker.host, action.broker.port
+        return Address(action.broker.host, action.broker.port)
 
     def on_message(self, message: Message) -> None:
         if isinstance(message, RegisterConsumerResponse):
@@ -129,8 +129,8 @@ class PushConsumerShell(SocketMemberShell):
             log.error("%s; trying the next broker", problem)
 
 
-async def _address(broker: BrokerAddress) -> tuple[str, int]:
-    return broker.host, broker.port
+async def _address(broker: BrokerAddress) -> Address:
+    return Address(broker.host, broker.port)
 
 
 def _name(error_code: int) -> str:

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from partage.broker.topics.data_directory import DirectoryLockedError
-from partage.client.addresses import Address, parse_bootstrap_servers
+from partage.client.addresses import parse_bootstrap_servers
 from partage.client.cluster import Cluster
 from partage.client.consumer import Record
 from partage.client.errors import ClientError
 from partage.client.options import ClientOptions
 from partage.log.errors import DamagedFileError
-from partage.model.addresses import format_address
+from partage.model.addresses import Address
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.coordinator import JoinGroupCoordinator
 from partage.proposals.join_group.frames import ProtocolVersions
@@ -94,9 +94,9 @@ async def serve_coordinator(
         try:
             address = await server.listen(*listen)
         except OSError as error:
-            raise ForegroundError(f"cannot listen on {format_address(*listen)}: {error}") from None
+            raise ForegroundError(f"cannot listen on {listen}: {error}") from None
         stopping = stop_signal()
-        on_listening(format_address(*address))
+        on_listening(str(address))
         stopped = asyncio.ensure_future(stopping.wait())
         waited: set[asyncio.Future[Any]] = {stopped, failed}
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)

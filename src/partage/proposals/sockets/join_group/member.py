@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.errors import ClientError
+from partage.model.addresses import Address
 from partage.proposals.assignment import assign_partitions
 from partage.proposals.join_group.member import DesignMember, DesignMemberState
 from partage.proposals.machine import Action, Connect, MetadataChanged
@@ -97,7 +97,7 @@ class JoinGroupMemberShell(SocketMemberShell):
         super().start()
         self._spawn(self._refresh_metadata())
 
-    async def find_coordinator(self, action: Connect) -> tuple[str, int]:
+    async def find_coordinator(self, action: Connect) -> Address:
         return self._address
 
     async def fetch_metadata(self, *, is_from_coordinator: bool) -> dict[str, int]:

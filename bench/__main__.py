@@ -29,6 +29,7 @@ BENCHMARKS = (
     "coordinators",
     "rolling",
     "spark",
+    "worlds",
 )
 
 

@@ -15,6 +15,7 @@ import contextvars
 import heapq
 import itertools
 import socket
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from random import Random
@@ -39,42 +40,43 @@ _EXECUTOR_MAX_S: Final = 0.002
 _TURN_S: Final = 1e-6
 #: More turns than this without an advance of the time indicate a task that repeats without a delay.
 _TURNS_MAX: Final = 200_000
-
-
-class _TimeSelector:
-    """Takes the place of a selector: instead of waiting for sockets, it advances the time."""
-
-    def __init__(self, loop: WorldLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        """Advance the time to the next timer, at most by ``timeout``."""
-        self._loop.advance(timeout)
-        return []
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def _is_intercepted(handle: Any) -> bool:
-    process = current_process.get_in(handle._context)
-    return process is not None and process.intercepts(handle)
+#: Cancelled timers are removed if there are more than this, and more than half of all timers.
+_CANCELLED_TIMERS_MAX: Final = 50
 
 
 class _WorldHandle(asyncio.Handle):
-    """A callback of a process: dropped if the process was killed, delayed while it is paused."""
+    """A callback of a process; written for speed, because a world runs millions of them."""
 
     __slots__ = ()
+    # Debug mode has no effect on handles.
+    _source_traceback = None
+    _repr = None
 
-    def _run(self) -> None:
-        if not _is_intercepted(self):
-            super()._run()
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: WorldLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel the callback."""
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
 
 
 class _WorldTimerHandle(asyncio.TimerHandle):
-    """The same with a time. Timers of the same time run in the order of their creation."""
+    """The same with a time."""
 
-    __slots__ = ("_serial",)
+    __slots__ = ()
+    _source_traceback = None
+    _repr = None
 
     def __init__(
         self,
@@ -84,47 +86,43 @@ class _WorldTimerHandle(asyncio.TimerHandle):
         loop: WorldLoop,
         context: contextvars.Context | None,
     ) -> None:
-        super().__init__(when, callback, args, loop, context)
-        self._serial = next(loop.serials)
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._scheduled = True
 
-    def __lt__(self, other: object) -> bool:
-        # This is the most frequent call of a world, so it is written for speed.
-        mine, its = self._when, other._when  # type: ignore[attr-defined]
-        if mine == its:
-            return self._serial < other._serial  # type: ignore[attr-defined, no-any-return]
-        return mine < its  # type: ignore[no-any-return]
-
-    def _run(self) -> None:
-        if not _is_intercepted(self):
-            super()._run()
+    def cancel(self) -> None:
+        """Cancel the callback."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None  # type: ignore[assignment]
+            if self._scheduled:
+                self._loop.cancelled_timer_count += 1
 
 
 class _OrderedTask(asyncio.Task[T]):
-    """A task with a hash by creation, so that the order of a set of tasks is repeatable."""
+    """A task with a hash by order, so that the order of a set of tasks is repeatable."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], *, loop: WorldLoop, **options: Any) -> None:
-        self._serial = next(loop.serials)
-        super().__init__(work, loop=loop, **options)
+    _serial = 0
 
     def __hash__(self) -> int:
+        if not self._serial:
+            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]
         return self._serial
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 class _OrderedFuture(asyncio.Future[T]):
-    """A future with a hash by creation."""
+    """A future with a hash by order."""
 
-    def __init__(self, loop: WorldLoop) -> None:
-        self._serial = next(loop.serials)
-        super().__init__(loop=loop)
+    _serial = 0
 
     def __hash__(self) -> int:
+        if not self._serial:
+            self._serial = next(self._loop.serials)  # type: ignore[attr-defined]
         return self._serial
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
@@ -144,8 +142,10 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         self._now_s = _START_S
         self._rng = rng
         self._turns = 0
-        self.serials = itertools.count()  # of timers, tasks and futures
-        self._selector = _TimeSelector(self)
+        self.serials = itertools.count(1)  # of timers, and of tasks and futures that are hashed
+        self.cancelled_timer_count = 0  # of those that are still scheduled
+        self._timers: list[tuple[float, int, _WorldTimerHandle]] = []  # a heap
+        self._callbacks: deque[asyncio.Handle] = deque()  # of the next turn
         self.set_task_factory(cast(Any, _create_task))
 
     # Time
@@ -159,18 +159,14 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         """The virtual time since the start of the world, in seconds."""
         return self._now_s - _START_S
 
-    def advance(self, timeout_s: float | None) -> None:
-        """Advance to the next timer, at most by ``timeout_s``.
+    def _advance(self) -> None:
+        """Advance to the next timer, or by the duration of a turn.
 
         Raises:
             StalledWorldError: no timer exists, so all tasks would wait for ever; or callbacks
                 repeat endlessly at one time.
         """
-        if timeout_s is None:
-            raise StalledWorldError(
-                "all tasks of the world wait, and no timer is set: they would wait for ever"
-            )
-        if timeout_s <= 0:
+        if self._callbacks or self._stopping:  # type: ignore[attr-defined]
             self._now_s += _TURN_S
             self._turns += 1
             if self._turns > _TURNS_MAX:
@@ -179,22 +175,94 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
                     f"{_TURNS_MAX} turns of the loop without a pause at {self.elapsed_s:.3f} s: a "
                     "task repeats its work; add an asyncio.sleep() to its loop"
                 )
-            return
-        self._turns = 0
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        self._now_s = max(self._now_s, min(scheduled[0].when(), self._now_s + timeout_s))
+        elif not self._timers:
+            raise StalledWorldError(
+                "all tasks of the world wait, and no timer is set: they would wait for ever"
+            )
+        elif self._timers[0][0] > self._now_s:
+            self._turns = 0
+            self._now_s = self._timers[0][0]
+        else:
+            self._now_s += _TURN_S  # like any turn, so that a repeated timer of 0 s makes progress
+
+    def _run_once(self) -> None:
+        """Run one turn; asyncio's base class calls it. It is written for speed."""
+        timers, callbacks = self._timers, self._callbacks
+        if self.cancelled_timer_count > max(_CANCELLED_TIMERS_MAX, len(timers) // 2):
+            timers[:] = [entry for entry in timers if not entry[2]._cancelled]
+            heapq.heapify(timers)
+            self.cancelled_timer_count = 0
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+            self.cancelled_timer_count -= 1
+        self._advance()
+        now_s, process_variable = self._now_s, current_process.variable
+        while timers and timers[0][0] <= now_s:
+            timer = heapq.heappop(timers)[2]
+            if timer._cancelled:
+                self.cancelled_timer_count -= 1
+            else:
+                timer._scheduled = False
+                callbacks.append(timer)
+        for _ in range(len(callbacks)):
+            if not callbacks:
+                break  # a turn inside of this one has run them
+            handle = callbacks.popleft()
+            if handle._cancelled:
+                continue
+            context = handle._context  # type: ignore[attr-defined]
+            process = context.get(process_variable)
+            if (
+                process is not None
+                and (process.is_killed or process.is_paused)
+                and process.intercepts(handle)
+            ):
+                continue
+            try:
+                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._report(handle, error)
+
+    def _report(self, handle: asyncio.Handle, error: BaseException) -> None:
+        self.call_exception_handler(
+            {"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle}
+        )
 
     # Callbacks and tasks; asyncio's base class calls these methods, and they replace its own.
 
-    def _call_soon(
+    def call_soon(
         self,
-        callback: Callable[..., object],
-        args: Sequence[Any],
-        context: contextvars.Context | None,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
+        """Run a callback in the next turn; see `asyncio.loop.call_soon`."""
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
         handle = _WorldHandle(callback, args, self, context)
-        self._ready.append(handle)  # type: ignore[attr-defined]
+        self._callbacks.append(handle)
         return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Run a callback in the next turn: the loop has one thread."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Schedule a callback; see `asyncio.loop.call_later`."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -203,44 +271,40 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule a callback; see `asyncio.loop.call_at`."""
-        self._check_closed()  # type: ignore[attr-defined]
+        """Schedule a callback; see `asyncio.loop.call_at`.
+
+        Timers of the same time run in the order of their creation.
+        """
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
         timer = _WorldTimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._timers, (when, next(self.serials), timer))
         return timer
 
     def make_ready(self, handles: Sequence[asyncio.Handle]) -> None:
         """Run delayed callbacks in the next turn."""
-        self._ready.extend(handles)  # type: ignore[attr-defined]
+        self._callbacks.extend(handles)
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
-        return _OrderedFuture(self)
+        return _OrderedFuture(loop=self)
 
     def run_turn(self) -> None:
         """Run one turn while a callback of this loop waits for the result of another task."""
         current = asyncio.current_task(self)
-        ready = self._ready  # type: ignore[attr-defined]
-        outer_count = len(ready)
         if current is not None:
             asyncio.tasks._leave_task(self, current)
         try:
-            self._run_once()  # type: ignore[attr-defined]
+            self._run_once()
         finally:
             if current is not None:
                 asyncio.tasks._enter_task(self, current)
-            # The turn around this one still takes as many callbacks as it has counted.
-            for _ in range(outer_count - len(ready)):
-                done = asyncio.Handle(_do_nothing, (), self)
-                done.cancel()
-                ready.append(done)
 
-    def _process_events(self, events: list[Any]) -> None:
-        assert not events, "there are no sockets"
-
-    def _write_to_self(self) -> None:
-        """Do nothing: the loop has one thread, which need not be woken."""
+    def close(self) -> None:
+        """Close the loop and drop all callbacks."""
+        self._callbacks.clear()
+        self._timers.clear()
+        super().close()
 
     # Executors
 
@@ -332,10 +396,6 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
     ) -> WorldClientLoop:
         """Return the loop of a client, which has a thread outside of simulated worlds."""
         return WorldClientLoop(self, name, cleanup)
-
-
-def _do_nothing() -> None:
-    """Do nothing."""
 
 
 def _create_task(loop: WorldLoop, work: Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:

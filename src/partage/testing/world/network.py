@@ -31,6 +31,7 @@ _ANY_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})
 #: The host of code that belongs to no process, such as that of the test.
 TEST_HOST: Final = "test"
 
+#: Host and port, as Python's sockets return them: plain tuples.
 Address = tuple[str, int]
 
 
@@ -70,7 +71,11 @@ class WorldTransport(asyncio.Transport):
     """One end of a connection."""
 
     def __init__(
-        self, network: WorldNetwork, process: WorldProcess | None, own: Address, peer: Address
+        self,
+        network: WorldNetwork,
+        process: WorldProcess | None,
+        own: Address,
+        peer: Address,
     ) -> None:
         super().__init__({"peername": peer, "sockname": own, "socket": _WorldSocket(own, peer)})
         self._network = network
@@ -144,7 +149,7 @@ class WorldTransport(asyncio.Transport):
             return
         self._unread_bytes += len(content)
         for piece in self._network.split(content):
-            self._send(lambda piece=piece: self.other.receive(piece))  # type: ignore[misc]
+            self._send(self.other.receive, piece)
         if self._unread_bytes > self._high_water and not self._is_writing_paused:
             self._is_writing_paused = True
             self.get_protocol().pause_writing()
@@ -157,7 +162,7 @@ class WorldTransport(asyncio.Transport):
         """Send the end of this direction."""
         if not self._has_written_eof and not self._is_lost:
             self._has_written_eof = True
-            self._send(lambda: self.other.receive_eof())
+            self._send(self.other.receive_eof)
 
     def close(self) -> None:
         """Close after the bytes written so far have been sent."""
@@ -165,7 +170,7 @@ class WorldTransport(asyncio.Transport):
             self._is_closing = True
             if not self._has_written_eof:
                 self._has_written_eof = True
-                self._send(lambda: self.other.receive_eof())
+                self._send(self.other.receive_eof)
             self._call_soon(lambda: self._lose(None))
 
     def abort(self) -> None:
@@ -184,7 +189,7 @@ class WorldTransport(asyncio.Transport):
 
     def reset_other(self) -> None:
         """Let the other end see a reset."""
-        self._send(lambda: self.other.receive_reset())
+        self._send(self.other.receive_reset)
 
     def receive(self, piece: bytes) -> None:
         """Take bytes that arrived, in the context of this end's process."""
@@ -234,11 +239,11 @@ class WorldTransport(asyncio.Transport):
             if self._protocol is not None:
                 self._protocol.connection_lost(error)
 
-    def _send(self, arrive: Callable[[], None]) -> None:
+    def _send(self, arrive: Callable[..., None], *arguments: bytes) -> None:
         """Schedule an arrival at the other end, after all earlier ones."""
         at_s = max(self._loop.time() + self._network.latency_s(), self._last_arrival_s)
         self._last_arrival_s = at_s
-        self._network.arrive_at(at_s, self, arrive)
+        self._network.arrive_at(at_s, self, arrive, arguments)
 
     @property
     def context(self) -> contextvars.Context:
@@ -253,7 +258,11 @@ class WorldServer(asyncio.AbstractServer):
     """A listener."""
 
     def __init__(
-        self, network: WorldNetwork, process: WorldProcess | None, address: Address, factory: Any
+        self,
+        network: WorldNetwork,
+        process: WorldProcess | None,
+        address: Address,
+        factory: Any,
     ) -> None:
         self._network = network
         self.process = process
@@ -305,7 +314,7 @@ class WorldNetwork:
         self._servers: dict[Address, WorldServer] = {}
         self._transports: dict[WorldTransport, None] = {}
         self._cuts: dict[frozenset[str], None] = {}
-        self._held: list[tuple[WorldTransport, Callable[[], None]]] = []
+        self._held: list[tuple[WorldTransport, Callable[..., None], tuple[bytes, ...]]] = []
         self._healed: asyncio.Event = asyncio.Event()
         self._slowest_s = _LATENCY_S[1]
         self._next_port = _FIRST_FREE_PORT
@@ -391,18 +400,26 @@ class WorldNetwork:
         except TimeoutError:
             raise TimeoutError(errno.ETIMEDOUT, f"no answer from {other}") from None
 
-    def arrive_at(self, at_s: float, sender: WorldTransport, arrive: Callable[[], None]) -> None:
+    def arrive_at(
+        self,
+        at_s: float,
+        sender: WorldTransport,
+        arrive: Callable[..., None],
+        arguments: tuple[bytes, ...],
+    ) -> None:
         """Let something arrive at the other end of ``sender``, or later if a cut holds it."""
+        context = sender.other.context
+        self.loop.call_at(at_s, self._arrive, sender, arrive, arguments, context=context)
 
-        def check() -> None:
-            if self._cuts or self._held:
-                is_behind = any(held is sender for held, _ in self._held)
-                if is_behind or self.is_cut(sender.host, sender.other.host):
-                    self._held.append((sender, arrive))
-                    return
-            arrive()
-
-        self.loop.call_at(at_s, check, context=sender.other.context)
+    def _arrive(
+        self, sender: WorldTransport, arrive: Callable[..., None], arguments: tuple[bytes, ...]
+    ) -> None:
+        if self._cuts or self._held:
+            is_behind = any(held is sender for held, _, _ in self._held)
+            if is_behind or self.is_cut(sender.host, sender.other.host):
+                self._held.append((sender, arrive, arguments))
+                return
+        arrive(*arguments)
 
     def forget(self, transport: WorldTransport) -> None:
         """Remove a lost connection."""
@@ -440,8 +457,8 @@ class WorldNetwork:
         else:
             self._cuts.pop(frozenset((one, other)), None)
         held, self._held = self._held, []
-        for sender, arrive in held:
-            self.arrive_at(self.loop.time() + self.latency_s(), sender, arrive)
+        for sender, arrive, arguments in held:
+            self.arrive_at(self.loop.time() + self.latency_s(), sender, arrive, arguments)
         healed, self._healed = self._healed, asyncio.Event()
         healed.set()
 

@@ -17,22 +17,18 @@ class _CurrentProcess:
     """The process to which the running code belongs, None for the test itself."""
 
     def __init__(self) -> None:
-        self._variable: contextvars.ContextVar[WorldProcess | None] = contextvars.ContextVar(
+        self.variable: contextvars.ContextVar[WorldProcess | None] = contextvars.ContextVar(
             "partage_world_process", default=None
         )
 
     def get(self) -> WorldProcess | None:
         """Return the process of the running code."""
-        return self._variable.get()
-
-    def get_in(self, context: contextvars.Context) -> WorldProcess | None:
-        """Return the process of another context."""
-        return context.get(self._variable)
+        return self.variable.get()
 
     def context_of(self, process: WorldProcess) -> contextvars.Context:
         """Return a new context in which code belongs to ``process``."""
         context = contextvars.copy_context()
-        context.run(self._variable.set, process)
+        context.run(self.variable.set, process)
         return context
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,31 @@ def test_failure_has_story_smallest_plan_and_command(run) -> None:
     assert "The smallest plan that fails: 1 of 20 faults" in output
     assert "test_pause_is_noticed' --world-seed 2" in output
     assert "a long pause" in output
+    (path,) = re.findall(r"The page that plays the run: (.+)", output)
+    assert "AssertionError: a long pause" in Path(path).read_text()
+
+
+def test_failure_of_a_test_with_another_fixture_has_a_page(run) -> None:
+    test = """
+async def test_it(partage_world, tmp_path):
+    await partage_world.create_topic("orders")
+    assert tmp_path.parent is None
+"""
+    (path,) = re.findall(r"The page that plays the run: (.+)", run(test, failed=1))
+    assert "AssertionError" in Path(path).read_text()
+
+
+def test_failure_that_is_not_repeated_has_a_page_without_requests(run) -> None:
+    test = """
+failed = []
+
+
+async def test_it(partage_world):
+    failed.append(1)
+    assert len(failed) > 1
+"""
+    (path,) = re.findall(r"The page that plays the run: (.+)", run(test, failed=1))
+    assert "Requests and owners are missing" in Path(path).read_text()
 
 
 def test_function_that_is_no_coroutine_is_refused(run) -> None:

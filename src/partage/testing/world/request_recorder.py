@@ -70,6 +70,7 @@ class RecordedRequest:
             committed one.
         done_s: the time of the response; None if there was none.
         error: the name of the first error in the response, or "".
+        has_assignment: True if the response assigns partitions to a member of a group.
     """
 
     at_s: float
@@ -80,6 +81,7 @@ class RecordedRequest:
     offsets: dict[TopicPartition, int]
     done_s: float | None = None
     error: str = ""
+    has_assignment: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ class RequestRecorder:
     """Collects the requests and the ownership of a world.
 
     Attributes:
-        requests: the requests, without heartbeats and fetches that brought nothing.
+        requests: the requests, without heartbeats and fetches that brought nothing, and without
+            commits that repeat the last one of their process.
     """
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -133,6 +136,7 @@ class RequestRecorder:
         self.requests: list[RecordedRequest] = []
         self._ended: list[OwnedPartition] = []
         self._owned: dict[_Member, dict[TopicPartition, float]] = {}
+        self._last_commits: dict[tuple[str, str], dict[TopicPartition, int]] = {}
 
     def observe(self, broker: Broker) -> None:
         """Record the requests to a broker that has started."""
@@ -177,9 +181,13 @@ class RequestRecorder:
             text=_group_text(api.key, inbound.message),
             offsets={},
         )
-        if api.key in (OFFSET_COMMIT.key, TXN_OFFSET_COMMIT.key):
+        is_routine = api.key in _ROUTINE
+        if request.kind == "commit":
             request.offsets.update(_committed(inbound.message, topic_name))
-        if api.key not in _ROUTINE:
+            committer = (request.process, inbound.message.group_id)
+            is_routine = self._last_commits.get(committer) == request.offsets
+            self._last_commits[committer] = request.offsets
+        if not is_routine:
             self.requests.append(request)
         self._on_group_request(api.key, request.process, inbound.message, topic_name)
         connection = inbound.connection
@@ -187,6 +195,9 @@ class RequestRecorder:
         def answered() -> None:
             inbound.connection = connection
             self._on_response(request, inbound, topic_name)
+            is_news = request.error or (request.offsets and request.kind != "commit")
+            if is_routine and (is_news or request.has_assignment):
+                self.requests.append(request)
 
         inbound.connection = cast(RequestConnection, _ObservedConnection(connection, answered))
 
@@ -200,14 +211,14 @@ class RequestRecorder:
         _, pos = parse_response_header(inbound.api, inbound.version, frame)
         response = inbound.api.decode_response(inbound.version, frame, pos)
         request.error = _first_error(response)
+        if request.error == ErrorCode.MEMBER_ID_REQUIRED.name:
+            request.text, request.error = f"{request.text} got a member id", ""
         key = inbound.api.key
         if key == PRODUCE.key:
             request.offsets.update(_produced(response))
         elif key == FETCH.key:
             request.offsets.update(_fetched(response, topic_name))
-        has_news = self._on_group_response(request, inbound, response, topic_name)
-        if key in _ROUTINE and (request.error or request.offsets or has_news):
-            self.requests.append(request)
+        self._on_group_response(request, inbound, response, topic_name)
 
     # Ownership
 
@@ -233,11 +244,10 @@ class RequestRecorder:
         inbound: InboundRequest,
         response: Any,
         topic_name: Callable[[bytes], str],
-    ) -> bool:
-        """Apply a response; return True if it changes what the member owns."""
+    ) -> None:
         key, message = inbound.api.key, inbound.message
         if request.kind != "group" or key == LEAVE_GROUP.key:
-            return False
+            return
         member_id = message.member_id or getattr(response, "member_id", None) or ""
         member = (request.process, message.group_id, member_id)
         if response.error_code in _REMOVED:
@@ -245,14 +255,14 @@ class RequestRecorder:
         elif key == SYNC_GROUP.key and not response.error_code:
             assigned = _assigned(response.assignment)
             request.text += f" got {_describe(assigned)}"
+            request.has_assignment = True
             self._release(member, assigned)
             self._own(member, assigned)
         elif key == CONSUMER_GROUP_HEARTBEAT.key and response.assignment is not None:
             partitions = _partitions_by_id(response.assignment.topic_partitions, topic_name)
             request.text += f" got {_describe(partitions)}"
+            request.has_assignment = True
             self._own(member, partitions)
-            return True
-        return False
 
     def _own(self, member: _Member, partitions: Iterable[TopicPartition]) -> None:
         owned = self._owned.setdefault(member, {})

@@ -6,11 +6,17 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from partage.testing.world.run_page import RecordedRun, describe_error, write_run_page
 from partage.testing.world.world import PartageWorld
 
 _SEARCH_S: Final = 20.0
 _STORY_LINES: Final = 40
 STORY_FILE: Final = "story.txt"
+PAGE_FILE: Final = "run.html"
+_NOT_REPEATED: Final = (
+    "Requests and owners are missing: the test did not fail when it was repeated to record them. "
+    "Something in it does not depend on the seed alone."
+)
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 
@@ -19,7 +25,8 @@ def run_world_test(test_id: str, test: Test, arguments: Mapping[str, Any]) -> No
     """Run a test in the world among its arguments.
 
     After a failure, the exception gets notes: the smallest plan of faults, the end of the story and
-    the command that repeats the world. The whole story is in a file of the test's directory.
+    the command that repeats the world. Files in the test's directory have the whole story, and a
+    page that plays the run.
 
     Args:
         test_id: the id with which pytest selects the test.
@@ -27,47 +34,91 @@ def run_world_test(test_id: str, test: Test, arguments: Mapping[str, Any]) -> No
         arguments: its arguments by name, one of which is the world.
     """
     world: PartageWorld = arguments["partage_world"]
+    if not _is_repeatable(arguments):
+        world.record_requests()
     try:
         world.run(lambda: test(**arguments))
     except Exception as error:
-        smallest = _smallest_plan(world, error, test, arguments)
-        for note in _notes(test_id, world, smallest):
+        recorded = _repeat(world, error, test, arguments)
+        for note in _notes(test_id, world, recorded, error):
             error.add_note(note)
         raise
 
 
-def _smallest_plan(
+def _is_repeatable(arguments: Mapping[str, Any]) -> bool:
+    """Return True unless other fixtures may have kept state of the first run."""
+    return set(arguments) == {"partage_world"}
+
+
+def _repeat(
     world: PartageWorld, error: Exception, test: Test, arguments: Mapping[str, Any]
 ) -> PartageWorld:
-    """Leave out one fault after the other; keep each omission with which the test still fails."""
-    if set(arguments) != {"partage_world"}:
-        return world  # other fixtures may have kept state of the first run
+    """Run the world again with the fewest faults, and record its requests.
+
+    Leave out one fault after the other; keep each omission with which the test still fails.
+    """
+    if not _is_repeatable(arguments):
+        return world
     best = world
     until_s = time.monotonic() + _SEARCH_S
+
+    def fails(tried: PartageWorld) -> bool:
+        tried.record_requests()
+        try:
+            tried.run(lambda: test(partage_world=tried))
+        except Exception as again:
+            return type(again) is type(error) and len(tried.plan) == len(world.plan)
+        return False
+
     for index in reversed(range(len(world.plan))):
         if time.monotonic() > until_s:
             break
         tried = best.fresh(best.omitted | {index}, f"without-{index}")
-        try:
-            tried.run(lambda tried=tried: test(partage_world=tried))  # type: ignore[misc]
-        except Exception as again:
-            if type(again) is type(error) and len(tried.plan) == len(world.plan):
-                best = tried
+        if fails(tried):
+            best = tried
+    if best is world:
+        again = world.fresh(frozenset(), "recorded")
+        if fails(again):
+            best = again
     return best
 
 
-def _notes(test_id: str, world: PartageWorld, smallest: PartageWorld) -> list[str]:
-    path = world.directory / STORY_FILE
-    path.write_text("\n".join(smallest.story) + "\n")
-    faults = [str(f) for n, f in enumerate(smallest.plan) if n not in smallest.omitted]
+def _notes(
+    test_id: str, world: PartageWorld, recorded: PartageWorld, error: Exception
+) -> list[str]:
+    path, page = world.directory / STORY_FILE, world.directory / PAGE_FILE
+    path.write_text("\n".join(recorded.story) + "\n")
+    faults = [str(f) for n, f in enumerate(recorded.plan) if n not in recorded.omitted]
     selected = test_id.rpartition("[")[0] or test_id
+    command = f"pytest '{selected}' --world-seed {world.seed}"
+    write_run_page(_recorded_run(selected, recorded, error, command, faults), page)
     notes = [
         f"The last lines of the story of seed {world.seed} (all of it: {path}):",
-        *smallest.story[-_STORY_LINES:],
+        *recorded.story[-_STORY_LINES:],
+        f"The page that plays the run: {page}",
     ]
     if world.plan:
         notes += [
             f"The smallest plan that fails: {len(faults)} of {len(world.plan)} faults",
             *faults,
         ]
-    return [*notes, f"Run again: pytest '{selected}' --world-seed {world.seed}"]
+    return [*notes, f"Run again: {command}"]
+
+
+def _recorded_run(
+    test_id: str, world: PartageWorld, error: Exception, command: str, faults: list[str]
+) -> RecordedRun:
+    recorder = world.recorder
+    return RecordedRun(
+        title=test_id,
+        seed=world.seed,
+        error=describe_error(error),
+        command=command,
+        faults=faults,
+        faults_drawn=len(world.plan),
+        events=world.events,
+        requests=recorder.requests if recorder is not None else (),
+        owned=recorder.owned_partitions() if recorder is not None else (),
+        failed_at_s=world.failed_at_s or world.elapsed_s,
+        remark="" if recorder is not None else _NOT_REPEATED,
+    )

@@ -117,6 +117,10 @@ def test_advertised_address_is_sent_to_clients(tmp_path):
             "group.consumer.min.session.timeout.ms is 45000",
         ),
         (
+            "--override group.consumer.max.assignment.interval.ms=999",
+            "group.consumer.assignment.interval.ms is 1000",
+        ),
+        (
             "--override group.consumer.migration.policy=never",
             "must be one of disabled, upgrade, downgrade, bidirectional",
         ),

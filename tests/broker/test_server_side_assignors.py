@@ -14,7 +14,7 @@ from partage.wire.apis.consumer_group_heartbeat import (
 )
 from partage.wire.apis.incremental_alter_configs import DELETE, SET
 
-from .config_requests import GROUP, alter
+from .config_requests import BROKER, GROUP, alter
 from .raw_client import RawClient
 from .requests import create
 
@@ -106,3 +106,14 @@ def test_group_config_changes_interval_of_members(raw):
     for change, expected in (((SET, key, "6000"), 6_000), ((DELETE, key, None), 5_000)):
         assert alter(raw, change, name="g", kind=GROUP) == 0
         assert heartbeat(raw, "a", epoch).heartbeat_interval_ms == expected
+
+
+@pytest.mark.partage_broker({"group.consumer.assignment.interval.ms": "15000"})
+def test_altered_default_of_assignment_interval_applies_at_once(raw):
+    create(raw, "t", 4)
+    epoch = join(raw, "a").member_epoch
+    assert partitions(join(raw, "b")) == []
+    assert heartbeat(raw, "a", epoch).assignment is None
+    key = "group.consumer.assignment.interval.ms"
+    assert alter(raw, (SET, key, "0"), name="1", kind=BROKER) == 0
+    assert len(partitions(heartbeat(raw, "a", epoch))) == 2

@@ -27,6 +27,7 @@ OVERRIDES = {
     "group.consumer.min.heartbeat.interval.ms": "300",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.max.assignment.interval.ms": "20000",
     "group.consumer.migration.policy": "disabled",
 }
 

@@ -43,6 +43,7 @@ CODECS = {
     "zstd": Compression.ZSTD,
 }
 SESSION = "consumer.session.timeout.ms"
+ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 
 @pytest.fixture
@@ -151,10 +152,16 @@ CHANGES = [
     (BROKER, "1", (SET, "log.cleaner.backoff.ms", "1000"), 0),
     (BROKER, "1", (SET, "max.connections", "1000"), 0),
     (BROKER, "", (SET, "compression.type", "gzip"), 0),
+    (BROKER, "1", (SET, f"group.{ASSIGNMENT_INTERVAL}", "20000"), 0),
+    (BROKER, "1", (SET, f"group.{ASSIGNMENT_INTERVAL}", "20001"), 42),
+    (BROKER, "1", (SET, "group.consumer.max.assignment.interval.ms", "1000"), 42),
+    (BROKER, "1", (SET, "group.consumer.min.assignment.interval.ms", "0"), 42),
     (GROUP, "g", (SET, SESSION, "50000"), 0),
     (GROUP, "g", (SET, SESSION, "5"), 40),
     (GROUP, "g", (SET, SESSION, "x"), 40),
     (GROUP, "g", (SET, "consumer.heartbeat.interval.ms", "16000"), 40),
+    (GROUP, "g", (SET, ASSIGNMENT_INTERVAL, "20000"), 0),
+    (GROUP, "g", (SET, ASSIGNMENT_INTERVAL, "20001"), 40),
     (GROUP, "g", (SET, "share.auto.offset.reset", "by_duration:PT1H"), 0),
     (GROUP, "g", (SET, "share.auto.offset.reset", "by_duration:1"), 40),
     (GROUP, "g", (SET, "no.such", "1"), 40),
@@ -199,6 +206,20 @@ def test_broker_config_levels(admin: AdminClient, raw: RawClient) -> None:
     assert replace(raw, "1", BROKER) == 0
     assert alter(raw, (DELETE, key, None), name="", kind=BROKER) == 0
     eventually(lambda: config(raw, key, name="1", kind=BROKER).config_source == 5)
+
+
+def test_default_of_group_config_is_altered_at_broker(raw: RawClient) -> None:
+    group, key = fresh_name("g"), f"group.{ASSIGNMENT_INTERVAL}"
+    assert alter(raw, (SET, key, "19000"), name="1", kind=BROKER) == 0
+    eventually(lambda: config(raw, ASSIGNMENT_INTERVAL, name=group, kind=GROUP).value == "19000")
+    entry = config(raw, ASSIGNMENT_INTERVAL, name=group, kind=GROUP, include_synonyms=True)
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        (key, "19000", 2),
+        (key, "0", 4),
+        (key, "1000", 5),
+    ]
+    assert alter(raw, (DELETE, key, None), name="1", kind=BROKER) == 0
+    eventually(lambda: config(raw, ASSIGNMENT_INTERVAL, name=group, kind=GROUP).value == "0")
 
 
 def test_group_configs_are_described(raw: RawClient) -> None:

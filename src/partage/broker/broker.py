@@ -288,7 +288,10 @@ class Broker:
         """Create the services of groups with the consumer protocol; the topics must be open."""
         images = TopicImages(self.log_manager, self._settings.rack)
         actions = GroupActions(self._assignors, images, self._clock)
-        return ConsumerGroupServices(images, self.dynamic_configs.group_configs, actions)
+        configs = self.dynamic_configs
+        return ConsumerGroupServices(
+            images, configs.group_configs, configs.assignment_interval_ms, actions
+        )
 
     def _follow_changes(self) -> None:
         """Report later changes of topics and group configs to the shards."""

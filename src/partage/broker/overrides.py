@@ -28,7 +28,14 @@ _TOPIC_DEFAULTS: Final = {
 _INT32: Final = (0, INT32_MAX)
 #: Settings that change while the broker runs, if IncrementalAlterConfigs changes them. In Kafka
 #: they are dynamic, too.
-DYNAMIC_SETTINGS: Final = frozenset({*_TOPIC_DEFAULTS, "log.cleaner.backoff.ms", "max.connections"})
+DYNAMIC_SETTINGS: Final = frozenset(
+    {
+        *_TOPIC_DEFAULTS,
+        "group.consumer.assignment.interval.ms",
+        "log.cleaner.backoff.ms",
+        "max.connections",
+    }
+)
 #: Settings of which none may be greater than the next one.
 _ASCENDING: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
@@ -41,6 +48,11 @@ _ASCENDING: Final = (
         "group.consumer.min.heartbeat.interval.ms",
         "group.consumer.heartbeat.interval.ms",
         "group.consumer.max.heartbeat.interval.ms",
+    ),
+    (
+        "group.consumer.min.assignment.interval.ms",
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
     ),
 )
 

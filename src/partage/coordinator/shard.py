@@ -104,6 +104,7 @@ from partage.coordinator.timers import (
 )
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 
 _NO_OFFSETS: GroupOffsets = {}
 
@@ -375,7 +376,7 @@ class Shard:
             offsets: tuple[OffsetRecord | None, ...] = tuple(committed.values())
         else:
             offsets = tuple(committed.get(partition) for partition in event.partitions)
-        unstable: frozenset[tuple[str, int]] = frozenset()
+        unstable: frozenset[TopicPartition] = frozenset()
         if event.requires_stable:
             unstable = self.pending_offsets.partitions(event.group_id)
         context.reply(event.reply_to, FetchOffsetsReply(offsets=offsets, unstable=unstable))
@@ -437,7 +438,7 @@ class Shard:
         self.catalogue.update_topics(event.topics, event.version)
 
     def _group_configs_changed(self, context: EventContext, event: GroupConfigsChanged) -> None:
-        self.catalogue.update_configs(event.configs)
+        self.catalogue.update_configs(event.configs, event.assignment_interval_ms)
 
     def _timer_fired(self, context: EventContext, event: TimerFired) -> None:
         match event.key:

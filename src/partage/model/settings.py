@@ -32,6 +32,8 @@ class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     assignors: tuple[str, ...] = ("uniform", "range")
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     assignment_interval_ms: int = 1_000  # the least time between two target assignments
+    assignment_interval_min_ms: int = 0
+    assignment_interval_max_ms: int = 15_000
     regex_refresh_interval_ms: int = 10 * MINUTE_MS
 
 
@@ -152,6 +154,8 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "group.consumer.assignors": ("groups.consumer", "assignors"),
     "group.consumer.migration.policy": ("groups.consumer", "migration_policy"),
     "group.consumer.assignment.interval.ms": ("groups.consumer", "assignment_interval_ms"),
+    "group.consumer.min.assignment.interval.ms": ("groups.consumer", "assignment_interval_min_ms"),
+    "group.consumer.max.assignment.interval.ms": ("groups.consumer", "assignment_interval_max_ms"),
     "group.consumer.regex.refresh.interval.ms": ("groups.consumer", "regex_refresh_interval_ms"),
     "offset.metadata.max.bytes": ("groups", "offset_metadata_bytes_max"),
     "offsets.retention.check.interval.ms": ("groups", "offsets_retention_check_interval_ms"),

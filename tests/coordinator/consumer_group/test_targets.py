@@ -214,6 +214,18 @@ def test_configs_outside_the_limits_of_the_broker_are_limited() -> None:
     assert not harness.group.is_empty
 
 
+def test_assignment_interval_is_limited_by_the_broker() -> None:
+    settings = ConsumerGroupSettings(assignment_interval_ms=0, assignment_interval_max_ms=50)
+    harness = ConsumerHarness(settings=settings)
+    harness.configure(GroupConfig(assignment_interval_ms=99_999))
+    harness.join("A", "t")
+    harness.join("B", "t")
+    assert harness.epochs == ("Assigning", 3, 2)
+    harness.advance(50)
+    harness.beat("A")
+    assert harness.epochs == ("Reconciling", 3, 3)
+
+
 def test_assignor_with_the_most_votes_computes_the_target() -> None:
     harness = ConsumerHarness()
     harness.join("A", "t", server_assignor="range")

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from partage.broker.configs.config_store import DECISIONS_PER_TURN, ConfigDecision, ConfigStore
 from partage.broker.configs.group_config_keys import (
+    altered_group_defaults,
     check_together,
     consumer_group_defaults,
     group_config_keys,
@@ -65,7 +66,8 @@ class DynamicConfigs:
     Args:
         static: the settings with which the broker was started.
         use_settings: called with the settings in effect when they change.
-        on_group_configs_changed: called when `group_configs` has changed.
+        on_group_configs_changed: called when `group_configs` or `assignment_interval_ms` has
+            changed.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class DynamicConfigs:
         self._use_settings = use_settings
         self._on_group_configs_changed = on_group_configs_changed
         self._group_configs: Mapping[str, GroupConfig] = {}
+        self._assignment_interval_ms = static.groups.consumer.assignment_interval_ms
         self._broker = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
         self._defaults = ConfigResource(ConfigResourceType.BROKER, "")
         self._doc = ConfigsDoc()
@@ -93,21 +96,32 @@ class DynamicConfigs:
         """Apply the configs that the store has read or changed."""
         before, self._doc = self._doc, doc
         keys = (self._defaults.key, self._broker.key)
+        interval_ms = self._assignment_interval_ms
         if any(before.resources.get(key) != doc.resources.get(key) for key in keys):
-            self._use_settings(self._effective_settings())
+            settings = self._effective_settings()
+            interval_ms = settings.groups.consumer.assignment_interval_ms
+            self._use_settings(settings)
         group_configs = self._parse_group_configs(before)
-        if group_configs != self._group_configs:
-            self._group_configs = group_configs
+        if (group_configs, interval_ms) != (self._group_configs, self._assignment_interval_ms):
+            self._group_configs, self._assignment_interval_ms = group_configs, interval_ms
             self._on_group_configs_changed()
 
     def group_configs(self) -> Mapping[str, GroupConfig]:
         """Return the altered configs of groups with the consumer protocol, by group id."""
         return self._group_configs
 
+    def assignment_interval_ms(self) -> int:
+        """Return the default of ``consumer.assignment.interval.ms``, which may be altered."""
+        return self._assignment_interval_ms
+
     def group_layers(self) -> list[ConfigLayer]:
         """Return the broker's defaults of group configs, by the group config's name."""
+        altered = [
+            ConfigLayer(layer.source, altered_group_defaults(layer.values))
+            for layer in self.broker_layers()
+        ]
         defaults = consumer_group_defaults(self.static.groups.consumer)
-        return [ConfigLayer(ConfigSource.STATIC_BROKER_CONFIG, defaults)]
+        return [*altered, ConfigLayer(ConfigSource.STATIC_BROKER_CONFIG, defaults)]
 
     def configs_of(self, resource: ConfigResource) -> Mapping[str, str]:
         """Return the altered configs of a broker or group."""

@@ -87,7 +87,6 @@ _KEYS: Final = [
 _SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 _HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 _ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
-_ASSIGNMENT_INTERVAL_MAX_MS: Final = 15_000
 #: The configs of consumer groups, with the fields of `GroupConfig`.
 _FIELDS: Final = {
     _SESSION_TIMEOUT: "session_timeout_ms",
@@ -108,7 +107,10 @@ def _limits(settings: ConsumerGroupSettings) -> dict[str, tuple[int, int]]:
             settings.heartbeat_interval_min_ms,
             settings.heartbeat_interval_max_ms,
         ),
-        _ASSIGNMENT_INTERVAL: (0, _ASSIGNMENT_INTERVAL_MAX_MS),
+        _ASSIGNMENT_INTERVAL: (
+            settings.assignment_interval_min_ms,
+            settings.assignment_interval_max_ms,
+        ),
     }
 
 
@@ -133,6 +135,12 @@ def consumer_group_defaults(settings: ConsumerGroupSettings) -> dict[str, str]:
         for name, field in _FIELDS.items()
         if getattr(settings, field) != getattr(defaults, field)
     }
+
+
+def altered_group_defaults(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the defaults of groups in the altered configs of a broker, by the group config."""
+    prefixed = {f"group.{name}": name for name in _FIELDS}
+    return {prefixed[name]: value for name, value in configs.items() if name in prefixed}
 
 
 def parse_group_config(

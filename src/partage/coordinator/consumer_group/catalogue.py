@@ -34,6 +34,7 @@ class Catalogue:
     """
 
     __slots__ = (
+        "_assignment_interval_ms",
         "_by_id",
         "_configs",
         "_digests",
@@ -54,6 +55,7 @@ class Catalogue:
         self.topics: Mapping[str, TopicImage] | None = None
         self.version = -1
         self._configs: Mapping[str, GroupConfig] = {}
+        self._assignment_interval_ms: int | None = None  # the broker's default, if altered
         self._by_id: dict[TopicId, TopicImage] | None = None
         self._digests: dict[str, tuple[TopicImage, bytes]] = {}
         self._sequence = 0
@@ -66,9 +68,12 @@ class Catalogue:
         for name in self._digests.keys() - topics.keys():
             del self._digests[name]
 
-    def update_configs(self, configs: Mapping[str, GroupConfig]) -> None:
-        """Replace the configs of the groups."""
+    def update_configs(
+        self, configs: Mapping[str, GroupConfig], assignment_interval_ms: int | None = None
+    ) -> None:
+        """Replace the configs of the groups, and the default of the assignment interval."""
         self._configs = configs
+        self._assignment_interval_ms = assignment_interval_ms
 
     def next_sequence(self) -> int:
         """Return the number of the next action. Results of removed groups have older ones."""
@@ -148,4 +153,9 @@ class Catalogue:
     def assignment_interval_ms(self, group_id: str, settings: ConsumerGroupSettings) -> int:
         """Return the least time between two target assignments of a group."""
         value = self._configs.get(group_id, _NO_CONFIG).assignment_interval_ms
-        return settings.assignment_interval_ms if value is None else value
+        if value is None:
+            altered = self._assignment_interval_ms
+            return settings.assignment_interval_ms if altered is None else altered
+        return min(
+            max(value, settings.assignment_interval_min_ms), settings.assignment_interval_max_ms
+        )

@@ -113,7 +113,9 @@ class GroupConfigsChanged(Event, frozen=True, gc=False, kw_only=True):
 
     ``configs`` are those of all groups that have any, by group id; groups of other shards may be
     included. The shell sends it before a loaded shard resumes, because sessions start then, and
-    after each change.
+    after each change. ``assignment_interval_ms`` is the broker's default, which clients can alter
+    while the broker runs; None means that of its settings.
     """
 
     configs: Mapping[str, GroupConfig]
+    assignment_interval_ms: int | None = None

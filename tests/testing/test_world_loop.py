@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import threading
@@ -38,9 +39,9 @@ def run(world: PartageWorld, work):
 
 
 def poll_blocking():
-    consumer = Consumer("broker-1:9092", group_id="g")
-    consumer.subscribe(["t"])
-    consumer.poll(1000)
+    with Consumer("broker-1:9092", group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        consumer.poll(1000)
 
 
 async def echo_once(reader, writer):
@@ -68,6 +69,34 @@ def test_same_seed_gives_same_randomness(tmp_path):
     first, second, other = (run(PartageWorld(seed, tmp_path), work) for seed in (7, 7, 8))
     assert first == second
     assert all(one != two for one, two in zip(first[:3], other[:3], strict=True))
+
+
+def test_garbage_is_collected_at_the_same_time_in_each_run(tmp_path):
+    async def work(world):
+        class Cycle:
+            def __init__(self):
+                self.self = self
+
+            def __del__(self):
+                world.note("collected")
+
+        Cycle()
+        await asyncio.sleep(1)
+        for _ in range(30_000):
+            await asyncio.sleep(0)
+
+    def story(threshold):
+        world = PartageWorld(1, tmp_path)
+        before = gc.get_threshold()
+        gc.set_threshold(threshold)
+        try:
+            world.run(lambda: work(world))
+        finally:
+            gc.set_threshold(*before)
+        return world.story
+
+    assert story(10) == story(1_000_000)
+    assert any("collected" in line for line in story(10))
 
 
 def test_machine_is_restored_after_a_world(world):

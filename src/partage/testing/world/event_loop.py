@@ -4,6 +4,9 @@ Time advances only from one timer to the next. There are no sockets and no threa
 those of a `WorldNetwork`, and functions for an executor run on the loop's thread after a drawn
 delay. Each callback belongs to a `WorldProcess`, which may be killed or paused.
 
+Garbage is collected after a number of turns, because the time of an automatic collection depends on
+all that the interpreter did before.
+
 Two libraries for deterministic asyncio exist (simloop, simloom). Both need Python 3.12, and their
 networks lack the flow control on which a broker relies.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import heapq
 import itertools
 import socket
@@ -40,6 +44,8 @@ _EXECUTOR_MAX_S: Final = 0.002
 _TURN_S: Final = 1e-6
 #: More turns than this without an advance of the time indicate a task that repeats without a delay.
 _TURNS_MAX: Final = 200_000
+#: Garbage is collected after so many turns, because finalizers may write to the story.
+_TURNS_PER_COLLECTION: Final = 20_000
 #: Cancelled timers are removed if there are more than this, and more than half of all timers.
 _CANCELLED_TIMERS_MAX: Final = 50
 
@@ -141,7 +147,8 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
         super().__init__()
         self._now_s = _START_S
         self._rng = rng
-        self._turns = 0
+        self._turns = 0  # since the last advance of the time
+        self._turn_count = 0
         self.serials = itertools.count(1)  # of timers, and of tasks and futures that are hashed
         self.cancelled_timer_count = 0  # of those that are still scheduled
         self._timers: list[tuple[float, int, _WorldTimerHandle]] = []  # a heap
@@ -188,6 +195,9 @@ class WorldLoop(asyncio.BaseEventLoop, VirtualLoop):
     def _run_once(self) -> None:
         """Run one turn; asyncio's base class calls it. It is written for speed."""
         timers, callbacks = self._timers, self._callbacks
+        self._turn_count += 1
+        if not self._turn_count % _TURNS_PER_COLLECTION:
+            gc.collect(1)
         if self.cancelled_timer_count > max(_CANCELLED_TIMERS_MAX, len(timers) // 2):
             timers[:] = [entry for entry in timers if not entry[2]._cancelled]
             heapq.heapify(timers)

@@ -6,6 +6,7 @@ modules that imported them by name. Code that would leave the world gets a `NotS
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import socket
@@ -34,7 +35,7 @@ _UNPATCHED: Final = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothe
 def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
     """Replace the machine's time and randomness, and refuse sockets and threads.
 
-    Other threads of the test run keep the machine's functions.
+    Other threads of the test run keep the machine's functions. Only the loop collects garbage.
     """
     thread_id = threading.get_ident()
 
@@ -53,8 +54,10 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
         (owner, name, getattr(owner, name), replacement)
         for owner, name, replacement in [*_refused_methods(), *_compiled_clocks()]
     ]
-    state = random.getstate()
+    state, collects = random.getstate(), gc.isenabled()
     random.seed(rng.getrandbits(64))
+    gc.disable()  # the loop collects at repeatable times
+    gc.collect(1)  # so that later collections of young objects find only those of the world
     _replace(replacements)
     for owner, name, original, replacement in methods:
         setattr(owner, name, in_world(original, replacement))
@@ -66,6 +69,8 @@ def simulated_environment(loop: VirtualLoop, rng: Random) -> Iterator[None]:
         # Also in modules that were imported in the world.
         _replace({call: original for original, call in replacements.items()})
         random.setstate(state)
+        if collects:
+            gc.enable()
 
 
 def _refused_methods() -> list[tuple[Any, str, Callable[..., Any]]]:

@@ -42,6 +42,13 @@ def test_target_of_valid_assignor():
     assert compute(Uniform()) == ({"A": {T_ID: (0, 1)}, "B": {T_ID: (2,)}}, "")
 
 
+def test_target_is_sorted_without_empty_topics():
+    assert compute(Fixed({"A": {T_ID: [2, 0, 1]}, "B": {T_ID: []}})).target == {
+        "A": {T_ID: (0, 1, 2)},
+        "B": {},
+    }
+
+
 @pytest.mark.parametrize(
     ("target", "problem"),
     [

@@ -292,7 +292,9 @@ def test_sessions_of_a_loaded_shard_have_the_timeout_of_their_group() -> None:
                 expired.set()
 
         configs = {"g": GroupConfig(session_timeout_ms=10)}
-        services = ConsumerGroupServices(fixture.images, lambda: configs, fixture.actions)
+        services = ConsumerGroupServices(
+            fixture.images, lambda: configs, lambda: 1_000, fixture.actions
+        )
         settings = GroupSettings(consumer=ConsumerGroupSettings(session_timeout_min_ms=10))
         host = ShardHost("", alone.store, settings, alone.clock, on_event, services=services)
         host.load()

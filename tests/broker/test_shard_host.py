@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 
 import pytest
 
 from partage.broker.clock import Clock
-from partage.broker.coordination import base_shard_host
+from partage.broker.coordination import base_shard_host, shard_host
 from partage.broker.coordination.shard_host import ShardHost
 from partage.broker.coordination.state_store import LocalStore
 from partage.broker.topics.log_manager import LogManager
@@ -24,7 +25,7 @@ from partage.coordinator.records import (
 from partage.log.memory_disk import MemoryDisk
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings, GroupSettings
-from partage.store.shard_log import encode_records
+from partage.store.shard_log import EncodedRecord, encode_ahead, encode_records
 from partage.wire.apis.offset_fetch import (
     OFFSET_FETCH,
     OffsetFetchGroup,
@@ -154,6 +155,46 @@ def test_records_of_an_event_are_appended_in_one_batch() -> None:
         content = b"".join(map(bytes, alone.store.read(alone.store.slices())))[before:]
         assert len(content) > 600_000
         assert len(list(whole_batches(memoryview(content)))) == 1
+        alone.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_large_event_is_encoded_in_several_turns_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop serves other clients between them, and later events wait for it."""
+
+    async def scenario() -> None:
+        alone = await HostFixture().open()
+        await alone.stored(*(committed("large", partition) for partition in range(2_500)))
+        await alone.stored(committed("small"))
+        alone.host.load()
+        await asyncio.wait_for(alone.host.wait_loaded(), 10)
+        before = sum(map(len, alone.store.read(alone.store.slices())))
+        loop, turn, encoded = asyncio.get_running_loop(), 0, Counter[int]()
+        has_begun = asyncio.Event()
+
+        def count_turn() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(count_turn)
+
+        def count_encoded(record: Record) -> Record | EncodedRecord:
+            encoded[turn] += 1
+            has_begun.set()
+            return encode_ahead(record)
+
+        monkeypatch.setattr(shard_host, "encode_ahead", count_encoded)
+        count_turn()
+        alone.host.delete_topic_offsets(frozenset({"large"}))
+        await asyncio.wait_for(has_begun.wait(), 10)
+        alone.host.delete_topic_offsets(frozenset({"small"}))
+        await asyncio.wait_for(alone.host.wait_durable(), 10)
+        assert sorted(encoded.values()) == [500, 1_000, 1_000]
+        content = b"".join(map(bytes, alone.store.read(alone.store.slices())))[before:]
+        counts = [header.record_count for _, header in whole_batches(memoryview(content))]
+        assert counts == [2_500, 1]
         alone.host.close()
 
     asyncio.run(scenario())

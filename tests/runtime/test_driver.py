@@ -125,6 +125,25 @@ def test_unsent_records_have_the_ends_of_their_events(driver: Driver) -> None:
     assert driver.pop_unsent()[2] == []
 
 
+def test_unsent_records_are_limited_to_whole_events(driver: Driver) -> None:
+    for ticket, count in ((1, 2), (2, 1), (3, 5), (4, 1)):
+        offsets = tuple(
+            OffsetToCommit(topic="t", partition=number, offset=1) for number in range(count)
+        )
+        driver.handle(Commit(at_ms=NOW_MS, reply_to=Ticket(ticket), group_id="g", offsets=offsets))
+    popped = [driver.pop_unsent(3) for _ in range(3)]
+    assert [(len(records), mark, ends) for records, mark, ends in popped] == [
+        (3, 3, [2, 3]),
+        (5, 8, [5]),
+        (1, 9, [1]),
+    ]
+    assert not driver.unsent
+    driver.on_durable(3)
+    assert ready(driver) == [1, 2]
+    driver.on_durable(8)
+    assert ready(driver) == [3]
+
+
 def test_replies_in_order_after_earlier_records_durable(
     driver: Driver,
 ) -> None:

@@ -34,6 +34,21 @@ def compute_target(action: ComputeTarget, assignor: ServerSideAssignor) -> Compu
             action.members, action.topics, is_homogeneous=action.is_homogeneous
         )
         check_target(action.members, action.topics, target)
+        return ComputedTarget(
+            {
+                member_id: _normalized(share, action.members[member_id].target)
+                for member_id, share in target.items()
+            }
+        )
     except Exception as error:  # an assignor of the operator may raise anything
         return ComputedTarget(None, f"{type(error).__name__}: {error}")
-    return ComputedTarget(target)
+
+
+def _normalized(share: PartitionSet, before: PartitionSet) -> PartitionSet:
+    """Return a share with sorted partitions; the previous one itself if it is unchanged."""
+    if share is before:
+        return share
+    normalized = {
+        topic_id: tuple(sorted(partitions)) for topic_id, partitions in share.items() if partitions
+    }
+    return before if normalized == before else normalized

@@ -11,6 +11,7 @@ The driver keeps the contract of the outcome of an event. A shell has these duti
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import deque
 from itertools import islice
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -208,15 +209,26 @@ class ShardDriver(ABC, Generic[ShardT, RecordT, ReplyT]):
 
     # The log.
 
-    def pop_unsent(self) -> tuple[list[RecordT], int, list[int]]:
+    def pop_unsent(self, count_max: int | None = None) -> tuple[list[RecordT], int, list[int]]:
         """Remove and return the records to append next.
+
+        Args:
+            count_max: Return the events up to this number of records, but at least one event; None
+                for all events.
 
         Returns:
             The records, the mark to pass to `on_durable`, and the number of records up to the end
             of each event.
         """
-        records, self.unsent = self.unsent, []
-        event_ends, self._event_ends = self._event_ends, []
+        records, event_ends = self.unsent, self._event_ends
+        if count_max is None or len(records) <= count_max:
+            self.unsent, self._event_ends = [], []
+        else:
+            events = max(1, bisect_right(event_ends, count_max))
+            count = event_ends[events - 1]
+            self.unsent = records[count:]
+            self._event_ends = [end - count for end in event_ends[events:]]
+            records, event_ends = records[:count], event_ends[:events]
         self._sent += len(records)
         return records, self._sent, event_ends
 

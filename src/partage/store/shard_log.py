@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+import msgspec
+
 from partage.coordinator.records import (
     OffsetRecord,
     Record,
@@ -59,8 +61,22 @@ def shard_of(group_id: str, shard_count: int) -> int:
     return magnitude % shard_count
 
 
+class EncodedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record outside a transaction, with its key and value in Kafka's formats."""
+
+    key: bytes
+    value: bytes | None
+
+
+def encode_ahead(record: Record) -> Record | EncodedRecord:
+    """Encode a record before its batch; a record of a transaction is returned unchanged."""
+    if isinstance(record, TransactionalOffsetRecord | TransactionMarker):
+        return record
+    return EncodedRecord(*encode_record(record))
+
+
 def encode_records(
-    records: Iterable[Record],
+    records: Iterable[Record | EncodedRecord],
     at_ms: int,
     batch_bytes: int = _BATCH_BYTES,
     event_ends: Sequence[int] | None = None,
@@ -85,7 +101,7 @@ def encode_records(
     return batches
 
 
-def _producer_of(record: Record) -> tuple[int, int]:
+def _producer_of(record: Record | EncodedRecord) -> tuple[int, int]:
     """Return producer id and epoch of the batch for a record."""
     if isinstance(record, TransactionalOffsetRecord | TransactionMarker):
         return record.producer_id, record.producer_epoch
@@ -93,7 +109,7 @@ def _producer_of(record: Record) -> tuple[int, int]:
 
 
 def _encode_run(
-    records: Iterable[tuple[Record, bool]],
+    records: Iterable[tuple[Record | EncodedRecord, bool]],
     producer: tuple[int, int],
     at_ms: int,
     batch_bytes: int,
@@ -120,9 +136,12 @@ def _encode_run(
                 timestamp_ms=at_ms,
             )
             continue
-        key, value = encode_record(
-            record.offset if isinstance(record, TransactionalOffsetRecord) else record
-        )
+        if isinstance(record, EncodedRecord):
+            key, value = record.key, record.value
+        else:
+            key, value = encode_record(
+                record.offset if isinstance(record, TransactionalOffsetRecord) else record
+            )
         stored = StoredRecord(key, value, timestamp_ms=at_ms)
         yield from encode(splitter.add(stored, ends_event=ends_event))
     yield from encode(splitter.finish())

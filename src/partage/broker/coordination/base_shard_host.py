@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 #: Replies that are sent in one turn of the loop, if thousands are ready at once.
 _REPLIES_PER_TURN: Final = 128
+#: Records that are encoded in one turn of the loop, if a turn or an event has more of them.
+_RECORDS_PER_TURN: Final = 1_000
 _RELOAD_AFTER_S: Final = 0.5
 _RELOAD_AFTER_MAX_S: Final = 10.0
 
@@ -59,6 +61,7 @@ class BaseShardHost(ABC, Generic[DriverT]):
         self._loading: asyncio.Task[None] | None = None
         self._reports: set[asyncio.Task[None]] = set()
         self._is_append_scheduled = False
+        self._unfinished_append: _Append | None = None
         self._is_sending_replies = False
         self._timers = ShardTimers(
             name, clock, store, self._driver, self._fail, self._flush_outputs
@@ -81,6 +84,10 @@ class BaseShardHost(ABC, Generic[DriverT]):
     @abstractmethod
     def _deliver(self, ticket: Any, reply: Any) -> None:
         """Send a reply."""
+
+    def _encode_ahead(self, record: Any) -> Any:
+        """Return a record in a form that the store encodes in less time; by default unchanged."""
+        return record
 
     def _flush_notices(self) -> None:
         """Handle the outputs of the driver that are neither records nor replies."""
@@ -199,6 +206,7 @@ class BaseShardHost(ABC, Generic[DriverT]):
         self._incarnation += 1
         self._has_failed = True
         self._is_append_scheduled = False
+        self._unfinished_append = None
         self._drop_notices()
         self._timers.cancel()
 
@@ -262,21 +270,37 @@ class BaseShardHost(ABC, Generic[DriverT]):
             self._is_sending_replies = False
 
     def _append_unsent(self, life: int) -> None:
-        """Append all records of this turn of the loop, those of one event atomically."""
+        """Append the records of this turn of the loop, those of one event atomically.
+
+        Later turns append the rest of very many records. An event with very many records is encoded
+        in several turns, before it is appended in one.
+        """
         if life != self._incarnation:
             return
-        self._is_append_scheduled = False
-        records, mark, event_ends = self._driver.pop_unsent()
-        if not records:
-            return
+        append = self._unfinished_append
         try:
-            stored = self._append_callback(mark, life)
-            self._store.append(records, self._clock.now_ms(), stored, event_ends)
+            if append is None:
+                append = _Append(*self._driver.pop_unsent(_RECORDS_PER_TURN))
+            if append.encode(self._encode_ahead):
+                self._unfinished_append = None
+                self._append(append, life)
+            else:
+                self._unfinished_append = append
         except OSError as error:
             self._fail(error)
+            return
         except Exception as error:  # a bug, for example a record that cannot be encoded
             log.exception("append to the log of %s failed", self._name)
             self._fail(error)
+            return
+        self._is_append_scheduled = self._unfinished_append is not None or bool(self._driver.unsent)
+        if self._is_append_scheduled:
+            self._loop.call_soon(self._append_unsent, life)
+
+    def _append(self, append: _Append, life: int) -> None:
+        if append.records:
+            stored = self._append_callback(append.mark, life)
+            self._store.append(append.records, self._clock.now_ms(), stored, append.event_ends)
 
     def _append_callback(self, mark: int, life: int) -> StoredCallback:
         def stored(error: ErrorCode) -> None:
@@ -289,3 +313,23 @@ class BaseShardHost(ABC, Generic[DriverT]):
                 self._flush_outputs()
 
         return stored
+
+
+class _Append:
+    """Records to append; very many are encoded ahead, in several turns of the loop."""
+
+    def __init__(self, records: list[Any], mark: int, event_ends: list[int]) -> None:
+        self.records = records
+        self.mark = mark
+        self.event_ends = event_ends
+        self._encoded = 0
+
+    def encode(self, encode_ahead: Callable[[Any], Any]) -> bool:
+        """Encode some records if there are many; return True if the append can follow."""
+        count = len(self.records)
+        if count <= _RECORDS_PER_TURN:
+            return True
+        begin, end = self._encoded, self._encoded + _RECORDS_PER_TURN
+        self.records[begin:end] = [encode_ahead(each) for each in self.records[begin:end]]
+        self._encoded = end
+        return end >= count

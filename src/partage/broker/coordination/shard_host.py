@@ -31,7 +31,7 @@ from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
 from partage.store.embedded_protocol import KafkaEmbeddedProtocol
 from partage.store.group_events import LagSample
-from partage.store.shard_log import replay, subscribed_topics
+from partage.store.shard_log import EncodedRecord, encode_ahead, replay, subscribed_topics
 
 if TYPE_CHECKING:
     from partage.broker.coordination.consumer_group_services import ConsumerGroupServices
@@ -197,6 +197,9 @@ class ShardHost(BaseShardHost[Driver]):
         call = deliver(ticket, reply)
         if call is not None:
             _respond(cast(InboundRequest, call))
+
+    def _encode_ahead(self, record: Record) -> Record | EncodedRecord:
+        return encode_ahead(record)
 
     def _flush_notices(self) -> None:
         if self._unpublished:

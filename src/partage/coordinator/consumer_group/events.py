@@ -43,7 +43,8 @@ class TargetComputed(Event, frozen=True, gc=False, kw_only=True):
         group_id: The group.
         sequence: The sequence number of the `ComputeTarget`.
         group_epoch: The epoch of the `ComputeTarget`.
-        target: The validated partitions of each member; None if the assignor failed.
+        target: The validated partitions of each member, sorted and without empty topics; None if
+            the assignor failed. For an unchanged member, it is best the same object as before.
         error: The reason of a failure; empty after a success.
     """
 

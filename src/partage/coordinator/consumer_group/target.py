@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from partage.coordinator.consumer_group.catalogue import Catalogue
 from partage.coordinator.consumer_group.events import TargetComputed
 from partage.coordinator.consumer_group.group import (
@@ -15,6 +17,8 @@ from partage.coordinator.consumer_group.progress import EpochCause, emit_target
 from partage.coordinator.consumer_group.records import MemberTargetRecord, TargetAssignmentRecord
 from partage.coordinator.event_context import EventContext
 from partage.coordinator.outcome import RebalanceCause
+
+_NOTHING: Final[PartitionSet] = {}
 
 
 def store_target(
@@ -33,9 +37,8 @@ def store_target(
     changes: list[tuple[PartitionSet, PartitionSet]] = []
     for member in group.members.values():
         computed_id = computation.computed_ids.get(member.id)
-        computed = {} if computed_id is None else event.target.get(computed_id, {})
-        target = _normalized(computed)
-        if target != member.target:
+        target = _NOTHING if computed_id is None else event.target.get(computed_id, _NOTHING)
+        if target is not member.target and target != member.target:
             changes.append((member.target, target))
             context.write(
                 MemberTargetRecord(group_id=group.id, member_id=member.id, partitions=target)
@@ -61,7 +64,3 @@ def _lacks_member(group: ConsumerGroup, catalogue: Catalogue, computation: Compu
         and group.topic_ids_of(subscription_of(member.subscription), catalogue)
         for member in group.members.values()
     )
-
-
-def _normalized(partitions: PartitionSet) -> PartitionSet:
-    return {topic_id: tuple(sorted(each)) for topic_id, each in partitions.items() if each}

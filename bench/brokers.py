@@ -37,6 +37,9 @@ _OVERRIDES: Final = {
     "group.consumer.max.session.timeout.ms": "600000",
     "group.consumer.session.timeout.ms": "600000",
 }
+#: Kafka's backlog of 50 overflows when many members connect at once. The kernel then drops the
+#: last packet of a handshake, so the client has a connection that Kafka resets after a minute.
+_KAFKA_BACKLOG: Final = {"socket.listen.backlog.size": "4096"}
 #: Kafka's setting to sync each write before it is acknowledged.
 _KAFKA_SYNCED: Final = {"log.flush.interval.messages": "1"}
 
@@ -134,7 +137,7 @@ def ours_host(*, sync: str = "disk", is_pinned: bool = True) -> Iterator[Host]:
 @contextmanager
 def kafka_host(*, sync: str = "os", is_pinned: bool = True) -> Iterator[Host]:
     """Yield Apache Kafka, not started. ``sync`` is as for `ours_host`; Kafka's default is "os"."""
-    settings = {**_OVERRIDES, **(_KAFKA_SYNCED if sync == "disk" else {})}
+    settings = {**_OVERRIDES, **_KAFKA_BACKLOG, **(_KAFKA_SYNCED if sync == "disk" else {})}
     with directory() as path:
         process = ApacheKafka(path, overrides=settings, jvm=JVM_FOR_BENCHMARKS)
         try:

@@ -34,7 +34,6 @@ from bench.brokers import (
     kfake,
     monitored,
     ours,
-    starts,
 )
 from bench.classic_groups import TopicGroup, form_topic_group
 from bench.consumer_members import (
@@ -50,6 +49,7 @@ from bench.heartbeats import connect_members
 from bench.load import Caller, closed_loop, connect, exchange, percentile
 from bench.machine import LOAD_CORE
 from bench.members import Member, leave_all
+from bench.progress import step
 from bench.worker_process import WorkerProcess
 from partage.assignors import Assignor, CooperativeSticky, Range
 
@@ -104,8 +104,10 @@ async def heartbeat_rates(
         frames = [member.frame() for member in new]
         targets[broker.name, CONSUMER] = (broker, [member.caller for member in new], frames)
     rates: dict[tuple[str, str], list[HeartbeatRate]] = {key: [] for key in targets}
-    for _, callers, frames in targets.values():
+    for (name, protocol), (_, callers, frames) in targets.items():
+        step(f"closed loop: warm-up of {name}, {protocol} protocol")
         await closed_loop(callers, frames, warm_up_s)
+    step(f"closed loop: {rounds} rounds of {len(targets)} measurements")
     for _ in range(rounds):
         for key, (broker, callers, frames) in targets.items():
             before = broker.cpu_s()
@@ -151,7 +153,7 @@ async def _consumer_groups(broker: Broker, groups: int, size: int) -> list[Consu
 
 def _heartbeats(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     # short rounds, so that all brokers meet the same disturbances
-    rounds, seconds, warm_up_s = (2, 1.0, 1.0) if is_quick else (15, 1.0, 10.0)
+    rounds, seconds, warm_up_s = (2, 1.0, 1.0) if is_quick else (11, 1.0, 5.0)
     with ExitStack() as stack:
         running = [stack.enter_context(ours())]
         if with_kafka:
@@ -204,6 +206,8 @@ async def run_crowd(broker: Broker, protocol: str, size: int, seconds: float) ->
     callers: list[Caller] = []
     frames: list[bytes] = []
     groups = size // _CROWD
+    what = f"{size:,} members of {broker.name}, {protocol} protocol"
+    step(f"{what}: join")
     if protocol == CLASSIC:
         for old in await _classic_groups(broker, groups, _CROWD):
             callers.append(old.caller)
@@ -212,7 +216,9 @@ async def run_crowd(broker: Broker, protocol: str, size: int, seconds: float) ->
         for new in await _consumer_groups(broker, groups, _CROWD):
             callers.append(new.caller)
             frames.append(new.frame())
+    step(f"{what}: a heartbeat every {_CROWD_INTERVAL_S:g} s")
     share, latencies_s = await _beat(broker, callers, frames, seconds)
+    step(f"{what}: closed loop")
     load = await closed_loop(callers, frames, seconds)
     return Crowd(len(callers), share, percentile(latencies_s, 0.99) * 1e3, load.per_s)
 
@@ -249,9 +255,9 @@ async def _beat(
 
 def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     size = min(1_500 if is_quick else _MEMBERS, _connections_max()) // _CROWD * _CROWD
-    seconds = 6.0 if is_quick else 15.0
+    seconds = 6.0 if is_quick else 9.0
     crowds: dict[tuple[str, str], Crowd] = {}
-    for start in starts(with_kafka):
+    for start in (ours, kafka) if with_kafka else (ours,):
         for protocol in (CLASSIC, CONSUMER) if start is ours else (CONSUMER,):
             with start() as broker, WorkerProcess(LOAD_CORE) as load:
                 crowds[broker.name, protocol] = load.run(run_crowd, broker, protocol, size, seconds)
@@ -309,6 +315,8 @@ async def join_large_group(broker: Broker, size: int) -> dict[str, float]:
 
 
 async def _join_classic_group(broker: Broker, protocol: str, size: int, partitions: int) -> float:
+    what = f"{size:,} members of {broker.name}, {protocol}"
+    step(f"{what}: join")
     group = TopicGroup(
         protocol,
         "wide",
@@ -320,6 +328,7 @@ async def _join_classic_group(broker: Broker, protocol: str, size: int, partitio
     await asyncio.sleep(2 * _REBALANCE_INTERVAL_S)
     (caller,) = await connect(broker.address, 1)
     group.members.append(Member(group, caller))
+    step(f"{what}: one more joins")
     stable = group.when_formed(len(group.members))
     begin = time.perf_counter()
     group.members[-1].join()
@@ -329,6 +338,8 @@ async def _join_classic_group(broker: Broker, protocol: str, size: int, partitio
 
 
 async def _join_consumer_group(broker: Broker, size: int, partitions: int) -> float:
+    what = f"{size:,} members of {broker.name}, consumer protocol"
+    step(f"{what}: join")
     callers = await connect(broker.address, size + 1)
     members = await join_group(broker.address, callers[:-1], CONSUMER, ["wide"], partitions)
     await asyncio.sleep(2 * _REBALANCE_INTERVAL_S)
@@ -344,6 +355,7 @@ async def _join_consumer_group(broker: Broker, size: int, partitions: int) -> fl
                 is_stable.set()
             await asyncio.sleep(_REBALANCE_INTERVAL_S)
 
+    step(f"{what}: one more joins")
     begin = time.perf_counter()
     beats = [
         asyncio.create_task(beat(member, _REBALANCE_INTERVAL_S * number / size))
@@ -399,8 +411,10 @@ async def assign_largest(broker: Broker, size: int) -> tuple[float, float]:
     for topic in topics:
         await create_topic(broker.address, topic, _PARTITIONS_PER_TOPIC)
     callers = await connect(broker.address, size + 1)
+    step(f"{size:,} members × {partitions:,} partitions: join")
     begin = time.perf_counter()
     members = await join_group(broker.address, callers[:-1], "largest", topics, partitions)
+    step(f"{size:,} members × {partitions:,} partitions: one more joins")
     members.append(ConsumerProtocolMember(callers[-1], "largest", "newcomer", topics))
     return begin, await settle(members, partitions)
 

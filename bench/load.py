@@ -9,12 +9,15 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from partage.wire.api import Api, Req, Res
 from partage.wire.frames import encode_request_frame, parse_response_header
 
 Address = tuple[str, int]
+
+_LOST: Final = "the broker closed a connection"
 
 
 class Caller(asyncio.Protocol):
@@ -23,6 +26,7 @@ class Caller(asyncio.Protocol):
     def __init__(self) -> None:
         self.on_response: Callable[[Caller, bytes], None] = _on_unexpected_response
         self.on_lost: Callable[[Caller], None] = _on_lost
+        self.is_lost = False
         self.transport: asyncio.Transport
         self._tail = bytearray()
 
@@ -33,6 +37,7 @@ class Caller(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report that the broker closed the connection."""
+        self.is_lost = True
         self.on_lost(self)
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +68,7 @@ def _on_unexpected_response(caller: Caller, frame: bytes) -> None:
 
 
 def _on_lost(caller: Caller) -> None:
-    raise ConnectionResetError("the broker closed a connection")
+    raise ConnectionResetError(_LOST)
 
 
 async def connect(address: Address, count: int) -> list[Caller]:
@@ -95,13 +100,26 @@ async def call(caller: Caller, api: Api[Req, Res], version: int, message: Req) -
 
 
 async def exchange(caller: Caller, frame: bytes) -> bytes:
-    """Send a request frame and return the response frame."""
+    """Send a request frame and return the response frame.
+
+    Raises:
+        ConnectionResetError: The broker closed the connection.
+    """
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     caller.on_response = lambda _, response: future.set_result(response)
+    on_lost, caller.on_lost = caller.on_lost, partial(_fail_on_lost, future)
+    if caller.is_lost:
+        raise ConnectionResetError(_LOST)
     caller.send(frame)
     response = await future
-    caller.on_response = _on_unexpected_response
+    caller.on_response, caller.on_lost = _on_unexpected_response, on_lost
     return response
+
+
+def _fail_on_lost(future: asyncio.Future[Any], caller: Caller) -> None:
+    """Fail a wait for responses, which would not end."""
+    if not future.done():
+        future.set_exception(ConnectionResetError(_LOST))
 
 
 class Load(NamedTuple):
@@ -127,6 +145,7 @@ async def closed_loop(callers: Sequence[Caller], frames: Sequence[bytes], second
 
     Raises:
         AssertionError: A response differs from the first response of its connection.
+        ConnectionResetError: The broker closed a connection.
     """
     loop = asyncio.get_running_loop()
     finished = loop.create_future()
@@ -166,10 +185,12 @@ async def closed_loop(callers: Sequence[Caller], frames: Sequence[bytes], second
 
     begin, cpu_before = clock(), time.process_time()
     for caller in callers:
-        caller.on_response = on_response
+        caller.on_response, caller.on_lost = on_response, partial(_fail_on_lost, finished)
         caller.send(frame_of[caller])
     await finished
     took = clock() - begin
+    for caller in callers:
+        caller.on_lost = _on_lost
     return Load(done, took, latencies, (time.process_time() - cpu_before) / took)
 
 

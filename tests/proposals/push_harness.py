@@ -89,9 +89,9 @@ class Harness:
     def change_topics(self, topics: dict[str, int]) -> list[tuple[int, Any]]:
         return self.handle(machine.TopicsChanged(at_ms=self.now_ms, topics=topics))
 
-    def switch(self, *, is_enabled: bool) -> list[tuple[int, Any]]:
+    def switch(self, *, is_enabled: bool, group_id: str = "g") -> list[tuple[int, Any]]:
         return self.handle(
-            RebalancingSwitched(at_ms=self.now_ms, group_id="g", is_enabled=is_enabled)
+            RebalancingSwitched(at_ms=self.now_ms, group_id=group_id, is_enabled=is_enabled)
         )
 
     def register(self, number: int, **changes: Any) -> list[tuple[int, Any]]:

@@ -110,6 +110,7 @@ class PushMachine(CoordinatorMachine):
             rebalance_retries_max=1,
             ping_retries_max=1,
         )
+        self.frozen: set[str] = set()  # the nodes of ZooKeeper
         self.new_coordinator()
 
     def new_coordinator(self) -> None:
@@ -117,6 +118,11 @@ class PushMachine(CoordinatorMachine):
         for record in self.records:
             self.coordinator.apply(record)
         self.ask_metadata()
+        self.elect()
+
+    def elect(self) -> None:
+        for group_id in sorted(self.frozen):
+            self.switch(group_id, False)
         self.handle(machine.Elected(at_ms=self.now_ms, topics=self.topics))
 
     def hear(self, connection: int, message: Message) -> None:
@@ -247,6 +253,10 @@ class PushMachine(CoordinatorMachine):
 
     @rule(group_id=st.sampled_from(("g", "h")), is_enabled=st.booleans())
     def switch(self, group_id: str, is_enabled: bool) -> None:
+        if is_enabled:
+            self.frozen.discard(group_id)
+        else:
+            self.frozen.add(group_id)
         self.handle(
             RebalancingSwitched(at_ms=self.now_ms, group_id=group_id, is_enabled=is_enabled)
         )
@@ -264,7 +274,7 @@ class PushMachine(CoordinatorMachine):
         self.register(0, "g", TOPIC_COUNTS[0], SESSIONS_MS[0], "smallest")
         for record in self.records:
             self.coordinator.apply(record)
-        self.handle(machine.Elected(at_ms=self.now_ms, topics=self.topics))
+        self.elect()
 
     def teardown(self) -> None:
         """Check that consumers with partitions are all started, and that all can leave."""

@@ -317,26 +317,27 @@ class TestRebalance:
         started = harness.settle(harness.register(2))
         assert parts(started[2])["c2-0"][0] == ("t", "0-0", 7)
 
-    @pytest.mark.parametrize("is_frozen", [True, False])
-    def test_switched_group_without_consumers_keeps_only_its_switch(self, is_frozen: bool) -> None:
-        harness = Harness(frozen_groups=frozenset() if is_frozen else frozenset({"g"}))
-        harness.switch(is_enabled=not is_frozen)
-        sends = harness.register(1)
-        assert len(sends) == (1 if is_frozen else 2)
+    def test_group_without_consumers_is_kept_while_it_is_frozen(self) -> None:
+        harness = Harness()
+        harness.switch(is_enabled=False)
+        assert len(harness.register(1)) == 1
         harness.lose(1)
-        harness.switch(is_enabled=is_frozen)
+        assert len(harness.register(1)) == 1
+        harness.lose(1)
+        harness.switch(is_enabled=True)
         assert harness.coordinator.groups == {}
 
     @pytest.mark.parametrize("reason", ["handler", "frozen"])
     def test_waiting_task_of_a_group_ends_with_its_last_consumer(self, reason: str) -> None:
-        harness = Harness(
-            rebalance_threadpool_size=1,
-            frozen_groups=frozenset({"h"} if reason == "frozen" else ()),
-        )
+        harness = Harness(rebalance_threadpool_size=1)
         sends = harness.register(1)
+        if reason == "frozen":
+            harness.switch(is_enabled=False, group_id="h")
         assert names(harness.register(2, group_id="h")) == [(2, "RegisterConsumerResponse")]
         harness.lose(2)
         assert harness.settle(sends).keys() == {1}
+        if reason == "frozen":
+            assert harness.switch(is_enabled=True, group_id="h") == []
         assert harness.coordinator.groups.keys() == {"g"}
 
     def test_frozen_group_rebalances_when_it_is_switched_on(self) -> None:
@@ -348,8 +349,16 @@ class TestRebalance:
         assert started.keys() == {1, 2}
         assert harness.switch(is_enabled=True) == []
 
-    def test_group_is_frozen_from_the_start_by_configuration(self) -> None:
-        harness = Harness(frozen_groups=frozenset({"g"}))
+    def test_rebalance_in_progress_is_completed_when_it_is_switched_off(self) -> None:
+        harness = Harness()
+        sends = harness.register(1)
+        harness.switch(is_enabled=False)
+        assert harness.settle(sends).keys() == {1}
+        assert names(harness.register(2)) == [(2, "RegisterConsumerResponse")]
+
+    def test_other_groups_rebalance_while_one_is_frozen(self) -> None:
+        harness = Harness()
+        harness.switch(is_enabled=False)
         assert names(harness.register(1)) == [(1, "RegisterConsumerResponse")]
         assert names(harness.register(1, group_id="h", consumer_id="x")) != []
 

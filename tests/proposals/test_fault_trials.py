@@ -142,7 +142,25 @@ def test_every_fourth_world_has_all_faults() -> None:
     rare = {"coordinator pause", "coordinator expiry", "lost connection"}
     with_rare = {seed for seed, kinds in taken.items() if kinds & rare}
     assert with_rare == {1, 5, 9}
-    assert set().union(*taken.values()) == set(FAULTS)
+    assert set().union(*taken.values()) == set(FAULTS) - {"rebalancing off"}
+
+
+@pytest.mark.parametrize("name", ["broker-side", "broker-side-closing"])
+def test_group_is_frozen_in_worlds_of_the_first_design(name: str) -> None:
+    """A coordinator that takes over meanwhile does not rebalance, either: the checkers see it."""
+    taken = {seed: set(new_trial(name, seed).run().faults) for seed in range(0, 40, 4)}
+    assert sum("rebalancing off" in faults for faults in taken.values()) >= 5
+    steps = [
+        TrialStep(at_ms=0, kind="join", member="m1", topics=("t",)),
+        TrialStep(at_ms=10_000, kind="rebalancing off", for_ms=100_000),
+        TrialStep(at_ms=11_000, kind="rebalancing off", for_ms=20_000),
+        TrialStep(at_ms=12_000, kind="coordinator crash"),
+        TrialStep(at_ms=90_000, kind="join", member="m2", topics=("t",)),
+    ]
+    trial = new_trial(name, 4, steps)
+    verdict = trial.run()
+    assert verdict.rule is None, verdict
+    assert trial.world.is_rebalancing_on
 
 
 def test_unknown_design_names_the_nearest() -> None:

@@ -194,6 +194,19 @@ COMMANDS: Final[dict[str, CommandTarget | CommandFamily]] = {
                         "Run a consumer, and print its records, one per line.",
                         f"{_PROPOSALS}.broker_side",
                     ),
+                    "freeze": CommandTarget(
+                        "Switch the rebalancing of a group off, until `thaw`.",
+                        f"{_PROPOSALS}.broker_side",
+                    ),
+                    "thaw": CommandTarget(
+                        "Switch the rebalancing of a group on again. Changes since `freeze` take "
+                        "effect.",
+                        f"{_PROPOSALS}.broker_side",
+                    ),
+                    "frozen": CommandTarget(
+                        "Print the groups whose rebalancing is off, one per line.",
+                        f"{_PROPOSALS}.broker_side",
+                    ),
                 },
             ),
             "multi-assignor": CommandFamily(

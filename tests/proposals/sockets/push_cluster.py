@@ -227,6 +227,15 @@ class PushCluster:
         self.consumers.append(started)
         return started
 
+    def switch(self, *, is_enabled: bool) -> None:
+        """Switch the rebalancing of the group on or off, as an operator."""
+        command = Command(
+            self._directory / "switch.log",
+            *("thaw" if is_enabled else "freeze", "g", "--state", self.state),
+        )
+        self._commands.append(command)
+        assert command.wait() == 0, command.log.read_text()
+
     def produce(self, count: int, topic: str | None = None) -> None:
         """Produce records with increasing numbers, in turn to the partitions."""
         for _ in range(count):

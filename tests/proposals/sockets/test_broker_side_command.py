@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster.zookeeper_ensemble import Ensemble
 from console.cli import PartageCli
 from partage.console.proposal import broker_side
 from partage.proposals.broker_side.settings import (
@@ -16,8 +18,9 @@ from partage.proposals.broker_side.settings import (
 from partage.proposals.broker_side.topic_count import pattern_topic_count, static_topic_count
 from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
 
-CONSUMER = ["proposal", "broker-side", "consumer"]
-BROKER = ["proposal", "broker-side", "broker"]
+DESIGN = ["proposal", "broker-side"]
+CONSUMER = [*DESIGN, "consumer"]
+BROKER = [*DESIGN, "broker"]
 STATE = [*BROKER, "--state", "zookeeper://h:1/p"]
 
 
@@ -32,7 +35,9 @@ STATE = [*BROKER, "--state", "zookeeper://h:1/p"]
         ([*CONSUMER, "--group", "g", "-t", "t", "--session-timeout-ms", "0"], "session-timeout"),
         ([*CONSUMER, "--group", "g", "-t", "t", "--consumer-id", "c" * 1_025], "1025 bytes"),
         ([*BROKER], "--state"),
-        ([*STATE, "--frozen-group", "a/b"], "'a/b', which is not a valid group id"),
+        ([*DESIGN, "freeze", "a/b", "--state", "zookeeper://h:1/p"], "'a/b' is not a valid"),
+        ([*DESIGN, "thaw", "..", "--state", "zookeeper://h:1/p"], "'..' is not a valid"),
+        ([*DESIGN, "frozen", "--state", "zookeeper://h:1"], "path"),
         ([*STATE, "--rebalance-threadpool-size", "1001"], "is above 1000"),
         ([*BROKER, "--state", "zookeeper://h:1"], "path"),
         ([*STATE, "--listen", "0.0.0.0:1"], "--advertised"),
@@ -70,7 +75,7 @@ def test_broker_options_reach_their_settings(monkeypatch: pytest.MonkeyPatch) ->
         part for name, value in values.items() for part in (f"--{name.replace('_', '-')}", value)
     ]
     arguments += ["--rebalance-method", "close-connections", "--id", 18]
-    arguments += ["--frozen-group", "g", "--frozen-group", "h", "--topic-refresh-ms", 19]
+    arguments += ["--topic-refresh-ms", 19]
     arguments += ["--listen", "127.0.0.2:20", "--advertised", "h:21"]
     arguments += ["--zookeeper-session-timeout-ms", 22]
     PartageCli("127.0.0.1:1")(*STATE, *arguments)
@@ -79,7 +84,6 @@ def test_broker_options_reach_their_settings(monkeypatch: pytest.MonkeyPatch) ->
         **values,
         rebalance_method=RebalanceMethod.CLOSE_CONNECTIONS,
         broker_id=18,
-        frozen_groups=frozenset({"g", "h"}),
     )
     assert (options.host, options.port, options.advertised) == ("127.0.0.2", 20, ("h", 21))
     assert (options.topic_refresh_ms, options.zookeeper_session_timeout_ms) == (19, 22)
@@ -133,3 +137,16 @@ def test_consumers_without_an_id_get_different_ones(monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         PartageCli("127.0.0.1:1")(*CONSUMER, "--group", "g", "-t", "t")
     assert len(ids) == 2
+
+
+def test_groups_are_frozen_listed_and_thawed(zookeeper: Ensemble, tmp_path: Path) -> None:
+    state = ["--state", f"zookeeper://{zookeeper.connect_string}/proposals/{tmp_path.name}"]
+    cli = PartageCli("127.0.0.1:1")
+    assert cli(*DESIGN, "frozen", *state).lines == []
+    for _ in range(2):  # it is no error that the group is frozen already
+        cli(*DESIGN, "freeze", "g", *state)
+    cli(*DESIGN, "freeze", "a", *state)
+    assert cli(*DESIGN, "frozen", *state).lines == ["a", "g"]
+    cli(*DESIGN, "thaw", "g", *state)
+    assert "rebalancing of group 'g' is not off" in cli.fails(*DESIGN, "thaw", "g", *state)
+    assert cli(*DESIGN, "frozen", *state).lines == ["a"]

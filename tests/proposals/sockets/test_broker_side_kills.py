@@ -159,6 +159,34 @@ def test_consumer_stopped_while_joining_ignores_a_late_request(
 
 
 @both_methods
+def test_frozen_group_rebalances_when_it_is_thawed(double: PushCluster) -> None:
+    """Also a new coordinator leaves it frozen: its consumers register, and read nothing."""
+    first = double.consumer("a")
+    double.wait_owned_by("a")
+    double.switch(is_enabled=False)
+    off = "rebalancing of group 'g' is off"
+    eventually(lambda: off in double.brokers[0].log.read_text(), double.describe)
+    second = double.consumer("b")
+    eventually(lambda: second.registrations == 1, double.describe)
+    double.produce(40)
+    double.wait_delivered()
+    double.wait_committed(40)
+    assert {*double.owners().values()} == {"a"}
+    assert second.lines == []
+    double.brokers[0].kill()
+    eventually(lambda: first.registrations == second.registrations == 2, double.describe)
+    double.produce(40)
+    assert off in double.brokers[1].log.read_text()
+    assert not first.is_reading
+    double.switch(is_enabled=True)
+    double.wait_owned_by("a", "b")
+    double.wait_delivered()
+    assert second.lines
+    double.wait_committed(80)
+    double.check_one_reader()
+
+
+@both_methods
 def test_coordinator_stopped_longer_than_its_session_resigns(double: PushCluster) -> None:
     double.consumer("a", session_ms=2 * ZOOKEEPER_SESSION_MS)
     double.wait_owned_by("a")

@@ -8,8 +8,9 @@ import os
 import socket
 import sys
 import uuid
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import typer
@@ -29,6 +30,7 @@ from partage.model.addresses import Address, AddressParseError, is_wildcard, par
 from partage.model.settings import INT32_MAX
 from partage.model.topic_partition import TopicPartition
 from partage.proposals.broker_side.messages import BrokerAddress, PushError
+from partage.proposals.broker_side.records import is_group_id
 from partage.proposals.broker_side.settings import (
     PushConsumerSettings,
     PushCoordinatorSettings,
@@ -38,9 +40,23 @@ from partage.proposals.broker_side.topic_count import pattern_topic_count, stati
 from partage.proposals.sockets.broker_side.foreground import run_consumer, serve_broker
 from partage.proposals.sockets.broker_side.kafka_topics import KafkaTopics
 from partage.proposals.sockets.broker_side.push_broker import PushBrokerOptions
+from partage.proposals.sockets.broker_side.zookeeper_nodes import ZooKeeperNodes, use_nodes
 from partage.proposals.sockets.foreground import ForegroundError
+from partage.store.zookeeper import StoreError
 
 app = command_app()
+
+T = TypeVar("T")
+
+StateOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--state",
+        metavar="zookeeper://HOST:PORT/PATH",
+        help="The ZooKeeper of the election, the offsets and the owners; all nodes are below PATH.",
+    ),
+]
+GroupArgument: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
 
 LISTEN_DEFAULT: Final = "127.0.0.1:9292"
 _BROKER: Final = PushCoordinatorSettings()
@@ -72,15 +88,7 @@ def _setting(name: str, document_name: str, *, metavar: str = "MS", least: int =
 @with_cluster("--timeout-ms")
 def broker(
     cluster: ClusterClient,
-    state: Annotated[
-        str,
-        typer.Option(
-            "--state",
-            metavar="zookeeper://HOST:PORT/PATH",
-            help="The ZooKeeper of the election, the offsets and the owners; all nodes are below "
-            "PATH.",
-        ),
-    ],
+    state: StateOption,
     listen: Annotated[
         str,
         typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 is any."),
@@ -138,12 +146,6 @@ def broker(
             help="Stop and start fetchers (section 9), or close connections (section 2).",
         ),
     ] = RebalanceMethodName.STOP_FETCHERS,
-    frozen_group: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--frozen-group", metavar="GROUP", help="Group that is not rebalanced; repeatable."
-        ),
-    ] = None,
     zookeeper_session_timeout_ms: Annotated[
         int,
         _setting("--zookeeper-session-timeout-ms", "The broker's session timeout in ZooKeeper."),
@@ -183,7 +185,6 @@ def broker(
             rebalance_backoff_ms=rebalance_backoff_ms,
             rebalance_method=RebalanceMethod[rebalance_method.name],
             broker_id=broker_id,
-            frozen_groups=frozenset(frozen_group or ()),
         )
     except (StateAddressError, ValueError) as error:
         raise usage_error(str(error)) from None
@@ -201,6 +202,66 @@ def broker(
             ),
         )
     )
+
+
+@app.command("freeze")
+def freeze(group: GroupArgument, state: StateOption) -> None:
+    """Switch the rebalancing of a group off, until `thaw`.
+
+    Its consumers keep their partitions. A rebalance that has stopped fetchers is completed. A
+    consumer that registers meanwhile, also with a new coordinator, reads nothing until the group is
+    thawed.
+
+    \b
+    Examples:
+      partage proposal broker-side freeze readers --state zookeeper://localhost:2181/first
+    """
+    _check_group(group)
+    _in_zookeeper(state, lambda nodes: nodes.freeze_group(group))
+    note(f"rebalancing of group {group!r} is off")
+
+
+@app.command("thaw")
+def thaw(group: GroupArgument, state: StateOption) -> None:
+    """Switch the rebalancing of a group on again. Changes since `freeze` take effect.
+
+    \b
+    Examples:
+      partage proposal broker-side thaw readers --state zookeeper://localhost:2181/first
+    """
+    _check_group(group)
+    if not _in_zookeeper(state, lambda nodes: nodes.thaw_group(group)):
+        raise CommandError(f"rebalancing of group {group!r} is not off")
+    note(f"rebalancing of group {group!r} is on")
+
+
+@app.command("frozen")
+def frozen(state: StateOption) -> None:
+    """Print the groups whose rebalancing is off, one per line.
+
+    \b
+    Examples:
+      partage proposal broker-side frozen --state zookeeper://localhost:2181/first
+    """
+    for group in sorted(_in_zookeeper(state, lambda nodes: nodes.frozen_groups(lambda: None))):
+        print(group)
+
+
+def _check_group(group: str) -> None:
+    if not is_group_id(group):
+        raise usage_error(
+            f"{group!r} is not a valid group id: use at most 249 letters, digits, '.', '_' and "
+            "'-'; 'coordinator' is reserved"
+        )
+
+
+def _in_zookeeper(state: str, work: Callable[[ZooKeeperNodes], Awaitable[T]]) -> T:
+    try:
+        return asyncio.run(use_nodes(parse_state(state), work))
+    except StateAddressError as error:
+        raise usage_error(str(error)) from None
+    except (StoreError, OSError) as error:
+        raise CommandError(f"ZooKeeper at {state!r}: {error}") from None
 
 
 async def _serve(cluster: ClusterClient, options: PushBrokerOptions) -> None:

@@ -166,8 +166,7 @@ class PushCoordinatorChecker:
     def _group(self, group_id: str) -> KnownPushGroup:
         group = self._groups.get(group_id)
         if group is None:
-            frozen = group_id in self._settings.frozen_groups
-            group = self._groups[group_id] = KnownPushGroup(is_frozen=frozen)
+            group = self._groups[group_id] = KnownPushGroup()
         return group
 
     def load(self, record: Any) -> None:

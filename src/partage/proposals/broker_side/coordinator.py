@@ -57,7 +57,8 @@ from partage.wire.types import Message
 class PushCoordinator(Rebalancer):
     """The coordinator of a cluster.
 
-    A shell applies the nodes of ZooKeeper, then delivers `Elected`.
+    A shell applies the nodes of ZooKeeper and delivers `RebalancingSwitched` for each group whose
+    rebalancing is off, then `Elected`.
 
     Args:
         settings: The coordinator's settings.

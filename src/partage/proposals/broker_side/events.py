@@ -31,7 +31,10 @@ class BrokersChanged(Event, frozen=True, gc=False, kw_only=True):
 
 
 class RebalancingSwitched(Event, frozen=True, gc=False, kw_only=True):
-    """An operator turns the rebalancing of a group on or off (KAFKA-364)."""
+    """An operator turned the rebalancing of a group on or off (KAFKA-364).
+
+    A rebalance that has stopped fetchers is completed. Others wait until rebalancing is on again.
+    """
 
     group_id: str
     is_enabled: bool

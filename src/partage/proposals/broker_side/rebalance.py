@@ -63,18 +63,16 @@ class Rebalancer(ABC):
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = PushGroup(group_id)
-            group.is_frozen = group_id in self.settings.frozen_groups
         return group
 
     def _evict(self, group: PushGroup) -> None:
-        """Forget a group without consumers that has nothing in ZooKeeper.
+        """Forget a group without consumers that has nothing in ZooKeeper and is not frozen.
 
         Otherwise clients could fill the memory with group ids. The document creates the registry
         of a group when its first consumer registers.
         """
-        is_at_default = group.is_frozen == (group.id in self.settings.frozen_groups)
         is_idle = group.phase is RebalancePhase.IDLE and not self.handlers.has_task(group.id)
-        if group.is_empty and is_at_default and is_idle:
+        if group.is_empty and is_idle:
             self.groups.pop(group.id, None)
 
     def _write(self, outcome: Outcome, record: Record) -> None:

@@ -15,6 +15,9 @@ import msgspec
 COORDINATOR_PATH: Final = "/consumers/coordinator"
 #: The coordinator watches the children of this node, and each of them.
 TOPICS_PATH: Final = "/brokers/topics"
+#: Each child has the id of a group whose rebalancing is off (KAFKA-364). An operator creates and
+#: deletes them, and the coordinator watches them.
+FROZEN_GROUPS_PATH: Final = "/admin/frozen_groups"
 
 #: A group id is a part of paths, and must not be the name of the coordinator's node.
 _GROUP_ID: Final = re.compile(r"(?!(?:\.\.?|coordinator)\Z)[A-Za-z0-9._-]{1,249}")

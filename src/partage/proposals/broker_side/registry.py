@@ -110,7 +110,7 @@ class PushGroup:
     @property
     def is_empty(self) -> bool:
         """True if nothing would be lost without the group: a new one has the same state."""
-        return not (self.consumers or self.awaited or self.offsets or self.owners)
+        return not (self.consumers or self.awaited or self.offsets or self.owners or self.is_frozen)
 
     def apply(self, record: Record) -> None:
         """Apply a node of ZooKeeper."""

@@ -44,7 +44,6 @@ class PushCoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
         rebalance_method: The document describes two.
         brokers: The brokers of the cluster, until the first `BrokersChanged`.
         broker_id: The id of this broker.
-        frozen_groups: Groups whose rebalancing is off from the start (KAFKA-364).
     """
 
     rebalance_threadpool_size: int = 2
@@ -57,7 +56,6 @@ class PushCoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     rebalance_method: RebalanceMethod = RebalanceMethod.STOP_FETCHERS
     brokers: tuple[BrokerAddress, ...] = ()
     broker_id: int = 0
-    frozen_groups: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name in ("rebalance_threadpool_size", "rebalance_queue_size"):
@@ -71,9 +69,6 @@ class PushCoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"rebalance_threadpool_size={self.rebalance_threadpool_size} is above "
                 f"{HANDLERS_MAX}"
             )
-        for group_id in sorted(self.frozen_groups):
-            if not is_group_id(group_id):
-                raise ValueError(f"frozen_groups has {group_id!r}, which is not a valid group id")
 
 
 class PushConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):

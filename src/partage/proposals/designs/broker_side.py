@@ -12,6 +12,7 @@ from partage.proposals.broker_side.events import (
     BrokerResponseReceived,
     ConnectBroker,
     DisconnectBroker,
+    RebalancingSwitched,
     SendToBroker,
 )
 from partage.proposals.broker_side.frames import encode_frame
@@ -51,6 +52,7 @@ class BrokerSide(Design):
     partitions_per_member_max: ClassVar[int | None] = 0x7FFF  # the int16 ``num_partitions``
     watches_topics: ClassVar[bool] = True
     commits_at_intervals: ClassVar[bool] = False
+    can_switch_rebalancing: ClassVar[bool] = True
     method: ClassVar[RebalanceMethod] = RebalanceMethod.STOP_FETCHERS
 
     def __init__(self, coordinator: CoordinatorSettings, member: DesignMemberSettings) -> None:
@@ -76,6 +78,11 @@ class BrokerSide(Design):
                 session_timeout_ms=settings.session_timeout_ms,
                 retry_backoff_ms=settings.retry_backoff_ms,
             )
+        )
+
+    def rebalancing_switched(self, *, is_enabled: bool) -> Event:
+        return RebalancingSwitched(
+            at_ms=0, group_id=self._member_settings.group_id, is_enabled=is_enabled
         )
 
     def message_size(self, message: Message) -> int:

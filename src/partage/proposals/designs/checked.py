@@ -224,12 +224,16 @@ class CheckedDesign(Design):
         self.partitions_per_member_max = design.partitions_per_member_max  # type: ignore[misc]
         self.watches_topics = design.watches_topics  # type: ignore[misc]
         self.commits_at_intervals = design.commits_at_intervals  # type: ignore[misc]
+        self.can_switch_rebalancing = design.can_switch_rebalancing  # type: ignore[misc]
 
     def coordinator(self) -> CheckedCoordinator:
         return CheckedCoordinator(self.design.coordinator())
 
     def member(self, template: MemberTemplate) -> CheckedMember:
         return CheckedMember(self.design.member(template))
+
+    def rebalancing_switched(self, *, is_enabled: bool) -> Event:
+        return self.design.rebalancing_switched(is_enabled=is_enabled)
 
     def check_empty(self, coordinator: CoordinatorMachine) -> None:
         assert isinstance(coordinator, CheckedCoordinator), f"unexpected {coordinator}"

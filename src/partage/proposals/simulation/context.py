@@ -39,6 +39,7 @@ class DesignWorldContext(ABC):
     traffic: Traffic
     cpu_clock_ns: Callable[[], int]
     disk_delay_ms: int
+    is_rebalancing_on: bool
     observer: WorldObserver
     coordinator: Coordinator | None
     unsettled: dict[Any, None]

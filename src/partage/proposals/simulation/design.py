@@ -46,6 +46,9 @@ class Design(ABC):
     #: True if members commit at their commit interval.
     commits_at_intervals: ClassVar[bool] = True
 
+    #: True if an operator can switch the rebalancing of a group off.
+    can_switch_rebalancing: ClassVar[bool] = False
+
     @abstractmethod
     def coordinator(self) -> CoordinatorMachine:
         """Return a new coordinator without groups."""
@@ -57,6 +60,12 @@ class Design(ABC):
     @abstractmethod
     def message_size(self, message: Message) -> int:
         """Return the bytes of a message on the wire, with its frame and header."""
+
+    def rebalancing_switched(self, *, is_enabled: bool) -> Event:
+        """Return the event of a coordinator whose group an operator switches; see
+        `can_switch_rebalancing`.
+        """
+        raise AssertionError(f"{self.name} has no such switch")
 
     def check_empty(self, coordinator: CoordinatorMachine) -> None:  # noqa: B027
         """Raise `AssertionError` if a coordinator whose members have left still works for them.

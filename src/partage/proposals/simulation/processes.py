@@ -112,6 +112,8 @@ class CoordinatorProcess(Process, Coordinator):
         self.machine = world.design.coordinator()
         for record in records:
             self.machine.apply(record)
+        if not world.is_rebalancing_on:
+            self.on_rebalancing_switched(is_enabled=False)
         if world.design.watches_topics:
             topics = world.metadata(self._rng, is_from_coordinator=True)
             self._handle(machine.Elected(at_ms=world.clock.now_ms, topics=topics))
@@ -122,6 +124,13 @@ class CoordinatorProcess(Process, Coordinator):
             lambda: self._handle(
                 machine.TopicsChanged(at_ms=self.world.clock.now_ms, topics=topics)
             )
+        )
+
+    def on_rebalancing_switched(self, *, is_enabled: bool) -> None:
+        """Notify the coordinator that an operator switched the rebalancing on or off."""
+        event = self.world.design.rebalancing_switched(is_enabled=is_enabled)
+        self.when_awake(
+            lambda: self._handle(msgspec.structs.replace(event, at_ms=self.world.clock.now_ms))
         )
 
     def accept(self, link: Link) -> None:

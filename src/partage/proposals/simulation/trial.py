@@ -35,6 +35,7 @@ RULES: Final = (
     "invariant",
 )
 
+_SWITCH: Final = "rebalancing off"
 #: The faults of every world, by name.
 _COMMON_FAULTS: Final = (
     "join",
@@ -51,11 +52,22 @@ _COMMON_FAULTS: Final = (
 #: - "coordinator expiry": its lease, or its session in ZooKeeper, has ended. It may not act, but
 #:   its connections stay open until it notices. Another one takes over meanwhile.
 #: - "lost connection": the messages under way are lost, and both sides notice it.
-FAULTS: Final = (*_COMMON_FAULTS, "coordinator pause", "coordinator expiry", "lost connection")
-#: Every fourth world has all faults. In the others, the seeds of known worlds keep their steps.
-_ALL_FAULTS_EVERY: Final = 4
+#: - "rebalancing off": an operator switches the rebalancing of the group off for a time. Only
+#:   worlds of designs with such a switch have it.
+FAULTS: Final = (
+    *_COMMON_FAULTS,
+    "coordinator pause",
+    "coordinator expiry",
+    "lost connection",
+    _SWITCH,
+)
+#: Only every fourth world has all faults, and another one has the switch. The other seeds give the
+#: same steps as before these faults were added.
+_RARE_EVERY: Final = 4
+_ALL_FAULTS_AT: Final = 1
+_SWITCH_AT: Final = 0
 #: A group handles these without reading a record twice.
-_HARMLESS: Final = frozenset({"join", "leave", "new partition"})
+_HARMLESS: Final = frozenset({"join", "leave", "new partition", _SWITCH})
 
 
 class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +78,8 @@ class TrialStep(msgspec.Struct, frozen=True, kw_only=True):
         kind: One of `FAULTS`.
         member: The member that it concerns, or the one that joins.
         topics: The topics of a member that joins, or the topic that gets a partition.
-        for_ms: How long a pause or a cut lasts, or until an expired coordinator notices it.
+        for_ms: How long a pause, a cut or a switch lasts, or until an expired coordinator notices
+            it.
         is_silent: True if a crash closes no connection.
     """
 
@@ -192,7 +205,11 @@ class FaultTrial:
         for _ in range(rng.randint(1, 4)):
             self._take(self._draw("join"))
         self._first = len(self._taken)
-        kinds = FAULTS if self._seed % _ALL_FAULTS_EVERY == 1 else _COMMON_FAULTS
+        kinds: tuple[str, ...] = _COMMON_FAULTS
+        if self._seed % _RARE_EVERY == _ALL_FAULTS_AT:
+            kinds = FAULTS[:-1]
+        elif self._seed % _RARE_EVERY == _SWITCH_AT and self.world.design.can_switch_rebalancing:
+            kinds = (*_COMMON_FAULTS, _SWITCH)
         for _ in range(rng.randint(1, _STEPS_MAX)):
             self.world.run(rng.randrange(_GAP_MAX_MS))
             step = self._draw(rng.choice(kinds))
@@ -217,6 +234,8 @@ class FaultTrial:
                 return None
             for_ms = 0 if kind == "coordinator crash" else rng.choice(_DURATIONS_MS)
             return TrialStep(at_ms=at_ms, kind=kind, for_ms=for_ms)
+        if kind == _SWITCH:
+            return TrialStep(at_ms=at_ms, kind=kind, for_ms=rng.choice(_DURATIONS_MS))
         if kind == "new partition":
             return TrialStep(at_ms=at_ms, kind=kind, topics=(rng.choice(list(_TOPICS)),))
         live = self.world.live_members
@@ -243,6 +262,8 @@ class FaultTrial:
             case "coordinator pause":
                 if world.coordinator is not None:
                     world.coordinator.pause(step.for_ms)
+            case "rebalancing off":
+                world.switch_rebalancing_off(step.for_ms)
             case "new partition":
                 world.add_partitions(step.topics[0], 1)
             case _:

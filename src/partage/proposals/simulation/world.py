@@ -84,6 +84,8 @@ class DesignWorld(DesignWorldContext):
         self._rng = self.new_rng("world")
         self._records: list[Any] = []
         self.disk_delay_ms = options.disk_delay_ms
+        self.is_rebalancing_on = True
+        self._rebalancing_off_until_ms = 0
         for topic, count in self.topics.items():
             self._create_partitions(topic, range(count))
         self._coordinator_count = 0
@@ -191,6 +193,21 @@ class DesignWorld(DesignWorldContext):
         if self.coordinator is None:
             self._coordinator_count += 1
             self.coordinator = CoordinatorProcess(self, self._records, self._coordinator_count)
+
+    def switch_rebalancing_off(self, for_ms: int) -> None:
+        """Switch the rebalancing of the group off for a time, if the design can do it."""
+        if self.design.can_switch_rebalancing:
+            until_ms = max(self._rebalancing_off_until_ms, self.clock.now_ms + for_ms)
+            self._rebalancing_off_until_ms = until_ms
+            self._switch_rebalancing()
+            self.clock.call_later(for_ms, self._switch_rebalancing)
+
+    def _switch_rebalancing(self) -> None:
+        is_enabled = self.clock.now_ms >= self._rebalancing_off_until_ms
+        if is_enabled is not self.is_rebalancing_on:
+            self.is_rebalancing_on = is_enabled
+            if self.coordinator is not None:
+                self.coordinator.on_rebalancing_switched(is_enabled=is_enabled)
 
     # Topics and metadata
 

@@ -33,6 +33,7 @@ from partage.proposals.broker_side.events import (
     BrokersChanged,
     CommitTimer,
     Outcome,
+    RebalancingSwitched,
     Resigned,
 )
 from partage.proposals.broker_side.messages import BrokerAddress
@@ -279,7 +280,7 @@ class PushBroker:
     async def _follow_election(self, nodes: ZooKeeperNodes) -> None:
         """Perform the elector's actions one after the other."""
         actions = deque(self._elector.handle(SessionStarted(at_ms=0)))
-        following_topics: asyncio.Task[None] | None = None
+        following: list[asyncio.Task[None]] = []  # while this broker is the coordinator
         try:
             while actions:
                 match action := actions.popleft():
@@ -288,21 +289,24 @@ class PushBroker:
                         event = NodeCreated(at_ms=0) if is_ours else NodeExists(at_ms=0)
                         actions += self._elector.handle(event)
                     case StartCoordinator():
-                        watch = await self._start_coordinator(nodes)
-                        following_topics = self._loop.create_task(self._follow_topics(watch))
-                        following_topics.add_done_callback(self._on_topics_unfollowed)
+                        following = [
+                            self._loop.create_task(each)
+                            for each in await self._start_coordinator(nodes)
+                        ]
+                        for task in following:
+                            task.add_done_callback(self._on_unfollowed)
                     case WatchNode(path=path):
                         await self._wait_deleted(nodes, path)
                         actions += self._elector.handle(NodeDeleted(at_ms=0))
                     case StopCoordinator():
-                        if following_topics is not None:
-                            following_topics.cancel()
+                        for task in following:
+                            task.cancel()
                         self._resign()
                     case _:
                         raise AssertionError(f"unexpected action {action}")
         finally:
-            if following_topics is not None:
-                following_topics.cancel()
+            for task in following:
+                task.cancel()
 
     async def _wait_deleted(self, nodes: ZooKeeperNodes, path: str) -> None:
         """Return when the node does not exist, or is no longer that of this coordinator."""
@@ -317,14 +321,24 @@ class PushBroker:
                 return
             await changed.wait()
 
-    async def _start_coordinator(self, nodes: ZooKeeperNodes) -> TopicWatch:
-        """Load the records, watch the topics, and begin the work (section 5)."""
+    async def _start_coordinator(
+        self, nodes: ZooKeeperNodes
+    ) -> tuple[Coroutine[Any, Any, None], ...]:
+        """Load the records, watch topics and frozen groups, and begin the work (section 5).
+
+        Returns:
+            What follows the changes.
+        """
         for record in await nodes.load():
             self.machine.apply(record)
         watch = TopicWatch(nodes)
-        self._handle(Elected(at_ms=0, topics=await watch.read()))
+        topics = await watch.read()
+        have_switched = asyncio.Event()
+        frozen = await nodes.frozen_groups(have_switched.set)
+        self._switch(frozen, is_enabled=False)
+        self._handle(Elected(at_ms=0, topics=topics))
         log.info("broker %d is the coordinator", self._broker_id)
-        return watch
+        return self._follow_topics(watch), self._follow_switches(nodes, have_switched, frozen)
 
     def _resign(self) -> None:
         log.info("broker %d is no longer the coordinator", self._broker_id)
@@ -337,11 +351,29 @@ class PushBroker:
                 await watch.wait_changed()
                 self._handle(TopicsChanged(at_ms=0, topics=await watch.read()))
 
-    def _on_topics_unfollowed(self, task: asyncio.Task[None]) -> None:
-        """Fail if the topics can no longer be followed: groups would miss all changes."""
+    async def _follow_switches(
+        self, nodes: ZooKeeperNodes, changed: asyncio.Event, frozen: frozenset[str]
+    ) -> None:
+        """Switch the rebalancing of groups on and off as operators do (KAFKA-364)."""
+        notify = changed.set
+        with suppress(SessionEndedError):
+            while True:
+                await changed.wait()
+                changed.clear()
+                before, frozen = frozen, await nodes.frozen_groups(notify)
+                self._switch(before - frozen, is_enabled=True)
+                self._switch(frozen - before, is_enabled=False)
+
+    def _switch(self, group_ids: frozenset[str], *, is_enabled: bool) -> None:
+        for group_id in sorted(group_ids):
+            log.info("rebalancing of group %r is %s", group_id, "on" if is_enabled else "off")
+            self._handle(RebalancingSwitched(at_ms=0, group_id=group_id, is_enabled=is_enabled))
+
+    def _on_unfollowed(self, task: asyncio.Task[None]) -> None:
+        """Fail if ZooKeeper can no longer be followed: groups would miss all changes."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
-            log.error("cannot follow the topics in ZooKeeper", exc_info=error)
+            log.error("cannot follow the topics and switches in ZooKeeper", exc_info=error)
             self._fail(error)
 
     # Brokers and topics

@@ -7,6 +7,7 @@
     consumers/GROUP/owners/TOPIC/P    the thread that owns it, and its consumer's session timeout
     brokers/ids/B                     ephemeral: the host and port of broker B
     brokers/topics/TOPIC/P            a partition of a topic
+    admin/frozen_groups/GROUP         the rebalancing of the group is off
 
 Kafka 0.7 keeps the number of a broker's partitions as the data of a node, which a watch on the
 children of the topic does not notice. So each partition has a node here.
@@ -16,19 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from partage.broker.cluster.kazoo_session import KazooSession
+from partage.broker.cluster.state_address import StateAddress
 from partage.proposals.broker_side.messages import BrokerAddress
 from partage.proposals.broker_side.records import (
     COORDINATOR_PATH,
+    FROZEN_GROUPS_PATH,
     TOPICS_PATH,
     ConsumedOffsetRecord,
     OwnerRecord,
     Record,
+    is_group_id,
 )
 from partage.store.zookeeper import (
     TRANSACTION_BYTES_MAX,
@@ -52,6 +57,10 @@ _COORDINATOR_NAME: Final = COORDINATOR_PATH.rpartition("/")[2]
 _OPERATIONS_MAX: Final = 500  # in a transaction
 _OPERATION_BYTES: Final = 128  # estimate for the overhead besides path and data
 _ATTEMPTS_MAX: Final = 20
+_SESSION_MS: Final = 6_000
+_CONNECT_TIMEOUT_S: Final = 10.0
+
+T = TypeVar("T")
 
 ChangeCallback = Callable[[], None]
 
@@ -201,6 +210,41 @@ class ZooKeeperNodes:
             path for path in self._existing if path != node and not path.startswith(f"{node}/")
         }
 
+    # Frozen groups
+
+    async def frozen_groups(self, changed: ChangeCallback) -> frozenset[str]:
+        """Return the groups whose rebalancing is off.
+
+        ``changed`` is called once when there are others.
+        """
+        path = self.path(FROZEN_GROUPS_PATH)
+        await self.ensure(path)
+        names = await self._children(path, changed)
+        for name in names:
+            if not is_group_id(name):
+                log.error("ignored the node %s/%s: it has no valid group id", path, name)
+        return frozenset(filter(is_group_id, names))
+
+    async def freeze_group(self, group_id: str) -> None:
+        """Switch the rebalancing of a group off."""
+        await self.ensure(self.path(f"{FROZEN_GROUPS_PATH}/{group_id}"))
+
+    async def thaw_group(self, group_id: str) -> bool:
+        """Switch the rebalancing of a group on again; False if it was on."""
+        path = self.path(f"{FROZEN_GROUPS_PATH}/{group_id}")
+        self._existing.discard(path)
+        while True:
+            try:
+                await self.session.transact([Delete(path)])
+            except InDoubtError:
+                await self.session.wait_connected()
+            except RefusedError as refused:
+                if refused.reason is not RefusalReason.MISSING:
+                    raise
+                return False
+            else:
+                return True
+
     # Records
 
     async def load(self) -> list[Record]:
@@ -285,6 +329,24 @@ class ZooKeeperNodes:
                     yield Delete(path)
             else:
                 yield SetData(path, data) if exists else Create(path, data)
+
+
+async def use_nodes(state: StateAddress, work: Callable[[ZooKeeperNodes], Awaitable[T]]) -> T:
+    """Return the result of ``work``, which gets the nodes in a separate session.
+
+    Args:
+        state: The ZooKeeper servers, and the path above the nodes.
+        work: Reads or writes nodes.
+
+    Raises:
+        ZooKeeperUnreachableError: No server of ZooKeeper answers.
+        StoreError: ZooKeeper refuses a request, or the session ends.
+    """
+    session = await KazooSession.begin(state.servers, _SESSION_MS, _CONNECT_TIMEOUT_S)
+    try:
+        return await work(ZooKeeperNodes(session, state.path))
+    finally:
+        await session.end()
 
 
 def split_writes(wanted: Mapping[str, bytes | None]) -> Generator[dict[str, bytes | None]]:

@@ -27,7 +27,8 @@ class OwnershipClaim(NamedTuple):
 def resolve_ownership(claims: Sequence[OwnershipClaim]) -> dict[str, dict[int, int]]:
     """Decide the owner of each claimed partition."""
     holders: dict[str, dict[int, int]] = {}
-    disputed: dict[tuple[str, int], int] = {}  # The generation of the disputed claims
+    # The generation of the disputed claims. The keys are plain tuples, see `TopicPartition`.
+    disputed: dict[tuple[str, int], int] = {}
     for position, (generation, owned) in enumerate(claims):
         for topic, partitions in owned.items():
             of_topic = holders.get(topic)

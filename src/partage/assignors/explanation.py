@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from partage.assignors.group_view import Assignment, Member, Topic
+from partage.model.topic_partition import TopicPartition
 
 
 class PartitionReason(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,8 @@ def explain_assignment(
     reasons = []
     for name in sorted(topics):
         for partition in range(topics[name].partition_count):
-            had, has = before.get((name, partition), ()), after.get((name, partition), ())
+            key = TopicPartition(name, partition)
+            had, has = before.get(key, ()), after.get(key, ())
             reasons.append(
                 PartitionReason(
                     topic=name,
@@ -55,12 +57,12 @@ def explain_assignment(
 
 def _by_partition(
     shares: Iterable[tuple[str, Mapping[str, Sequence[int]]]],
-) -> dict[tuple[str, int], tuple[str, ...]]:
-    found: dict[tuple[str, int], tuple[str, ...]] = {}
+) -> dict[TopicPartition, tuple[str, ...]]:
+    found: dict[TopicPartition, tuple[str, ...]] = {}
     for member_id, share in shares:
         for topic, partitions in share.items():
             for partition in partitions:
-                key = topic, partition
+                key = TopicPartition(topic, partition)
                 found[key] = (*found.get(key, ()), member_id)
     return found
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from partage.assignors.group_view import Member, Topic
     from partage.assignors.return_pass import PartitionsByTopic
 
-#: A topic and a partition that one member passes to another.
+# `tuple[str, int]` is a topic and a partition; see `TopicPartition` for the reason.
 #: The member that takes a partition, and the one it gives in return, if any.
 _Taker: TypeAlias = tuple[int, tuple[str, int] | None]
 

@@ -70,6 +70,7 @@ class _Exchange:
 
     def _displaced(self) -> dict[tuple[str, int], int]:
         """Return the holder of each partition whose previous owner could have it."""
+        # Plain tuples, see `TopicPartition`
         return {
             (topic, partition): holder
             for holder, borrowed in enumerate(self.borrowed)

@@ -107,6 +107,7 @@ class _Class:
         room: Sequence[int],
     ) -> None:
         """Deal partitions to members with room, one per round, so that topics are spread."""
+        # ``pool`` has plain tuples, see `TopicPartition`
         waiting = [member for member in self.members if room[member] > 0]
         turns: list[int] = []
         dealt = 0

@@ -41,7 +41,7 @@ def check_assignment(
         InvalidAssignmentError: The message is meant for the author of the assignor.
     """
     by_id = {member.member_id: member for member in members}
-    given: Counter[tuple[str, int]] = Counter()
+    given: Counter[tuple[str, int]] = Counter()  # plain tuples, see `TopicPartition`
     for member_id, mine in assignment.items():
         if member_id not in by_id:
             raise InvalidAssignmentError(f"{member_id!r} is not a member of the group")

@@ -83,7 +83,7 @@ class ConsumerProtocol:
         self.rebalance_protocol: RebalanceProtocol = rebalance_protocol(assignors)
 
     def build_protocols(
-        self, topics: Iterable[str], owned: Iterable[tuple[str, int]], generation: int
+        self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
     ) -> tuple[SupportedProtocol, ...]:
         """Return the subscription for each assignor, the preferred assignor first.
 
@@ -283,7 +283,7 @@ def _subscriber(member: GroupMemberMetadata) -> Subscriber:
     )
 
 
-def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)

@@ -6,6 +6,7 @@ from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import DeleteOffsets
 from partage.coordinator.replies import DeleteOffsetsReply
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.offset_delete import (
     OFFSET_DELETE,
     OffsetDeletePartitionResult,
@@ -23,7 +24,7 @@ def to_events(call: ApiCall[OffsetDeleteRequest]) -> list[DeleteOffsets]:
             reply_to=call.ticket,
             group_id=call.message.group_id,
             partitions=tuple(
-                (topic.name, p.partition_index)
+                TopicPartition(topic.name, p.partition_index)
                 for topic in call.message.topics
                 for p in topic.partitions
             ),

@@ -8,6 +8,7 @@ from partage.coordinator.events import FetchOffsets
 from partage.coordinator.records import OffsetRecord
 from partage.coordinator.replies import FetchOffsetsReply
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.offset_fetch import (
     OFFSET_FETCH,
     OffsetFetchGroup,
@@ -59,10 +60,12 @@ def _existing(
 
 def _requested_partitions(
     topics: list[OffsetFetchTopic] | None,
-) -> tuple[tuple[str, int], ...] | None:
+) -> tuple[TopicPartition, ...] | None:
     if topics is None:
         return None
-    return tuple((topic.name, index) for topic in topics for index in topic.partition_indexes)
+    return tuple(
+        TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes
+    )
 
 
 def to_response(
@@ -126,12 +129,11 @@ def _topics_of_group(
 def _topics(
     requested: list[OffsetFetchTopic] | None, reply: FetchOffsetsReply
 ) -> list[OffsetFetchTopicResult]:
-    wanted = _requested_partitions(requested)
-    offsets = reply.offsets
-    if reply.error:
-        offsets = (None,) * len(wanted or ())
-    if wanted is None:
-        wanted = tuple((o.topic, o.partition) for o in offsets if o is not None)
+    if requested is None:
+        wanted = [(each.topic, each.partition) for each in reply.offsets if each is not None]
+    else:
+        wanted = [(topic.name, index) for topic in requested for index in topic.partition_indexes]
+    offsets = (None,) * len(wanted) if reply.error else reply.offsets
     topics: dict[str, OffsetFetchTopicResult] = {}
     for (name, index), committed in zip(wanted, offsets, strict=True):
         topic = topics.get(name)

@@ -22,6 +22,7 @@ from partage.coordinator.replies import (
 from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 
 
 def describe_group(context: EventContext, group: GroupBase | None, event: DescribeGroup) -> None:
@@ -119,7 +120,7 @@ def expire_offsets(
     context: EventContext,
     group: GroupBase,
     committed: GroupOffsets,
-    pending: Collection[tuple[str, int]],
+    pending: Collection[TopicPartition],
     in_use: frozenset[str] | None,
 ) -> None:
     """Remove expired offsets, then the group if it is Empty and has neither offsets nor pending

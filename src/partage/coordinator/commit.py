@@ -25,6 +25,8 @@ from partage.coordinator.response_table import RESPONSE_ERRORS, RESPONSES, Reque
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 
+#: The committed offsets of a group by topic and partition. The keys are plain tuples: a shard can
+#: load millions of them, and creating a `TopicPartition` takes as long as storing the offset.
 GroupOffsets = dict[tuple[str, int], OffsetRecord]
 
 

@@ -12,6 +12,7 @@ from typing import NewType
 import msgspec
 
 from partage.coordinator.timers import TimerKey
+from partage.model.topic_partition import TopicPartition
 
 #: A reply owed. It is opaque to the coordinator, which answers each ticket exactly once.
 Ticket = NewType("Ticket", object)
@@ -155,7 +156,7 @@ class FetchOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
     With ``requires_stable``, a partition with pending offsets of a transaction has no result.
     """
 
-    partitions: tuple[tuple[str, int], ...] | None
+    partitions: tuple[TopicPartition, ...] | None
     requires_stable: bool = False
     member_id: str | None = None  # of a consumer group, from v9 on
     member_epoch: int = -1
@@ -174,7 +175,7 @@ class DeleteGroup(GroupRequest, frozen=True, gc=False, kw_only=True):
 class DeleteOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
     """OffsetDelete (KIP-496)."""
 
-    partitions: tuple[tuple[str, int], ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class ListGroups(Event, frozen=True, gc=False, kw_only=True):

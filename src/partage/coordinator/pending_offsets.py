@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from partage.coordinator.records import OffsetRecord
+from partage.model.topic_partition import TopicPartition
 
 _Key = tuple[str, str, int]  # group, topic, partition
 
@@ -28,7 +29,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[_Key, _PendingOffset]] = {}
         # group -> topic and partition -> the producers with a pending offset for it
-        self._producers: dict[str, dict[tuple[str, int], set[int]]] = {}
+        self._producers: dict[str, dict[TopicPartition, set[int]]] = {}
         self._position = 0
 
     def add(self, producer_id: int, record: OffsetRecord) -> None:
@@ -37,7 +38,7 @@ class PendingOffsets:
         key = record.group_id, record.topic, record.partition
         self._by_producer.setdefault(producer_id, {})[key] = _PendingOffset(record, self._position)
         of_group = self._producers.setdefault(record.group_id, {})
-        of_group.setdefault((record.topic, record.partition), set()).add(producer_id)
+        of_group.setdefault(TopicPartition(record.topic, record.partition), set()).add(producer_id)
 
     def supersede(self, group_id: str, topic: str, partition: int) -> None:
         """Note that an offset was committed without a transaction: it is the later one."""
@@ -45,8 +46,9 @@ class PendingOffsets:
             self._supersede((group_id, topic, partition), self._position)
 
     def _supersede(self, key: _Key, position: int) -> None:
-        group_id, topic, partition = key
-        for producer_id in self._producers.get(group_id, {}).get((topic, partition), ()):
+        group_id, topic, number = key
+        partition = TopicPartition(topic, number)
+        for producer_id in self._producers.get(group_id, {}).get(partition, ()):
             pending = self._by_producer[producer_id][key]
             if pending.position <= position:
                 pending.is_superseded = True
@@ -56,7 +58,7 @@ class PendingOffsets:
         of_group = self._producers.get(group_id)
         if of_group is None:
             return
-        for producer_id in list(of_group.get((topic, partition), ())):
+        for producer_id in list(of_group.get(TopicPartition(topic, partition), ())):
             self._remove(producer_id, (group_id, topic, partition))
 
     def discard_group(self, group_id: str) -> None:
@@ -79,20 +81,21 @@ class PendingOffsets:
         return committed
 
     def _remove(self, producer_id: int, key: _Key) -> None:
-        group_id, topic, partition = key
+        group_id, topic, number = key
+        partition = TopicPartition(topic, number)
         of_producer = self._by_producer[producer_id]
         del of_producer[key]
         if not of_producer:
             del self._by_producer[producer_id]
         of_group = self._producers[group_id]
-        producers = of_group[topic, partition]
+        producers = of_group[partition]
         producers.discard(producer_id)
         if not producers:
-            del of_group[topic, partition]
+            del of_group[partition]
             if not of_group:
                 del self._producers[group_id]
 
-    def partitions(self, group_id: str) -> frozenset[tuple[str, int]]:
+    def partitions(self, group_id: str) -> frozenset[TopicPartition]:
         """Return the partitions for which a transaction has a pending offset of the group."""
         return frozenset(self._producers.get(group_id, ()))
 

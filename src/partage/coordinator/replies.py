@@ -11,6 +11,7 @@ from partage.coordinator.consumer_group.replies import (
 from partage.coordinator.records import OffsetRecord
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 
 
 class JoinedMember(msgspec.Struct, frozen=True, gc=False):
@@ -78,7 +79,7 @@ class FetchOffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     error: ErrorCode = ErrorCode.NONE
     offsets: tuple[OffsetRecord | None, ...] = ()
-    unstable: frozenset[tuple[str, int]] = frozenset()
+    unstable: frozenset[TopicPartition] = frozenset()
 
 
 class DescribedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):

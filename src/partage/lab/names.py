@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
+
+
+class GroupGeneration(NamedTuple):
+    """A generation of a group."""
+
+    group_id: str
+    generation: int
+
 
 GROUPS: Final = ("g", "h")
 #: A group with offsets that never has members.

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic, written ``topic-partition`` as in Kafka."""
+    """A partition of a topic, written ``topic-partition`` as in Kafka.
+
+    The loops of assignors use plain tuples instead: creating one is about ten times as fast.
+    """
 
     topic: str
     partition: int

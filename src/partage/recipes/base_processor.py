@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from partage.client.consumer.arguments import PartitionLike
 from partage.model.arguments import InvalidArgumentError, check_function, check_int
 from partage.model.topic_partition import TopicPartition
 from partage.recipes.config import ProcessorConfig
@@ -30,7 +31,7 @@ POLL_MS: Final = 200
 LAST_COMMIT_S: Final = 10.0
 
 #: Offsets by partition, in the form that consumers take.
-Offsets = dict[TopicPartition | tuple[str, int], int]
+Offsets = dict[PartitionLike, int]
 
 _RESERVED: Final = {
     "key_deserializer": "deserialize in the task",

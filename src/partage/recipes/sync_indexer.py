@@ -25,6 +25,7 @@ from partage.client.consumer import (
     Record,
     Records,
 )
+from partage.client.consumer.arguments import PartitionLike
 from partage.client.consumer.sync_consumer import Consumer
 from partage.client.errors import ClientError
 from partage.model.arguments import (
@@ -394,7 +395,7 @@ class RedundantIndexer:
         since_s = time.monotonic() - self._rebalanced_at_s
         try:
             before = self._consumer.committed(self._open_indexes)
-            offsets: dict[TopicPartition | tuple[str, int], OffsetAndMetadata] = {}
+            offsets: dict[PartitionLike, OffsetAndMetadata] = {}
             for partition, index in self._open_indexes.items():
                 last = before[partition]
                 said = merge_position(

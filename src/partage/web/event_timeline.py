@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from partage.coordinator.outcome import GroupEventType
 from partage.pipelines.rebalances.event_decoder import parse_event
@@ -28,6 +28,11 @@ _STATES: Final = {
 }
 
 
+class _StateChange(NamedTuple):
+    state: str
+    at_ms: int
+
+
 class EventTimeline:
     """Timeline of one group; `add` accepts events of several brokers out of order."""
 
@@ -36,7 +41,7 @@ class EventTimeline:
         self._made: Timeline | None = None
         self._first_ms: int | None = None
         self._lag = 0
-        self._state: tuple[str, int] | None = None
+        self._state: _StateChange | None = None
         #: Generation of the last event.
         self.generation: int | None = None
         self.bytes = 0
@@ -55,7 +60,7 @@ class EventTimeline:
         state = _STATES.get(event.event)  # type: ignore[call-overload] # a StrEnum is its text
         is_outdated = event.target_epoch not in (None, event.generation)
         if state is not None and not is_outdated:
-            self._state = state, event.at_ms
+            self._state = _StateChange(state, event.at_ms)
         if event.generation >= 0:
             self.generation = event.generation
         self._values.append(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -32,12 +32,20 @@ from partage.web.timeline_chart import (
     visible_partitions,
 )
 
-#: Time windows of the charts, by the word in the URL: label and length in ms.
-WINDOWS: Final[Mapping[str, tuple[str, int]]] = {
-    "10m": ("10 minutes", 600_000),
-    "1h": ("1 hour", 3_600_000),
-    "6h": ("6 hours", 21_600_000),
-    "24h": ("24 hours", 86_400_000),
+
+class ChartWindow(NamedTuple):
+    """A time window of the charts."""
+
+    label: str
+    length_ms: int
+
+
+#: Time windows of the charts, by the word in the URL.
+WINDOWS: Final[Mapping[str, ChartWindow]] = {
+    "10m": ChartWindow("10 minutes", 600_000),
+    "1h": ChartWindow("1 hour", 3_600_000),
+    "6h": ChartWindow("6 hours", 21_600_000),
+    "24h": ChartWindow("24 hours", 86_400_000),
 }
 WINDOW_DEFAULT: Final = "1h"
 _LEAST_MS: Final = 60_000
@@ -112,7 +120,7 @@ def _pictures(
     wanted: GroupQuery,
     at_ms: int,
 ) -> list[Child]:
-    window_start_ms = at_ms - WINDOWS[wanted.window][1]
+    window_start_ms = at_ms - WINDOWS[wanted.window].length_ms
     points = memory.lags.since(window_start_ms)
     begins = [timeline.since_ms] if timeline.since_ms else []
     begins += [points[0].at_ms] if points else []

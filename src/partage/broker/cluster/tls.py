@@ -66,6 +66,11 @@ class KazooTlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazo
     ) -> ssl.SSLSocket:
         """Return a connection after the TLS handshake.
 
+        Args:
+            address: The host and port, as a plain tuple of kazoo.
+            hostname: The host name in the certificate.
+            timeout: The time limit of the TCP connection, in seconds.
+
         Raises:
             OSError: the connection or the handshake failed.
         """

@@ -19,6 +19,7 @@ from partage.log.compaction.cleaner import CompactionCancelledError, compact
 from partage.log.compaction.segment_swap import finish_swap
 from partage.log.disk import Disk
 from partage.log.errors import DamagedLogError
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class LogMaintenance:
         #: Not compacted again before the next retention check, because a compaction failed.
         self._uncleanable = WeakSet[Partition]()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._delays_s: dict[tuple[str, int], float] = {}  # of partitions that failed recently
+        self._delays_s: dict[TopicPartition, float] = {}  # of partitions that failed recently
 
     def start(self) -> None:
         """Start; the first retention check and the first compaction are after one interval each."""
@@ -207,7 +208,7 @@ class LogMaintenance:
 
     async def _reopen(self, topic: str, index: int) -> None:
         """Reopen a partition; the delay grows if it fails again soon."""
-        place = topic, index
+        place = TopicPartition(topic, index)
         while not self._closing.is_set():
             delay_s = self._delays_s.get(place, _REOPEN_DELAY_S)
             self._delays_s[place] = min(2 * delay_s, _REOPEN_DELAY_MAX_S)

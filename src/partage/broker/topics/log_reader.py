@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from partage.broker.topics.real_disk import RealDisk
 from partage.log.disk import Disk
@@ -21,6 +22,11 @@ from partage.wire.types import Buffer
 log = logging.getLogger(__name__)
 
 
+class _DamagedBatch(NamedTuple):
+    path: str
+    position: int
+
+
 class LogReader:
     """Reads slices. A slice that cannot be read is returned as the error code for clients.
 
@@ -32,7 +38,7 @@ class LogReader:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._loop = asyncio.get_running_loop()
-        self._damaged: set[tuple[str, int]] = set()  # path and position of each logged batch
+        self._damaged: set[_DamagedBatch] = set()  # those that were logged
 
     def read_cached(self, slices: Sequence[Slice]) -> list[Buffer | ErrorCode] | None:
         """Return the bytes of all slices, or None if a read would have to wait for the device."""
@@ -84,15 +90,17 @@ class LogReader:
     def _validated(self, part: Slice, content: Buffer) -> Buffer | ErrorCode:
         fault = check_slice(part, content)
         if fault is None:
-            self._damaged.discard((part.path, part.position))
+            if self._damaged:
+                self._damaged.discard(_DamagedBatch(part.path, part.position))
             return content
         self.log_damage(part.path, part.position, fault)
         return ErrorCode.CORRUPT_MESSAGE
 
     def log_damage(self, path: str, position: int, fault: str) -> None:
         """Log the damage at a position of a file, unless it was logged before."""
-        if (path, position) not in self._damaged:
-            self._damaged.add((path, position))
+        batch = _DamagedBatch(path, position)
+        if batch not in self._damaged:
+            self._damaged.add(batch)
             log.error("file %s is damaged at byte %d: %s", path, position, fault)
 
 

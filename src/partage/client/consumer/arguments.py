@@ -22,7 +22,7 @@ from partage.model.arguments import (
 )
 from partage.model.topic_partition import TopicPartition
 
-#: A partition in the forms that users may pass.
+#: A partition in the forms that users may pass: a plain pair is one of them.
 PartitionLike = TopicPartition | tuple[str, int]
 #: Offsets to commit in the forms that users may pass.
 OffsetsLike = Mapping[PartitionLike, int | OffsetAndMetadata]

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from partage.client.cluster import Cluster
 from partage.client.consumer import fetch_response
@@ -45,6 +45,11 @@ Committed = Coroutine[Any, Any, Mapping[TopicPartition, int]]
 _WAITS: Final = (UnknownTopicError, UnknownPartitionError, NoLeaderError)
 # the last Fetch version with topic names; v13 and later use topic ids (KIP-516)
 _LAST_BY_NAME: Final = 12
+
+
+class _TopicOnLeader(NamedTuple):
+    topic: str
+    leader_id: int
 
 
 class Fetcher:
@@ -239,10 +244,11 @@ class Fetcher:
     async def _look_up(self, lookups: list[OffsetLookup]) -> None:
         """Look up offsets separately for each leader, so that a dead leader delays only its own."""
         committed = [one for one in lookups if one.reset is None]
-        by_leader: dict[tuple[str, int], list[OffsetLookup]] = {}
+        by_leader: dict[_TopicOnLeader, list[OffsetLookup]] = {}
         for one in lookups:
             if one.reset is not None:
-                where = one.permit.partition.topic, self._leader_of(one.permit.partition)
+                partition = one.permit.partition
+                where = _TopicOnLeader(partition.topic, self._leader_of(partition))
                 by_leader.setdefault(where, []).append(one)
         if committed:
             self._spawn(self._look_up_one_kind(committed, self._committed))

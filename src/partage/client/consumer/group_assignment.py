@@ -141,7 +141,7 @@ class GroupAssignment(AssignmentSource):
         #: The published partitions, each with its topic id; None with the classic protocol.
         self._owned: dict[TopicPartition, bytes | None] = {}
         #: For each owned partition, a number that is new each time the partition is assigned.
-        self.ownership_epochs: dict[tuple[str, int], int] = {}
+        self.ownership_epochs: dict[TopicPartition, int] = {}
         self._last_ownership_epoch = 0
         self._left = asyncio.Event()
         self._left.set()

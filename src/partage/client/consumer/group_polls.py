@@ -28,7 +28,7 @@ _POLL_EVENT_INTERVAL_MS: Final = 500
 class DeliverySnapshot(msgspec.Struct, frozen=True):
     """The partitions that may be delivered, as of ``taken_ms``; it is void when it is too old."""
 
-    deliverable: frozenset[tuple[str, int]]
+    deliverable: frozenset[TopicPartition]
     taken_ms: int
     session_ends_ms: int | None
 
@@ -156,7 +156,7 @@ class GroupPolls:
         if not self.is_member:
             return True
         snapshot = self.snapshot
-        if tuple(partition) not in snapshot.deliverable:
+        if partition not in snapshot.deliverable:
             return False
         at_ms, settings = now_ms(), self._settings
         if at_ms - snapshot.taken_ms >= settings.session_timeout_ms:

@@ -38,7 +38,7 @@ class CommitContext(Protocol):
         """The identity for a commit now; None while the coordinator would refuse commits."""
 
     @property
-    def ownership_epochs(self) -> Mapping[tuple[str, int], int]:
+    def ownership_epochs(self) -> Mapping[TopicPartition, int]:
         """For each owned partition, a number that is new each time the partition is assigned."""
 
     def commit_refusal_reason(self) -> str:

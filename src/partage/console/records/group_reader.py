@@ -23,6 +23,7 @@ from partage.client.consumer import (
     RebalanceListener,
     Record,
 )
+from partage.client.consumer.arguments import PartitionLike
 from partage.client.errors import (
     BrokersUnreachableError,
     ClientError,
@@ -177,7 +178,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         if self._commit_every_s is None or not self._written:
             return
         owned = self._consumer.assignment()
-        offsets: dict[TopicPartition | tuple[str, int], int | OffsetAndMetadata] = {
+        offsets: dict[PartitionLike, int | OffsetAndMetadata] = {
             p: offset for p, offset in self._written.items() if p in owned
         }
         try:

@@ -43,6 +43,7 @@ from partage.coordinator.replies import JoinReply
 from partage.coordinator.timers import JoinTimer, SyncTimer
 from partage.model.errors import ErrorCode
 from partage.model.settings import MigrationPolicy
+from partage.model.topic_partition import TopicPartition
 
 _ALLOWING: Final = (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
 _CUSTOM_ASSIGNOR: Final = (
@@ -137,7 +138,7 @@ def _held(
     if group.record.awaiting_sync:
         return _owned(subscriptions)
     held: dict[str, TopicPartitions] = {}
-    seen: set[tuple[str, int]] = set()
+    seen: set[TopicPartition] = set()
     for member_id in group.members:
         assignment = embedded.decode_assignment(group.assignments.get(member_id, b""))
         if assignment is None:
@@ -147,21 +148,23 @@ def _held(
         held[member_id] = assignment.partitions
         for topic, numbers in assignment.partitions.items():
             for number in numbers:
-                if (topic, number) in seen:
+                partition = TopicPartition(topic, number)
+                if partition in seen:
                     return _CUSTOM_ASSIGNOR
-                seen.add((topic, number))
+                seen.add(partition)
     return held
 
 
 def _owned(subscriptions: _Subscriptions) -> _Held:
     """Return the partitions that each member reported to own; the newest generation decides."""
-    owners: dict[tuple[str, int], tuple[int, str]] = {}
+    owners: dict[TopicPartition, tuple[int, str]] = {}
     for member_id, subscription in subscriptions.items():
         for topic, numbers in subscription.owned.items():
             for number in numbers:
-                known = owners.get((topic, number))
+                partition = TopicPartition(topic, number)
+                known = owners.get(partition)
                 if known is None or known[0] < subscription.generation:
-                    owners[topic, number] = (subscription.generation, member_id)
+                    owners[partition] = (subscription.generation, member_id)
     held: dict[str, dict[str, tuple[int, ...]]] = {}
     for (topic, number), (_, member_id) in sorted(owners.items()):
         of_member = held.setdefault(member_id, {})

@@ -16,6 +16,7 @@ from partage.log.producer_state import ProducerStateManager
 from partage.log.recovery.segment_scan import find_batch_fault
 from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.types import Buffer
 
@@ -40,7 +41,7 @@ class LocalStore:
     @property
     def producer_state(self) -> ProducerStateManager:
         """The producers of transactional records."""
-        return self._storage.partitions[self._topic, 0].log.producer_state
+        return self._storage.partitions[TopicPartition(self._topic, 0)].log.producer_state
 
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read the partition. Damage ends the process and is repaired."""
@@ -61,7 +62,7 @@ class LocalStore:
 
     def _read(self) -> list[bytes]:
         storage = self._storage
-        partition = storage.partitions[self._topic, 0]
+        partition = storage.partitions[TopicPartition(self._topic, 0)]
         if partition.failure is not None:
             partition = storage.open(self._topic, 0, self._broker.world.now_ms)
         log = partition.log
@@ -74,7 +75,7 @@ class LocalStore:
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
         """Append the batches to the partition's log."""
-        partition = self._storage.partitions[self._topic, 0]
+        partition = self._storage.partitions[TopicPartition(self._topic, 0)]
         for position, batch in enumerate(batches, start=1):
             outcome = partition.append(
                 batch,

@@ -9,6 +9,7 @@ from partage.lab.brokers.shell import BrokerShell
 from partage.lab.environment.disk import PowerLossError
 from partage.lab.history import RuleViolationError
 from partage.log.errors import DamagedLogError
+from partage.model.topic_partition import TopicPartition
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 #: Delay before a log is opened again after a failure.
@@ -20,12 +21,13 @@ class LogMaintenance:
 
     def __init__(self, broker: BrokerShell) -> None:
         self._broker = broker
-        self._reopening: set[tuple[str, int]] = set()
+        self._reopening: set[TopicPartition] = set()
 
     def schedule_reopen(self, topic: str, index: int) -> None:
         """Schedule the reopening of a partition whose write failed."""
-        if (topic, index) not in self._reopening:
-            self._reopening.add((topic, index))
+        partition = TopicPartition(topic, index)
+        if partition not in self._reopening:
+            self._reopening.add(partition)
             again = self._reopen(topic, index)
             self._broker.writer.submit(
                 [], lambda error: self._broker.call_later(RELOAD_AFTER_MS, again)
@@ -42,7 +44,7 @@ class LogMaintenance:
                 self._broker.world.record_incident(f"opening {topic}-{index} failed", f"{error}")
                 self._broker.call_later(RELOAD_AFTER_MS, again)
             else:
-                self._reopening.discard((topic, index))
+                self._reopening.discard(TopicPartition(topic, index))
 
         return again
 
@@ -63,7 +65,7 @@ class LogMaintenance:
         """Compact a coordinator's log. Return False if there is nothing to compact."""
         if self._broker.storage is None or self._broker.is_paused:
             return False
-        partition = self._broker.storage.partitions.get((topic, 0))
+        partition = self._broker.storage.partitions.get(TopicPartition(topic, 0))
         if partition is None:  # the state of groups is in ZooKeeper
             return False
         try:

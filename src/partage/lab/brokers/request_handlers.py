@@ -12,6 +12,7 @@ from partage.lab.brokers.storage import Storage
 from partage.log.results import Refusal
 from partage.log.segments.aborted_index import AbortedTransaction
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.fetch import (
     FetchAbortedTransaction,
     FetchPartitionResult,
@@ -73,7 +74,7 @@ def handle_produce(
     (topic,) = inbound.message.topic_data
     (asked,) = topic.partition_data
     assert broker.storage is not None
-    partition = broker.storage.partitions[topic.name, asked.index]
+    partition = broker.storage.partitions[TopicPartition(topic.name, asked.index)]
 
     def answer(error: ErrorCode, base_offset: int = -1) -> None:
         inbound.respond(
@@ -128,7 +129,7 @@ def handle_fetch(storage: Storage, request: Any) -> FetchResponse:
 def _fetch_partition(
     storage: Storage, topic: str, asked: Any, isolation_level: int
 ) -> FetchPartitionResult:
-    partition = storage.partitions.get((topic, asked.partition))
+    partition = storage.partitions.get(TopicPartition(topic, asked.partition))
     error, content, high_watermark, last_stable_offset = ErrorCode.NONE, b"", -1, -1
     aborted: list[AbortedTransaction] | None = None
     if partition is None:

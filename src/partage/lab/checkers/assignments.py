@@ -9,16 +9,19 @@ from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RuleViolationError
 from partage.lab.offset_log import LogChange
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
 
 
-def decode_partitions(assignment: bytes) -> list[tuple[str, int]]:
+def decode_partitions(assignment: bytes) -> list[TopicPartition]:
     """Return the partitions of an encoded assignment; an empty one has none."""
     if not assignment:
         return []
     said = decode_assignment(assignment)
     return [
-        (topic.topic, index) for topic in said.assigned_partitions for index in topic.partitions
+        TopicPartition(topic.topic, index)
+        for topic in said.assigned_partitions
+        for index in topic.partitions
     ]
 
 
@@ -36,7 +39,7 @@ class AssignmentsChecker:
         self._awaited[record.group_id] = record.generation if record.awaiting_sync else -1
         if record.awaiting_sync:
             return
-        owners: dict[tuple[str, int], str] = {}
+        owners: dict[TopicPartition, str] = {}
         for member in record.members:
             share = decode_partitions(member.assignment)
             topics = decode_subscription(member.subscription).topics if share else []
@@ -49,7 +52,7 @@ class AssignmentsChecker:
                     )
                 # A static member may return with another subscription; it detects the mismatch
                 # itself.
-                if is_new and partition[0] not in topics:
+                if is_new and partition.topic not in topics:
                     raise RuleViolationError(
                         "assignments",
                         f"{member.member_id} has {partition} but does not subscribe to it",

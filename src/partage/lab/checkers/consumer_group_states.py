@@ -28,6 +28,7 @@ from partage.lab.history import (
     ShardLoaded,
 )
 from partage.lab.names import CONSUMER_GROUP
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from partage.wire.apis.join_group import JoinGroupRequest
 from partage.wire.apis.offset_commit import OffsetCommitRequest
@@ -80,7 +81,7 @@ class ConsumerGroupStates:
         """Call ``listener`` after all records of an append that has records of the group."""
         self._append_end_listeners.append(listener)
 
-    def to_ids(self, partitions: Iterable[tuple[str, int]]) -> frozenset[LoggedPartition]:
+    def to_ids(self, partitions: Iterable[TopicPartition]) -> frozenset[LoggedPartition]:
         """Return partitions with the ids of their topics, without those of deleted topics.
 
         A topic does not count either if it was deleted once: its name has several ids.

@@ -36,6 +36,7 @@ from partage.lab.history import (
 )
 from partage.lab.names import CONSUMER_GROUP, ROGUE_MEMBER
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -66,7 +67,7 @@ class ConsumerOwnershipChecker:
         self._impersonated: set[str] = set()  # members
         self._rogue_named: set[str] = set()  # members that a rogue client has named
         self._connections: dict[str, int] = {}  # the newest of each client
-        self._topics: dict[bytes, tuple[str, int]] = {}  # existing topics
+        self._topics: dict[bytes, str] = {}  # names of existing topics
         # the newest connection on which each classic member joined or synchronized
         self._classic_connections: dict[str, int] = {}
         self._upgrade_epoch = 0
@@ -80,7 +81,7 @@ class ConsumerOwnershipChecker:
         history.subscribe(OwnershipChanged, self._on_classic_owned)
 
     def _on_topics(self, entry: ConsumerTopicsChanged) -> None:
-        self._topics = {topic_id: (name, count) for name, topic_id, count in entry.topics}
+        self._topics = {topic_id: name for name, topic_id, _ in entry.topics}
 
     # The wire
 
@@ -150,7 +151,7 @@ class ConsumerOwnershipChecker:
         name = request.member_id or _instance_key(request.group_instance_id)
         subscription = decode_subscription(request.protocols[0].metadata)
         owned = self._states.to_ids(
-            (topic.topic, index)
+            TopicPartition(topic.topic, index)
             for topic in subscription.owned_partitions
             for index in topic.partitions
         )
@@ -311,7 +312,7 @@ class ConsumerOwnershipChecker:
         """Return the part of a target whose topics certainly are in the subscription."""
         names = {*member.topics, *group.regexes.get(member.regex or "", ())}
         return frozenset(
-            place for place in member.target if self._topics.get(place[0], ("", 0))[0] in names
+            place for place in member.target if self._topics.get(place[0], "") in names
         )
 
 

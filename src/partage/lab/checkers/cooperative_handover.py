@@ -11,6 +11,7 @@ from partage.lab.checkers.assignments import decode_partitions
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, RuleViolationError
 from partage.model.settings import GroupSettings
+from partage.model.topic_partition import TopicPartition
 from partage.wire.consumer_protocol import decode_subscription
 
 
@@ -23,14 +24,14 @@ class CooperativeHandoverChecker:
     def _judge(self, record: GroupRecord) -> None:
         if record.protocol != "cooperative-sticky":
             return
-        claims: dict[tuple[str, int], tuple[int, str]] = {}
-        contested: set[tuple[str, int]] = set()
+        claims: dict[TopicPartition, tuple[int, str]] = {}
+        contested: set[TopicPartition] = set()
         for member in record.members:
             said = decode_subscription(member.subscription)
             for topic in said.owned_partitions:
                 for index in topic.partitions:
                     claim = (said.generation_id, member.member_id)
-                    partition = (topic.topic, index)
+                    partition = TopicPartition(topic.topic, index)
                     if partition in claims:
                         contested.add(partition)
                     claims[partition] = max(claims.get(partition, claim), claim)

@@ -15,6 +15,7 @@ from partage.lab.history import (
     ResponseSent,
     RuleViolationError,
 )
+from partage.lab.names import GroupGeneration
 from partage.lab.offset_log import LogChange
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
@@ -26,7 +27,7 @@ class JoinResponsesChecker:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
-        self._saved: dict[tuple[str, int], list[GroupRecord]] = {}
+        self._saved: dict[GroupGeneration, list[GroupRecord]] = {}
         self._asked: dict[str, dict[str, int]] = {}
         self._members: dict[str, set[str]] = {}
         history.subscribe(ResponseSent, self._on_response)
@@ -62,7 +63,8 @@ class JoinResponsesChecker:
 
     def _store(self, record: LogChange) -> None:
         if isinstance(record, GroupRecord):
-            self._saved.setdefault((record.group_id, record.generation), []).append(record)
+            generation = GroupGeneration(record.group_id, record.generation)
+            self._saved.setdefault(generation, []).append(record)
 
     def _on_response(self, entry: ResponseSent) -> None:
         message, asked = entry.message, entry.request.message
@@ -79,7 +81,8 @@ class JoinResponsesChecker:
             return
         if not self._ledger.is_classic_since(asked.group_id, entry.request.at_ms):
             return
-        saved = self._saved.get((asked.group_id, message.generation_id), [])
+        generation = GroupGeneration(asked.group_id, message.generation_id)
+        saved = self._saved.get(generation, [])
         with_it = [s for s in saved if any(m.member_id == message.member_id for m in s.members)]
         if not with_it:
             raise RuleViolationError("join-responses", f"the generation is not durable: {message}")

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from partage.model.topic_partition import TopicPartition
 from partage.pipelines.offset_spans import OffsetSpan, OffsetSpans, OverlapError
 
 #: Format version that this program writes, and the only one that it reads.
@@ -96,8 +97,8 @@ class Manifest:
     """Sum of all entries."""
 
     def __init__(self, entries: Iterable[ManifestEntry] = ()) -> None:
-        self._spans: dict[tuple[str, int], OffsetSpans] = {}
-        self._rows: dict[tuple[str, int], int] = {}
+        self._spans: dict[TopicPartition, OffsetSpans] = {}
+        self._rows: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._files = self._bytes = self._refused = 0
         self.next_number = 0
@@ -122,7 +123,7 @@ class Manifest:
         self._check_ranges(entry)
         self._topic_ids |= {name: each for name, each in topic_ids.items() if each}
         for taken in entry.taken:
-            key = taken.topic, taken.partition
+            key = TopicPartition(taken.topic, taken.partition)
             self._spans.setdefault(key, OffsetSpans()).add(taken.span)
             self._rows[key] = self._rows.get(key, 0) + taken.rows
         self._files += len(entry.files)
@@ -146,7 +147,7 @@ class Manifest:
 
     def missing_spans(self, topic: str, partition: int, span: OffsetSpan) -> list[OffsetSpan]:
         """Return the parts of a span that the archive lacks, in order."""
-        found = self._spans.get((topic, partition))
+        found = self._spans.get(TopicPartition(topic, partition))
         return [span] if found is None else found.missing(span)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
@@ -166,18 +167,21 @@ class Manifest:
         )
 
     def _partitions(self) -> Iterator[PartitionReport]:
-        for (topic, partition), spans in sorted(self._spans.items()):
-            rows = self._rows[topic, partition]
-            yield PartitionReport(topic, partition, rows, [(first, end) for first, end in spans])
+        for key, spans in sorted(self._spans.items()):
+            rows = self._rows[key]
+            yield PartitionReport(
+                key.topic, key.partition, rows, [(first, end) for first, end in spans]
+            )
 
     def _check_ranges(self, entry: ManifestEntry) -> None:
         """Check all ranges before any change, so that a rejected entry changes nothing."""
-        within: dict[tuple[str, int], OffsetSpans] = {}
+        within: dict[TopicPartition, OffsetSpans] = {}
         for taken in entry.taken:
             if not 0 <= taken.first < taken.end or not 0 <= taken.rows <= len(taken.span):
                 raise ManifestError(f"entry {entry.number} has an invalid range: {taken}")
             try:
-                within.setdefault((taken.topic, taken.partition), OffsetSpans()).add(taken.span)
+                key = TopicPartition(taken.topic, taken.partition)
+                within.setdefault(key, OffsetSpans()).add(taken.span)
                 is_fresh = self.missing_spans(taken.topic, taken.partition, taken.span) == [
                     taken.span
                 ]

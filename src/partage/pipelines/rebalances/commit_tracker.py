@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from partage.model.topic_partition import TopicPartition
 from partage.pipelines.rebalances.rows import LagRow, RefusedRow
 from partage.store.group_events import GroupEventRecord
 
@@ -13,15 +14,16 @@ class CommitTracker:
         self.lags: list[LagRow] = []
         self.refusals: list[RefusedRow] = []
         self._group_id = group_id
-        self._last: dict[tuple[str, int], int] = {}
+        self._last: dict[TopicPartition, int] = {}
 
     def record_lag(self, event: GroupEventRecord) -> None:
         """Add a row for each partition whose lag has changed."""
         for topic, partitions in (event.lag or {}).items():
             for partition, lag in partitions.items():
-                if self._last.get((topic, partition)) == lag:
+                key = TopicPartition(topic, partition)
+                if self._last.get(key) == lag:
                     continue
-                self._last[topic, partition] = lag
+                self._last[key] = lag
                 self.lags.append(
                     LagRow(
                         group_id=self._group_id,

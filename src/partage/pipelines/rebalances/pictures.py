@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from partage.model.topic_partition import TopicPartition
 from partage.pipelines.rebalances.report import CauseTotal, total_by_cause
 from partage.pipelines.rebalances.results import Results
 
@@ -78,7 +79,7 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
     coordinators: Rows = results.table("coordinators", only).to_pylist()
     (group,) = results.table("groups", only).to_pylist()
     ends: datetime = group["last_at"]
-    partitions = sorted({(row["topic"], row["partition"]) for row in owned})
+    partitions = sorted({TopicPartition(row["topic"], row["partition"]) for row in owned})
     shown = {partition: number for number, partition in enumerate(partitions[:_PARTITIONS_MAX])}
     height = 2.6 + 0.22 * max(len(shown), 4) + (1.9 if lag else 0)
     with _style():
@@ -122,7 +123,7 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
 
 
 def _readers(
-    axes: Any, owned: Rows, stalls: Rows, shown: Mapping[tuple[str, int], int], ends: datetime
+    axes: Any, owned: Rows, stalls: Rows, shown: Mapping[TopicPartition, int], ends: datetime
 ) -> None:
     members = list(dict.fromkeys(row["member"] for row in owned))
     colours = {member: _COLOURS[at % len(_COLOURS)] for at, member in enumerate(members)}
@@ -143,12 +144,12 @@ def _readers(
 def _segment(
     axes: Any,
     row: Mapping[str, Any],
-    shown: Mapping[tuple[str, int], int],
+    shown: Mapping[TopicPartition, int],
     ends: datetime,
     height: float,
     colour: str,
 ) -> None:
-    at = shown.get((row["topic"], row["partition"]))
+    at = shown.get(TopicPartition(row["topic"], row["partition"]))
     if at is None:
         return
     begin, end = row["from_at"], row["to_at"] or ends
@@ -334,11 +335,11 @@ def _by_rebalance(axes: Any, rebalances: Rows, names: Sequence[str]) -> None:
 
 def _lag_of_groups(axes: Any, lag: Rows, names: Sequence[str]) -> None:
     axes.set_title("Lag, records", loc="left", fontsize=11)
-    known: dict[str, dict[tuple[str, int], int]] = {}
+    known: dict[str, dict[TopicPartition, int]] = {}
     lines: dict[str, dict[datetime, int]] = {}
     for row in sorted(lag, key=lambda row: row["seen_at"]):
         of = known.setdefault(row["group_id"], {})
-        of[row["topic"], row["partition"]] = row["lag"]
+        of[TopicPartition(row["topic"], row["partition"])] = row["lag"]
         lines.setdefault(row["group_id"], {})[row["seen_at"]] = sum(of.values())
     for number, name in enumerate(names):
         if points := lines.get(name):

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.proposals import machine
 from partage.proposals.join_group.group import (
     ExpirationTimer,
@@ -133,7 +134,7 @@ class KnownGroup(msgspec.Struct, kw_only=True):
     members: dict[str, KnownMember] = {}
     is_settled: bool = False
     synchronizer: str | None = None
-    offsets: dict[tuple[str, int], int] = {}
+    offsets: dict[TopicPartition, int] = {}
 
 
 class JoinGroupCoordinatorChecker:
@@ -370,7 +371,7 @@ class JoinGroupCoordinatorChecker:
     def _check_records(
         self, event: machine.Event, outcome: machine.CoordinatorOutcome[Any, Any]
     ) -> None:
-        accepted: dict[tuple[str, int], int] = {}
+        accepted: dict[TopicPartition, int] = {}
         commit = getattr(event, "message", None)
         if isinstance(commit, OffsetCommitRequest):
             group = self._group(commit.group_id)
@@ -378,12 +379,12 @@ class JoinGroupCoordinatorChecker:
             generation = commit.generation_id_or_member_epoch
             if is_member and generation == group.generation:
                 accepted = {
-                    (topic.name, each.partition_index): each.committed_offset
+                    TopicPartition(topic.name, each.partition_index): each.committed_offset
                     for topic in commit.topics
                     for each in topic.partitions
                 }
         written = {
-            (each.topic, each.partition): each.offset
+            TopicPartition(each.topic, each.partition): each.offset
             for each in outcome.records
             if isinstance(each, CommittedOffsetRecord)
         }
@@ -401,7 +402,8 @@ class JoinGroupCoordinatorChecker:
                     self._begin_generation(group, group_id, generation, event)
                 group.generation = generation
             case CommittedOffsetRecord():
-                self._group(record.group_id).offsets[record.topic, record.partition] = record.offset
+                partition = TopicPartition(record.topic, record.partition)
+                self._group(record.group_id).offsets[partition] = record.offset
             case GroupRemovedRecord(group_id=group_id):
                 assert not self._group(group_id).members, f"{group_id} is removed with members"
                 is_over = getattr(event, "key", None) == ExpirationTimer(group_id)
@@ -441,7 +443,11 @@ class JoinGroupCoordinatorChecker:
                 assert [len(topic.partitions) for topic in topics] == sent, "partitions are missing"
             case OffsetFetchRequest(), OffsetFetchResponse(topics=topics):
                 offsets = self._group(request.group_id).offsets
-                asked = [(t.name, p) for t in request.topics or () for p in t.partition_indexes]
+                asked = [
+                    TopicPartition(topic.name, index)
+                    for topic in request.topics or ()
+                    for index in topic.partition_indexes
+                ]
                 given = [
                     (t.name, p.partition_index, p.committed_offset)
                     for t in topics

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any, ClassVar, Final
 
 from partage.model.errors import ErrorCode
+from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.group import (
     DesignGroup,
     DesignGroupState,
@@ -71,7 +72,7 @@ class JoinGroupCoordinator(ABC):
         self.settings = settings
         self.groups: dict[str, DesignGroup] = {}
         #: Committed offsets by group, topic and partition.
-        self.offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self.offsets: dict[str, dict[TopicPartition, int]] = {}
         self._parked: dict[Connection, tuple[str, str]] = {}  # group and member of a parked request
         self._metadata_bytes = 0  # of all members
         self._has_loaded = False
@@ -85,7 +86,7 @@ class JoinGroupCoordinator(ABC):
                 self._group(record.group_id).generation = record.generation
             case CommittedOffsetRecord():
                 of_group = self.offsets.setdefault(record.group_id, {})
-                of_group[record.topic, record.partition] = record.offset
+                of_group[TopicPartition(record.topic, record.partition)] = record.offset
             case GroupRemovedRecord():
                 self.groups.pop(record.group_id, None)
                 self.offsets.pop(record.group_id, None)
@@ -421,7 +422,9 @@ class JoinGroupCoordinator(ABC):
                     partitions=[
                         OffsetFetchPartitionResult(
                             partition_index=index,
-                            committed_offset=offsets.get((topic.name, index), NO_OFFSET),
+                            committed_offset=offsets.get(
+                                TopicPartition(topic.name, index), NO_OFFSET
+                            ),
                             metadata=None,
                             error_code=ErrorCode.NONE,
                         )

@@ -12,7 +12,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
 from partage.client.cluster import Cluster
@@ -42,6 +42,16 @@ _COMMIT_TIMEOUT_S: Final = 5.0
 _LEAVE_TIMEOUT_S: Final = 3.0
 #: Time without a coordinator after which the source logs a warning.
 _WARN_AFTER_S: Final = 5.0
+
+
+class GroupIdentity(NamedTuple):
+    """The member that the query is in its group; "" and -1 without a group."""
+
+    member_id: str
+    generation: int
+
+
+_NO_GROUP: Final = GroupIdentity("", -1)
 
 
 class PartitionSource(ABC):
@@ -82,9 +92,9 @@ class PartitionSource(ABC):
         """Release the partitions that the group has revoked. Call it only between two batches."""
 
     @property
-    def identity(self) -> tuple[str, int]:
-        """Member id and generation; "" and -1 without a group."""
-        return "", -1
+    def identity(self) -> GroupIdentity:
+        """The current member and its generation."""
+        return _NO_GROUP
 
     @property
     def has_joined(self) -> bool:
@@ -317,9 +327,11 @@ class GroupPartitions(PartitionSource):
             self._membership.callback_done(due)
 
     @property
-    def identity(self) -> tuple[str, int]:
+    def identity(self) -> GroupIdentity:
         identity = self._membership.identity
-        return ("", -1) if identity is None else (identity.member_id, identity.generation)
+        if identity is None:
+            return _NO_GROUP
+        return GroupIdentity(identity.member_id, identity.generation)
 
     @property
     def has_joined(self) -> bool:

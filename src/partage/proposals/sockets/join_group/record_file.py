@@ -13,6 +13,7 @@ from partage.broker.topics.data_directory import DirectoryLock
 from partage.broker.topics.real_disk import RealDisk
 from partage.log.errors import DamagedFileError
 from partage.log.io import read_file, replace_file
+from partage.model.topic_partition import TopicPartition
 from partage.proposals.join_group.records import CommittedOffsetRecord, GroupRemovedRecord, Record
 
 #: The name of the file in the data directory.
@@ -40,7 +41,7 @@ class RecordFile:
         try:
             self._disk = RealDisk(directory)
             # By group, then by partition; the generation of the group has no partition.
-            self._latest: dict[str, dict[tuple[str, int] | None, Record]] = {}
+            self._latest: dict[str, dict[TopicPartition | None, Record]] = {}
             self._latest_count = 0
             for record in _decode(read_file(self._disk, RECORD_FILE) or b""):
                 self._keep(record)
@@ -92,7 +93,9 @@ class RecordFile:
             return
         of_group = self._latest.setdefault(record.group_id, {})
         key = (
-            (record.topic, record.partition) if isinstance(record, CommittedOffsetRecord) else None
+            TopicPartition(record.topic, record.partition)
+            if isinstance(record, CommittedOffsetRecord)
+            else None
         )
         self._latest_count += key not in of_group
         of_group[key] = record

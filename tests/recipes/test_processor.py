@@ -346,6 +346,12 @@ def test_different_joined_topics_raise(worker_of, servers):
 RESERVED = ConsumerConfig.__annotations__.keys() - ProcessorConfig.__annotations__.keys()
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "auto"])
+def test_consumer_protocol_is_refused_with_reason(protocol):
+    with pytest.raises(TypeError, match="keeps joined topics together"):
+        Processor("127.0.0.1:1", "joiner", Noted, joined=JOINED, group_protocol=protocol)
+
+
 @pytest.mark.parametrize("kind", [Processor, BlockingProcessor])
 @pytest.mark.parametrize("option", sorted(RESERVED - {"group_id"}))
 def test_invalid_arguments_raise(partage_broker, kind, option):

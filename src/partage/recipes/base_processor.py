@@ -39,7 +39,8 @@ _RESERVED: Final = {
     "enable_auto_commit": "the processor commits processed offsets",
     "auto_commit_interval_ms": "use commit_interval_ms",
     "partition_assignment_strategy": "the assignor is built in",
-    "group_protocol": "its assignor needs the classic protocol",
+    "group_protocol": "the leader of its group keeps joined topics together and compares them, "
+    "which needs the classic protocol",
     "group_remote_assignor": "the assignor is built in, and no broker runs it",
 }
 

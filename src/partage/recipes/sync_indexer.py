@@ -63,7 +63,8 @@ _RESERVED: Final = {
     "auto_commit_interval_ms": "use commit_interval_ms",
     "auto_offset_reset": "records missing in an index are read from the earliest offset",
     "partition_assignment_strategy": "the assignor is built in",
-    "group_protocol": "its assignor needs the classic protocol",
+    "group_protocol": "its replicas own the same partitions, and the consumer protocol gives a "
+    "partition to one member",
     "group_remote_assignor": "the assignor is built in, and no broker runs it",
 }
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,6 +18,7 @@ import pytest
 import yaml
 from page_examples import all_examples
 
+from interpreters import PYTHONS, find_pythons
 from polled_conditions import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -40,39 +39,6 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 def program(name: str) -> Path:
     return Path(sys.executable).parent / name
-
-
-def find_python(version: str) -> str | None:
-    """Return the interpreter of a version on PATH that can create environments, or None."""
-    # The variable makes pyenv's commands run this version; others ignore it.
-    environment = {**os.environ, "PYENV_VERSION": version}
-    code = "import ensurepip, sys, venv; print(sys.executable)"
-    if shutil.which(f"python{version}") is None:
-        return None
-    found = subprocess.run(
-        [f"python{version}", "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() if found.returncode == 0 else None
-
-
-def find_pythons() -> dict[str, str]:
-    """Return the running interpreter, and one of each other supported version, by version.
-
-    If there is no other one, the key says so.
-    """
-    running = f"{sys.version_info.major}.{sys.version_info.minor}"
-    supported = re.findall(r":: Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
-    found = {version: find_python(version) for version in supported if version != running}
-    others = {version: python for version, python in found.items() if python is not None}
-    return {running if others else f"only-{running}": sys.executable, **others}
-
-
-#: Interpreters by the ids of their tests.
-PYTHONS = find_pythons()
 
 
 def test_without_other_interpreters_only_the_running_one_is_tested(monkeypatch):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
-
-TESTS = Path(__file__).parents[1]
 
 #: A process that fails if it is paused for more than ten seconds.
 PAUSED = """
@@ -113,28 +108,3 @@ async def test_partitions(partage_world):
 """,
         passed=1,
     )
-
-
-@pytest.mark.slow
-def test_story_is_the_same_under_any_hash_seed() -> None:
-    script = (
-        "import sys, tempfile; from pathlib import Path\n"
-        "from testing import user_workers as workers\n"
-        "stories = []\n"
-        "workers.PartageWorld.run = (lambda run: lambda world, test: "
-        "(run(world, test), stories.append(world.story)))(workers.PartageWorld.run)\n"
-        "for worker in (workers.saves_before_the_next_poll, workers.saves_with_aiokafka):\n"
-        "    workers.find_lost_orders(worker, 2, Path(tempfile.mkdtemp()))\n"
-        "print(*stories, sep='\\n')"
-    )
-
-    def story(hash_seed: str) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONWARNINGS": "ignore"}
-        command = [sys.executable, "-c", script]
-        return subprocess.run(
-            command, cwd=TESTS, env=environment, capture_output=True, text=True, check=True
-        ).stdout
-
-    first = story("1")
-    assert "worker-2" in first
-    assert story("2") == first

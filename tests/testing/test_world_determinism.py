@@ -1,0 +1,90 @@
+"""Two runs of a seed have the same story, whatever the hashes of strings and the interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from interpreters import PROJECT, PYTHONS
+
+TESTS = Path(__file__).parents[1]
+
+STORIES = """
+import sys, tempfile
+from pathlib import Path
+
+from testing import user_workers as workers
+
+stories = []
+
+
+class ToldWorld(workers.PartageWorld):
+    def run(self, test):
+        super().run(test)
+        stories.append(self.story)
+
+
+workers.PartageWorld = ToldWorld
+for seed in (1, 2, 3):
+    for worker in (workers.saves_with_aiokafka, workers.saves_baskets_late):
+        workers.find_lost_orders(worker, seed, Path(tempfile.mkdtemp()))
+print(sys.version_info[:2], *sum(stories, []), sep="\\n")
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    ended = subprocess.run(
+        [str(part) for part in command],
+        cwd=TESTS,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture
+def environment_of(tmp_path: Path) -> Callable[[str], Path]:
+    """Return an interpreter with what worlds need, but with Partage from the source tree."""
+
+    def create(python: str) -> Path:
+        if python == sys.executable:
+            return Path(python)
+        run(python, "-m", "venv", tmp_path / "venv")
+        installed = tmp_path / "venv" / "bin" / "python"
+        project = PROJECT["project"]
+        needed = [*project["dependencies"], *project["optional-dependencies"]["world"]]
+        run(
+            *(installed, "-m", "pip", "install", "--quiet"),
+            *(*needed, f"aiokafka=={version('aiokafka')}"),
+        )
+        return installed
+
+    return create
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("python", PYTHONS.values(), ids=PYTHONS)
+def test_story_is_the_same_under_any_hash_seed(python: str, environment_of) -> None:
+    installed = environment_of(python)
+
+    def stories(hash_seed: str) -> str:
+        return run(
+            *(installed, "-c", STORIES),
+            PYTHONPATH=f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}",
+            PYTHONHASHSEED=hash_seed,
+            PYTHONWARNINGS="ignore",
+        )
+
+    first = stories("1")
+    assert first.count("worker-2      started") >= 6
+    assert stories("2") == first

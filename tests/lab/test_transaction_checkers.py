@@ -42,6 +42,15 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchTopic,
     OffsetFetchTopicResult,
 )
+from partage.wire.apis.produce import (
+    PRODUCE,
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+    ProduceTopicResult,
+)
 from partage.wire.apis.txn_offset_commit import (
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitPartition,
@@ -145,6 +154,41 @@ class TransactionHistory(HistoryBuilder):
         if version >= 5 and not code:
             response = EndTxnResponse(error_code=0, producer_id=1, producer_epoch=epoch + 1)
         self.send_response(asked, response)
+
+    def complete(self, serial: int = 1, *, durable: bool = True) -> None:
+        """Append the end of the transaction of the producer, which its log may reject."""
+        self.append(
+            history.CompletionAppended,
+            serial=serial,
+            transactional_id="tx0",
+            producer_id=1,
+            epoch=1,
+        )
+        if durable:
+            self.append(history.CompletionDurable, serial=serial)
+
+    def produce(self, error: ErrorCode, *, epoch: int = 0, opens_log: bool = False) -> None:
+        """Send a Produce request that gets an error."""
+        record = SimpleRecord(None, FIRST, timestamp_ms=0)
+        batch = encode_batch(
+            [record],
+            producer_id=1,
+            producer_epoch=epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = ProduceTopic(
+            name=PLACE.topic, partition_data=[ProducePartition(index=0, records=[batch])]
+        )
+        message = ProduceRequest(
+            transactional_id="tx0", acks=-1, timeout_ms=5_000, topic_data=[data]
+        )
+        asked = self.receive_request(PRODUCE, message)
+        if opens_log:
+            self.append(history.LogOpened, partition=PLACE, end_offset=0)
+        result = ProducePartitionResult(index=0, error_code=error, base_offset=-1)
+        topic = ProduceTopicResult(name=PLACE.topic, partition_responses=[result])
+        self.send_response(asked, ProduceResponse(responses=[topic]))
 
     def announce_end(self, *values: bytes, commit: bool = True, consumes: bool = False) -> None:
         self.append(
@@ -377,6 +421,16 @@ def marker_ends_records_after_its_decision(built: TransactionHistory) -> None:
     built.mark(3, commit=True, decided=False)
 
 
+def transaction_completes_without_a_marker(built: TransactionHistory) -> None:
+    built.write(0, FIRST)
+    built.complete()
+
+
+def batch_of_open_transaction_is_refused(built: TransactionHistory) -> None:
+    built.init(epoch=0)
+    built.produce(ErrorCode.INVALID_TXN_STATE)
+
+
 def former_coordinator_writes_marker(built: TransactionHistory) -> None:
     built.mark(0, commit=False, coordinator_epoch=2)
     built.mark(1, commit=False, coordinator_epoch=1)
@@ -537,6 +591,8 @@ BROKEN: dict[Callable[[TransactionHistory], None], str] = {
     commit_marker_has_no_request: "decision",
     marker_precedes_its_decision: "decision",
     marker_ends_records_after_its_decision: "decision",
+    transaction_completes_without_a_marker: "completion",
+    batch_of_open_transaction_is_refused: "admission",
     former_coordinator_writes_marker: "coordinator-fence",
     former_coordinator_writes_offsets_marker: "coordinator-fence",
     offset_is_written_after_its_marker: "late-offsets",
@@ -581,6 +637,32 @@ def test_valid_transaction_history_is_accepted() -> None:
     built.acknowledge_end()
     built.fetch(FIRST, SECOND, stable=3)
     built.reread()
+
+
+def test_rejected_completion_of_a_former_coordinator_breaks_no_rule() -> None:
+    """Meanwhile the producer's next transaction is open."""
+    built = TransactionHistory()
+    built.init(epoch=0)
+    built.write(0, FIRST)
+    built.end(version=5)
+    built.mark(1, commit=True, epoch=1)
+    built.complete()
+    built.write(2, SECOND, epoch=1)
+    built.complete(2, durable=False)
+
+
+def test_batch_may_be_refused_after_the_end_of_its_transaction() -> None:
+    built = TransactionHistory()
+    built.init(epoch=0)
+    built.end(version=5)
+    built.produce(ErrorCode.INVALID_TXN_STATE)
+    built.produce(ErrorCode.INVALID_TXN_STATE, epoch=1, opens_log=True)
+    built.init(epoch=2)
+    built.receive_request(
+        INIT_PRODUCER_ID,
+        InitProducerIdRequest(transactional_id="tx0", transaction_timeout_ms=60_000),
+    )
+    built.produce(ErrorCode.INVALID_TXN_STATE, epoch=2)
 
 
 def test_stored_offset_counts_without_a_later_fetch() -> None:

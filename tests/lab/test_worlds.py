@@ -11,7 +11,7 @@ import pytest
 
 from partage.lab import history
 from partage.lab.faults import KINDS
-from partage.lab.names import LOOP_GROUP
+from partage.lab.names import LOOP_GROUP, OUTPUT_TOPIC
 from partage.lab.runner import Verdict, draw_scenario, run_scenario
 from partage.model.errors import ErrorCode
 from partage.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -198,6 +198,32 @@ def test_transaction_worlds_with_several_brokers_break_no_rule() -> None:
             markers_sent += is_response and isinstance(each.message, WriteTxnMarkersResponse)
     assert ended > 50, "producers ended too few transactions"
     assert markers_sent > 20, "too few markers went to other brokers"
+
+
+def test_transactions_with_leaders_on_three_brokers_break_no_rule() -> None:
+    """Markers of one transaction go to three brokers, whose connections are cut now and then."""
+    faults: Counter[str] = Counter()
+    leaders: set[int] = set()
+    for seed in range(1_200, 1_204):
+        changes = {
+            "brokers": 3,
+            "members": 1,
+            "transactional_producers": 2,
+            "transactional_members": 1,
+            "link_faults": 6,
+        }
+        world, verdict = run_scenario(draw_scenario(seed, changes=changes))
+        assert_no_violation(verdict)
+        faults.update(verdict.faults)
+        leaders |= {
+            each.request.broker
+            for each in world.history.entries
+            if isinstance(each, history.ResponseSent)
+            and isinstance(each.message, WriteTxnMarkersResponse)
+            and any(topic.name == OUTPUT_TOPIC for topic in each.message.markers[0].topics)
+        }
+    assert set(KINDS.links) <= faults.keys()
+    assert leaders == {1, 2, 3}
 
 
 @pytest.mark.parametrize("brokers", [1, 2])

@@ -32,11 +32,24 @@ _GROUP_WORLDS: Final[dict[str, Any]] = {
 #: broker to broker. With KIP-890, the epochs of producers would protect them, too.
 _CLUSTER_WORLDS: Final[dict[str, Any]] = {
     "brokers": 2,
+    "output_leaders": 1,
+    "link_faults": 0,
     "members": 1,
     "transactional_producers": 2,
     "transactional_members": 2,
     "transaction_every_ms": 1,
     "transaction_protocol": "old",
+}
+
+
+#: Those of mutants that need a transaction with partitions on several brokers.
+_SPREAD_WORLDS: Final[dict[str, Any]] = {
+    "brokers": 3,
+    "members": 1,
+    "transactional_producers": 2,
+    "transactional_members": 2,
+    "transaction_every_ms": 1,
+    "link_faults": 6,
 }
 
 
@@ -50,6 +63,10 @@ def _group_mutant(name: str, module: str, original: str, replacement: str) -> Mu
 
 def _cluster_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
     return Mutant(name, module, original, replacement, _CLUSTER_WORLDS)
+
+
+def _spread_mutant(name: str, module: str, original: str, replacement: str) -> Mutant:
+    return Mutant(name, module, original, replacement, _SPREAD_WORLDS)
 
 
 _COORDINATOR_MUTANTS = (
@@ -312,7 +329,7 @@ _LOG_MUTANTS = (
         "a verification survives a marker",
         f"{_L}.producer_state",
         "        if verification is not None and not (\n",
-        "        if verification is None and not (\n",
+        "        if verification is not None and epoch < 0 and not (\n",
     ),
     _mutant(
         "a transaction opens without a verification",
@@ -554,6 +571,40 @@ _MARKER_MUTANTS = (
     ),
 )
 
+_SPREAD_MUTANTS = (
+    _spread_mutant(
+        "a marker for a broker that does not respond counts as written",
+        f"{_R}.transaction_markers",
+        "    return error in _SETTLED\n",
+        "    return error in _SETTLED or error is ErrorCode.LEADER_NOT_AVAILABLE\n",
+    ),
+    _spread_mutant(
+        "a marker that a partition or group could not take counts as written",
+        f"{_R}.transaction_markers",
+        "    return error in _SETTLED\n",
+        "    return error in _SETTLED or error is ErrorCode.NOT_LEADER_OR_FOLLOWER\n",
+    ),
+    _spread_mutant(
+        "a repeated marker ends the verification of the next transaction",
+        f"{_L}.producer_state",
+        "            verification.raises_epochs and verification.epoch == epoch\n",
+        "            verification.raises_epochs\n            and verification.epoch == epoch\n"
+        '            and epoch > getattr(self._producers.get(producer_id), "epoch", 0)\n',
+    ),
+    _spread_mutant(
+        "markers are ordered for the partitions that were added last",
+        f"{_T}.end",
+        "            partitions=record.partitions,\n",
+        "            partitions=record.partitions[-2:],\n",
+    ),
+    _spread_mutant(
+        "a report of markers of one broker completes the transaction",
+        f"{_T}.end",
+        "    if not transaction.unmarked:\n        _complete(context, record)\n\n\n",
+        "    if event.partitions:\n        _complete(context, record)\n\n\n",
+    ),
+)
+
 TRANSACTION_MUTANTS = (
     *_COORDINATOR_MUTANTS,
     *_LOG_MUTANTS,
@@ -562,4 +613,5 @@ TRANSACTION_MUTANTS = (
     *_GROUP_MUTANTS,
     *_MARKER_MUTANTS,
     *_CLUSTER_MUTANTS,
+    *_SPREAD_MUTANTS,
 )

@@ -24,6 +24,7 @@ from partage.lab.names import (
     OUTPUT_TOPIC,
     ROGUE_MEMBER,
     UNREAD_TOPIC,
+    GroupGeneration,
 )
 from partage.lab.observed_identities import ObservedIdentities
 from partage.lab.options import Scenario
@@ -87,7 +88,7 @@ class WorldContext(ABC):
         self.consumer_coverage: Counter[str] = Counter()
         # counted when they take effect, not when they are planned
         self.faults: Counter[str] = Counter()
-        self.generations: set[tuple[str, int]] = set()
+        self.generations: set[GroupGeneration] = set()
         self.partition_counts = {"t": options.partitions_t, "u": options.partitions_u}
         self.is_healed = False
         #: Damage that no broker has found so far.
@@ -127,6 +128,7 @@ class WorldContext(ABC):
         self.log_observer = LogRecorder(self) if options.transactional_producers else None
         self._serial = 0
         self._producer_id = _FIRST_PRODUCER_ID
+        self._completion_count = 0
 
     # Time and history
 
@@ -198,7 +200,7 @@ class WorldContext(ABC):
         """Append a response that left its broker."""
         if isinstance(message, JoinGroupResponse) and not message.error_code:
             join: Any = request.message
-            self.generations.add((join.group_id, message.generation_id))
+            self.generations.add(GroupGeneration(join.group_id, message.generation_id))
         if isinstance(message, InitProducerIdResponse | EndTxnResponse):
             newest = self.newest_epochs.get(message.producer_id, -1)
             self.newest_epochs[message.producer_id] = max(newest, message.producer_epoch)
@@ -210,7 +212,7 @@ class WorldContext(ABC):
 
     @property
     def stored_topics(self) -> dict[str, int]:
-        """Partition counts of the topics on the first broker's disk."""
+        """Partition counts of the topics on the brokers' disks."""
         offsets = {OFFSETS_TOPIC: 1} if self.zookeeper is None else {}
         transactions = {}
         if self.options.transactional_producers:
@@ -219,10 +221,38 @@ class WorldContext(ABC):
                 transactions[TRANSACTIONS_TOPIC] = 1
         return {**offsets, **self.partition_counts, **transactions}
 
+    def leader_of(self, partition: TopicPartition) -> int:
+        """Return the broker with a partition. Partitions do not move.
+
+        The partitions of the topic of transactional producers are spread over brokers.
+        """
+        if partition.topic != OUTPUT_TOPIC:
+            return 1
+        return 1 + partition.partition % self.output_leader_count
+
+    @property
+    def output_leader_count(self) -> int:
+        """Number of brokers with partitions of the topic of transactional producers."""
+        return min(self.options.output_leaders, self.options.brokers, OUTPUT_PARTITIONS)
+
+    def stored_partitions(self, broker_id: int) -> list[TopicPartition]:
+        """Return the partitions on a broker's disk."""
+        partitions = [
+            TopicPartition(topic, index)
+            for topic, count in self.stored_topics.items()
+            for index in range(count)
+        ]
+        return [each for each in partitions if self.leader_of(each) == broker_id]
+
     def next_producer_id(self) -> int:
         """Return a producer id that was not used before."""
         self._producer_id += 1
         return self._producer_id
+
+    def next_completion(self) -> int:
+        """Return the number of the next completed transaction."""
+        self._completion_count += 1
+        return self._completion_count
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Return True if offsets of a partition may be committed."""

@@ -295,6 +295,25 @@ class DecisionDurable(HistoryEntry, frozen=True, gc=False, kw_only=True):
     is_commit: bool
 
 
+class CompletionAppended(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The coordinator hands the end of a transaction to its log; all markers are written.
+
+    ``epoch`` is that of the markers, ``producer_id`` that of the transaction. ``serial`` tells the
+    attempts apart: one of a former coordinator fails.
+    """
+
+    serial: int
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class CompletionDurable(HistoryEntry, frozen=True, gc=False, kw_only=True):
+    """The end of a transaction is durable; ``serial`` is that of its `CompletionAppended`."""
+
+    serial: int
+
+
 class OutputReread(HistoryEntry, frozen=True, gc=False, kw_only=True):
     """All batches of a partition of that topic at the end of a world, in order."""
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
+from partage.lab.brokers.broker import Broker
 from partage.lab.clients.consumer import ConsumerProcess
 from partage.lab.clients.rogue_client import RogueClient
 from partage.lab.consumer_liveness import (
@@ -195,18 +196,26 @@ def _reread_everything(world: World) -> None:
         RogueClient(world, world.rng).fetch_all_offsets(group_id)
     world.clock.run(_POLL_INTERVAL_MS)
     _wait_until_none(world, "restart", _storage_problem, world.options.takeover_ms)
-    storage = world.broker.storage
-    assert storage is not None, "the broker was restarted"
-    for key, partition in storage.partitions.items():
-        place = TopicPartition(*key)
-        if place.topic in world.partition_counts:
-            world.append_history(storage.reread_partition(place, partition, world.now_ms))
-        elif place.topic == OUTPUT_TOPIC:
-            world.append_history(storage.reread_output(place, partition, world.now_ms))
+    for broker in _leaders(world):
+        storage = broker.storage
+        assert storage is not None, "the broker was restarted"
+        for key, partition in storage.partitions.items():
+            place = TopicPartition(*key)
+            if place.topic in world.partition_counts:
+                world.append_history(storage.reread_partition(place, partition, world.now_ms))
+            elif place.topic == OUTPUT_TOPIC:
+                world.append_history(storage.reread_output(place, partition, world.now_ms))
+
+
+def _leaders(world: World) -> list[Broker]:
+    """Return the brokers with partitions of topics."""
+    count = world.output_leader_count if world.transactional_producers else 1
+    return world.brokers[:count]
 
 
 def _storage_problem(world: World) -> str | None:
-    return None if world.broker.storage is not None else "the broker with the topics is down"
+    is_down = any(broker.storage is None for broker in _leaders(world))
+    return "a broker with partitions of topics is down" if is_down else None
 
 
 def _check_shutdown(world: World) -> None:
@@ -239,9 +248,10 @@ def _generations(world: World) -> dict[str, int]:
 
 def _transaction_problem(world: World) -> str | None:
     """Return the first transaction or producer that has not ended, or None."""
-    storage = world.broker.storage
     if not world.transactional_producers:
         return None
+    if (problem := _storage_problem(world)) is not None:
+        return problem
     loaded = {
         number: host.driver.shard
         for broker in world.brokers
@@ -249,7 +259,7 @@ def _transaction_problem(world: World) -> str | None:
         for number, host in enumerate(broker.transaction_hosts)
         if host.driver.shard is not None
     }
-    if storage is None or len(loaded) < world.options.transaction_shard_count:
+    if len(loaded) < world.options.transaction_shard_count:
         return "the transaction coordinator is not loaded"
     for producer in world.transactional_producers:
         if producer.is_alive and not producer.is_idle:
@@ -258,7 +268,13 @@ def _transaction_problem(world: World) -> str | None:
         for transaction in shard.transactions.values():
             if transaction.record.state not in ENDED:
                 return f"a transaction is still open: {transaction.record}"
-    for (topic, index), partition in storage.partitions.items():
+    partitions = [
+        each
+        for broker in _leaders(world)
+        if broker.storage is not None
+        for each in broker.storage.partitions.items()
+    ]
+    for (topic, index), partition in partitions:
         log = partition.log
         if topic == OUTPUT_TOPIC and log.last_stable_offset != log.high_watermark:
             stable = f"{log.last_stable_offset} of {log.high_watermark}"

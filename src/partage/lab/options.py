@@ -70,6 +70,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     transactional_producers: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
     # members of a group that consume, transform and produce in transactions (KIP-447)
     transactional_members: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    # number of brokers with partitions of the topic that transactional producers write to
+    output_leaders: Annotated[int, msgspec.Meta(ge=1, le=9)] = 3
+    link_faults: _Count = 0  # of the connections over which brokers send markers
     transaction_protocol: Literal["old", "new", "mixed"] = "mixed"  # before KIP-890, or with it
     transaction_timeout_ms: _Timeout = 10_000
     transaction_every_ms: _Interval = 300
@@ -290,7 +293,7 @@ def _text(value: Any) -> str:
 class FaultKinds(NamedTuple):
     """The names of all faults: for any world, for several brokers, for topics, for the whole
     machine, for transactional producers, for members with the consumer protocol, for groups with
-    members of both protocols.
+    members of both protocols, for connections between brokers.
     """
 
     common: tuple[str, ...]
@@ -300,11 +303,12 @@ class FaultKinds(NamedTuple):
     transactions: tuple[str, ...]
     consumers: tuple[str, ...]
     migrations: tuple[str, ...]
+    links: tuple[str, ...]
 
     def all(self) -> tuple[str, ...]:
         """Return the names of all faults."""
         groups = self.common + self.cluster + self.topics + self.machine
-        return groups + self.transactions + self.consumers + self.migrations
+        return groups + self.transactions + self.consumers + self.migrations + self.links
 
 
 def build_scenario(
@@ -332,7 +336,10 @@ def build_scenario(
     )
     deletions = Random(f"tombstones {seed}").choice((0, 0, 0, 1, 2, 4))
     machine_stalls = Random(f"standstills {seed}").choice((0, 0, 0, 0, 0, 1, 3))
-    options = msgspec.structs.replace(options, deletions=deletions, machine_stalls=machine_stalls)
+    link_faults = Random(f"links {seed}").choice((0, 2, 6))
+    options = msgspec.structs.replace(
+        options, deletions=deletions, machine_stalls=machine_stalls, link_faults=link_faults
+    )
     options = _draw_transaction_options(Random(f"transactions {seed}"), options, kinds)
     members = Random(f"transactional members {seed}").choice((0, 2, 3))
     if options.transactional_producers:
@@ -361,6 +368,9 @@ def build_scenario(
     if options.transactional_producers:
         rng = Random(f"transactions plan {seed}")
         plan += _plan(rng, options.transaction_kinds, options.transaction_steps, options.safety_ms)
+    if options.transactional_producers and options.brokers > 1:
+        rng = Random(f"links plan {seed}")
+        plan += _plan(rng, kinds.links, options.link_faults, options.safety_ms)
     if options.consumer_members:
         rng = Random(f"consumers plan {seed}")
         plan += _plan(rng, options.consumer_kinds, options.consumer_steps, options.safety_ms)

@@ -43,7 +43,10 @@ from partage.wire.apis.produce import PRODUCE
 
 
 class Broker(BrokerShell):
-    """A broker: successive processes with one disk. The first broker has the topics."""
+    """A broker: successive processes with one disk.
+
+    The first broker has the topics, except that transactional producers' topic is spread.
+    """
 
     def __init__(self, world: WorldContext, broker_id: int) -> None:
         super().__init__(world, broker_id)
@@ -186,9 +189,9 @@ class Broker(BrokerShell):
         return self._membership.owner(options.shard_count + shard)
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Return the leader of a partition; the first broker has all topics."""
+        """Return the leader of a partition, as far as this broker knows."""
         if self._membership is None or partition.topic != OFFSETS_TOPIC:
-            return 1
+            return self.world.leader_of(partition)
         return self._membership.owner(partition.partition)
 
     def group_host(self, shard: int) -> SimShardHost:

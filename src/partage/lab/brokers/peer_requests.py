@@ -20,6 +20,11 @@ _TIMEOUT_MS: Final = 3_000
 PeerResponse = Callable[[Any], None]
 
 
+def peer_name(broker_id: int) -> str:
+    """Return the name of a broker as the client of other brokers."""
+    return f"broker {broker_id}"
+
+
 class PeerRequests:
     """The requests of one broker process."""
 
@@ -48,7 +53,7 @@ class PeerRequests:
 
         connection = ClientConnection(
             self._broker.world.network,
-            f"broker {self._broker.broker_id}",
+            peer_name(self._broker.broker_id),
             broker_id,
             0,
             lambda: finish(None),

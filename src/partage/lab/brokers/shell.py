@@ -63,7 +63,7 @@ class BrokerShell(ABC):
             self.storage = Storage(
                 self.disk,
                 self.writer,
-                world.stored_topics if self.broker_id == 1 else {},
+                world.stored_partitions(self.broker_id),
                 world.options.segment_bytes,
                 world.now_ms,
                 world.log_observer,

@@ -255,7 +255,7 @@ class Storage:
         self,
         disk: CrashDisk,
         writer: DiskWriter,
-        counts: dict[str, int],
+        places: Sequence[TopicPartition],
         segment_bytes: int,
         now_ms: int,
         observer: LogObserver | None = None,
@@ -264,11 +264,10 @@ class Storage:
         self._observer = observer
         self._writer = writer
         self._config, self._offsets_config = _configs(segment_bytes)
-        places = [(topic, index) for topic, count in counts.items() for index in range(count)]
         known = [(topic_id_of(topic), index) for topic, index in places]
         # As in a broker, whose catalogue is empty at the first start.
         self._markers = CheckpointFile.load(disk, known if disk.names("") else [])
-        self.partitions: dict[tuple[str, int], HostedPartition] = {}
+        self.partitions: dict[TopicPartition, HostedPartition] = {}
         for topic, index in places:
             self.open(topic, index, now_ms)
 
@@ -290,7 +289,7 @@ class Storage:
         if observer is not None:
             observer.on_opened(place, opened.log.end_offset)
         partition = HostedPartition(place, opened.log, self._writer, observer)
-        self.partitions[topic, index] = partition
+        self.partitions[place] = partition
         return partition
 
     @staticmethod
@@ -361,7 +360,7 @@ class Storage:
 
     def compact(self, now_ms: int, topic: str = OFFSETS_TOPIC) -> bool:
         """Compact a coordinator's log. Return False if there is nothing to compact."""
-        partition = self.partitions[topic, 0]
+        partition = self.partitions[TopicPartition(topic, 0)]
         log = partition.log
         plan = None if partition.failure else log.plan_compaction(now_ms)
         if plan is None:

@@ -23,9 +23,10 @@ from partage.transactions.invariants import check_change, check_shard
 from partage.transactions.outcome import MarkersToWrite
 from partage.transactions.records import TransactionLogRecord, TransactionRecord
 from partage.transactions.shard import TransactionShard
-from partage.transactions.states import PREPARED, TransactionState
+from partage.transactions.states import ENDED, PREPARED, TransactionState
 from partage.wire.types import Buffer
 
+_COMPLETE: Final = ENDED - {TransactionState.EMPTY}
 _TIMERS_PER_TURN: Final = 256  # the same limit as in the broker's event loop
 
 
@@ -185,6 +186,7 @@ class SimTransactionHost:
         self._check_changes(records)
         if self._broker.hit_crash_point(records, is_stored=False):
             return
+        completions = self._record_completions(records)
         incarnation = self._incarnation
 
         def done(error: ErrorCode) -> None:
@@ -193,6 +195,10 @@ class SimTransactionHost:
             if error:
                 self.reload()
                 return
+            for serial in completions:
+                self._world.append_history(
+                    history.CompletionDurable(at_ms=self._world.now_ms, serial=serial)
+                )
             self._record_decisions(records)
             if not self._broker.hit_crash_point(records, is_stored=True):
                 self.driver.on_durable(mark)
@@ -216,6 +222,23 @@ class SimTransactionHost:
                         is_commit=record.state is TransactionState.PREPARE_COMMIT,
                     )
                 )
+
+    def _record_completions(self, records: list[TransactionLogRecord]) -> list[int]:
+        """Return the serial numbers of the transactions that these records complete."""
+        serials = []
+        for record in records:
+            if isinstance(record, TransactionRecord) and record.state in _COMPLETE:
+                serials.append(self._world.next_completion())
+                self._world.append_history(
+                    history.CompletionAppended(
+                        at_ms=self._world.now_ms,
+                        serial=serials[-1],
+                        transactional_id=record.transactional_id,
+                        producer_id=record.previous_producer_id,
+                        epoch=record.epoch,
+                    )
+                )
+        return serials
 
     def _check_changes(self, records: list[TransactionLogRecord]) -> None:
         for record in records:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from partage.lab.checkers import (
+    admissions,
     assignments,
     atomicity,
     callbacks,
     commits,
+    completions,
     consumer_commits,
     consumer_deliveries,
     consumer_epochs,
@@ -76,6 +78,8 @@ TRANSACTION_CHECKERS: Final = (
     isolation.IsolationChecker,
     producer_fence.ProducerFenceChecker,
     coordinator_fence.CoordinatorFenceChecker,
+    completions.CompletionsChecker,
+    admissions.AdmissionsChecker,
     atomicity.AtomicityChecker,
     stable_offsets.StableOffsetsChecker,
     late_offsets.LateOffsetsChecker,

@@ -39,10 +39,14 @@ class IsolatedReader(ClientProcess):
             begins = dict(self.positions)
             if self.rng.random() < _AGAIN_SHARE:
                 begins = {each: self.rng.randrange(at + 1) for each, at in begins.items()}
-            await self._fetch(begins)
+            for leader in range(1, self.world.output_leader_count + 1):
+                of_leader = {
+                    each: at for each, at in begins.items() if self.world.leader_of(each) == leader
+                }
+                await self._fetch(of_leader, leader)
             await self.sleep(_POLL_INTERVAL_MS)
 
-    async def _fetch(self, begins: dict[TopicPartition, int]) -> None:
+    async def _fetch(self, begins: dict[TopicPartition, int], leader: int) -> None:
         bytes_max = self.rng.choice((100, 400, 4_000))
         topic = FetchTopic(
             topic=OUTPUT_TOPIC,
@@ -61,6 +65,7 @@ class IsolatedReader(ClientProcess):
                 isolation_level=1 if self.is_committed else 0,
                 topics=[topic],
             ),
+            broker_id=None if leader == self.broker_id else leader,
         )
         for found in response.responses if response is not None else ():
             for result in found.partitions:

@@ -7,6 +7,7 @@ from random import Random
 from partage.lab.clients.client_process import ClientProcess
 from partage.lab.context import WorldContext
 from partage.lab.names import OUTPUT_PARTITIONS, OUTPUT_TOPIC
+from partage.model.topic_partition import TopicPartition
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
@@ -17,6 +18,7 @@ class PlainWriter(ClientProcess):
     def __init__(self, world: WorldContext, rng: Random) -> None:
         super().__init__(world, "plain writer", {PRODUCE.key: 9})
         index = rng.randrange(OUTPUT_PARTITIONS)
+        self.broker_id = world.leader_of(TopicPartition(OUTPUT_TOPIC, index))
         value = f"plain.{rng.getrandbits(48)}/{index}/0/".encode()
         batch = encode_batch([SimpleRecord(None, value, timestamp_ms=world.now_ms)])
         data = ProducePartition(index=index, records=[batch])

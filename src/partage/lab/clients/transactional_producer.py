@@ -367,21 +367,38 @@ class TransactionalProducer(ClientProcess):
         )
 
     async def _produce(self, batches: dict[int, list[bytes]]) -> None:
-        """Send the batches of a round: in one request, or at once over several connections."""
+        """Send the batches of a round: in one request for each leader, or in one for each batch.
+
+        Several requests are sent at once, over several connections.
+        """
         encoded = {index: self._encode(index, records) for index, records in batches.items()}
         if len(batches) == 1 or self.rng.random() < 0.5:
-            await self._produce_request(encoded, 0)
+            requests = self._by_leader(encoded)
+        else:
+            requests = [{index: batch} for index, batch in encoded.items()]
+        if len(requests) == 1:
+            await self._produce_request(requests[0], 0)
             return
         failures: list[Exception] = []
         done: list[SimFuture[None]] = []
-        for lane, (index, batch) in enumerate(encoded.items()):
+        for lane, request in enumerate(requests):
             finished: SimFuture[None] = SimFuture()
             done.append(finished)
-            self.spawn(self._produce_aside({index: batch}, lane, finished, failures))
+            self.spawn(self._produce_aside(request, lane, finished, failures))
         for finished in done:
             await finished
         if failures:
             raise failures[0]
+
+    def _by_leader(self, batches: dict[int, bytes]) -> list[dict[int, bytes]]:
+        """Return the batches of each leader."""
+        found: dict[int, dict[int, bytes]] = {}
+        for index, batch in batches.items():
+            found.setdefault(self._leader_of(index), {})[index] = batch
+        return list(found.values())
+
+    def _leader_of(self, index: int) -> int:
+        return self.world.leader_of(TopicPartition(OUTPUT_TOPIC, index))
 
     async def _produce_aside(
         self,
@@ -429,6 +446,7 @@ class TransactionalProducer(ClientProcess):
                 p.error_code for topic in response.responses for p in topic.partition_responses
             ],
             lane,
+            self._leader_of(next(iter(batches))),
         )
 
     async def _commit_offsets(
@@ -492,7 +510,7 @@ class TransactionalProducer(ClientProcess):
             self._is_uncertain = False
 
     async def _request_until_done(
-        self, api: Any, message: Any, codes_of: Any, lane: int = 0
+        self, api: Any, message: Any, codes_of: Any, lane: int = 0, leader: int = 1
     ) -> Any:
         """Send a request again until it succeeds.
 
@@ -501,7 +519,9 @@ class TransactionalProducer(ClientProcess):
             AbortableError: It fails otherwise, or too often.
         """
         for _ in range(_ATTEMPTS):
-            response = await self.request(api, message, lane)
+            response = await self.request(
+                api, message, lane, None if leader == self.broker_id else leader
+            )
             if response is None:
                 self._is_uncertain = True
                 continue

@@ -3,7 +3,8 @@
 ``members``, ``network`` and ``brokers`` have the faults for any world, ``cluster`` those for
 several brokers that share a ZooKeeper, ``transactions`` those for transactional producers,
 ``consumers`` those for members with the consumer protocol, ``migrations`` those for groups with
-members of both protocols. Function names and their order are part of the meaning of seeds: names
+members of both protocols. The last ones of ``transactions`` are faults of connections between
+brokers. Function names and their order are part of the meaning of seeds: names
 are shown to users, and plans draw faults by position.
 """
 
@@ -135,7 +136,11 @@ _CONSUMERS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in consum
 
 _MIGRATIONS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in migrations.FAULTS}
 
-FAULTS: Final = _COMMON | _CLUSTER | _TOPICS | _MACHINE | _TRANSACTIONS | _CONSUMERS | _MIGRATIONS
+_LINKS: Final[dict[str, Fault]] = {fault.__name__: fault for fault in transactions.LINK_FAULTS}
+
+FAULTS: Final = (
+    _COMMON | _CLUSTER | _TOPICS | _MACHINE | _TRANSACTIONS | _CONSUMERS | _MIGRATIONS | _LINKS
+)
 #: These faults take effect later, at the next matching read or write, or never.
 DEFERRED: Final = {
     POWER_FAILURE,
@@ -153,4 +158,5 @@ KINDS: Final = FaultKinds(
     transactions=tuple(_TRANSACTIONS),
     consumers=tuple(_CONSUMERS),
     migrations=tuple(_MIGRATIONS),
+    links=tuple(_LINKS),
 )

@@ -17,6 +17,13 @@ def _pick_broker(world: World, rng: Random) -> Broker:
     return world.broker if len(world.brokers) == 1 else rng.choice(world.brokers)
 
 
+def _pick_with_partitions(world: World, rng: Random) -> Broker:
+    """Return a broker with partitions of topics on its disk."""
+    if not world.options.transactional_producers or world.output_leader_count == 1:
+        return world.broker
+    return rng.choice(world.brokers[: world.output_leader_count])
+
+
 def broker_is_killed(world: World, rng: Random) -> bool:
     broker = _pick_broker(world, rng)
     if broker.is_up:
@@ -35,9 +42,10 @@ def power_fails(world: World, rng: Random) -> bool:
 
 def power_fails_in_a_write(world: World, rng: Random) -> bool:
     """Cut the power before one of the next disk operations, such as a write or a recovery."""
-    world.broker.disk.crash_after = rng.randrange(12)
-    if rng.random() < 0.3 and world.broker.is_up:
-        world.broker.die("killed")
+    broker = _pick_with_partitions(world, rng)
+    broker.disk.crash_after = rng.randrange(12)
+    if rng.random() < 0.3 and broker.is_up:
+        broker.die("killed")
     return True
 
 
@@ -52,7 +60,8 @@ def broker_pauses(world: World, rng: Random) -> bool:
 
 def disk_slows_down(world: World, rng: Random) -> bool:
     slow_ms = rng.choice((200, 1_000, 4_000))
-    world.broker.disk_slow = (world.now_ms + rng.choice((2_000, 8_000)), slow_ms)
+    broker = _pick_with_partitions(world, rng)
+    broker.disk_slow = (world.now_ms + rng.choice((2_000, 8_000)), slow_ms)
     return True
 
 
@@ -73,7 +82,7 @@ def reads_fail(world: World, rng: Random) -> bool:
 
 
 def _refuse(world: World, rng: Random, operation: str, code: int) -> bool:
-    disk = world.broker.disk
+    disk = _pick_with_partitions(world, rng).disk
     disk.io_errors[operation] = code
 
     def heal() -> None:

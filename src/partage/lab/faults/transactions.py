@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Final
 
 from partage.coordinator.records import TransactionalOffsetRecord
+from partage.lab.brokers.peer_requests import peer_name
 from partage.lab.brokers.shell import MARKER_PAUSE
 from partage.lab.clients.late_request import send_late_request
 from partage.lab.clients.plain_writer import PlainWriter
@@ -123,10 +124,10 @@ def transaction_log_is_compacted(world: World, rng: Random) -> bool:
 
 def leader_of_output_is_lost(world: World, rng: Random) -> bool:
     """Take a partition offline as after a failed write; the broker opens it again."""
-    broker = world.broker
+    partition = TopicPartition(OUTPUT_TOPIC, rng.randrange(OUTPUT_PARTITIONS))
+    broker = world.brokers[world.leader_of(partition) - 1]
     if broker.storage is None or broker.is_paused:
         return False
-    partition = TopicPartition(OUTPUT_TOPIC, rng.randrange(OUTPUT_PARTITIONS))
     broker.storage.partitions[partition].failure = OSError("injected")
     broker.maintenance.schedule_reopen(*partition)
     return True
@@ -182,6 +183,22 @@ def transaction_coordinator_pauses_before_a_marker(world: World, rng: Random) ->
 
     world.marker_pause = MarkerPause(for_ms, for_ms - rng.choice((1_000, 2_500)), reload)
     return True
+
+
+def requests_between_brokers_are_cut_off(world: World, rng: Random) -> bool:
+    """Delay the requests of one broker to others: markers and admissions."""
+    return _cut_between_brokers(world, rng, "up")
+
+
+def responses_between_brokers_are_cut_off(world: World, rng: Random) -> bool:
+    """Delay the responses to one broker. It repeats its markers, although they were written."""
+    return _cut_between_brokers(world, rng, "down")
+
+
+def _cut_between_brokers(world: World, rng: Random, way: str) -> bool:
+    broker = rng.choice(world.brokers)
+    world.network.cut(peer_name(broker.broker_id), way, rng.choice((1_000, 4_000, 8_000)))
+    return broker.is_up
 
 
 def _is_state(state: TransactionState) -> Callable[[Any], bool]:
@@ -242,5 +259,10 @@ FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     admissions_are_slow,
     group_log_is_merged,
     transaction_coordinator_pauses_before_a_marker,
+)
+#: Faults of the connections between brokers.
+LINK_FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
+    requests_between_brokers_are_cut_off,
+    responses_between_brokers_are_cut_off,
 )
 assert transaction_coordinator_pauses_before_a_marker.__name__ == MARKER_PAUSE

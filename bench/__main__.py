@@ -61,7 +61,7 @@ def main() -> None:
         console.print()
         if figures:
             console.print(table_of(benchmark.TITLE, figures))
-        conditions = f"{time.monotonic() - began:.0f} s; {load}"
+        conditions = f"{machine}. {time.monotonic() - began:.0f} s; {load}"
         console.print(f"[dim]{name}: {conditions}[/dim]", highlight=False)
         tables[name] = table(figures, conditions)
         results[name] = {"busy": conditions, "figures": [f.as_json() for f in figures]}
@@ -70,7 +70,7 @@ def main() -> None:
         if chosen.json:
             chosen.json.write_text(json.dumps(report, indent=2))
     if chosen.page:
-        update(chosen.page, machine, tables)
+        update(chosen.page, tables)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ from interop.peers.kafka import JVM_FOR_BENCHMARKS, VERSION, ApacheKafka
 OURS: Final = "partage"
 BARE: Final = "bare handler"
 KAFKA: Final = f"Apache Kafka {VERSION}"
-#: franz-go's broker in memory.
+#: franz-go's broker for tests.
 KFAKE: Final = "kfake"
 
 #: For both brokers: the number of shards, no initial rebalance delay, and short sessions. Sessions
@@ -40,6 +40,8 @@ _OVERRIDES: Final = {
 #: Kafka's backlog of 50 overflows when many members connect at once. The kernel then drops the
 #: last packet of a handshake, so the client has a connection that Kafka resets after a minute.
 _KAFKA_BACKLOG: Final = {"socket.listen.backlog.size": "4096"}
+#: kfake's limits of sessions, as above.
+_KFAKE_SESSIONS: Final = ("-session-min", "1s", "-session-max", "10m")
 #: Kafka's setting to sync each write before it is acknowledged.
 _KAFKA_SYNCED: Final = {"log.flush.interval.messages": "1"}
 
@@ -175,17 +177,25 @@ def bare_handler() -> Iterator[Broker]:
 
 
 @contextmanager
-def kfake() -> Iterator[Broker]:
-    """Yield kfake, running."""
+def kfake(*, sync: str = "memory") -> Iterator[Broker]:
+    """Yield kfake, running.
+
+    Args:
+        sync: "memory" for its default, without files; "disk" to sync each write, "os" not to.
+    """
     _build(install.KFAKE)
-    with pinned({BROKER_CORE}):
-        process = subprocess.Popen([paths.KFAKE], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield Broker.at(KFAKE, process.stdout.readline().strip(), process.pid)
-    finally:
-        process.kill()
-        process.communicate()
+    with directory() as path:
+        command = [str(paths.KFAKE), *_KFAKE_SESSIONS]
+        if sync != "memory":
+            command += ["-data-dir", str(path), *(["-sync"] if sync == "disk" else [])]
+        with pinned({BROKER_CORE}):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            yield Broker.at(KFAKE, process.stdout.readline().strip(), process.pid)
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def go_peer() -> str:
@@ -222,9 +232,21 @@ def monitored(callbacks: list[LongCallback], *, sync: str = "disk") -> Iterator[
         callbacks += [LongCallback(**json.loads(line)) for line in report if line.startswith("{")]
 
 
-def starts(with_kafka: bool) -> list[Callable[..., AbstractContextManager[Broker]]]:
-    """Return the context managers of our broker and, if requested, Kafka."""
-    return [ours, kafka] if with_kafka else [ours]
+def starts(
+    with_kafka: bool, *, sync: str | None = None, with_kfake: bool = False
+) -> list[AbstractContextManager[Broker]]:
+    """Return our broker and, if requested, its peers, to be started.
+
+    Args:
+        with_kafka: False leaves all peers out.
+        sync: "disk" or "os"; by default each broker has its own default.
+        with_kfake: True adds kfake. It keeps everything in memory unless ``sync`` is "disk".
+    """
+    how = {} if sync is None else {"sync": sync}
+    peers = [kafka(**how)] if with_kafka else []
+    if with_kafka and with_kfake:
+        peers.append(kfake(sync="disk") if sync == "disk" else kfake())
+    return [ours(**how), *peers]
 
 
 def _cores(is_pinned: bool) -> set[int]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from bench.brokers import KAFKA, OURS, Broker, starts
-from bench.figures import Figure
+from bench.brokers import KAFKA, KFAKE, OURS, Broker, starts
+from bench.figures import Figure, figures_of_rounds
 from bench.load import Caller, closed_loop, encoded, percentile
 from bench.machine import LOAD_CORE, fdatasync_time
 from bench.members import TOPIC, connect_group, form
@@ -88,13 +88,15 @@ async def commit_load(
 
 
 def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    rounds, seconds = (1, 2.0) if is_quick else (3, 5.0)
-    warm_up = {OURS: 1.0, KAFKA: 2.0 if is_quick else 15.0}
+    rounds, seconds = (1, 2.0) if is_quick else (5, 3.0)
+    warm_up = {OURS: 1.0, KAFKA: 2.0 if is_quick else 15.0, KFAKE: 1.0}
+    is_synced = sync == "disk"
     seen: dict[tuple[str, int], list[CommitRound]] = {}
     syncs_ms = []
     with ExitStack() as stack:
         load = stack.enter_context(WorkerProcess(LOAD_CORE))
-        brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
+        started = starts(with_kafka, sync=sync, with_kfake=True)
+        brokers = [stack.enter_context(broker) for broker in started]
         for turn in range(rounds):
             for groups in (1, _CLIENTS):
                 syncs_ms.append(fdatasync_time().median_ms)
@@ -104,32 +106,25 @@ def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
                         load.run(commit_load, broker, groups, str(turn), first, seconds)
                     )
     sync_ms = statistics.median(syncs_ms)
+    how = "synced" if is_synced else "not synced"
     for groups in (1, _CLIENTS):
-        mine = _middle(seen[OURS, groups])
-        its = _middle(seen[KAFKA, groups]) if with_kafka else None
-        many = "one group" if groups == 1 else f"{groups} groups"
-        is_synced = sync == "disk"
-        how = "synced" if is_synced else "not synced"
-        yield Figure(
-            what=f"commits, {_CLIENTS} members of {many}, {how}",
-            unit="/s",
-            ours=mine.per_s,
-            peer_name=KAFKA if its else "",
-            peer=its.per_s if its else None,
-            wanted=(10_000 if sync_ms < 3 else 0.8 * 50 / sync_ms * 1e3) if is_synced else None,
-            note=(f"the disk's fdatasync takes {sync_ms:.2f} ms; " if is_synced else "")
-            + f"p99 {mine.p99_ms:.1f} ms"
-            + (f", Kafka's {its.p99_ms:.1f} ms" if its else ""),
+        of_groups = {broker.name: seen[broker.name, groups] for broker in brokers}
+        p99_ms = (
+            f"{name} {statistics.median(one.p99_ms for one in rounds):.1f} ms"
+            for name, rounds in of_groups.items()
         )
-        yield Figure(
-            what="the same: CPU for each commit",
-            unit="µs",
-            ours=mine.cpu_us,
-            peer_name=KAFKA if its else "",
-            peer=its.cpu_us if its else None,
+        many = "one group" if groups == 1 else f"{groups} groups"
+        yield from figures_of_rounds(
+            f"commits, {_CLIENTS} members of {many}, {how}",
+            "/s",
+            {name: [one.per_s for one in rounds] for name, rounds in of_groups.items()},
+            ratios_wanted={KAFKA: 1.0},
+            note=(f"the disk's fdatasync takes {sync_ms:.2f} ms; " if is_synced else "")
+            + f"p99: {', '.join(p99_ms)}",
+        )
+        yield from figures_of_rounds(
+            "the same: CPU for each commit",
+            "µs",
+            {name: [one.cpu_us for one in rounds] for name, rounds in of_groups.items()},
             less_is_better=True,
         )
-
-
-def _middle(rounds: list[CommitRound]) -> CommitRound:
-    return CommitRound(*(statistics.median(column) for column in zip(*rounds, strict=True)))

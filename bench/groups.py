@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from bench.brokers import KAFKA, Broker, LongCallback, monitored, ours, starts
-from bench.figures import Figure, number
+from bench.figures import Figure, figures_of_rounds, number
 from bench.machine import LOAD_CORE
 from bench.members import Group, connect_group, form, leave_all
 from bench.prober import probe, slowest
@@ -85,11 +85,12 @@ async def _without_one(group: Group, how: str) -> float:
 
 
 def _compared(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    size, warm_ups, rounds = (200, 1, 1) if is_quick else (1_000, 4, 3)
+    size, warm_ups, rounds = (200, 1, 1) if is_quick else (1_000, 3, 5)
     seen: dict[str, list[FormedGroup]] = {}
     with ExitStack() as stack:
         load = stack.enter_context(WorkerProcess(LOAD_CORE))
-        brokers = [stack.enter_context(start()) for start in starts(with_kafka)]
+        started = starts(with_kafka, with_kfake=True)
+        brokers = [stack.enter_context(broker) for broker in started]
         for turn in range(warm_ups + rounds):
             for broker in brokers:
                 with_departures = turn >= warm_ups
@@ -99,26 +100,19 @@ def _compared(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
                 if with_departures:
                     seen.setdefault(broker.name, []).append(formed)
 
-    def figure(
-        what: str, field: str, *, note: str = "", ratio_wanted: float | None = None
-    ) -> Figure:
-        middles = [statistics.median(getattr(f, field) for f in seen[name]) for name in seen]
-        return Figure(
-            what=what,
-            unit="s",
-            ours=middles[0],
-            peer_name=KAFKA if KAFKA in seen else "",
-            peer=middles[1] if KAFKA in seen else None,
-            less_is_better=True,
-            ratio_wanted=ratio_wanted,
-            note=note,
+    def figures(what: str, field: str, *, note: str = "") -> Iterator[Figure]:
+        of_field = {name: [getattr(one, field) for one in of] for name, of in seen.items()}
+        return figures_of_rounds(
+            what, "s", of_field, less_is_better=True, ratios_wanted={KAFKA: 1.0}, note=note
         )
 
     warmed = f"after {warm_ups} such groups as warm-up, the median of {rounds}"
-    yield figure(f"{size:,} members form a group", "took_s", ratio_wanted=1.0, note=warmed)
-    yield figure("the same: CPU of the broker", "broker_cpu_s", note=_generations(seen))
-    yield figure(f"one of {size:,} leaves, until the other members are stable again", "left_s")
-    yield figure(
+    yield from figures(f"{size:,} members form a group", "took_s", note=warmed)
+    yield from figures("the same: CPU of the broker", "broker_cpu_s", note=_generations(seen))
+    yield from figures(
+        f"one of {size:,} leaves, until the other members are stable again", "left_s"
+    )
+    yield from figures(
         f"one of {size:,} crashes, the same; its session is {_SESSION_MS / 1e3:g} s", "crashed_s"
     )
 

@@ -16,8 +16,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from bench.brokers import BARE, KAFKA, OURS, Broker, bare_handler, kafka, ours, starts
-from bench.figures import Figure
+from bench.brokers import (
+    BARE,
+    KAFKA,
+    KFAKE,
+    OURS,
+    Broker,
+    bare_handler,
+    kafka,
+    kfake,
+    ours,
+    starts,
+)
+from bench.figures import Figure, figures_of_rounds
 from bench.load import Address, Caller, closed_loop, connect, percentile
 from bench.machine import LOAD_CORE
 from bench.members import Member, connect_group, form
@@ -100,51 +111,32 @@ async def connect_members(address: Address, groups: int, size: int) -> list[Memb
 
 def _closed_loop(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     rounds, seconds = (2, 1.0) if is_quick else (5, 4.0)
-    warm_up = {OURS: 1.0, BARE: 1.0, KAFKA: 3.0 if is_quick else 20.0}
+    warm_up = {OURS: 1.0, BARE: 1.0, KAFKA: 3.0 if is_quick else 20.0, KFAKE: 1.0}
     with ExitStack() as stack:
         running = [stack.enter_context(ours()), stack.enter_context(bare_handler())]
         if with_kafka:
-            running.append(stack.enter_context(kafka()))
+            running += [stack.enter_context(kafka()), stack.enter_context(kfake())]
         load = stack.enter_context(WorkerProcess(LOAD_CORE))
         seen = load.run(closed_loops, running, warm_up, rounds, seconds)
-    middle = {name: _middle(of) for name, of in seen.items()}
-    mine, bare = middle[OURS], middle[BARE]
     what = f"Heartbeats on one core, {_CONNECTIONS} connections in a closed loop"
-    note = "the generator used " + ", ".join(
-        f"{m.load_share:.0%} of its core on {name}" for name, m in middle.items()
+    shares = (
+        f"{statistics.median(one.load_share for one in of):.0%} of its core on {name}"
+        for name, of in seen.items()
     )
-    yield Figure(what=what, unit="/s", ours=mine.per_s, wanted=20_000, note=note)
-    yield Figure(
-        what="the same, compared with a handler without a state machine",
-        unit="/s",
-        ours=mine.per_s,
-        peer_name=BARE,
-        peer=bare.per_s,
-        ratio_wanted=0.6,
+    yield from figures_of_rounds(
+        what,
+        "/s",
+        {name: [one.per_s for one in of] for name, of in seen.items()},
+        ratios_wanted={KAFKA: 1.0, KFAKE: 1.0},
+        note=f"Kafka was warmed up by {warm_up[KAFKA]:g} s of this load; the generator used "
+        + ", ".join(shares),
     )
-    for name in [KAFKA] if with_kafka else []:
-        its = middle[name]
-        yield Figure(
-            what="the same, compared with Kafka on one core",
-            unit="/s",
-            ours=mine.per_s,
-            peer_name=name,
-            peer=its.per_s,
-            note=f"Kafka warmed up by {warm_up[KAFKA]:g} s of this load",
-        )
-    for name in [BARE, *([KAFKA] if with_kafka else [])]:
-        yield Figure(
-            what="CPU for each Heartbeat, all threads, with kernel time",
-            unit="µs",
-            ours=mine.cpu_us,
-            peer_name=name,
-            peer=middle[name].cpu_us,
-            less_is_better=True,
-        )
-
-
-def _middle(rounds: list[Round]) -> Round:
-    return Round(*(statistics.median(column) for column in zip(*rounds, strict=True)))
+    yield from figures_of_rounds(
+        "CPU for each Heartbeat, all threads, with kernel time",
+        "µs",
+        {name: [one.cpu_us for one in of] for name, of in seen.items()},
+        less_is_better=True,
+    )
 
 
 # Many members.
@@ -205,8 +197,8 @@ def _member_loads(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     size = min(1_500 if is_quick else _MEMBERS, limit) // _GROUP_SIZE * _GROUP_SIZE
     seconds = 6.0 if is_quick else 18.0
     seen: dict[str, MemberLoad] = {}
-    for start in starts(with_kafka):
-        with start() as broker, WorkerProcess(LOAD_CORE) as load:
+    for started in starts(with_kafka):
+        with started as broker, WorkerProcess(LOAD_CORE) as load:
             seen[broker.name] = load.run(run_member_load, broker, size, seconds)
     mine, its = seen[OURS], seen.get(KAFKA)
     peer_name = KAFKA if its else ""

@@ -15,10 +15,10 @@ from bench.figures import Figure, number
 _HEAD = "| | unit | ours | peer's | ratio | target | |\n|---|---|--:|--:|--:|---|---|\n"
 
 
-def update(page: Path, machine: str, tables: dict[str, str]) -> None:
-    """Write the tables, by name, and the description of the machine into the page."""
+def update(page: Path, tables: dict[str, str]) -> None:
+    """Write the tables into the page, by name."""
     text = page.read_text()
-    for name, table in {"machine": machine, **tables}.items():
+    for name, table in tables.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
         if not pattern.search(text):
@@ -28,21 +28,20 @@ def update(page: Path, machine: str, tables: dict[str, str]) -> None:
 
 
 def table(figures: Iterable[Figure], conditions: str) -> str:
-    """Return the figures of one benchmark in Markdown, with the load of the machine."""
+    """Return the figures of one benchmark in Markdown, with the machine and its load."""
     return f"{_HEAD}{''.join(map(_row, figures))}\n{conditions}\n"
 
 
 def _row(figure: Figure) -> str:
     note = f"<br><small>{figure.note}</small>" if figure.note else ""
     peer = "" if figure.peer is None else f"{number(figure.peer)} ({figure.peer_name})"
-    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
     verdict = {None: "", True: "met", False: "**missed**"}[figure.is_met]
     cells = (
         f"{figure.what}{note}",
         figure.unit,
         number(figure.ours),
         peer,
-        ratio,
+        figure.ratio_text,
         figure.target,
         verdict,
     )

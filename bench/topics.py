@@ -11,7 +11,6 @@ Each round of each broker writes and reads a separate topic; the median round co
 from __future__ import annotations
 
 import asyncio
-import statistics
 import struct
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.brokers import KAFKA, OURS, starts
-from bench.figures import Figure
+from bench.figures import Figure, figures_of_rounds
 from bench.load import Address, call, connect, decoded, encoded
 from bench.machine import LOAD_CORE
 from bench.worker_process import WorkerProcess
@@ -55,7 +54,7 @@ def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     """Measure without sync, then with sync."""
     size = (32 if is_quick else 512) << 20
     synced_size = (8 if is_quick else 128) << 20
-    rounds = 1 if is_quick else 3
+    rounds = 1 if is_quick else 5
     yield from _compared("os", size, rounds, with_kafka)
     yield from _compared("disk", synced_size, rounds, with_kafka)
 
@@ -64,7 +63,8 @@ def _compared(sync: str, size: int, rounds: int, with_kafka: bool) -> Iterator[F
     seen: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as stack:
         load = stack.enter_context(WorkerProcess(LOAD_CORE))
-        brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
+        started = starts(with_kafka, sync=sync, with_kfake=True)
+        brokers = [stack.enter_context(broker) for broker in started]
         for turn in range(rounds + 1):
             for broker in brokers:
                 rates = load.run(round_trip, broker.address, size, f"bench-{sync}-{turn}", sync)
@@ -72,16 +72,13 @@ def _compared(sync: str, size: int, rounds: int, with_kafka: bool) -> Iterator[F
                     of = seen.setdefault(broker.name, {})
                     for what, rate in rates.items():
                         of.setdefault(what, []).append(rate)
-    mine, its = seen[OURS], seen.get(KAFKA)
     setting = {"os": "not synced", "disk": "each synced before it is acknowledged"}[sync]
-    for what in mine:
-        yield Figure(
-            what=f"{what}, {setting}",
-            unit="MB/s",
-            ours=statistics.median(mine[what]),
-            peer_name=KAFKA if its else "",
-            peer=statistics.median(its[what]) if its else None,
-            ratio_wanted=0.5 if what.startswith("produce") else 1.0,
+    for what in seen[OURS]:
+        yield from figures_of_rounds(
+            f"{what}, {setting}",
+            "MB/s",
+            {name: rates[what] for name, rates in seen.items()},
+            ratios_wanted={KAFKA: 1.0},
             note=f"{size >> 20} MB in each round, median of {rounds} after one warm-up round",
         )
 

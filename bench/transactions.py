@@ -3,7 +3,7 @@
 A producer commits transactions of 100 records of 1 KB, one after the other, over 1 and over 10
 partitions. The load generator has a separate core. It is confluent-kafka, which uses the APIs from
 before KIP-890, or franz-go, which uses ``transaction.version`` 2. The latency is that of the commit
-call. kfake keeps everything in memory, so it is compared without sync only.
+call. Without sync, kfake keeps everything in memory.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.brokers import KAFKA, OURS, go_peer, kfake, pinned, starts
-from bench.figures import Figure
+from bench.brokers import KAFKA, go_peer, ours, pinned, starts
+from bench.figures import Figure, figures_of_rounds
 from bench.load import percentile
 from bench.machine import LOAD_CORE
 from bench.worker_process import WorkerProcess
@@ -31,6 +31,7 @@ _RECORDS = 100
 _RECORD_BYTES = 1_000
 _PARTITIONS = (1, 10)
 _TIMEOUT_S = 120.0
+_RATIOS_WANTED = {KAFKA: 1.0}
 
 
 class TransactionRound(NamedTuple):
@@ -43,7 +44,7 @@ class TransactionRound(NamedTuple):
 
 def measure(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     """Measure producers with and without sync, then readers."""
-    rounds, seconds = (1, 1.0) if is_quick else (3, 5.0)
+    rounds, seconds = (1, 1.0) if is_quick else (5, 3.0)
     for sync in ("disk", "os"):
         yield from _compared(sync, rounds, seconds, is_quick, with_kafka)
     yield from _read_compared(200 if is_quick else 2_000, rounds)
@@ -114,9 +115,8 @@ def _compared(
     seen: dict[tuple[str, str, int], list[TransactionRound]] = {}
     with ExitStack() as stack:
         worker = stack.enter_context(WorkerProcess(LOAD_CORE))
-        brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
-        if sync == "os":
-            brokers.append(stack.enter_context(kfake()))
+        started = starts(with_kafka, sync=sync, with_kfake=True)
+        brokers = [stack.enter_context(broker) for broker in started]
         for turn in range(rounds):
             for client, load in _CLIENTS.items():
                 for partitions in _PARTITIONS:
@@ -131,56 +131,35 @@ def _compared(
                         arguments = (broker.bootstrap, topic, partitions, name)
                         result = worker.submit(load, *arguments, seconds).result()
                         seen.setdefault((client, broker.name, partitions), []).append(result)
-    peers = [broker.name for broker in brokers if broker.name != OURS]
     for client in _CLIENTS:
         for partitions in _PARTITIONS:
-            mine = _middle(seen[client, OURS, partitions])
-            for peer in peers or [""]:
-                its = _middle(seen[client, peer, partitions]) if peer else None
-                yield from _figures(client, partitions, sync, mine, peer, its)
+            of_brokers = {each.name: seen[client, each.name, partitions] for each in brokers}
+            yield from _figures(client, partitions, sync, of_brokers)
 
 
 def _figures(
-    client: str,
-    partitions: int,
-    sync: str,
-    mine: TransactionRound,
-    peer: str,
-    its: TransactionRound | None,
+    client: str, partitions: int, sync: str, seen: Mapping[str, Sequence[TransactionRound]]
 ) -> Iterator[Figure]:
     places = "1 partition" if partitions == 1 else f"{partitions} partitions"
     how = "synced" if sync == "disk" else "not synced"
-    wanted = 1.0 if peer == KAFKA else None
-    yield Figure(
-        what=f"transactions, {client}, {places}, {how}",
-        unit="/s",
-        ours=mine.per_s,
-        peer_name=peer,
-        peer=its.per_s if its else None,
-        ratio_wanted=wanted,
-    )
-    yield Figure(
-        what="the same: latency of a commit, p50",
-        unit="ms",
-        ours=mine.p50_ms,
-        peer_name=peer,
-        peer=its.p50_ms if its else None,
-        less_is_better=True,
-        ratio_wanted=wanted,
-    )
-    yield Figure(
-        what="the same: latency of a commit, p99",
-        unit="ms",
-        ours=mine.p99_ms,
-        peer_name=peer,
-        peer=its.p99_ms if its else None,
-        less_is_better=True,
-        ratio_wanted=wanted,
-    )
 
+    def of(field: str) -> dict[str, list[float]]:
+        return {name: [getattr(one, field) for one in rounds] for name, rounds in seen.items()}
 
-def _middle(rounds: list[TransactionRound]) -> TransactionRound:
-    return TransactionRound(*(statistics.median(column) for column in zip(*rounds, strict=True)))
+    yield from figures_of_rounds(
+        f"transactions, {client}, {places}, {how}",
+        "/s",
+        of("per_s"),
+        ratios_wanted=_RATIOS_WANTED,
+    )
+    for field, what in (("p50_ms", "p50"), ("p99_ms", "p99")):
+        yield from figures_of_rounds(
+            f"the same: latency of a commit, {what}",
+            "ms",
+            of(field),
+            less_is_better=True,
+            ratios_wanted=_RATIOS_WANTED,
+        )
 
 
 # Readers.
@@ -221,8 +200,7 @@ def _read_compared(transactions: int, rounds: int) -> Iterator[Figure]:
     count = transactions * _RECORDS
     with ExitStack() as stack:
         worker = stack.enter_context(WorkerProcess(LOAD_CORE))
-        (start,) = starts(with_kafka=False)
-        broker = stack.enter_context(start(sync="os"))
+        broker = stack.enter_context(ours(sync="os"))
         _create(broker.bootstrap, "read", 1)
         worker.submit(fill, broker.bootstrap, "read", transactions).result()
         for _ in range(rounds + 1):

@@ -96,7 +96,7 @@ def build_go() -> None:
 
 
 def build_kfake() -> None:
-    """Build kfake, franz-go's broker in memory, as a program."""
+    """Build kfake, franz-go's broker for tests, as a program."""
     _build_go(KFAKE_SOURCES, paths.KFAKE)
 
 
@@ -149,7 +149,7 @@ STEPS = [
     Step("the Go peer (franz-go)", build_go, sorted(GO_SOURCES.iterdir()), paths.GO_PEER),
     Step("archives of Java classes", archive_classes, _POMS + _JAVA, paths.ARCHIVES),
 ]
-#: Needed by `bench.transactions` only, not by tests.
+#: Needed by benchmarks only, not by tests.
 KFAKE = Step("kfake", build_kfake, sorted(KFAKE_SOURCES.glob("*")), paths.KFAKE)
 #: Needed by `bench.spark` only, not by tests.
 CONNECTOR = Step("Spark's connector (Maven)", jars.fetch_connector, _POMS, paths.JARS)

@@ -56,6 +56,11 @@ class TestOutages(test_stream_outages.TestOutages):
         with RestartableKafka(overrides=test_stream_outages.SETTINGS) as broker:
             yield broker
 
+    @pytest.mark.timeout(600)
+    @pytest.mark.parametrize("outages_s", [[2, 25, 90]])
+    def test_queries_survive_outages_at_random_moments(self, broker, there, run, outages_s):
+        super().test_queries_survive_outages_at_random_moments(broker, there, run, outages_s)
+
     # The other tests are about our client, which is the same with every broker.
     test_restarted_query_waits_for_its_broker = None
     test_lookup_fails_after_api_timeout = None

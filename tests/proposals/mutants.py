@@ -282,14 +282,14 @@ MUTANTS = (
     Mutant(
         "a stall is not noticed",
         f"{_B}.consumer",
-        "at_ms - self._last_event_ms > self._third_ms or at_ms >= self._silence_end_ms",
-        "at_ms >= self._silence_end_ms",
+        "return is_stalled or (is_registered and at_ms >= self._silence_end_ms)",
+        "return is_registered and at_ms >= self._silence_end_ms",
     ),
     Mutant(
         "a silent coordinator is not suspected",
         f"{_B}.consumer",
-        "at_ms - self._last_event_ms > self._third_ms or at_ms >= self._silence_end_ms",
-        "at_ms - self._last_event_ms > self._third_ms",
+        "return is_stalled or (is_registered and at_ms >= self._silence_end_ms)",
+        "return is_stalled",
     ),
     Mutant(
         "a shutdown does not wait for the ping after its offsets",

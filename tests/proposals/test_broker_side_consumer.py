@@ -335,6 +335,26 @@ class TestSuspicion:
         results = harness.receive(PING)
         assert kinds(results) == ["StopReading", "Disconnect", "ConnectBroker"]
 
+    def test_consumer_stopped_while_it_registers_ignores_later_requests(self) -> None:
+        """The coordinator may have failed it, and another consumer may read its partitions."""
+        harness = Harness()
+        harness.event(machine.Started)
+        harness.event(BrokerConnected)
+        harness.metadata()
+        harness.event(machine.Connected)
+        harness.now_ms += SESSION_MS // 3 + 1  # no timer fired in the meantime
+        assert kinds(harness.receive(RegisterConsumerResponse())) == ["Disconnect", "ConnectBroker"]
+
+    def test_slow_response_to_a_registration_is_no_stall(self) -> None:
+        harness = Harness()
+        harness.event(machine.Started)
+        harness.event(BrokerConnected)
+        harness.metadata()
+        harness.event(machine.Connected)
+        assert harness.wait(SESSION_MS - 1) == []
+        harness.receive(RegisterConsumerResponse())
+        assert harness.state is ConsumerState.REGISTERED
+
     def test_shorter_stall_changes_nothing(self) -> None:
         harness = Harness().fetching()
         harness.now_ms = 3_000

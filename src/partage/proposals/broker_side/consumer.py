@@ -153,10 +153,16 @@ class PushConsumer:
         return outcome
 
     def is_session_over(self, at_ms: int) -> bool:
-        """True if the process was stopped for too long, or the coordinator was silent."""
-        return self.state in _SERVED and (
-            at_ms - self._last_event_ms > self._third_ms or at_ms >= self._silence_end_ms
-        )
+        """True if the process was stopped for too long, or the coordinator was silent.
+
+        A process that was stopped while it registered may find requests that are out of date behind
+        the response.
+        """
+        is_registered = self.state in _SERVED
+        if not is_registered and self.state is not ConsumerState.REGISTERING:
+            return False
+        is_stalled = at_ms - self._last_event_ms > self._third_ms
+        return is_stalled or (is_registered and at_ms >= self._silence_end_ms)
 
     def _handle(self, outcome: Outcome, event: Event) -> None:
         match event:
@@ -253,6 +259,7 @@ class PushConsumer:
     def _register(self, outcome: Outcome) -> None:
         settings = self.settings
         self.state = ConsumerState.REGISTERING
+        self._arm_stall_timer(outcome)
         outcome.send(
             RegisterConsumerRequest(
                 group_id=settings.group_id,
@@ -272,13 +279,13 @@ class PushConsumer:
             self._back_off(outcome)
         else:
             self.state = ConsumerState.REGISTERED
-            self._arm_stall_timer(outcome)
 
     def _back_off(self, outcome: Outcome) -> None:
         """Close all connections, and try the next broker after a time."""
         outcome.act(DisconnectBroker())
         outcome.act(Disconnect())
         outcome.cancel_timer(ConsumerTimer.SILENCE)
+        outcome.cancel_timer(ConsumerTimer.STALL)
         self.state = ConsumerState.BACKING_OFF
         outcome.arm_timer(ConsumerTimer.RETRY, self.settings.retry_backoff_ms)
 

@@ -49,7 +49,8 @@ class PushConsumerChecker:
     3. A response has the positions of the partitions, or none if the consumer does not commit. It
        names the partitions as the last StartFetcher request did.
     4. The consumer does not read after the session timeout without a request, and not after a stall
-       of a third of it. It then registers again.
+       of a third of it. It then registers again, also if the stall began before the response to its
+       registration.
     5. A consumer that shuts down does not begin to read. It closes with the ping after the one that
        got its offsets. It closes with the first ping if it does not commit, and at once without a
        registration.
@@ -124,7 +125,8 @@ class PushConsumerChecker:
     def _is_session_over(self, at_ms: int) -> bool:
         timeout_ms = self._settings.session_timeout_ms
         is_stalled = at_ms - self._last_ms > timeout_ms // 3
-        return self._is_served and (is_stalled or at_ms >= self._heard_ms + timeout_ms)
+        is_silent = self._is_served and at_ms >= self._heard_ms + timeout_ms
+        return is_silent or (is_stalled and (self._is_served or self._is_registering))
 
     @staticmethod
     def _has(outcome: machine.MemberOutcome[Any], kind: type[machine.Action]) -> bool:

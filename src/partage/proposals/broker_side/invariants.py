@@ -162,7 +162,8 @@ def check_consumer(consumer: PushConsumer, armed: Mapping[Hashable, int]) -> Non
         assert not consumer.owned, f"{state} with partitions"
         assert not consumer._is_reading, f"{state}, and the consumer reads"
     assert consumer.owned or not consumer._is_reading, "the consumer reads without an assignment"
-    assert (ConsumerTimer.STALL in armed) == is_served, f"{state}, stall timer: {armed}"
+    notices_stalls = is_served or state is ConsumerState.REGISTERING
+    assert (ConsumerTimer.STALL in armed) == notices_stalls, f"{state}, stall timer: {armed}"
     is_backing_off = state is ConsumerState.BACKING_OFF
     assert (ConsumerTimer.RETRY in armed) == is_backing_off, f"{state}, retry timer: {armed}"
     if state not in (ConsumerState.INITIAL, ConsumerState.BACKING_OFF, ConsumerState.CLOSED):

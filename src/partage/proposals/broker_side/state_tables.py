@@ -172,7 +172,10 @@ CONSUMER_TRANSITIONS: Final = (
     StateTransition(_SERVED, "connection lost", _S.BACKING_OFF, ("stops reading", *_CLOSE)),
     StateTransition(_SERVED, "connection lost", _S.CLOSED, _CLOSE, _SHUT_DOWN),
     StateTransition(
-        _SERVED, SESSION_OVER, _S.CONNECTING_TO_BROKER, ("stops reading", *_START_AGAIN)
+        (*_SERVED, _S.REGISTERING),
+        SESSION_OVER,
+        _S.CONNECTING_TO_BROKER,
+        ("stops reading", *_START_AGAIN),
     ),
     StateTransition(
         _SERVED,

@@ -36,6 +36,7 @@ SHARED_NAMES = {
     "JoinGroupProtocol": "of the JoinGroup API, in Kafka's format and in that of a design",
     "JoinGroupRequest": "of the JoinGroup API, in Kafka's format and in those of two designs",
     "JoinGroupResponse": "of the JoinGroup API, in Kafka's format and in those of two designs",
+    "LeaderElection": "asynchronous and synchronous",
     "LeaveRequested": "the event of a member, in the product and in the designs that adapt it",
     "LocalStore": "on a real disk and on a simulated one",
     "LogMaintenance": "of the real broker and of the simulated one",
@@ -46,10 +47,13 @@ SHARED_NAMES = {
     "Processor": "asynchronous and synchronous",
     "RedundantIndexer": "asynchronous and synchronous",
     "SharedStore": "on a real ZooKeeper and on a simulated one",
+    "SingleWriter": "asynchronous and synchronous",
     "StateStore": "the interface that real and simulated stores implement",
     "SubscriptionChanged": "the event of a member, in the product and in the designs",
+    "Term": "asynchronous and synchronous",
     "TimerFired": "the event of each state machine",
     "TopicsChanged": "the event of a coordinator, in the product and in the designs that adapt it",
+    "WorkerPool": "asynchronous and synchronous",
 }
 
 

@@ -29,6 +29,8 @@ work, and nothing was done.
 `NotAMemberError`, `SubscriptionRefusedError`. A blocking call in a listener's thread raises
 `CalledFromLoopError`.
 
+**Recipes.** `CalledFromWorkError`: a blocking recipe cannot wait for the work that calls it.
+
 **Assignors.** `IncompatibleAssignorsError`, `InvalidAssignmentError`, `CoPartitioningError`.
 
 **Search indexes.** `SearchIndexError` is the base class: `DirectoryInUseError`, `IndexFileError`,
@@ -104,6 +106,7 @@ from partage.client.security.errors import (
 from partage.client.security.options import InvalidSecurityOptionError
 from partage.model.arguments import InvalidArgumentError
 from partage.recipes.errors import (
+    CalledFromWorkError,
     DirectoryInUseError,
     FullTextSearchUnavailableError,
     IndexFileError,
@@ -123,6 +126,7 @@ __all__ = [
     "BrokerResponseError",
     "BrokersUnreachableError",
     "CalledFromLoopError",
+    "CalledFromWorkError",
     "CertificateHostMismatchError",
     "ClientCertificateRejectedError",
     "ClientError",

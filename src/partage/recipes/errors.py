@@ -1,8 +1,18 @@
-"""Exceptions of the search index that `partage.recipes.RedundantIndexer` maintains."""
+"""Exceptions of the recipes, most of them of the search index of `RedundantIndexer`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+
+class CalledFromWorkError(RuntimeError):
+    """Raised instead of a deadlock: the call would wait for the end of the work that makes it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this call waits until the work has stopped, and the work itself makes it; return from "
+            "the work instead"
+        )
 
 
 class SearchIndexError(Exception):

@@ -190,14 +190,14 @@ _TARGET_MUTANTS: Final = (
     _mutant(
         "a target is stored without the members' parts",
         f"{_C}.target",
-        "        if target != member.target:\n",
+        "        if target is not member.target and target != member.target:\n",
         "        if target and not member.target:\n",
     ),
     _mutant(
         "a member without a part of the target keeps its old part",
         f"{_C}.target",
-        "        if target != member.target:\n",
-        "        if target and target != member.target:\n",
+        "        if target is not member.target and target != member.target:\n",
+        "        if target and target is not member.target and target != member.target:\n",
     ),
     _mutant(
         "the result of an earlier computation is stored",

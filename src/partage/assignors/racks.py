@@ -1,6 +1,7 @@
 """Rack matching (KIP-881): members get partitions that have a replica in their own rack.
 
-The replica may be a follower, from which Partage's consumers do not fetch (KIP-392).
+The replica may be a follower. A consumer with a ``client_rack`` reads from it only if the brokers
+name it (KIP-392), see `RackAware`.
 
 Even loads come first: members only exchange partitions, so each has as many as before. Therefore it
 works on any assignment, as the last pass.

@@ -119,6 +119,9 @@ class Facade(NamedTuple):
         attributes: By attribute of the asyncio class: the type and the docstring of its property.
         internal: The methods and properties that the generated class lacks.
         replacements: The texts to replace in the result.
+        inner: The attribute with the asyncio class.
+        has_work: True if the constructor creates a `WorkRunner` as ``runner``.
+        timed: The methods that have a time limit, besides those whose names begin with ``wait_``.
     """
 
     source: str
@@ -132,9 +135,67 @@ class Facade(NamedTuple):
     attributes: dict[str, tuple[str, str]]
     internal: frozenset[str]
     replacements: tuple[tuple[str, str], ...]
+    inner: str = "_recipe"
+    has_work: bool = True
+    timed: frozenset[str] = frozenset()
 
 
 FACADES = (
+    Facade(
+        "client/membership.py",
+        "client/sync_membership.py",
+        "`Membership` for code without asyncio, on an event loop in a separate thread.",
+        "Membership",
+        "BlockingMembership",
+        ("from partage.client.blocking_membership import BlockingMembership",),
+        {},
+        {},
+        {},
+        frozenset({"start", "assignments"}),
+        (
+            (
+                "A member of a group of any protocol type, on asyncio, on the running loop.",
+                "A member of a group of any protocol type, for code without asyncio.",
+            ),
+            (
+                """
+    The leader, whichever""",
+                """
+    It starts to join when it is created, on an event loop in a thread. Any thread may use it.
+
+    The leader, whichever""",
+            ),
+            ("        async with Membership(", "        with Membership("),
+            ("= await member.assignment()", "= member.assignment()"),
+            (
+                "    A loop that is blocked for longer than the session timeout loses its "
+                "membership.\n\n",
+                "",
+            ),
+            (
+                "listener: Called in order, see `MembershipListener`.",
+                "listener: Called in order, in the thread of the membership.",
+            ),
+            (
+                """later than ``after``.
+
+        Raises:
+""",
+                """later than ``after``.
+
+        Args:
+            after: A generation; -1 for any assignment.
+            timeout_ms: The longest time to wait; None for no limit.
+
+        Raises:
+            TimeoutError: None arrived within ``timeout_ms``.
+""",
+            ),
+        ),
+        "_member",
+        has_work=False,
+        timed=frozenset({"assignment"}),
+    ),
     Facade(
         "recipes/election.py",
         "recipes/sync_election.py",
@@ -329,7 +390,8 @@ def _docstring(source: str, node: ast.ClassDef | Function) -> str:
 def _members(source: str, found: ast.ClassDef, facade: Facade) -> Iterator[str]:
     functions = [n for n in found.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     (constructor,) = (node for node in functions if node.name == "__init__")
-    yield f"\n_recipe: Async{facade.name}"
+    if facade.has_work:
+        yield f"\n_recipe: Async{facade.name}"
     yield from _constructor(constructor, facade)
     for name, (kind, text) in facade.attributes.items():
         yield f'@property\ndef {name}(self) -> {kind}:\n    """{text}"""'
@@ -345,7 +407,8 @@ def _constructor(node: Function, facade: Facade) -> Iterator[str]:
         if argument.arg in facade.arguments:
             argument.annotation = ast.parse(facade.arguments[argument.arg][0], mode="eval").body
     yield f"\ndef __init__({ast.unparse(arguments)}) -> None:"
-    yield "    runner = WorkRunner()"
+    if facade.has_work:
+        yield "    runner = WorkRunner()"
     names = [each.arg for each in arguments.args[1:]]
     values = {name: facade.arguments.get(name, ("", name))[1] for name in names}
     values |= {
@@ -354,30 +417,31 @@ def _constructor(node: Function, facade: Facade) -> Iterator[str]:
     }
     assert arguments.kwarg is not None, f"{facade.name} takes options"
     passed = ", ".join([*values.values(), f"**{arguments.kwarg.arg}"])
-    yield f"    self._own(Async{facade.name}({passed}), runner)\n"
+    runner = ", runner" if facade.has_work else ""
+    yield f"    self._own(Async{facade.name}({passed}){runner})\n"
 
 
 def _member(source: str, node: Function, facade: Facade) -> str:
     """Return the blocking form of a method or property."""
     is_property = any(ast.unparse(each) == "property" for each in node.decorator_list)
-    names = [each.arg for each in node.args.args[1:]]
-    called = f"self._recipe.{node.name}"
-    if not is_property:
-        called += f"({', '.join(names)})"
+    passed = [each.arg for each in node.args.args[1:]]
+    passed += [f"{each.arg}={each.arg}" for each in node.args.kwonlyargs]
+    method = f"self.{facade.inner}.{node.name}"
+    called = method if is_property else f"{method}({', '.join(passed)})"
+    function = f"lambda: {called}" if passed else method
     assert node.returns is not None
     kind, wrapped = facade.results.get(node.name, (ast.unparse(node.returns), "{}"))
     lines = ["@property"] if is_property else []
     arguments, checks = ast.unparse(node.args), []
     if isinstance(node, ast.AsyncFunctionDef):
-        passed = f"self._recipe.{node.name}"
-        if node.name.startswith("wait_"):
+        if node.name.startswith("wait_") or node.name in facade.timed:
             arguments += ", timeout_ms: int | None = None"
-            passed += ", timeout_ms"
+            function += ", timeout_ms"
         else:
             checks.append("self._runner.check_caller()")
-        called = f"self._call({passed})"
+        called = f"self._call({function})"
     elif kind == "None":
-        called = f"self._on_loop({called.removesuffix('()')})"
+        called = f"self._on_loop({function})"
     returned = wrapped.format(called)
     lines += [
         f"def {node.name}({arguments}) -> {kind}:",

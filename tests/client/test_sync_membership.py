@@ -31,6 +31,7 @@ def test_membership_without_asyncio(servers):
         with pytest.raises(TimeoutError):
             one.assignment(after=first.generation, timeout_ms=10)
         one.update(2)
+        assert one.metadata == 2
         second = one.assignment(after=first.generation)
         assert second.state == {one.member_id: 2}
         one.rejoin("for a test")

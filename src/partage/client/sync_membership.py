@@ -1,33 +1,49 @@
 """`Membership` for code without asyncio, on an event loop in a separate thread."""
 
+# Generated from membership.py by tools/generate_sync.py; do not edit.
+
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from partage.client.addresses import BootstrapServers
+from partage.client.blocking_membership import BlockingMembership
 from partage.client.config import MembershipConfig
-from partage.client.group.errors import NotAMemberError
 from partage.client.group.membership_protocol import (
     AssignFunction,
     MemberAssignment,
     MembershipListener,
 )
-from partage.client.loop_thread import LoopThread, warn_unclosed
 from partage.client.membership import Membership as AsyncMembership
-from partage.model.arguments import check_optional_timeout_ms, check_timeout_ms
 
 
-class Membership:
-    """The blocking form of `partage.Membership`; it starts to join when it is created.
+class Membership(BlockingMembership):
+    """A member of a group of any protocol type, for code without asyncio.
 
-    See there for arguments and exceptions. Listeners are called in the membership's thread. It is
-    thread-safe::
+    It starts to join when it is created, on an event loop in a thread. Any thread may use it.
+
+    The leader, whichever member that is, calls its ``assign`` function with the members of the
+    generation. Without one, every member gets the metadata of all members by member id::
 
         with Membership("localhost:9092", "crew", "crew", {"url": url}) as member:
-            print(member.assignment().state)
+            assignment = member.assignment()
+            print(assignment.generation, assignment.is_leader, assignment.state)
+
+    Args:
+        bootstrap_servers: HOST:PORT, several as a list or separated by commas.
+        group_id: The group.
+        protocol_type: The protocol type of the group; equal in all members.
+        metadata: The data about this member for the leader: any JSON value, or bytes.
+        protocol: The name of the protocol.
+        assign: Returns the ``state`` of each member; JSON values, or bytes if ``metadata`` is
+            bytes. It runs in a thread.
+        listener: Called in order, in the thread of the membership.
+        rebalance_timeout_ms: The time for which the group waits for this member to rejoin.
+        options: Kafka's settings in snake case; see `partage.MembershipConfig`.
+
+    Raises:
+        InvalidArgumentError: An argument or an option is invalid or does not exist, or ``metadata``
+            is bytes without ``assign``.
     """
 
     def __init__(
@@ -40,29 +56,22 @@ class Membership:
         protocol: str = "v0",
         assign: AssignFunction | None = None,
         listener: MembershipListener | None = None,
-        rebalance_timeout_ms: int = 60_000,
+        rebalance_timeout_ms: int = 60000,
         **options: Unpack[MembershipConfig],
     ) -> None:
-        self._member = AsyncMembership(
-            bootstrap_servers,
-            group_id,
-            protocol_type,
-            metadata,
-            protocol=protocol,
-            assign=assign,
-            listener=listener,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            **options,
+        self._own(
+            AsyncMembership(
+                bootstrap_servers,
+                group_id,
+                protocol_type,
+                metadata,
+                protocol=protocol,
+                assign=assign,
+                listener=listener,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                **options,
+            )
         )
-        self._is_closed = False
-        self._thread = LoopThread("partage-membership", cleanup=self._member._clean_up)
-        self._thread.call(self._member.start())
-
-    def __del__(self) -> None:
-        thread: LoopThread | None = getattr(self, "_thread", None)  # None in a failed constructor
-        if thread is not None and not self._is_closed and thread.is_of_this_process:
-            thread.abandon()
-            warn_unclosed(self, "Membership")
 
     @property
     def current_assignment(self) -> MemberAssignment | None:
@@ -76,73 +85,50 @@ class Membership:
 
     @property
     def exclusive_until_ms(self) -> int | None:
-        """See `partage.Membership.exclusive_until_ms`."""
+        """Time until which no other member can have this member's place; None if it has no place.
+
+        In milliseconds on the clock ``time.CLOCK_BOOTTIME``, or ``time.CLOCK_MONOTONIC`` where that
+        does not exist. It does not hold for static members: a member with the same instance id
+        takes the place at once.
+        """
         return self._member.exclusive_until_ms
+
+    @property
+    def metadata(self) -> Any:
+        """Data about this member that the leader gets at the next join."""
+        return self._member.metadata
 
     def assignment(self, after: int = -1, timeout_ms: int | None = None) -> MemberAssignment:
         """Wait for an assignment in a generation later than ``after``.
 
         Args:
             after: A generation; -1 for any assignment.
-            timeout_ms: Longest time to wait; None for no limit.
+            timeout_ms: The longest time to wait; None for no limit.
 
         Raises:
             TimeoutError: None arrived within ``timeout_ms``.
-            ClientError: Like `partage.Membership.assignment`.
+            MemberFailedError: A fatal error removed the member from the group.
+            AssignmentFailedError: The leader could not assign; raised once, and the group tries
+                again.
+            ClientError: No broker answers or accepts the client. Raised for as long as that holds,
+                while the member retries.
+            NotAMemberError: The membership is closed.
         """
-
-        check_optional_timeout_ms(timeout_ms)
-        self._check()
-
-        async def within() -> MemberAssignment:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await self._member.assignment(after)
-
-        return self._thread.call(within())
+        return self._call(lambda: self._member.assignment(after), timeout_ms)
 
     def update(self, metadata: Any, *, rejoins: bool = True) -> None:
-        """Replace the metadata of this member, see `partage.Membership.update`."""
+        """Replace the metadata of this member.
+
+        Args:
+            metadata: The new data for the leader: any JSON value, or bytes.
+            rejoins: True to send it now, with a rebalance; False to send it at the next join.
+
+        Raises:
+            InvalidArgumentError: The metadata has the wrong type.
+            NotAMemberError: The membership is closed, and ``rejoins`` is True.
+        """
         self._on_loop(lambda: self._member.update(metadata, rejoins=rejoins))
 
     def rejoin(self, reason: str) -> None:
-        """Request a rebalance."""
+        """Request a rebalance. The coordinator logs ``reason``."""
         self._on_loop(lambda: self._member.rejoin(reason))
-
-    def close(self, timeout_ms: int = 30_000) -> None:
-        """Leave the group after the listener has finished, and stop the thread. A second call does
-        nothing.
-
-        Raises:
-            CalledFromLoopError: Called in a listener, which would be a deadlock.
-        """
-        check_timeout_ms(timeout_ms)
-        self._thread.check_caller()
-        if not self._is_closed:
-            self._is_closed = True
-            try:
-                self._thread.call(self._member.close(timeout_ms))
-            finally:  # Also if Ctrl-C interrupted the leave
-                self._thread.stop()
-
-    def _on_loop(self, work: Callable[[], None]) -> None:
-        self._check()
-
-        async def done() -> None:
-            work()
-
-        self._thread.call(done())
-
-    def _check(self) -> None:
-        if self._is_closed:
-            raise NotAMemberError(self._member.settings.group_id)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

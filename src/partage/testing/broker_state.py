@@ -18,7 +18,7 @@ from partage.model.topic_partition import TopicPartition
 from partage.transactions.shard import TransactionShard
 from partage.transactions.states import PREPARED
 from partage.wire.apis.common import ConfigResourceType
-from partage.wire.apis.fetch import FetchPartitionResult
+from partage.wire.apis.fetch import FetchAbortedTransaction, FetchPartitionResult
 
 if TYPE_CHECKING:
     from partage.client.consumer.records import Record
@@ -54,8 +54,26 @@ def read_records(broker: Broker, disk: Disk, name: str) -> list[Record]:
     return found
 
 
+def read_offsets(
+    broker: Broker, disk: Disk, topic_partition: TopicPartition, *, only_visible: bool
+) -> list[int]:
+    """Return the offsets of all records of a partition; [] if it does not exist.
+
+    Args:
+        broker: the broker.
+        disk: its disk.
+        topic_partition: the partition.
+        only_visible: leave out records of open and aborted transactions.
+    """
+    partition = broker.log_manager.partition(*topic_partition)
+    if partition is None:
+        return []
+    records = _read_partition(topic_partition, partition, disk, only_visible=only_visible)
+    return [record.offset for record in records]
+
+
 def _read_partition(
-    topic_partition: TopicPartition, partition: Partition, disk: Disk
+    topic_partition: TopicPartition, partition: Partition, disk: Disk, *, only_visible: bool = False
 ) -> list[Record]:
     # Imported here: the client takes as long to import as the broker, and many tests use another.
     from partage.client.consumer.fetch_plan import FetchedData
@@ -65,18 +83,24 @@ def _read_partition(
         max_wait_ms=0,
         min_bytes=0,
         partition_bytes=_UNLIMITED_BYTES,
-        read_committed=False,
+        read_committed=only_visible,
         check_crcs=False,
     )
     log = partition.log
     start = log.log_start_offset
-    slices = log.locate(start, _UNLIMITED_BYTES)
+    slices = log.locate(start, _UNLIMITED_BYTES, only_stable=only_visible)
     assert not isinstance(slices, Refusal), slices.message
     content = b"".join(disk.read(each.path, each.position, each.length) for each in slices)
     fetched = FetchPartitionResult(
         partition_index=topic_partition.partition,
         error_code=ErrorCode.NONE,
         high_watermark=log.high_watermark,
+        aborted_transactions=[
+            FetchAbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in log.aborted_transactions(start, slices)
+        ]
+        if only_visible
+        else None,
         records=[content],
     )
     result, _ = parse_result(topic_partition, start, fetched, rules, retry_at_ms=0)

@@ -103,7 +103,7 @@ class OwnedPartition:
     to_s: float
 
 
-class _ObservedConnection:
+class ObservedConnection:
     """A request's connection for its handler; a function is called when the response is ready."""
 
     def __init__(self, connection: RequestConnection, answered: Callable[[], None]) -> None:
@@ -199,7 +199,7 @@ class RequestRecorder:
             if is_routine and (is_news or request.has_assignment):
                 self.requests.append(request)
 
-        inbound.connection = cast(RequestConnection, _ObservedConnection(connection, answered))
+        inbound.connection = cast(RequestConnection, ObservedConnection(connection, answered))
 
     def _on_response(
         self, request: RecordedRequest, inbound: InboundRequest, topic_name: Callable[[bytes], str]

@@ -23,10 +23,11 @@ from partage.testing.broker_state import read_committed, read_records
 from partage.testing.settings import Settings, to_texts
 from partage.testing.world.errors import InvariantError, WaitTimeoutError
 from partage.testing.world.event_loop import WorldLoop
-from partage.testing.world.network import WorldNetwork
+from partage.testing.world.network import TEST_HOST, WorldNetwork
 from partage.testing.world.patches import simulated_environment
-from partage.testing.world.process import Main, WorldProcess
+from partage.testing.world.process import Main, WorldProcess, current_process
 from partage.testing.world.request_recorder import RequestRecorder
+from partage.testing.world.rules import RuleChecker
 from partage.testing.world.story import Story, StoryEvent
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _BROKER_PORT: Final = 9092
 _CHECK_INTERVAL_S: Final = 0.05
 _EVENTUALLY_S: Final = 300.0
 _CLEANUP_S: Final = 3_600.0
+#: How long processes may close their clients at the end.
+_CLOSING_S: Final = 60.0
 _KINDS: Final = ("kill", "pause", "cut", "slow")
 
 
@@ -108,10 +111,12 @@ class PartageWorld:
         self._processes: dict[str, WorldProcess] = {}
         self._ended: list[WorldProcess] = []
         self._disk = MemoryDisk()
+        self._rules = RuleChecker(self._disk, self._on_broken_rule)
         self._broker: Broker | None = None
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
         self._failure: BaseException | None = None
+        self._has_passed = False
         self._test_task: asyncio.Task[Any] | None = None
 
     def fresh(self, omitted: frozenset[int], subdirectory: str) -> PartageWorld:
@@ -174,8 +179,11 @@ class PartageWorld:
         self.heal()
         for invariant in self._eventually:
             await self._wait_for_invariant(invariant)
+        await self.until(lambda: self._broker is not None, timeout_s=_EVENTUALLY_S)
+        self._rules.check_end(self._live_broker())
         if self._failure is not None:
             raise self._failure
+        self._has_passed = True
 
     async def _wait_for_invariant(self, invariant: Callable[[], object]) -> None:
         try:
@@ -187,11 +195,24 @@ class PartageWorld:
             ) from None
 
     async def _end(self) -> None:
-        """Cancel all tasks; those of killed processes too, so that none is left pending."""
+        """Cancel all tasks; those of killed processes too, so that none is left pending.
+
+        If the test has passed, running processes come first, so that their clients are closed while
+        the broker runs.
+        """
+        running = [
+            process.task
+            for process in self._processes.values()
+            if process.is_running and process.name != self.broker and process.task is not None
+        ]
         for process in [*self._processes.values(), *self._ended]:
             process.is_killed = process.is_paused = False
             process.has_ended = True
         self._always.clear()
+        if running and self._has_passed:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=_CLOSING_S)
         limit_s = self._loop.time() + _CLEANUP_S
         while self._loop.time() < limit_s:
             tasks = [t for t in asyncio.all_tasks(self._loop) if t is not asyncio.current_task()]
@@ -206,7 +227,7 @@ class PartageWorld:
     def _release_objects(self) -> None:
         """Collect what killed and failed processes left open, before warnings are on again."""
         processes = [*self._processes.values(), *self._ended]
-        if any(process.was_killed or process.has_failed for process in processes):
+        if not self._has_passed or any(p.was_killed or p.has_failed for p in processes):
             for process in processes:
                 process.task = None
             self._ended.clear()
@@ -231,6 +252,7 @@ class PartageWorld:
                 self._disk, self._settings, host=self.broker, port=_BROKER_PORT
             )
             self._broker = broker
+            self._rules.observe(broker)
             if self.recorder is not None:
                 self.recorder.observe(broker)
             await asyncio.Event().wait()
@@ -323,6 +345,7 @@ class PartageWorld:
             self._loop.call_later(restart_after_s, self._restart_if_down, process.name)
 
     def _on_process_end(self, name: str) -> None:
+        self._rules.on_process_end(name)
         if self.recorder is not None:
             self.recorder.on_process_end(name)
 
@@ -552,6 +575,36 @@ class PartageWorld:
         """
         self._eventually.append(invariant)
         return invariant
+
+    # Rules
+
+    def processed(self, record: Any, *, group: str = "") -> None:
+        """Note that a record was processed; the rules about processing need these notes.
+
+        Call it where the effect of a record becomes visible, for example in a stand-in for the
+        user's database. Topics without notes are not checked by these rules.
+
+        Args:
+            record: a record of any client; its ``topic``, ``partition`` and ``offset`` count.
+            group: the consumer group for which it was processed. By default, the only group of the
+                process; if it is in no group or in several, the record counts for all.
+        """
+        process = current_process.get()
+        name = TEST_HOST if process is None else process.name
+        partition = TopicPartition(record.topic, record.partition)
+        self._rules.on_processed(name, partition, record.offset, group)
+
+    def allow(self, *rules: str) -> None:
+        """Do not check some rules in this world, such as ``"reordered"``.
+
+        Raises:
+            ValueError: there is no rule of that name; the message lists them.
+        """
+        self._rules.allow(*rules)
+
+    def _on_broken_rule(self, name: str, text: str) -> None:
+        self._story.note("world", f"rule {name} is broken: {text}")
+        self._fail(InvariantError(f"{name}: {text}"))
 
 
 def describe_loop_error(event: dict[str, Any]) -> str:
